@@ -1,0 +1,42 @@
+# Every target builds .venv from the pinned constraints when it is missing or out of date, and not otherwise.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-full lint benchmark docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## build .venv (done by every other target too)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Equimetric needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+demo: $(READY) ## compare five methods on real glyphs, print the table, write the report (about five minutes)
+	$(BIN)/equimetric demo
+
+test: lint ## lint, types and the tests that fit into minutes
+	$(BIN)/python -m pytest -m "not slow" -q
+
+test-full: lint ## everything, the long checks included
+	$(BIN)/python -m pytest -q
+
+lint: $(READY) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+benchmark: $(READY) ## speed and memory beside a plain reference
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+docs: $(READY) ## regenerate the pages that are made from the registry
+	$(BIN)/python -m equimetric.report.catalogue_page docs/methods.md
+
+clean: ## remove the environment and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,34 @@
+"""A convolutional network for small images that trains in seconds on one core."""
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["SmallCNN"]
+
+
+class SmallCNN(nn.Module):
+    """Three blocks of convolution, 2×2 max pooling, batch normalisation and ReLU, pooled to 4×4 places.
+
+    Pooling before normalisation quarters the work of everything after it; keeping 4×4 places instead of one keeps
+    the layout of a shape, which tells characters apart. With a 64-dimensional head and grey images: 158,880 parameters.
+    """
+
+    def __init__(self, channels: int, widths: tuple[int, ...] = (16, 48, 104)) -> None:
+        super().__init__()
+        blocks: list[nn.Module] = []
+        for before, width in zip((channels, *widths), widths, strict=False):
+            blocks += [
+                nn.Conv2d(before, width, kernel_size=3, padding=1, bias=False),
+                nn.MaxPool2d(2, ceil_mode=True),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+            ]
+        self.blocks = nn.Sequential(*blocks)
+        self.pool = nn.AdaptiveAvgPool2d(4)
+        self.features = widths[-1] * 16
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, channels, H, W) → (B, features)."""
+        maps: Tensor = self.pool(self.blocks(images.contiguous(memory_format=torch.channels_last)))
+        return maps.flatten(1)

@@ -1,0 +1,240 @@
+"""The catalogue: every method of the literature as one row that fixes the parts of an objective and their defaults."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from equimetric.errors import EquimetricError, did_you_mean, unknown_name
+from equimetric.objectives import Objective, ObjectiveSum, compose
+from equimetric.registry import LOSSES, REFERENCES, SELECTIONS, Component
+from equimetric.search_space import SearchSpace
+
+__all__ = ["Context", "Recipe", "build_objective", "find_recipe", "objective", "parse_method", "recipes"]
+
+PARTS = ("geometry", "references", "selection")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A named method: a loss with the parts and options that the paper gives it.
+
+    Attributes:
+        name: what `objective(name)` takes.
+        title: how tables call it.
+        loss: the registered loss; the other parts default to those that the loss names first.
+        geometry, references, selection: parts that differ from the loss's own defaults.
+        options: option values that differ from the parts' defaults.
+        context: options that only the data can tell (number of classes, dimension, number of images).
+        note: one line that says what sets it apart.
+
+    """
+
+    name: str
+    title: str
+    loss: str
+    geometry: str | None = None
+    references: str | None = None
+    selection: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+
+    def parts(self) -> tuple[Component, Component, Component]:
+        """The records of loss, selection and references."""
+        loss = LOSSES[self.loss]
+        return loss, SELECTIONS[self.selection or "all"], REFERENCES[self.references or loss.reference_kinds[0]]
+
+    @property
+    def family(self) -> str:
+        """The loss's family."""
+        return LOSSES[self.loss].family
+
+    @property
+    def paper(self) -> str:
+        """The paper of the loss and, where it has one, of the selection."""
+        loss, selection, _ = self.parts()
+        papers = dict.fromkeys(part.paper for part in (loss, selection) if part.paper)
+        return "; ".join(papers)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Every option with its default; options that only the data can tell are left out."""
+        merged: dict[str, Any] = {}
+        for component in reversed(self.parts()):
+            merged.update(component.options)
+        merged.update(self.options)
+        return {name: value for name, value in merged.items() if value is not inspect.Parameter.empty}
+
+    @property
+    def search(self) -> dict[str, SearchSpace]:
+        """The range of each tunable option."""
+        merged: dict[str, SearchSpace] = {}
+        for component in reversed(self.parts()):
+            merged.update(component.search)
+        return merged
+
+    def known_options(self) -> set[str]:
+        """Every option name that `build` may take, those of exchangeable parts included."""
+        loss = LOSSES[self.loss]
+        parts = (loss, *SELECTIONS.values(), *(REFERENCES[kind] for kind in loss.reference_kinds))
+        return {*PARTS, "normalize", *loss.aliases, *(option for part in parts for option in part.options)}
+
+    def takes(self, option: str) -> bool:
+        """Whether `option` belongs to this method as it stands, or changes one of its parts."""
+        loss = LOSSES[self.loss]
+        own = {option for part in self.parts() for option in part.options}
+        return option in {*PARTS, "normalize", *loss.aliases, *loss.implies, *own}
+
+    def from_context(self, context: "Context") -> dict[str, Any]:
+        """The options that the data tell, e.g. {'classes': 100, 'dim': 64} for a method with proxies."""
+        required = {
+            name: name
+            for part in self.parts()
+            for name, default in part.options.items()
+            if default is inspect.Parameter.empty
+        }
+        return {option: getattr(context, source) for option, source in {**required, **self.context}.items()}
+
+    def build(self, **options: Any) -> Objective:
+        """The objective, with some options changed."""
+        chosen = {"geometry": self.geometry, "references": self.references, "selection": self.selection}
+        missing = [option for option in self.context if option not in options]
+        if missing:
+            raise EquimetricError(f"method {self.name!r} needs {', '.join(f'{option}=…' for option in missing)}")
+        # A part that is replaced takes the options set for it along.
+        replaced = {part for part, other in chosen.items() if other and options.get(part, other) != other}
+        own = {} if replaced else self.options
+        return compose(self.loss, name=self.name, **{**chosen, **own, **options})
+
+
+ROWS = (
+    Recipe("triplet_semihard", "Triplet semi-hard", "triplet", selection="semihard", options={"margin": 0.2}),
+    Recipe("triplet_batch_hard", "Triplet batch-hard", "triplet", selection="batch_hard", options={"margin": 0.2}),
+    Recipe(
+        "triplet_facenet",
+        "Triplet (FaceNet)",
+        "triplet",
+        geometry="sqeuclidean",
+        selection="facenet_semihard",
+        options={"margin": 0.2},
+    ),
+    Recipe(
+        "margin",
+        "Margin",
+        "margin_loss",
+        selection="distance_weighted",
+        note="the pair of loss and sampling that the paper proposes",
+    ),
+    Recipe(
+        "margin_class",
+        "Margin / class",
+        "margin_loss",
+        selection="distance_weighted",
+        context={"beta_classes": "classes"},
+        note="a boundary of its own for every class",
+    ),
+    Recipe("multi_similarity_miner", "MS + Miner", "multi_similarity", selection="multi_similarity"),
+    Recipe(
+        "proxy_nca_plus_plus",
+        "ProxyNCA++",
+        "proxy_nca",
+        options={"positive_in_denominator": True},
+        note="the positive proxy is in the denominator",
+    ),
+    Recipe("nca", "NCA", "normalized_softmax", references="batch", note="softmax over the batch instead of proxies"),
+    Recipe(
+        "proxy_triplet",
+        "Proxy-Triplet",
+        "triplet",
+        geometry="sqeuclidean",
+        references="proxies",
+        options={"margin": 1.0, "reduction": "mean"},
+    ),
+)
+
+
+def recipes() -> dict[str, Recipe]:
+    """All methods by name: the rows above, and every registered loss with the parts it names first."""
+    plain = [Recipe(loss.name, loss.title, loss.name) for loss in LOSSES.values()]
+    return {recipe.name: recipe for recipe in (*plain, *ROWS)}
+
+
+def find_recipe(name: str) -> Recipe:
+    """A method by name; a misspelt name is an error that gives the nearest."""
+    known = recipes()
+    if name not in known:
+        raise unknown_name("method", name, known)
+    return known[name]
+
+
+def parse_method(method: str) -> list[tuple[float, Recipe]]:
+    """The weighted terms of a method's name: 'multi_similarity', 'contrastive+tcm', 'contrastive + 0.5*tcm'."""
+    terms = []
+    for term in method.split("+"):
+        factor, _, name = term.rpartition("*")
+        try:
+            weight = float(factor) if factor.strip() else 1.0
+        except ValueError:
+            raise EquimetricError(f"{factor.strip()!r} in {method!r} is not a number; write e.g. '0.5*tcm'") from None
+        terms.append((weight, find_recipe(name.strip())))
+    return terms
+
+
+def route(method: str, terms: list[tuple[float, Recipe]], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The options of each term: 'term.option' goes to that term, a bare option to the only term that takes it."""
+    routed: list[dict[str, Any]] = [{} for _ in terms]
+    names = [recipe.name for _, recipe in terms]
+    for option, value in options.items():
+        term, dot, bare = option.rpartition(".")
+        if dot and term not in names:
+            raise unknown_name(f"term of {method!r}", term, names)
+        asked = [i for i, name in enumerate(names) if not dot or name == term]
+        takers = [i for i in asked if terms[i][1].takes(bare)]
+        # An option of a part that another option exchanges, such as `classes` beside references="proxies".
+        takers = takers or [i for i in asked if bare in terms[i][1].known_options()]
+        if not takers:
+            known = [name for _, recipe in terms for name in recipe.known_options()]
+            raise EquimetricError(f"method {method!r} has no option {bare!r}; {did_you_mean(bare, known)}")
+        if len(takers) > 1:
+            choices = " or ".join(f"{names[i]}.{bare}" for i in takers)
+            raise EquimetricError(f"option {bare!r} belongs to several terms of {method!r}; say {choices}")
+        routed[takers[0]][bare] = value
+    return routed
+
+
+@dataclass(frozen=True)
+class Context:
+    """What only the data and the model can tell an objective."""
+
+    classes: int
+    dim: int
+    images: int
+
+
+def build_objective(
+    method: str, options: Mapping[str, Any], context: Context | None = None
+) -> Objective | ObjectiveSum:
+    """The objective of a method's name, with options changed and the rest filled in from the context."""
+    terms = parse_method(method)
+    parts = []
+    for (weight, recipe), own in zip(terms, route(method, terms, options), strict=True):
+        filled = {} if context is None else recipe.from_context(context)
+        parts.append((weight, recipe.build(**{**filled, **own})))
+    if len(parts) == 1 and parts[0][0] == 1.0:
+        return parts[0][1]
+    return ObjectiveSum(parts)
+
+
+def objective(method: str | Callable[..., Any] | nn.Module, **options: Any) -> Objective | ObjectiveSum:
+    """The objective of a method: `objective("multi_similarity", alpha=2.0)(embeddings, labels)` is a scalar.
+
+    `method` is a name of the catalogue, a sum of names such as "contrastive+tcm" or "contrastive + 0.5*tcm", or a
+    loss of your own: a function of `Pairs` or a module. Options are flat; each goes to the part that owns it. The
+    parts themselves can be exchanged: `geometry=`, `references=`, `selection=`.
+    """
+    if isinstance(method, str):
+        return build_objective(method, options)
+    return compose(method, **options)

@@ -1,0 +1,144 @@
+"""Printed characters as a retrieval task: one class per character, one image per typeface.
+
+The typefaces come with matplotlib, hence nothing is downloaded. The result is drawn once and cached.
+"""
+
+import contextlib
+import hashlib
+import json
+import unicodedata
+import zipfile
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from equimetric.data.dataset import Dataset, builtin_dataset, cache_directory, content_fingerprint
+from equimetric.data.lookalikes import merge_lookalikes, unambiguous
+from equimetric.data.rendering import FACES, Pictures, face_files, render
+from equimetric.errors import EquimetricError
+from equimetric.files import write_atomically
+
+__all__ = ["load_glyphs"]
+
+VERSION = 3  # raise it whenever drawing or merging changes, so that older cache files are not used
+
+
+@builtin_dataset("glyphs")
+def load_glyphs(*, minimum_faces: int = 14) -> Dataset:
+    """Printed characters of 32×32 grey pixels in 16 typefaces, one class per character; real images, always at hand.
+
+    A character is a class where at least `minimum_faces` of the 16 faces cover it; characters drawn alike are one class
+    (`equimetric.data.lookalikes`). Equal images within a class are kept once, equal images of two classes not at all;
+    a class with fewer than `minimum_faces` images left is dropped: box-drawing characters look the same in most faces.
+    """
+    if not isinstance(minimum_faces, int) or not 2 <= minimum_faces <= len(FACES):
+        raise EquimetricError(f"minimum_faces must be a whole number from 2 to {len(FACES)}, not {minimum_faces!r}")
+    file = _cache_file(minimum_faces)
+    glyphs = _read(file)
+    if glyphs is None:
+        glyphs = _build(minimum_faces)
+        # a cache that cannot be written costs time on the next load, nothing else
+        with contextlib.suppress(OSError):
+            _write(glyphs, file)
+    return _as_dataset(glyphs)
+
+
+@dataclass(frozen=True, eq=False)
+class _Glyphs:
+    """What the cache holds: pictures and their labels, and the characters that make up each class."""
+
+    pictures: Pictures
+    labels: NDArray[np.int64]
+    members: NDArray[np.int64]
+    member_labels: NDArray[np.int64]
+
+
+def _build(minimum_faces: int) -> _Glyphs:
+    pictures = render(minimum_faces)
+    characters, classes = merge_lookalikes(pictures)
+    labels = classes[np.searchsorted(characters, pictures.characters)]
+    by_class = np.argsort(labels, kind="stable")
+    kept = by_class[unambiguous(pictures.images[by_class], labels[by_class])]
+    kept = kept[np.bincount(labels[kept], minlength=len(characters))[labels[kept]] >= minimum_faces]
+    remaining, labels_kept = np.unique(labels[kept], return_inverse=True)
+    is_member = np.isin(classes, remaining)
+    return _Glyphs(
+        pictures=pictures.take(kept),
+        labels=labels_kept,
+        members=characters[is_member],
+        member_labels=np.searchsorted(remaining, classes[is_member]),
+    )
+
+
+def _as_dataset(glyphs: _Glyphs) -> Dataset:
+    from fontTools.unicodedata import block, script, script_name
+
+    members = [""] * (int(glyphs.labels.max()) + 1)
+    for character, label in zip(glyphs.members.tolist(), glyphs.member_labels.tolist(), strict=True):
+        members[label] += chr(character)
+    images, labels = torch.from_numpy(glyphs.pictures.images).unsqueeze(1), torch.from_numpy(glyphs.labels)
+    return Dataset(
+        name="glyphs",
+        images=images,
+        labels=labels,
+        class_names=tuple(f"U+{ord(group[0]):04X} {group[0]} {unicodedata.name(group[0])}" for group in members),
+        class_attributes={
+            "script": tuple(script_name(script(group[0])) for group in members),
+            "block": tuple(block(group[0]) for group in members),
+            "members": tuple(members),
+        },
+        sample_attributes={
+            "face": tuple(FACES[face] for face in glyphs.pictures.faces.tolist()),
+            "character": tuple(chr(character) for character in glyphs.pictures.characters.tolist()),
+        },
+        fingerprint=content_fingerprint(images, labels),
+    )
+
+
+def _cache_file(minimum_faces: int) -> Path:
+    """The file for these options, typefaces and drawing libraries; anything else has another name."""
+    from PIL import __version__ as pillow_version
+    from PIL import features
+
+    determines = {
+        "version": VERSION,
+        "minimum_faces": minimum_faces,
+        "typefaces": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in face_files()},
+        "pillow": pillow_version,
+        "freetype": features.version("freetype2"),
+        "unicode": unicodedata.unidata_version,
+    }
+    fingerprint = hashlib.sha256(json.dumps(determines, sort_keys=True).encode()).hexdigest()
+    return cache_directory() / "glyphs" / f"glyphs-{minimum_faces}-{fingerprint[:32]}.npz"
+
+
+def _read(file: Path) -> _Glyphs | None:
+    """The cached glyphs, or None where there are none or the file is damaged."""
+    try:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            return _Glyphs(
+                pictures=Pictures(stored["images"], stored["characters"], stored["faces"]),
+                labels=stored["labels"],
+                members=stored["members"],
+                member_labels=stored["member_labels"],
+            )
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+        return None
+
+
+def _write(glyphs: _Glyphs, file: Path) -> None:
+    buffer = BytesIO()
+    np.savez(
+        buffer,
+        images=glyphs.pictures.images,
+        characters=glyphs.pictures.characters,
+        faces=glyphs.pictures.faces,
+        labels=glyphs.labels,
+        members=glyphs.members,
+        member_labels=glyphs.member_labels,
+    )
+    write_atomically(file, buffer.getvalue())

@@ -1,0 +1,93 @@
+"""Characters that are drawn alike are one class: Latin A, Greek Α and Cyrillic А are the same picture.
+
+The likeness of two characters is the median, over the faces that draw both, of the cosine between their two pictures as
+vectors of ink. The median asks what most faces do: one family that draws a letter its own way does not decide.
+Characters are merged by complete linkage at a likeness of 0.99: within a class every two characters are that alike, so
+that a chain of small steps (the 64 hexagrams) joins nothing.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equimetric.data.rendering import FACES, Pictures
+
+__all__ = ["LIKENESS", "likeness", "merge_lookalikes", "unambiguous"]
+
+LIKENESS = 0.99
+SCREENING_SLACK = 1e-3  # far above the error of single precision
+
+
+def merge_lookalikes(pictures: Pictures) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct characters (K,), ascending, and the class of each (K,), numbered by first members."""
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+    from scipy.spatial.distance import squareform
+
+    characters, pairs, similarity = likeness(pictures)
+    alike = similarity >= LIKENESS
+    pairs, similarity = pairs[alike], similarity[alike]
+    count = len(characters)
+    edges = coo_array((similarity, (pairs[:, 0], pairs[:, 1])), shape=(count, count))
+    # complete linkage never joins what no chain of alike pairs connects, so each connected part is clustered by itself
+    _, part = connected_components(edges, directed=False)
+    first_member = np.arange(count)
+    for members in _groups(part):
+        inside = np.isin(pairs[:, 0], members)
+        first, second = np.searchsorted(members, pairs[inside]).T
+        distance = np.ones((len(members), len(members)))
+        distance[first, second] = distance[second, first] = 1 - similarity[inside]
+        np.fill_diagonal(distance, 0)
+        merged = fcluster(linkage(squareform(distance), "complete"), 1 - LIKENESS, "distance")
+        for group in np.unique(merged):
+            first_member[members[merged == group]] = members[merged == group].min()
+    _, classes = np.unique(first_member, return_inverse=True)
+    return characters, classes
+
+
+def _groups(part: NDArray[np.int32]) -> list[NDArray[np.int64]]:
+    """Ascending positions of every part that has at least two members."""
+    order = np.argsort(part, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(part[order])) + 1)
+    return [group for group in groups if len(group) > 1]
+
+
+def likeness(pictures: Pictures) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """The distinct characters (K,), pairs of positions among them (P, 2), and the likeness of each pair (P,).
+
+    Pairs below `LIKENESS` in every face they share cannot reach it in the median, and are left out.
+    """
+    characters, position = np.unique(pictures.characters, return_inverse=True)
+    ink = pictures.images.reshape(len(pictures), -1)
+    picture_of = np.full((len(characters), len(FACES)), -1)
+    picture_of[position, pictures.faces] = np.arange(len(pictures))
+    found = [_alike_in_one_face(ink, picture_of[:, face]) for face in range(len(FACES))]
+    pairs = np.unique(np.concatenate(found), axis=0)
+    similarity = np.array([_median_cosine(ink, *picture_of[pair]) for pair in pairs], dtype=np.float64)
+    return characters, pairs, similarity
+
+
+def _alike_in_one_face(ink: NDArray[np.uint8], picture_of: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Pairs (P, 2) of characters whose cosine in this face is about `LIKENESS` or more: a fast, generous screening."""
+    drawn = np.flatnonzero(picture_of >= 0)
+    vectors = ink[picture_of[drawn]].astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    alike = np.triu(vectors @ vectors.T >= LIKENESS - SCREENING_SLACK, k=1)
+    return drawn[np.argwhere(alike)]
+
+
+def _median_cosine(ink: NDArray[np.uint8], first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
+    """median_f ⟨x_f, y_f⟩ / √(⟨x_f, x_f⟩⟨y_f, y_f⟩) over shared faces f; whole numbers, so alike on every machine."""
+    shared = (first >= 0) & (second >= 0)
+    x, y = ink[first[shared]].astype(np.int64), ink[second[shared]].astype(np.int64)
+    product, x_square, y_square = ((a * b).sum(axis=1) for a, b in ((x, y), (x, x), (y, y)))
+    return float(np.median(product / np.sqrt(x_square * y_square)))
+
+
+def unambiguous(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Positions of the pictures to keep: of equal ones in a class the first, of equal ones in several classes none."""
+    flat = np.ascontiguousarray(images.reshape(len(images), -1))
+    _, picture = np.unique(flat.view(np.dtype((np.void, flat.shape[1]))).ravel(), return_inverse=True)
+    owned, first = np.unique(np.stack([picture, labels], axis=1), axis=0, return_index=True)
+    owners = np.bincount(owned[:, 0])
+    return np.sort(first[owners[owned[:, 0]] == 1])

@@ -1,0 +1,27 @@
+"""The one exception for mistakes in what a user gave, and the hint for a misspelt name."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = ["EquimetricError", "did_you_mean", "unknown_name"]
+
+
+class EquimetricError(ValueError):
+    """Something the user gave cannot be used; the message says what is wrong and what to do.
+
+    The command line prints the message alone, without a traceback, and exits with code 2.
+    """
+
+
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """The end of an error message: the nearest valid name, or all of them where none is near."""
+    valid = sorted(valid)
+    near = get_close_matches(name, valid, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"valid names: {', '.join(valid)}" if valid else "there are none to choose from"
+
+
+def unknown_name(kind: str, name: str, valid: Iterable[str]) -> EquimetricError:
+    """The error for a name that is not known, with the nearest one that is."""
+    return EquimetricError(f"unknown {kind} {name!r}; {did_you_mean(name, valid)}")

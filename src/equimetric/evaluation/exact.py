@@ -1,0 +1,104 @@
+"""Inner products free of rounding, so that a tie is a tie whatever the order of summation.
+
+A matrix product in floating point depends, in its last bits, on the shape of the block, the number of threads and the
+column at which a vector stands: two identical gallery vectors may receive different similarities. Where neighbours are
+closer than that noise, the ranking is decided here instead: in fixed point, where every sum is exact.
+
+A vector is read as x = coarse + fine, both integers times a power of two u near its length:
+
+    coarse / u   of 26 bits: Σ coarse·coarse′ stays below 2^53 by Cauchy–Schwarz, so float64 holds it exactly
+    fine / u     of 26 − log2 √D bits more: entries, not lengths, are bounded here, so sums may be √D larger
+
+All four products of the parts of x and x′ are therefore exact in any order, and added up in one fixed order.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+__all__ = ["FixedPoint", "exact_products", "exact_rows", "float64_products", "slices"]
+
+COARSE_BITS = 26
+WORKING_BYTES = 2**22
+"""Upper bound of one temporary while vectors are held as float64 numbers; it should stay in the cache."""
+
+
+def slices(total: int, step: int) -> list[slice]:
+    """Consecutive slices of at most `step` that cover range(total)."""
+    return [slice(start, min(start + step, total)) for start in range(0, total, step)]
+
+
+class FixedPoint:
+    """Vectors (N, D) that can be read in fixed point relative to their own length.
+
+    They are rounded to what fixed point can hold, about 1e-14 of their length: nothing for most float32 vectors; for
+    float64 it also makes equal what differs by its own noise.
+    """
+
+    def __init__(self, vectors: Tensor) -> None:
+        self.vectors = vectors
+        self.total_bits = 2 * COARSE_BITS - math.ceil(math.log2(vectors.shape[1]) / 2)
+        self.length = torch.cat([torch.linalg.vector_norm(vectors[rows].double(), dim=1) for rows in self._pieces()])
+        self.unit = _power_of_two_near(self.length)
+        self.vectors = torch.cat([torch.add(*self.split(rows)).to(vectors.dtype) for rows in self._pieces()])
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def split(self, which: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """(coarse, fine) of the chosen vectors, float64."""
+        exact, unit = self.vectors[which].double(), self.unit[which, None]
+        coarse = _round_to_bits(exact, unit, COARSE_BITS)
+        return coarse, _round_to_bits(exact - coarse, unit, self.total_bits)
+
+    def piece_rows(self, copies: int = 1) -> int:
+        """How many vectors, each needed `copies` times as float64, fit into one temporary."""
+        return max(1, WORKING_BYTES // (8 * copies * self.vectors.shape[1]))
+
+    def _pieces(self) -> list[slice]:
+        return slices(len(self.vectors), self.piece_rows())
+
+
+def float64_products(queries: FixedPoint, gallery: FixedPoint, rows: Tensor, columns: Tensor) -> Tensor:
+    """⟨q_rows[p], g_columns[p]⟩ for a list of P pairs → (P,), with the rounding of float64."""
+    products = queries.length.new_empty(len(rows))
+    for pairs in slices(len(rows), queries.piece_rows(copies=2)):
+        query, item = queries.vectors[rows[pairs]].double(), gallery.vectors[columns[pairs]].double()
+        products[pairs] = torch.linalg.vecdot(query, item)
+    return products
+
+
+def exact_products(queries: FixedPoint, gallery: FixedPoint, rows: Tensor, columns: Tensor) -> Tensor:
+    """⟨q_rows[p], g_columns[p]⟩ for a list of P pairs → (P,) float64, free of rounding."""
+    products = queries.length.new_empty(len(rows))
+    for pairs in slices(len(rows), queries.piece_rows(copies=4)):
+        coarse, fine = queries.split(rows[pairs])
+        gallery_coarse, gallery_fine = gallery.split(columns[pairs])
+        crossed = (coarse * gallery_fine).sum(dim=1) + (fine * gallery_coarse).sum(dim=1)
+        products[pairs] = (coarse * gallery_coarse).sum(dim=1) + (crossed + (fine * gallery_fine).sum(dim=1))
+    return products
+
+
+def exact_rows(queries: FixedPoint, gallery: FixedPoint, rows: Tensor) -> Tensor:
+    """⟨q_rows[i], g_j⟩ for all gallery vectors j → (len(rows), G) float64; bit for bit equal to `exact_products`."""
+    coarse, fine = queries.split(rows)
+    similarity = coarse.new_empty(len(rows), len(gallery))
+    for columns in slices(len(gallery), gallery.piece_rows()):
+        gallery_coarse, gallery_fine = (part.T for part in gallery.split(columns))
+        crossed = coarse @ gallery_fine + fine @ gallery_coarse
+        similarity[:, columns] = coarse @ gallery_coarse + (crossed + fine @ gallery_fine)
+    return similarity
+
+
+def _power_of_two_near(length: Tensor) -> Tensor:
+    """The power of two u with length / u in [2/3, 4/3): the square of 4/3 still leaves float64 a bit to spare."""
+    scaled = 0.75 * length
+    mantissa, _ = torch.frexp(scaled)
+    return torch.where(length > 0, scaled / mantissa, 1.0)
+
+
+def _round_to_bits(values: Tensor, unit: Tensor, bits: int) -> Tensor:
+    """Round to multiples of unit·2^−bits: next to 1.5·2^(52−bits)·unit that is the spacing of float64 itself."""
+    shift = 1.5 * 2.0 ** (52 - bits) * unit
+    return (values + shift) - shift

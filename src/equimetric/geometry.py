@@ -1,0 +1,116 @@
+"""How close are two embeddings? Each geometry is a similarity matrix, larger = closer, whatever the measure.
+
+A loss written in `pairs.similarity` therefore works in every geometry: for a distance A the similarity is −A.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import EquimetricError, unknown_name
+
+__all__ = ["GEOMETRIES", "Geometry", "find_geometry", "safe_sqrt", "unit"]
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Rows scaled to length 1; a zero row stays zero, and its gradient stays of the size of the incoming one."""
+    norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / torch.where(norm > 1e-12, norm, torch.ones_like(norm))
+
+
+def safe_sqrt(squared: Tensor) -> Tensor:
+    """√max(x, 0) with value 0 *and gradient 0* at coincident points, where a plain root has an infinite slope."""
+    apart = squared > 1e-14
+    return torch.where(apart, torch.where(apart, squared, torch.ones_like(squared)).sqrt(), torch.zeros_like(squared))
+
+
+def squared_distance(queries: Tensor, references: Tensor) -> Tensor:
+    """(Q, R) ‖q‖² + ‖r‖² − 2 q·r, never below 0."""
+    lengths = queries.square().sum(1)[:, None] + references.square().sum(1)[None, :]
+    return (lengths - 2 * queries @ references.T).clamp_min(0)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A named similarity of two sets of embeddings.
+
+    Attributes:
+        name: the public name.
+        summary: one line for people.
+        measure: (Q, D), (R, D) → (Q, R) similarity, larger = closer.
+        to_distance: similarity → the distance that losses with distance margins use; None where there is none.
+        to_chord: similarity → Euclidean distance of the *unit* vectors, in [0, 2]; None where unknown.
+        normalize: whether embeddings are scaled to unit length first unless the user says otherwise.
+
+    """
+
+    name: str
+    summary: str
+    measure: Callable[[Tensor, Tensor], Tensor]
+    to_distance: Callable[[Tensor], Tensor] | None
+    to_chord: Callable[[Tensor], Tensor] | None
+    normalize: bool = True
+
+    def distance(self, similarity: Tensor) -> Tensor:
+        """The distance behind a similarity of this geometry."""
+        if self.to_distance is None:
+            raise EquimetricError(f"the {self.name} geometry has no distance; use one of: euclidean, cosine, snr")
+        return self.to_distance(similarity)
+
+    def chord(self, similarity: Tensor) -> Tensor:
+        """The Euclidean distance of the unit vectors behind a similarity of this geometry."""
+        if self.to_chord is None:
+            raise EquimetricError(
+                f"distances on the unit sphere cannot be told from the {self.name} geometry; "
+                "use one of: cosine, euclidean, sqeuclidean"
+            )
+        return self.to_chord(similarity)
+
+
+def _euclidean_from_cosine(similarity: Tensor) -> Tensor:
+    return safe_sqrt(2 - 2 * similarity)
+
+
+GEOMETRIES: dict[str, Geometry] = {
+    geometry.name: geometry
+    for geometry in (
+        Geometry(
+            name="cosine",
+            summary="s = q·r of unit vectors, in [−1, 1]",
+            measure=lambda queries, references: queries @ references.T,
+            to_distance=_euclidean_from_cosine,
+            to_chord=_euclidean_from_cosine,
+        ),
+        Geometry(
+            name="euclidean",
+            summary="s = −‖q − r‖",
+            measure=lambda queries, references: -safe_sqrt(squared_distance(queries, references)),
+            to_distance=torch.neg,
+            to_chord=torch.neg,
+        ),
+        Geometry(
+            name="sqeuclidean",
+            summary="s = −‖q − r‖²",
+            measure=lambda queries, references: -squared_distance(queries, references),
+            to_distance=torch.neg,
+            to_chord=lambda similarity: safe_sqrt(-similarity),
+        ),
+        Geometry(
+            name="dot",
+            summary="s = q·r of the raw vectors",
+            measure=lambda queries, references: queries @ references.T,
+            to_distance=None,
+            to_chord=None,
+            normalize=False,
+        ),
+    )
+}
+
+
+def find_geometry(name: str) -> Geometry:
+    """A geometry by name; a misspelt name is an error that gives the nearest."""
+    if name not in GEOMETRIES:
+        raise unknown_name("geometry", name, GEOMETRIES)
+    return GEOMETRIES[name]

@@ -1,0 +1,40 @@
+"""What every learner must offer to the training loop."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+__all__ = ["Batch", "Learner"]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """A training batch: prepared images, class ids 0 … C − 1, and each sample's place in the training set."""
+
+    images: Tensor
+    labels: Tensor
+    index: Tensor
+
+
+class Learner(nn.Module):
+    """Forms embeddings and says what is minimised.
+
+    Everything a learner keeps (proxies, queues, cluster ids, policies) is in its `state_dict()`, so that a killed run
+    resumes exactly.
+    """
+
+    def embed(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) → (B, D) unit-length embeddings: what is deployed and evaluated."""
+        raise NotImplementedError
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Named terms; the loop adds them up and logs each."""
+        raise NotImplementedError
+
+    def objective_parameters(self) -> Iterable[nn.Parameter]:
+        """Parameters of the objective itself (proxies, boundaries): they get a learning rate of their own."""
+        return ()
+
+    def begin_epoch(self, view: Callable[[], Tensor]) -> None:
+        """Optional work between epochs; `view()` gives the embeddings of the training set, computed on demand."""

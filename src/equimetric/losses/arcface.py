@@ -1,0 +1,57 @@
+"""ArcFace: classification with a margin on the angle."""
+
+from math import cos, sin
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import unknown_name
+from equimetric.losses.cross_entropy import cross_entropy
+from equimetric.pairs import Pairs
+from equimetric.registry import loss
+from equimetric.search_space import Uniform
+
+__all__ = ["add_angle", "arcface"]
+
+
+def add_angle(cosine: Tensor, angle: float) -> Tensor:
+    """cos(θ + angle) from cos θ, with a bounded gradient at θ = 0 and π, where that of arccos is infinite."""
+    tiny = 1e-12 if cosine.dtype == torch.float64 else 1e-7
+    sine = (1 - cosine.square()).clamp_min(tiny).sqrt()
+    return cosine * cos(angle) - sine * sin(angle)
+
+
+@loss(
+    "arcface",
+    title="ArcFace",
+    family="classification",
+    paper="Deng, Guo, Xue, Zafeiriou: ArcFace: additive angular margin loss for deep face recognition (2019)",
+    references=("proxies", "batch"),
+    search={"margin_rad": Uniform(0.0, 1.5708), "scale": Uniform(0.01, 200.0)},
+    not_monotone="cos(θ + m) rises again beyond θ = π − m, so the 'plain' rule pushes positives there away",
+)
+def arcface(
+    pairs: Pairs,
+    *,
+    margin_rad: float = 0.5,
+    scale: float = 64.0,
+    mode: str = "monotone",
+    label_smoothing: float = 0.0,
+    smoothing: str = "others",
+    reduction: str = "mean",
+) -> Tensor:
+    """Classify by cosine after widening the angle to the right class by a margin.
+
+    L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_{y} = scale · cos(θ_y + m), m in radians. Modes:
+    'plain' for all θ; 'monotone' falls on as cos θ − m sin m beyond θ = π − m; 'easy' has no margin where cos θ ≤ 0.
+    """
+    cosine = pairs.similarity
+    narrowed = add_angle(cosine, margin_rad)
+    if mode == "monotone":
+        narrowed = torch.where(cosine >= -cos(margin_rad), narrowed, cosine - margin_rad * sin(margin_rad))
+    elif mode == "easy":
+        narrowed = torch.where(cosine > 0, narrowed, cosine)
+    elif mode != "plain":
+        raise unknown_name("arcface mode", mode, ("plain", "monotone", "easy"))
+    logits = scale * torch.where(pairs.positive, narrowed, cosine)
+    return cross_entropy(logits, pairs, label_smoothing, smoothing, reduction)

@@ -1,0 +1,50 @@
+"""Contrastive loss on distances, and its form on cosines."""
+
+from torch import Tensor
+
+from equimetric.pairs import Pairs
+from equimetric.reductions import reduce, total
+from equimetric.registry import loss
+from equimetric.search_space import Uniform
+
+__all__ = ["contrastive", "contrastive_cosine"]
+
+
+@loss(
+    "contrastive",
+    title="Contrastive",
+    family="ranking",
+    paper="Hadsell, Chopra, LeCun: Dimensionality reduction by learning an invariant mapping (2006)",
+    geometry=("euclidean", "cosine", "sqeuclidean"),
+    search={"pos_margin": Uniform(-0.2, 2.0), "neg_margin": Uniform(-0.2, 2.0)},
+)
+def contrastive(
+    pairs: Pairs, *, pos_margin: float = 0.0, neg_margin: float = 1.0, reduction: str = "nonzero", power: int = 1
+) -> Tensor:
+    """Pull positives inside one margin, push negatives outside another.
+
+    L = R_{positives} [d − pos_margin]₊^power + R_{negatives} [neg_margin − d]₊^power,
+    R = 'nonzero' (mean of the terms above zero), 'mean' or 'sum', for positives and negatives apart, so that the
+    many negatives cannot drown the positives.
+    """
+    distance = pairs.distance()
+    pull = (distance - pos_margin).relu() ** power
+    push = (neg_margin - distance).relu() ** power
+    return reduce(pull, pairs.positive, pairs.weight, reduction) + reduce(push, pairs.negative, pairs.weight, reduction)
+
+
+@loss(
+    "contrastive_cosine",
+    title="Contrastive (cosine)",
+    family="ranking",
+    paper="Wang, Zhang, Huang, Scott: Cross-batch memory for embedding learning (2020)",
+    search={"lam": Uniform(0.0, 0.9)},
+)
+def contrastive_cosine(pairs: Pairs, *, lam: float = 0.5, pos_offset: float = 1.0) -> Tensor:
+    """Pull every positive with constant force, push negatives only above a threshold.
+
+    L = 1/B Σ_i { Σ_{j∈P_i} (pos_offset − s_ij) + Σ_{k∈N_i} [s_ik − λ]₊ }
+    """
+    pull = total(pos_offset - pairs.similarity, pairs.positive, pairs.weight)
+    push = total((pairs.similarity - lam).relu(), pairs.negative, pairs.weight)
+    return (pull + push) / len(pairs.similarity)

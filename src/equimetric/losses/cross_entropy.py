@@ -1,0 +1,36 @@
+"""The cross-entropy that all classification losses share; not a loss of its own."""
+
+from torch import Tensor
+
+from equimetric.errors import unknown_name
+from equimetric.pairs import Pairs
+from equimetric.reductions import log_sum_exp, reduce_rows, row_mean
+
+__all__ = ["cross_entropy"]
+
+
+def cross_entropy(
+    logits: Tensor,
+    pairs: Pairs,
+    label_smoothing: float = 0.0,
+    smoothing: str = "others",
+    reduction: str = "mean",
+    *,
+    positive_in_denominator: bool = True,
+) -> Tensor:
+    """Mean over queries of −log of the positive references' share of Σ e^{logits}.
+
+    With smoothing ε the target is 1 − ε and the others share ε ('others': each of the C − 1 others ε/(C − 1)), or
+    all C classes share it ('uniform': target 1 − ε + ε/C, each other ε/C, the convention of torch).
+    `positive_in_denominator=False` sums the denominator over the negatives alone.
+    """
+    denominator = log_sum_exp(logits, pairs.any if positive_in_denominator else pairs.negative, pairs.weight)
+    values = denominator - log_sum_exp(logits, pairs.positive, pairs.weight)
+    if label_smoothing:
+        share = {"others": pairs.negative, "uniform": pairs.any}.get(smoothing)
+        if share is None:
+            raise unknown_name("smoothing", smoothing, ("others", "uniform"))
+        elsewhere = denominator - row_mean(logits, share, pairs.weight)
+        values = (1 - label_smoothing) * values + label_smoothing * elsewhere
+    valid = pairs.positive.any(1) & pairs.negative.any(1)
+    return reduce_rows(values, valid, reduction)

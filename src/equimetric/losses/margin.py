@@ -1,0 +1,78 @@
+"""Margin loss with a learned boundary."""
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.errors import EquimetricError
+from equimetric.pairs import Pairs, TripletBand, Triplets
+from equimetric.reductions import count, divide, total
+from equimetric.registry import loss
+from equimetric.search_space import Uniform
+
+__all__ = ["MarginLoss"]
+
+
+@loss(
+    "margin_loss",
+    title="Margin (all pairs)",
+    family="ranking",
+    paper="Wu, Manmatha, Smola, Krähenbühl: Sampling matters in deep embedding learning (2017)",
+    geometry=("euclidean", "cosine"),
+    takes="triplets",
+    search={"alpha": Uniform(-0.2, 2.0), "beta": Uniform(-0.2, 2.0), "nu": Uniform(0.0, 0.1)},
+)
+class MarginLoss(nn.Module):
+    """Contrastive loss around a learned boundary β, with a margin α on either side.
+
+    ℓ_ij = [α + Y_ij (d_ij − β_i)]₊, Y = +1 for positives, −1 for negatives;
+    β_i = β⁽⁰⁾ + β⁽class⁾ of i's class (with `beta_classes` = their number) + β⁽img⁾ of image i (with `beta_images`);
+    L = (Σ ℓ + ν Σ β) / (number of terms above zero).
+    Over pairs Σβ takes every ordered pair once; over triples every triple adds a positive term, a negative term and
+    one β of its anchor.
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 0.2,
+        beta: float = 1.2,
+        nu: float = 0.0,
+        beta_classes: int | None = None,
+        beta_images: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.alpha = alpha
+        self.nu = nu
+        self.beta = nn.Parameter(torch.tensor(float(beta)))
+        self.beta_class = None if beta_classes is None else nn.Parameter(torch.zeros(beta_classes))
+        self.beta_image = None if beta_images is None else nn.Parameter(torch.zeros(beta_images))
+
+    def boundary(self, pairs: Pairs) -> Tensor:
+        """(Q, 1) β of every query."""
+        beta = self.beta.to(pairs.similarity).expand(len(pairs.similarity))
+        labels, index = (pairs.queries.labels, pairs.queries.index) if pairs.queries else (None, None)
+        for offsets, ids, name in (
+            (self.beta_class, labels, "labels in 0 … beta_classes − 1"),
+            (self.beta_image, index, "index=… with every sample's place in the training set"),
+        ):
+            if offsets is not None:
+                if ids is None or (len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(offsets)):
+                    raise EquimetricError(
+                        f"this margin loss keeps {len(offsets)} boundaries of its own; it needs {name}"
+                    )
+                beta = beta + offsets.to(beta)[ids]
+        return beta[:, None]
+
+    def forward(self, selected: Pairs | Triplets | TripletBand) -> Tensor:
+        """The loss of pairs or triples."""
+        listed = isinstance(selected, (Triplets, TripletBand))
+        pairs = selected.as_pairs() if isinstance(selected, (Triplets, TripletBand)) else selected
+        distance, beta = pairs.distance(), self.boundary(pairs)
+        pull = (self.alpha + distance - beta).relu()
+        push = (self.alpha - distance + beta).relu()
+        value = total(pull, pairs.positive, pairs.weight) + total(push, pairs.negative, pairs.weight)
+        active = (pairs.positive & (pull > 0)) | (pairs.negative & (push > 0))
+        regularised = pairs.positive if listed else pairs.any
+        value = value + self.nu * total(beta.expand_as(distance), regularised, pairs.weight)
+        active_terms = count(active, pairs.weight, value.dtype)
+        return torch.where(active_terms > 0, divide(value, active_terms), value * 0)

@@ -1,0 +1,30 @@
+"""Multi-similarity loss, which is also the RAW loss of the unified view."""
+
+from torch import Tensor
+
+from equimetric.pairs import Pairs
+from equimetric.reductions import log1p_sum_exp
+from equimetric.registry import loss
+from equimetric.search_space import Uniform
+
+__all__ = ["multi_similarity"]
+
+SEARCH = {"alpha": Uniform(0.01, 100.0), "beta": Uniform(0.01, 100.0), "base": Uniform(0.0, 1.0)}
+
+
+@loss(
+    "multi_similarity",
+    title="MS",
+    family="ranking",
+    paper="Wang, Han, Huang, Dong, Scott: Multi-similarity loss with general pair weighting (2019)",
+    implies={"epsilon": "multi_similarity"},
+    search=SEARCH,
+)
+def multi_similarity(pairs: Pairs, *, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5) -> Tensor:
+    """Weigh a pair by its own similarity and by how it stands among its anchor's other pairs.
+
+    L = 1/B Σ_i { 1/α log[1 + Σ_{j∈P_i} e^{−α(s_ij − base)}] + 1/β log[1 + Σ_{k∈N_i} e^{β(s_ik − base)}] }
+    """
+    pull = log1p_sum_exp(alpha * (base - pairs.similarity), pairs.positive, pairs.weight) / alpha
+    push = log1p_sum_exp(beta * (pairs.similarity - base), pairs.negative, pairs.weight) / beta
+    return (pull + push).mean()

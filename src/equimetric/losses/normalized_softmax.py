@@ -1,0 +1,33 @@
+"""Classification by cosine to class weights; over the batch instead, neighbourhood component analysis."""
+
+from torch import Tensor
+
+from equimetric.losses.cross_entropy import cross_entropy
+from equimetric.pairs import Pairs
+from equimetric.registry import loss
+from equimetric.search_space import LogUniform, Uniform
+
+__all__ = ["normalized_softmax"]
+
+
+@loss(
+    "normalized_softmax",
+    title="N. Softmax",
+    family="classification",
+    paper="Zhai, Wu: Classification is a strong baseline for deep metric learning (2019)",
+    references=("proxies", "batch"),
+    search={"temperature": LogUniform(0.01, 100.0), "label_smoothing": Uniform(0.0, 0.2)},
+)
+def normalized_softmax(
+    pairs: Pairs,
+    *,
+    temperature: float = 0.05,
+    label_smoothing: float = 0.0,
+    smoothing: str = "others",
+    reduction: str = "mean",
+) -> Tensor:
+    """Classify by cosine to the class proxies.
+
+    L = mean_i −log softmax(s_i / temperature)_{y_i}
+    """
+    return cross_entropy(pairs.similarity / temperature, pairs, label_smoothing, smoothing, reduction)

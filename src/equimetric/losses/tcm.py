@@ -1,0 +1,33 @@
+"""The threshold-consistent margin: one match threshold for every class."""
+
+from torch import Tensor
+
+from equimetric.pairs import Pairs
+from equimetric.reductions import mean
+from equimetric.registry import loss
+from equimetric.search_space import LogUniform, Uniform
+
+__all__ = ["tcm"]
+
+
+@loss(
+    "tcm",
+    title="TCM",
+    family="regulariser",
+    paper="Zhang et al.: Threshold-consistent margin loss for open-world deep metric learning (2024)",
+    search={
+        "m_pos": Uniform(0.8, 0.95),
+        "m_neg": Uniform(0.3, 0.6),
+        "lam_pos": LogUniform(0.1, 2.0),
+        "lam_neg": LogUniform(0.1, 2.0),
+    },
+)
+def tcm(pairs: Pairs, *, m_pos: float = 0.9, m_neg: float = 0.5, lam_pos: float = 1.0, lam_neg: float = 1.0) -> Tensor:
+    """Hold hard pairs of every class to the same two absolute similarities; add it to any base objective.
+
+    L = λ⁺ mean_{positives with s ≤ m⁺} (m⁺ − s) + λ⁻ mean_{negatives with s ≥ m⁻} (s − m⁻)
+    """
+    similarity = pairs.similarity
+    pull = mean(m_pos - similarity, pairs.positive & (similarity <= m_pos), pairs.weight)
+    push = mean(similarity - m_neg, pairs.negative & (similarity >= m_neg), pairs.weight)
+    return lam_pos * pull + lam_neg * push

@@ -1,0 +1,125 @@
+"""Triplet loss over all triples, a band of them, or a list."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from equimetric.errors import unknown_name
+from equimetric.pairs import Pairs, TripletBand, Triplets
+from equimetric.reductions import divide, reduce
+from equimetric.registry import loss
+from equimetric.search_space import Uniform
+
+__all__ = ["triplet"]
+
+
+@loss(
+    "triplet",
+    title="Triplet",
+    family="ranking",
+    paper="Schroff, Kalenichenko, Philbin: FaceNet (2015); Hermans, Beyer, Leibe: In defense of triplet loss (2017)",
+    geometry=("euclidean", "sqeuclidean", "cosine", "dot"),
+    takes="triplets",
+    aliases={"mining": "selection", "distance": "geometry"},
+    search={"margin": Uniform(-0.2, 2.0)},
+)
+def triplet(
+    selected: Pairs | Triplets | TripletBand,
+    *,
+    margin: float = 0.05,
+    soft: bool = False,
+    reduction: str | None = None,
+) -> Tensor:
+    """A negative must be farther than a positive by a margin.
+
+    L = R_{(a,p,n)} [v + margin]₊ or, `soft`, softplus(v + margin), with the violation v = s_an − s_ap. In the
+    euclidean geometry v = d_ap − d_an, in the squared one v = d²_ap − d²_an.
+    R = 'nonzero', 'mean' or 'sum'; by default 'nonzero' over many triples per anchor, 'mean' over listed triples.
+    """
+    if isinstance(selected, Triplets):
+        violation = selected.violation() + margin
+        terms = softplus(violation) if soft else violation.relu()
+        return reduce(terms, torch.ones_like(terms, dtype=torch.bool), selected.weight, reduction or "mean")
+    band = TripletBand(selected) if isinstance(selected, Pairs) else selected
+    value, active, present = soft_sum(band, margin) if soft else hinge_sum(band, margin)
+    # A soft hinge is above zero for every triple, so 'nonzero' and 'mean' are one there.
+    denominators = {"nonzero": active, "mean": present, "sum": torch.ones_like(value)}
+    reduction = reduction or "nonzero"
+    if reduction not in denominators:
+        raise unknown_name("reduction", reduction, denominators)
+    return divide(value, denominators[reduction])
+
+
+def positives_by_slot(pairs: Pairs) -> tuple[Tensor, Tensor]:
+    """Positive columns of each row, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row."""
+    order = pairs.positive.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
+    most = int(pairs.positive.sum(1).max()) if pairs.positive.numel() else 0
+    columns = order[:, :most]
+    return columns, pairs.positive.gather(1, columns)
+
+
+def pair_weight(pairs: Pairs, columns: Tensor | None = None) -> Tensor:
+    """The multiplicity of pairs, 1 where none is given, optionally gathered at some columns."""
+    weight = torch.ones_like(pairs.similarity) if pairs.weight is None else pairs.weight
+    return weight if columns is None else weight.gather(1, columns)
+
+
+def hinge_sum(band: TripletBand, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Σ [v + margin]₊ over a band, the number of terms above zero, and the number of triples.
+
+    For one anchor with its negatives n sorted by similarity, the triples of positive p that lie in a band are a
+    stretch of them, so Σ_{p,n} (s_n − s_p + m) = Σ_p (C[high] − C[low] + (W[high] − W[low])(m − s_p)), where C and W
+    are prefix sums of the negatives' similarities and multiplicities: O(Q R log R) instead of O(Q R²).
+    """
+    pairs = band.pairs
+    columns, is_positive = positives_by_slot(pairs)
+    positive = pairs.similarity.gather(1, columns)
+    multiplicity = is_positive * pair_weight(pairs, columns)
+
+    order = pairs.similarity.detach().masked_fill(~pairs.negative, torch.inf).argsort(dim=1)
+    is_negative = pairs.negative.gather(1, order)
+    share = is_negative * pair_weight(pairs, order)
+    negative = pairs.similarity.gather(1, order)
+    prefix_weight = prefix_sum(share)
+    prefix_similarity = prefix_sum(share * negative)
+
+    ascending = negative.detach().masked_fill(~is_negative, torch.inf)
+    above_margin = torch.searchsorted(ascending, positive.detach() - margin, right=True)
+    low = torch.maximum(
+        torch.searchsorted(ascending, positive.detach() + band.above, right=True),
+        torch.searchsorted(ascending, positive.detach() + band.at_least, right=False),
+    )
+    finite = is_negative.sum(1, keepdim=True)
+    high = torch.searchsorted(ascending, positive.detach() + band.below, right=False).minimum(finite)
+    low = low.minimum(high)
+    active_low = torch.maximum(low, above_margin).minimum(high)
+
+    def stretch(prefix: Tensor, start: Tensor) -> Tensor:
+        return prefix.gather(1, high) - prefix.gather(1, start)
+
+    active = stretch(prefix_weight, active_low) * multiplicity
+    value = stretch(prefix_similarity, active_low) * multiplicity + active * (margin - positive)
+    present = stretch(prefix_weight, low) * multiplicity
+    return value.sum(), active.sum(), present.sum()
+
+
+def prefix_sum(values: Tensor) -> Tensor:
+    """(Q, R + 1) sums of the first 0, 1, … R entries of each row."""
+    return torch.nn.functional.pad(values.cumsum(1), (1, 0))
+
+
+def soft_sum(band: TripletBand, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Σ softplus(v + margin) over a band and, twice, the number of triples; one pass per positive of an anchor."""
+    pairs = band.pairs
+    value = pairs.similarity.sum() * 0
+    present = torch.zeros_like(value)
+    weight = pair_weight(pairs)
+    columns, is_positive = positives_by_slot(pairs)
+    for slot in range(columns.shape[1]):
+        column = columns[:, slot, None]
+        violation = pairs.similarity - pairs.similarity.gather(1, column)
+        chosen = pairs.negative & is_positive[:, slot, None] & band.holds(violation.detach())
+        multiplicity = chosen * weight * weight.gather(1, column)
+        value = value + (softplus(violation + margin) * multiplicity).sum()
+        present = present + multiplicity.sum()
+    return value, present, present

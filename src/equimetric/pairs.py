@@ -1,0 +1,200 @@
+"""The core types: queries seen against references, and the triples chosen among them.
+
+Every loss is a function of these types and knows nothing else: not where the references came from (the batch, a
+memory, other processes, learned proxies), nor how the embeddings were made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+
+if TYPE_CHECKING:
+    from equimetric.geometry import Geometry
+
+__all__ = ["Pairs", "Queries", "Selected", "TripletBand", "Triplets"]
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """What is known of the queries themselves; only losses that keep something per class or per image look here."""
+
+    embeddings: Tensor
+    """(Q, D) as the geometry compared them, i.e. of unit length where the geometry normalises."""
+    labels: Tensor | None = None
+    """(Q,) class ids."""
+    index: Tensor | None = None
+    """(Q,) positions in the training set."""
+
+
+class Pairs:
+    """A set of Q queries seen against a set of R references.
+
+    Attributes:
+        similarity: (Q, R), larger = closer, always; float32 or float64 even under autocast.
+        positive: (Q, R) bool, same label and not the same sample.
+        negative: (Q, R) bool, different label.
+        weight: (Q, R) or None, the multiplicity of a pair: 0 is as if absent, 2 as if present twice; None is 1.
+        geometry: how the similarity was measured, for losses that need the distance behind it.
+        queries: the queries themselves, where known.
+
+    """
+
+    __slots__ = ("geometry", "negative", "positive", "queries", "similarity", "weight")
+
+    def __init__(
+        self,
+        similarity: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+        weight: Tensor | None = None,
+        *,
+        geometry: Geometry | None = None,
+        queries: Queries | None = None,
+    ) -> None:
+        if weight is not None:
+            present = weight > 0
+            positive, negative = positive & present, negative & present
+        self.similarity = similarity
+        self.positive = positive
+        self.negative = negative
+        self.weight = weight
+        self.geometry = geometry
+        self.queries = queries
+
+    @property
+    def any(self) -> Tensor:
+        """(Q, R) bool: every pair that takes part."""
+        return self.positive | self.negative
+
+    def distance(self) -> Tensor:
+        """(Q, R) the distance of this geometry; for cosine the Euclidean distance √(2 − 2s) of the unit vectors."""
+        if self.geometry is None:
+            return -self.similarity
+        return self.geometry.distance(self.similarity)
+
+    def keep(self, *, positive: Tensor, negative: Tensor) -> Pairs:
+        """The same pairs with narrower masks."""
+        return self.replace(positive=self.positive & positive, negative=self.negative & negative)
+
+    def weighted(self, weight: Tensor) -> Pairs:
+        """The same pairs, each counted `weight` times as often as before."""
+        return self.replace(weight=weight if self.weight is None else self.weight * weight)
+
+    def replace(
+        self,
+        *,
+        similarity: Tensor | None = None,
+        positive: Tensor | None = None,
+        negative: Tensor | None = None,
+        weight: Tensor | None = None,
+    ) -> Pairs:
+        """A copy with some of the tensors exchanged."""
+        return Pairs(
+            self.similarity if similarity is None else similarity,
+            self.positive if positive is None else positive,
+            self.negative if negative is None else negative,
+            self.weight if weight is None else weight,
+            geometry=self.geometry,
+            queries=self.queries,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Pairs({tuple(self.similarity.shape)}, {int(self.positive.sum())} positive, "
+            f"{int(self.negative.sum())} negative, geometry={self.geometry.name if self.geometry else None})"
+        )
+
+
+class Triplets:
+    """T index triples (anchor, positive, negative) into the pairs they were chosen from.
+
+    Attributes:
+        pairs: the pairs that the indices point into.
+        anchor, positive, negative: (T,) int64; anchors are rows, positives and negatives columns.
+        weight: (T,) or None, the multiplicity of a triple.
+
+    """
+
+    __slots__ = ("anchor", "negative", "pairs", "positive", "weight")
+
+    def __init__(
+        self, pairs: Pairs, anchor: Tensor, positive: Tensor, negative: Tensor, weight: Tensor | None = None
+    ) -> None:
+        if not anchor.shape == positive.shape == negative.shape:
+            raise EquimetricError(
+                "triplets need as many anchors as positives and negatives, got "
+                f"{anchor.numel()}, {positive.numel()} and {negative.numel()}"
+            )
+        self.pairs = pairs
+        self.anchor = anchor
+        self.positive = positive
+        self.negative = negative
+        self.weight = weight
+
+    @classmethod
+    def chosen(cls, pairs: Pairs, anchor: Tensor, positive: Tensor, negative: Tensor) -> Triplets:
+        """Triples whose multiplicity follows from that of their two pairs."""
+        weight = pairs.weight
+        if weight is not None:
+            weight = weight[anchor, positive] * weight[anchor, negative]
+        return cls(pairs, anchor, positive, negative, weight)
+
+    def violation(self) -> Tensor:
+        """(T,) s_an − s_ap: above zero where the negative is closer than the positive."""
+        similarity = self.pairs.similarity
+        return similarity[self.anchor, self.negative] - similarity[self.anchor, self.positive]
+
+    def as_pairs(self) -> Pairs:
+        """The pairs that occur in the triples, weighted by how often they do."""
+        once = torch.ones_like(self.anchor, dtype=self.pairs.similarity.dtype)
+        share = once if self.weight is None else self.weight
+        count = torch.zeros_like(self.pairs.similarity)
+        count = count.index_put((self.anchor, self.positive), share, accumulate=True)
+        count = count.index_put((self.anchor, self.negative), share, accumulate=True)
+        return self.pairs.replace(weight=count)
+
+    def __len__(self) -> int:
+        return self.anchor.numel()
+
+
+class TripletBand:
+    """All triples whose violation v = s_an − s_ap lies between two bounds, never listed one by one.
+
+    There are O(Q·R²) such triples, but for one anchor and positive they are a contiguous stretch of that anchor's
+    negatives in order of similarity, so sums and counts over them come from one sort and prefix sums.
+    """
+
+    __slots__ = ("above", "at_least", "below", "pairs")
+
+    def __init__(self, pairs: Pairs, *, above: float = -inf, at_least: float = -inf, below: float = inf) -> None:
+        self.pairs = pairs
+        self.above = above
+        self.at_least = at_least
+        self.below = below
+
+    def holds(self, violation: Tensor) -> Tensor:
+        """Bool, where a violation lies inside the band."""
+        return (violation > self.above) & (violation >= self.at_least) & (violation < self.below)
+
+    def triplets(self) -> Triplets:
+        """The triples as an explicit list, in order of anchor, positive, negative."""
+        pairs = self.pairs
+        anchor, positive = pairs.positive.nonzero(as_tuple=True)
+        violation = pairs.similarity[anchor] - pairs.similarity[anchor, positive, None]
+        row, negative = (pairs.negative[anchor] & self.holds(violation)).nonzero(as_tuple=True)
+        return Triplets.chosen(pairs, anchor[row], positive[row], negative)
+
+    def as_pairs(self) -> Pairs:
+        """The pairs that occur in the band, weighted by how often they do."""
+        return self.triplets().as_pairs()
+
+
+Selected = Pairs | Triplets | TripletBand
+"""What a selection may return: narrower pairs, listed triples, or a band of triples."""

@@ -1,0 +1,121 @@
+"""Sums, means and log-sum-exps over masks: finite, with finite gradients, also where a mask is empty.
+
+All take a boolean `mask` and an optional `weight` (the multiplicity of each entry), both of the shape of `values`.
+An empty mask gives 0 that is still connected to the graph, with gradients exactly 0.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import unknown_name
+
+__all__ = [
+    "REDUCTIONS",
+    "count",
+    "log1p_sum_exp",
+    "log_sum_exp",
+    "mean",
+    "mean_active",
+    "mean_valid",
+    "reduce",
+    "reduce_rows",
+    "row_max",
+    "row_mean",
+    "row_min",
+    "total",
+]
+
+FAR_BELOW = -1e30
+"""Stands for −∞ in masked log-sum-exps: a row of true infinities would have NaN gradients."""
+
+
+def weigh(values: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
+    """Values inside the mask, times their multiplicity; 0 outside, whatever (Inf, NaN) stands there."""
+    inside = torch.where(mask, values, torch.zeros_like(values))
+    return inside if weight is None else inside * weight
+
+
+def total(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Σ values."""
+    return weigh(values, mask, weight).sum()
+
+
+def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The number of entries in the mask, by multiplicity."""
+    return mask.sum().to(dtype) if weight is None else (mask * weight).sum().to(dtype)
+
+
+def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Numerator / denominator, and 0 where nothing was counted."""
+    return numerator / torch.where(denominator > 0, denominator, torch.ones_like(denominator))
+
+
+def mean(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Σ values / number of entries."""
+    return divide(total(values, mask, weight), count(mask, weight, values.dtype))
+
+
+def mean_active(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Σ values / number of entries above zero."""
+    return divide(total(values, mask, weight), count(mask & (values > 0), weight, values.dtype))
+
+
+REDUCTIONS: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
+    "nonzero": mean_active,
+    "mean": mean,
+    "sum": total,
+}
+
+
+def reduce(values: Tensor, mask: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    """Reduce terms by name: 'nonzero' (mean of those above zero), 'mean' or 'sum'."""
+    if reduction not in REDUCTIONS:
+        raise unknown_name("reduction", reduction, REDUCTIONS)
+    return REDUCTIONS[reduction](values, mask, weight)
+
+
+def row_mean(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
+    """(Q,) mean of each row's entries; 0 for an empty row."""
+    numbers = mask.sum(1).to(values.dtype) if weight is None else (mask * weight).sum(1)
+    return divide(weigh(values, mask, weight).sum(1), numbers)
+
+
+def mean_valid(values: Tensor, valid: Tensor) -> Tensor:
+    """Mean over the rows that are valid; 0 where none is."""
+    return mean(values, valid)
+
+
+def reduce_rows(values: Tensor, valid: Tensor, reduction: str) -> Tensor:
+    """One value per row to a scalar: 'mean' over the valid rows, 'sum', or 'none' for the vector itself."""
+    if reduction == "none":
+        return torch.where(valid, values, torch.zeros_like(values))
+    if reduction == "mean":
+        return mean_valid(values, valid)
+    if reduction == "sum":
+        return total(values, valid)
+    raise unknown_name("reduction", reduction, ("mean", "sum", "none"))
+
+
+def log_sum_exp(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
+    """(Q,) log Σ_j e^{values_ij} over each row's entries; about −1e30, with gradient 0, for an empty row."""
+    if weight is not None:
+        values = values + torch.where(mask, weight, torch.ones_like(weight)).log()
+    return torch.logsumexp(values.masked_fill(~mask, FAR_BELOW), dim=1)
+
+
+def log1p_sum_exp(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
+    """(Q,) log(1 + Σ_j e^{values_ij}) over each row's entries; 0 with gradient 0 for an empty row."""
+    exponent = log_sum_exp(values, mask, weight)
+    return torch.logaddexp(exponent, torch.zeros_like(exponent))
+
+
+def row_max(values: Tensor, mask: Tensor) -> Tensor:
+    """(Q, 1) largest entry of each row; −∞ for an empty row."""
+    return values.masked_fill(~mask, -torch.inf).amax(1, keepdim=True)
+
+
+def row_min(values: Tensor, mask: Tensor) -> Tensor:
+    """(Q, 1) smallest entry of each row; +∞ for an empty row."""
+    return values.masked_fill(~mask, torch.inf).amin(1, keepdim=True)

@@ -1,0 +1,8 @@
+"""Whom is a query compared with? References turn embeddings and labels into `Pairs`.
+
+They own everything that a loss must not know: identity of samples, learned proxies, other processes' batches.
+"""
+
+from equimetric.discovery import import_modules
+
+import_modules(__name__, __path__)

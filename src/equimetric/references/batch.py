@@ -1,0 +1,71 @@
+"""The batch itself, or an explicit set of references, as references."""
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.errors import EquimetricError
+from equimetric.geometry import Geometry, unit
+from equimetric.pairs import Pairs, Queries
+from equimetric.references.relation import check_embeddings, check_labels, relation
+from equimetric.registry import references
+
+__all__ = ["BatchReferences", "compare"]
+
+
+def compare(
+    geometry: Geometry,
+    queries: Queries,
+    labels: Tensor,
+    reference_embeddings: Tensor,
+    reference_labels: Tensor,
+    self_mask: Tensor | None = None,
+) -> Pairs:
+    """Every query against every reference."""
+    positive, negative = relation(labels, reference_labels, self_mask)
+    similarity = geometry.measure(queries.embeddings, reference_embeddings)
+    return Pairs(similarity, positive, negative, geometry=geometry, queries=queries)
+
+
+@references("batch")
+class BatchReferences(nn.Module):
+    """Every sample of the batch is compared with every other, or with an explicit reference set where one is given.
+
+    A sample is never its own positive: by its place in the batch, not by value, so exact duplicates stay legal pairs.
+    For an explicit reference set the caller marks the same samples in `self_mask`.
+    """
+
+    def forward(
+        self,
+        geometry: Geometry,
+        normalize: bool,
+        embeddings: Tensor,
+        labels: Tensor,
+        *,
+        index: Tensor | None = None,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+        self_mask: Tensor | None = None,
+    ) -> Pairs:
+        """Make the (Q, R) pairs."""
+        embeddings = check_embeddings(embeddings)
+        labels = check_labels(labels, embeddings)
+        if normalize:
+            embeddings = unit(embeddings)
+        queries = Queries(embeddings, labels, index)
+        if reference_embeddings is None:
+            if reference_labels is not None or self_mask is not None:
+                raise EquimetricError("reference_labels and self_mask need reference_embeddings beside them")
+            itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+            return compare(geometry, queries, labels, embeddings, labels, itself)
+        if reference_labels is None:
+            raise EquimetricError("reference_embeddings need reference_labels beside them")
+        reference_embeddings = check_embeddings(reference_embeddings, "reference_embeddings").to(embeddings)
+        reference_labels = check_labels(reference_labels, reference_embeddings, "reference_labels")
+        if reference_embeddings.shape[1] != embeddings.shape[1]:
+            raise EquimetricError(
+                f"reference_embeddings have dimension {reference_embeddings.shape[1]}, "
+                f"embeddings {embeddings.shape[1]}; they must be equal"
+            )
+        if normalize:
+            reference_embeddings = unit(reference_embeddings)
+        return compare(geometry, queries, labels, reference_embeddings, reference_labels, self_mask)

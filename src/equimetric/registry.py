@@ -1,0 +1,202 @@
+"""One record for every loss, selection and kind of references: what it is called, who wrote it, what it takes.
+
+The command line, the documentation, the tuner's search spaces and the contract tests all read these records, so that
+adding a component touches one file.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from torch import nn
+
+from equimetric.errors import EquimetricError, did_you_mean, unknown_name
+from equimetric.pairs import Selected
+from equimetric.search_space import SearchSpace
+
+__all__ = [
+    "FAMILIES",
+    "LOSSES",
+    "REFERENCES",
+    "SELECTIONS",
+    "Component",
+    "FunctionModule",
+    "find",
+    "loss",
+    "references",
+    "selection",
+]
+
+FAMILIES = {
+    "ranking": "compares pairs or triples of embeddings",
+    "classification": "classifies by similarity to learned class weights",
+    "proxy": "compares embeddings with learned class representatives",
+    "ap-surrogate": "smooths a ranking metric and ascends it",
+    "clustering": "scores a whole clustering of the batch",
+    "regulariser": "is added to another objective",
+}
+
+Definition = TypeVar("Definition", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Component:
+    """A registered loss, selection or kind of references.
+
+    Attributes:
+        kind: "loss", "selection" or "references".
+        name: the public name.
+        definition: a function `(pairs, **options)` or an `nn.Module` class whose constructor takes the options.
+        paper: authors, title, year.
+        title: how tables call it.
+        family: for losses, a key of `FAMILIES`.
+        geometries: for losses, the geometries that make sense, the default first.
+        reference_kinds: for losses, the references that make sense, the default first.
+        takes: for losses, the richest form of selection it reads itself: "pairs" or "triplets".
+        aliases: option names of the literature for a part of the objective, e.g. {"mining": "selection"}.
+        implies: options that, when given, switch a selection on, e.g. {"epsilon": "multi_similarity"}.
+        normalize: for losses, overrides the geometry's own default.
+        search: the range of each tunable option.
+        not_monotone: why a positive may be pushed away or a negative pulled closer, where the method does so.
+
+    """
+
+    kind: str
+    name: str
+    definition: Callable[..., Any]
+    paper: str
+    title: str = ""
+    family: str = ""
+    geometries: tuple[str, ...] = ("cosine",)
+    reference_kinds: tuple[str, ...] = ("batch",)
+    takes: str = "pairs"
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    implies: Mapping[str, str] = field(default_factory=dict)
+    normalize: bool | None = None
+    search: Mapping[str, SearchSpace] = field(default_factory=dict)
+    not_monotone: str = ""
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self.definition) or "").splitlines()[0].rstrip(".")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Option name → default; `inspect.Parameter.empty` for an option that must be given."""
+        parameters = inspect.signature(self.definition).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    def build(self, options: Mapping[str, Any]) -> nn.Module:
+        """The component with these options; a misspelt or missing option is an error that names it."""
+        for name in options:
+            if name not in self.options:
+                raise EquimetricError(
+                    f"{self.kind} {self.name!r} has no option {name!r}; {did_you_mean(name, self.options)}"
+                )
+        missing = [n for n, default in self.options.items() if default is inspect.Parameter.empty and n not in options]
+        if missing:
+            given = ", ".join(f"{name}=…" for name in missing)
+            raise EquimetricError(f"{self.kind} {self.name!r} needs {given}")
+        if inspect.isclass(self.definition):
+            module = self.definition(**options)
+            assert isinstance(module, nn.Module)
+            return module
+        return FunctionModule(self.name, self.definition, {**self.options, **options})
+
+
+class FunctionModule(nn.Module):
+    """A loss or selection that is a plain function of pairs, with its options fixed."""
+
+    def __init__(self, name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.name = name
+        self.function = function
+        self.options = dict(options)
+
+    def forward(self, selected: Selected) -> Any:
+        """Apply the function."""
+        return self.function(selected, **self.options)
+
+    def extra_repr(self) -> str:
+        """The options, for `repr`."""
+        return ", ".join([self.name, *(f"{name}={value!r}" for name, value in self.options.items())])
+
+
+LOSSES: dict[str, Component] = {}
+SELECTIONS: dict[str, Component] = {}
+REFERENCES: dict[str, Component] = {}
+
+
+def _register(into: dict[str, Component], **record: Any) -> Callable[[Definition], Definition]:
+    def decorate(definition: Definition) -> Definition:
+        component = Component(definition=definition, **record)
+        if component.name in into and into[component.name].definition.__module__ != definition.__module__:
+            raise EquimetricError(f"there is a {component.kind} named {component.name!r} already; choose another name")
+        unknown = set(component.search) - set(component.options)
+        if unknown:
+            raise EquimetricError(f"{component.name!r} has a search range for {unknown}, which it does not take")
+        into[component.name] = component
+        return definition
+
+    return decorate
+
+
+def loss(
+    name: str,
+    *,
+    title: str,
+    family: str,
+    paper: str,
+    geometry: str | tuple[str, ...] = "cosine",
+    references: str | tuple[str, ...] = ("batch", "proxies"),
+    takes: str = "pairs",
+    aliases: Mapping[str, str] | None = None,
+    implies: Mapping[str, str] | None = None,
+    normalize: bool | None = None,
+    search: Mapping[str, SearchSpace] | None = None,
+    not_monotone: str = "",
+) -> Callable[[Definition], Definition]:
+    """Register a loss: a function `(pairs, *, options) -> scalar` or an `nn.Module` class of such functions."""
+    if family not in FAMILIES:
+        raise unknown_name("family", family, FAMILIES)
+    return _register(
+        LOSSES,
+        kind="loss",
+        name=name,
+        title=title,
+        family=family,
+        paper=paper,
+        geometries=_tuple(geometry),
+        reference_kinds=_tuple(references),
+        takes=takes,
+        aliases=aliases or {},
+        implies=implies or {},
+        normalize=normalize,
+        search=search or {},
+        not_monotone=not_monotone,
+    )
+
+
+def selection(
+    name: str, *, paper: str, search: Mapping[str, SearchSpace] | None = None
+) -> Callable[[Definition], Definition]:
+    """Register a selection: a function `(pairs, *, options) -> Pairs | Triplets | TripletBand`."""
+    return _register(SELECTIONS, kind="selection", name=name, paper=paper, search=search or {})
+
+
+def references(name: str, *, paper: str = "") -> Callable[[Definition], Definition]:
+    """Register a kind of references: an `nn.Module` class that makes `Pairs` from embeddings and labels."""
+    return _register(REFERENCES, kind="references", name=name, paper=paper)
+
+
+def find(components: Mapping[str, Component], kind: str, name: str) -> Component:
+    """A component by name; a misspelt name is an error that gives the nearest."""
+    if name not in components:
+        raise unknown_name(kind, name, components)
+    return components[name]
+
+
+def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value

@@ -1,0 +1,26 @@
+"""The report of a study: comparison table, figures, one HTML page.
+
+Everything here is a pure function of a `StudyRecord`; nothing here reads a run from disk or computes a metric.
+"""
+
+from equimetric.report.figures import interval_plot, validation_curves
+from equimetric.report.html import render_html, write_report
+from equimetric.report.table import print_table, to_csv, to_latex, to_markdown
+from equimetric.studies.records import GalleryRow, RunRecord, StudyRecord
+from equimetric.studies.table import ComparisonTable, comparison_table
+
+__all__ = [
+    "ComparisonTable",
+    "GalleryRow",
+    "RunRecord",
+    "StudyRecord",
+    "comparison_table",
+    "interval_plot",
+    "print_table",
+    "render_html",
+    "to_csv",
+    "to_latex",
+    "to_markdown",
+    "validation_curves",
+    "write_report",
+]

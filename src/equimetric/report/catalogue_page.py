@@ -1,0 +1,62 @@
+"""The documentation page of all methods, made from the registry: `python -m equimetric.report.catalogue_page FILE`."""
+
+import inspect
+import sys
+from pathlib import Path
+
+from equimetric.catalogue import Recipe, recipes
+from equimetric.geometry import GEOMETRIES
+from equimetric.registry import FAMILIES, LOSSES, SELECTIONS
+
+__all__ = ["catalogue_page"]
+
+INTRODUCTION = """# Methods
+
+<!-- Made from the registry by `make docs`; do not edit by hand. -->
+
+Every name below can be given to `em.objective(name, **options)`, to `method = "…"` in a configuration, and to
+`equimetric methods NAME`. Names add up: `"contrastive+tcm"`. Options are flat; each goes to the part that owns it,
+and the parts themselves can be exchanged with `geometry=`, `references=` and `selection=`.
+"""
+
+
+def catalogue_page() -> str:
+    """The page as Markdown."""
+    sections = [INTRODUCTION]
+    every = sorted(recipes().values(), key=lambda recipe: recipe.name)
+    for family, meaning in FAMILIES.items():
+        chosen = [recipe for recipe in every if recipe.family == family]
+        if chosen:
+            sections += [f"## {family.capitalize()}\n\nA method of this family {meaning}.\n", *map(entry, chosen)]
+    sections.append("## Selections\n\n| name | which pairs count | options |\n|---|---|---|")
+    for selection in sorted(SELECTIONS.values(), key=lambda selection: selection.name):
+        options = ", ".join(f"`{name}={value}`" for name, value in selection.options.items())
+        sections.append(f"| `{selection.name}` | {cell(selection.summary)} | {options} |")
+    sections.append("\n## Geometries\n\n| name | similarity |\n|---|---|")
+    sections += [f"| `{geometry.name}` | {cell(geometry.summary)} |" for geometry in GEOMETRIES.values()]
+    return "\n".join(sections) + "\n"
+
+
+def entry(recipe: Recipe) -> str:
+    """One method: formula, parts, options, paper."""
+    loss, selection, references = recipe.parts()
+    geometry = recipe.geometry or loss.geometries[0]
+    note = f"\n{recipe.note.capitalize()}.\n" if recipe.note else ""
+    options = "\n".join(
+        f"| `{name}` | `{value}` | {recipe.search.get(name, '')} |" for name, value in recipe.defaults.items()
+    )
+    table = f"\n| option | default | search range |\n|---|---|---|\n{options}\n" if options else ""
+    return (
+        f"### `{recipe.name}`: {recipe.title}\n{note}\n"
+        f"```text\n{inspect.getdoc(LOSSES[recipe.loss].definition)}\n```\n\n"
+        f"Geometry `{geometry}`, references `{references.name}`, selection `{selection.name}`. {recipe.paper}.\n{table}"
+    )
+
+
+def cell(text: str) -> str:
+    """Text that cannot end a table cell."""
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(catalogue_page(), encoding="utf-8")

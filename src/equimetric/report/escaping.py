@@ -1,0 +1,54 @@
+"""Names and messages come from users: each output format gets them with its special characters disarmed."""
+
+import re
+import unicodedata
+
+__all__ = ["csv_text", "latex_text", "markdown_text", "one_line", "printable"]
+
+_MARKDOWN_SPECIALS = re.compile(r"([\\`*_\[\]<>|~#$&])")
+
+_LATEX_SPECIALS = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    # After a line end, LaTeX would read these as an option of that line end.
+    **{character: f"{{{character}}}" for character in "[]*"},
+    "±": r"$\pm$",
+    "–": "--",
+    **{character: f"\\{character}" for character in "{}$&#%_"},
+}
+
+_SPREADSHEET_FORMULA = ("=", "+", "-", "@")
+
+
+def printable(text: str) -> str:
+    """Replace control characters (terminal escapes, NUL) and lone surrogates by �; newline and tab stay."""
+    return "".join(character if _is_printable(character) else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def one_line(text: str) -> str:
+    """Printable text with every run of white space as one space."""
+    return printable(" ".join(text.split()))
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows literally, also inside a table cell."""
+    return _MARKDOWN_SPECIALS.sub(r"\\\1", one_line(text))
+
+
+def latex_text(text: str) -> str:
+    """Text that LaTeX typesets literally."""
+    return "".join(_LATEX_SPECIALS.get(character, character) for character in one_line(text))
+
+
+def csv_text(text: str) -> str:
+    """Text that a spreadsheet does not take for a formula; quoting is left to the csv module."""
+    text = one_line(text)
+    return f"'{text}" if text.startswith(_SPREADSHEET_FORMULA) else text
+
+
+def _is_printable(character: str) -> bool:
+    return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")

@@ -1,0 +1,181 @@
+"""The figures of a report as SVG text: the same study gives the same bytes.
+
+Axes and words are drawn in `currentColor`, so that a figure inside a page follows its light or dark colours.
+"""
+
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
+
+from equimetric.report.escaping import one_line
+from equimetric.studies.records import StudyRecord
+from equimetric.studies.table import Column, ComparisonTable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["interval_plot", "validation_curves"]
+
+# Okabe and Ito (2008), told apart under every common colour-vision deficiency; without black and yellow,
+# which vanish on a dark and on a light page.
+_PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_MARKERS = ("o", "s", "^", "v", "P", "X", "p")
+_DASHES = ("-", "--", ":", "-.")
+
+# A colour that nothing else uses: it marks what becomes `currentColor`.
+_INK = "#010203"
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "equimetric",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.5,
+    "text.parse_math": False,
+    "text.color": _INK,
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "grid.color": _INK,
+    "grid.alpha": 0.12,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "lines.linewidth": 1.7,
+    "lines.markersize": 4.5,
+}
+
+_WIDTH_INCHES = 6.6
+_LONGEST_NAME = 36
+
+
+def interval_plot(study: StudyRecord, table: ComparisonTable) -> str | None:
+    """The primary metric of every method: mean, 95 % interval, and each seed as a small dot; None if no run finished.
+
+    Methods stand in the order of the table. Baselines are hollow diamonds, and a dashed line carries each one down
+    through the trained methods.
+    """
+    column = table.columns[0]
+    measured = [(row, cell) for row in table.rows if (cell := row.cells[0]) is not None]
+    if not measured:
+        return None
+    appearance = _appearance(table)
+    with _figure(height=0.9 + 0.42 * len(measured)) as figure:
+        axes = figure.add_subplot()
+        for place, (row, interval) in enumerate(measured):
+            mean = interval.mean * column.scale
+            if row.kind == "baseline":
+                colour, marker, fill = _INK, "D", "none"
+                axes.axvline(mean, color=colour, alpha=0.35, linewidth=0.8, linestyle=(0, (4, 3)))
+            else:
+                colour, marker, fill = *appearance[row.method][:2], "full"
+            if interval.n > 1:
+                half_width = interval.half_width * column.scale
+                axes.errorbar(mean, place, xerr=half_width, color=colour, capsize=3.5, linewidth=1.6)
+                seeds = [value * column.scale for value in study.values(row.method, column.metric)]
+                # Below the interval, where they do not hide it.
+                axes.plot(seeds, [place + 0.27] * len(seeds), ".", markersize=5, color=colour)
+            axes.plot(mean, place, marker, markersize=7.5, color=colour, fillstyle=fill)
+        axes.set_yticks(range(len(measured)), [_short(row.label) for row, _ in measured])
+        axes.set_ylim(len(measured) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel(_axis_label(column))
+        axes.grid(axis="x")
+        return _svg(figure, "intervals")
+
+
+def validation_curves(study: StudyRecord, table: ComparisonTable) -> str | None:
+    """The primary metric on the validation classes against the training step; None if it was never logged.
+
+    A line is the mean over a method's finished runs and its band reaches from the lowest to the highest of them,
+    at the steps that all of them logged.
+    """
+    column = table.columns[0]
+    appearance = _appearance(table)
+    curves = {row.method: _curve(study, row.method) for row in table.rows if row.kind == "trained"}
+    curves = {method: curve for method, curve in curves.items() if curve}
+    if not curves:
+        return None
+    columns = 3 if all(len(method) <= 24 for method in curves) else 2
+    with _figure(height=3.7 + 0.24 * -(-len(curves) // columns)) as figure:
+        axes = figure.add_subplot()
+        lines = []
+        for method, curve in curves.items():
+            colour, marker, dash = appearance[method]
+            steps = list(curve)
+            values = [[value * column.scale for value in curve[step]] for step in steps]
+            means = [sum(at_step) / len(at_step) for at_step in values]
+            low, high = [min(at_step) for at_step in values], [max(at_step) for at_step in values]
+            axes.fill_between(steps, low, high, color=colour, alpha=0.16, linewidth=0)
+            lines += axes.plot(steps, means, marker + dash, color=colour, markevery=max(1, len(steps) // 12))
+        axes.set_xlabel("training step")
+        axes.set_ylabel(f"validation {_axis_label(column)}")
+        axes.grid()
+        names = [_short(method) for method in curves]
+        figure.legend(lines, names, loc="outside lower center", ncols=min(columns, len(names)))
+        return _svg(figure, "curves")
+
+
+def _curve(study: StudyRecord, method: str) -> dict[int, list[float]]:
+    """Step → one value per finished run of a method that validated at all, for the steps all of those share."""
+    logged = [run.validation(study.primary_metric) for run in study.runs_of(method, "done")]
+    logged = [points for points in logged if points]
+    if not logged:
+        return {}
+    shared = set.intersection(*(set(points) for points in logged))
+    return {step: [points[step] for points in logged] for step in sorted(shared)}
+
+
+def _appearance(table: ComparisonTable) -> dict[str, tuple[str, str, str]]:
+    """Colour, marker and dash of each trained method; the three cycles differ, so that combinations repeat late."""
+    methods = [row.method for row in table.rows if row.kind == "trained"]
+    dashes = [dash for dash in _DASHES for _ in _PALETTE]
+    looks = zip(cycle(_PALETTE), cycle(_MARKERS), cycle(dashes), strict=False)
+    return dict(zip(methods, islice(looks, len(methods)), strict=True))
+
+
+def _axis_label(column: Column) -> str:
+    return _short(column.heading)
+
+
+def _short(name: str) -> str:
+    """One line, shortened in the middle: variants of a method differ at the end of their names."""
+    name = one_line(name)
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[1 - _LONGEST_NAME // 2 :]}"
+
+
+@contextmanager
+def _figure(height: float) -> "Iterator[Figure]":
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        # From the defaults, so that a reader's own matplotlib settings do not change the figure.
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        # Words are left to the reader's fonts; that the measuring font lacks a glyph does not matter.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield Figure(figsize=(_WIDTH_INCHES, height), layout="constrained")
+
+
+def _svg(figure: "Figure", name: str) -> str:
+    """The figure as one <svg> element, its ids made unique by the name, so that figures can share a page."""
+    stream = io.StringIO()
+    no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    figure.savefig(stream, format="svg", transparent=True, metadata=no_metadata)
+    document = stream.getvalue()
+
+    def adapt(tag: re.Match[str]) -> str:
+        return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", tag[0]).replace(_INK, "currentColor")
+
+    # Inside tags only: the words between them are the user's.
+    return re.sub(r"<[^<>]+>", adapt, document[document.index("<svg") :])

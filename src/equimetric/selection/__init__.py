@@ -1,0 +1,9 @@
+"""One file per selection (the literature's miners): which of the pairs count? A selection knows `Pairs` only.
+
+A selection narrows the masks, or, where a negative is chosen given a positive, returns triples. Choosing is not
+differentiated: selections run without gradient.
+"""
+
+from equimetric.discovery import import_modules
+
+import_modules(__name__, __path__)

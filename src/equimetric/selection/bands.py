@@ -1,0 +1,31 @@
+"""All triples, or those in a band of violations: violating, hard, semi-hard."""
+
+from equimetric.pairs import Pairs, TripletBand
+from equimetric.registry import selection
+from equimetric.search_space import Uniform
+
+__all__ = ["all_pairs", "hard", "semihard", "violating"]
+
+
+@selection("all", paper="")
+def all_pairs(pairs: Pairs) -> Pairs:
+    """Every pair, and so every triple."""
+    return pairs
+
+
+@selection("violating", paper="Weinberger, Saul: Distance metric learning for large margin nearest neighbour (2006)")
+def violating(pairs: Pairs, *, margin: float = 0.05) -> TripletBand:
+    """Triples that violate the margin: s_an − s_ap > −margin."""
+    return TripletBand(pairs, above=-margin)
+
+
+@selection("hard", paper="Schroff, Kalenichenko, Philbin: FaceNet (2015)")
+def hard(pairs: Pairs) -> TripletBand:
+    """Triples whose negative is at least as close as the positive: s_an ≥ s_ap."""
+    return TripletBand(pairs, at_least=0.0)
+
+
+@selection("semihard", paper="Schroff, Kalenichenko, Philbin: FaceNet (2015)", search={"margin": Uniform(0.0, 0.5)})
+def semihard(pairs: Pairs, *, margin: float = 0.05) -> TripletBand:
+    """Triples whose negative is farther than the positive but inside the margin: −margin < s_an − s_ap < 0."""
+    return TripletBand(pairs, above=-margin, below=0.0)

@@ -1,0 +1,28 @@
+"""The miner of the multi-similarity loss, which is also valid-triplet hard mining (VTHM)."""
+
+from equimetric.pairs import Pairs
+from equimetric.reductions import row_max, row_min
+from equimetric.registry import selection
+from equimetric.search_space import Uniform
+
+__all__ = ["multi_similarity"]
+
+
+@selection(
+    "multi_similarity",
+    paper="Wang, Han, Huang, Dong, Scott: Multi-similarity loss with general pair weighting (2019)",
+    search={"epsilon": Uniform(0.0, 1.0)},
+)
+def multi_similarity(pairs: Pairs, *, epsilon: float = 0.1) -> Pairs:
+    """Keep a positive that is farther than the closest negative, a negative closer than the farthest positive.
+
+    Positives with s_ij < max_{k∈N_i} s_ik + ε, negatives with s_ik > min_{j∈P_i} s_ij − ε; an anchor that lacks
+    positives or negatives keeps nothing.
+    """
+    similarity = pairs.similarity.detach()
+    hardest_negative = row_max(similarity, pairs.negative)
+    hardest_positive = row_min(similarity, pairs.positive)
+    return pairs.keep(
+        positive=similarity < hardest_negative + epsilon,
+        negative=similarity > hardest_positive - epsilon,
+    )

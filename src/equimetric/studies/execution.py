@@ -1,0 +1,93 @@
+"""Doing the runs of a study, several at a time, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from equimetric.errors import EquimetricError
+from equimetric.studies.jobs import Job
+from equimetric.training.run_folder import RunFolder
+
+__all__ = ["Watcher", "run_all", "unfinished"]
+
+Watcher = Callable[[Job, int, Mapping[str, float] | None], None]
+"""Called with a job, its steps taken, and its figures; None as figures when it has ended."""
+
+
+def unfinished(jobs: Sequence[Job], *, retry_failed: bool) -> list[Job]:
+    """The jobs that have no result yet, and on request those that failed."""
+    results = [(job, RunFolder(job.folder).result()) for job in jobs]
+    return [job for job, result in results if result is None or (retry_failed and result["status"] == "failed")]
+
+
+def run_all(jobs: Sequence[Job], *, workers: int, watch: Watcher) -> None:
+    """Do all jobs on so many worker processes; returns when all have a result."""
+    waiting: queue.Queue[Job] = queue.Queue()
+    for job in jobs:
+        waiting.put(job)
+    problems: list[BaseException] = []
+    processes: list[subprocess.Popen[str]] = []
+
+    def serve() -> None:
+        try:
+            # Leaving the block closes the worker's input, at which it ends.
+            with start_worker() as process:
+                processes.append(process)
+                while True:
+                    follow(process, waiting.get_nowait(), watch)
+        except queue.Empty:
+            pass
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(min(workers, len(jobs)))]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+    if problems:
+        raise problems[0]
+
+
+def start_worker() -> subprocess.Popen[str]:
+    """A fresh interpreter that waits for jobs: needs no import of the caller's own script."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "equimetric.studies.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        bufsize=1,
+        env=environment,
+    )
+
+
+def follow(process: subprocess.Popen[str], job: Job, watch: Watcher) -> None:
+    """Hand a job to a worker and pass on what it reports, until it is done."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    watch(job, 0, {})
+    process.stdin.write(json.dumps(job.to_json()) + "\n")
+    process.stdin.flush()
+    for line in process.stdout:
+        message = json.loads(line)
+        if "done" in message:
+            watch(job, job.config.training.steps, None)
+            return
+        watch(job, message["step"], message["figures"])
+    raise EquimetricError(
+        f"the process of run {job.row!r}, seed {job.config.seed}, ended without a result (exit code {process.wait()}); "
+        "was it killed or out of memory? Run the same command again to go on, with fewer workers if memory is short"
+    )

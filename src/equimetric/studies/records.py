@@ -1,0 +1,133 @@
+"""What a report is a pure function of: the runs of one study, and what was equal between them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equimetric.errors import EquimetricError, unknown_name
+
+__all__ = ["GalleryRow", "Image", "Kind", "Neighbour", "RunRecord", "Status", "StudyRecord"]
+
+Image: TypeAlias = NDArray[np.uint8]
+"""A picture of shape (C, H, W) with C = 1 (grey) or C = 3 (red, green, blue)."""
+
+Neighbour: TypeAlias = tuple[Image, str, bool]
+"""A retrieved picture, its name, and whether it has the query's label."""
+
+Kind: TypeAlias = Literal["trained", "baseline"]
+Status: TypeAlias = Literal["done", "failed"]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run of one method: what it measured, what it logged on the way, and why it failed if it did."""
+
+    method: str
+    kind: Kind
+    seed: int
+    status: Status
+    error: str | None
+    metrics: Mapping[str, float]
+    history: tuple[Mapping[str, object], ...]
+    seconds: float
+    parameters: int
+
+    def validation(self, metric: str) -> dict[int, float]:
+        """Step → value of a metric on the validation classes, as far as it was logged and is a finite number."""
+        points: dict[int, float] = {}
+        for entry in self.history:
+            step, value = entry.get("step"), entry.get(metric)
+            if entry.get("kind") == "validation" and isinstance(step, int) and isinstance(value, int | float):
+                points[step] = float(value)
+        return {step: value for step, value in sorted(points.items()) if isfinite(value)}
+
+
+@dataclass(frozen=True, eq=False)
+class GalleryRow:
+    """A query and its nearest neighbours, nearest first. Compared by identity, since it holds arrays."""
+
+    query: Image
+    query_name: str
+    neighbours: tuple[Neighbour, ...]
+
+    def __post_init__(self) -> None:
+        for image in (self.query, *(image for image, _, _ in self.neighbours)):
+            if image.dtype != np.uint8 or image.ndim != 3 or image.shape[0] not in (1, 3) or image.size == 0:
+                raise EquimetricError(
+                    f"a gallery image must be a uint8 array of shape (1 or 3, height, width), "
+                    f"but the row of {self.query_name!r} holds {image.dtype} of shape {image.shape}; convert it first"
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class StudyRecord:
+    """A finished study: its runs, the conditions they shared, and sentences on what it can and cannot show.
+
+    `primary_metric` orders the methods and is what the figures draw; larger must be better. `shown` names the metrics
+    that become columns of the table; empty for all that were measured.
+    """
+
+    name: str
+    title: str
+    statement: tuple[str, ...]
+    conditions: Mapping[str, str]
+    runs: tuple[RunRecord, ...]
+    galleries: Mapping[str, tuple[GalleryRow, ...]] = field(default_factory=dict)
+    primary_metric: str = "map@r"
+    shown: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise EquimetricError(f"study {self.name!r} has no runs to report; run it first")
+        self._check_one_kind_per_method()
+        self._check_one_run_per_seed()
+        for method in self.galleries:
+            if method not in self.methods:
+                raise unknown_name("method with a gallery", method, self.methods)
+        measured = {metric for run in self.runs if run.status == "done" for metric in run.metrics}
+        if self.primary_metric not in measured and any(run.status == "done" for run in self.runs):
+            raise unknown_name("primary metric", self.primary_metric, measured)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Every method of the study once, in the order of its first run."""
+        return tuple(dict.fromkeys(run.method for run in self.runs))
+
+    @property
+    def failed(self) -> tuple[RunRecord, ...]:
+        """The runs that did not finish."""
+        return tuple(run for run in self.runs if run.status == "failed")
+
+    def runs_of(self, method: str, status: Status) -> tuple[RunRecord, ...]:
+        """The finished or the failed runs of one method."""
+        return tuple(run for run in self.runs if run.method == method and run.status == status)
+
+    def kind_of(self, method: str) -> Kind:
+        """Whether a method was trained or is a baseline."""
+        return next(run.kind for run in self.runs if run.method == method)
+
+    def values(self, method: str, metric: str) -> tuple[float, ...]:
+        """One value per finished run that measured this metric as a finite number."""
+        measured = (run.metrics.get(metric) for run in self.runs_of(method, "done"))
+        return tuple(float(value) for value in measured if value is not None and isfinite(value))
+
+    def _check_one_kind_per_method(self) -> None:
+        for method in self.methods:
+            if len({run.kind for run in self.runs if run.method == method}) > 1:
+                raise EquimetricError(
+                    f"method {method!r} has both trained and baseline runs; give the baseline a name of its own"
+                )
+
+    def _check_one_run_per_seed(self) -> None:
+        seen: set[tuple[str, int]] = set()
+        for run in self.runs:
+            if (run.method, run.seed) in seen:
+                raise EquimetricError(
+                    f"method {run.method!r} has more than one run with seed {run.seed}, "
+                    "which would count one seed twice; keep one run per method and seed"
+                )
+            seen.add((run.method, run.seed))

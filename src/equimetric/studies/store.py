@@ -1,0 +1,167 @@
+"""A study on disk, and the record of it: a pure function of the run tree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from equimetric.configuration import StudyConfig, load_config, to_toml
+from equimetric.data import Dataset, load_dataset
+from equimetric.errors import EquimetricError
+from equimetric.files import write_atomically
+from equimetric.seeding import derive_seed
+from equimetric.studies.jobs import Job, plan
+from equimetric.studies.records import GalleryRow, RunRecord, StudyRecord
+from equimetric.training.run_folder import RunFolder
+
+__all__ = ["load_study", "save_study"]
+
+SHOWN = ("map@r", "r_precision", "recall@1")
+"""The columns of the table; result.json holds Recall@2, 4 and 8 as well."""
+
+GALLERY_QUERIES = 6
+GALLERY_NEIGHBOURS = 8
+
+
+def save_study(folder: Path, study: StudyConfig, data_fingerprint: str) -> None:
+    """Write what the study consists of."""
+    write_atomically(folder / "study.toml", to_toml(study))
+    write_atomically(folder / "data.json", json.dumps({"fingerprint": data_fingerprint}))
+
+
+def load_study(folder: str | Path) -> StudyRecord:
+    """The record of a study from its folder: every planned run that has a result, and what was equal for all."""
+    folder = Path(folder)
+    if not all((folder / name).exists() for name in ("study.toml", "data.json")):
+        raise EquimetricError(f"{str(folder)!r} is not the folder of a study; give one such as runs/demo")
+    study = load_config(folder / "study.toml", StudyConfig)
+    fingerprint = json.loads((folder / "data.json").read_text(encoding="utf-8"))["fingerprint"]
+    jobs = [job for job in plan(study, folder.parent, fingerprint) if RunFolder(job.folder).result() is not None]
+    if not jobs:
+        raise EquimetricError(f"study {study.name!r} has no finished run yet; run `equimetric compare` first")
+    dataset = find_images(study, fingerprint)
+    return StudyRecord(
+        name=study.name,
+        title=study.title or f"Comparison {study.name}",
+        statement=statement(study, jobs),
+        conditions=conditions(study, dataset),
+        runs=tuple(run_record(job) for job in jobs),
+        galleries={} if dataset is None else galleries(study, jobs, dataset),
+        shown=SHOWN,
+    )
+
+
+def run_record(job: Job) -> RunRecord:
+    """What the report needs of one run."""
+    run = RunFolder(job.folder)
+    result = run.result()
+    assert result is not None
+    return RunRecord(
+        method=job.row,
+        kind=job.kind,
+        seed=job.config.seed,
+        status=result["status"],
+        error=result.get("error"),
+        metrics=result.get("metrics", {}),
+        history=tuple(run.history()),
+        seconds=result.get("seconds", 0.0),
+        parameters=result.get("parameters", 0),
+    )
+
+
+def find_images(study: StudyConfig, fingerprint: str) -> Dataset | None:
+    """The study's images if they are still the same; the table needs none, only the gallery does."""
+    try:
+        dataset = load_dataset(study.data.name, **study.data.options)
+    except EquimetricError:
+        return None
+    return dataset if dataset.fingerprint == fingerprint else None
+
+
+def statement(study: StudyConfig, jobs: Sequence[Job]) -> tuple[str, ...]:
+    """What was equal, and what the comparison can and cannot show."""
+    planned = len(study.seeds)
+    sentences = [
+        "Every method had the same network, embedding dimension, images, augmentation, batches, optimiser, schedule "
+        f"and budget of {study.training.steps} steps, and for each seed the same initial network; only the objective "
+        "differs.",
+        "All figures are of classes that were never seen in training. The weights judged are those with the best "
+        "MAP@R on validation classes, which are neither training nor test classes; the test classes were used once.",
+        f"± is the half width of the 95 % t-interval over {planned} seeds: how far other seeds would move the mean.",
+        "This shows what each method reaches with its default options within this budget, on these images. It does not "
+        "show what it reaches when tuned or trained longer: methods change places with the budget, and intervals that "
+        "overlap do not tell two methods apart.",
+    ]
+    missing = {(row, seed) for row in study.methods for seed in study.seeds} - {
+        (job.row, job.config.seed) for job in jobs
+    }
+    if missing:
+        sentences.append(f"Incomplete: {len(missing)} of {len(study.methods) * planned} runs have no result yet.")
+    return tuple(sentences)
+
+
+def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
+    """The equal conditions in words."""
+    data, batch, optimizer, training = study.data, study.batch, study.optimizer, study.training
+    shown = {
+        "Images": data.name + "".join(f", {key} {value}" for key, value in data.options.items()),
+        "Split": f"by class: second half test; validation block {data.fold + 1} of {data.folds} of the first half",
+        "Augmentation": data.augmentation,
+        "Network": f"{study.model.backbone}, {study.model.dim}-dimensional embedding of unit length",
+        "Batch": f"{batch.classes} classes × {batch.samples} images",
+        "Optimiser": f"{optimizer.name}, learning rate {optimizer.lr:g} ({optimizer.schedule}), "
+        f"weight decay {optimizer.weight_decay:g}",
+        "Objective's own parameters": f"learning rate {optimizer.objective_lr:g}, no weight decay",
+        "Budget": f"{training.steps} steps, validated every {training.validate_every}",
+        "Seeds": ", ".join(map(str, study.seeds)),
+    }
+    if dataset is not None:
+        shown["Images"] += f": {len(dataset):,} images of {dataset.classes:,} classes, {dataset.size}×{dataset.size}"
+    for row, method in study.methods.items():
+        changes = [f"{key} = {value}" for key, value in method.options.items()]
+        if method.objective_lr is not None:
+            changes.append(f"own learning rate {method.objective_lr:g}")
+        if changes:
+            shown[row] = ", ".join(changes)
+    return shown
+
+
+def galleries(study: StudyConfig, jobs: Sequence[Job], dataset: Dataset) -> dict[str, tuple[GalleryRow, ...]]:
+    """The same few queries for every row of the table, with what each retrieves; runs of the first seed."""
+    shown: dict[str, tuple[GalleryRow, ...]] = {}
+    for job in jobs:
+        run = RunFolder(job.folder)
+        result = run.result()
+        if job.row not in shown and result is not None and result["status"] == "done":
+            shown[job.row] = gallery(run.per_query(), dataset, derive_seed(study.name, "gallery"))
+    return shown
+
+
+def gallery(per_query: dict[str, np.ndarray[Any, Any]], dataset: Dataset, seed: int) -> tuple[GalleryRow, ...]:
+    """A few random queries of different classes and their nearest neighbours."""
+    order = torch.randperm(len(per_query["index"]), generator=torch.Generator().manual_seed(seed)).tolist()
+    labels = per_query["labels"]
+    queries: list[int] = []
+    for query in order:
+        if labels[query] not in labels[queries] and len(queries) < GALLERY_QUERIES:
+            queries.append(query)
+
+    def name(index: int) -> str:
+        return dataset.class_names[int(dataset.labels[index])]
+
+    return tuple(
+        GalleryRow(
+            query=dataset.images[int(per_query["index"][query])].numpy(),
+            query_name=name(int(per_query["index"][query])),
+            neighbours=tuple(
+                (dataset.images[int(n)].numpy(), name(int(n)), bool(dataset.labels[int(n)] == labels[query]))
+                for n in per_query["neighbours"][query][:GALLERY_NEIGHBOURS]
+            ),
+        )
+        for query in queries
+    )

@@ -1,0 +1,45 @@
+"""A process that does one run after another, told which by its parent: `python -m equimetric.studies.worker`.
+
+Jobs come as lines of JSON on standard input, progress and ends go as lines of JSON to standard output. When the
+parent dies, even by SIGKILL, the input ends and the worker stops at once, so that no orphan writes to a run folder.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+from collections.abc import Mapping
+
+from equimetric.studies.jobs import Job, run_job
+
+__all__ = ["main"]
+
+STEPS_BETWEEN_REPORTS = 5
+
+
+def main() -> None:
+    """Serve jobs until the input ends."""
+    protocol = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    os.dup2(2, 1)  # Whatever a library prints must not mix into the protocol.
+    jobs: queue.Queue[str] = queue.Queue()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            jobs.put(line)
+        os._exit(0)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        job = Job.from_json(json.loads(jobs.get()))
+
+        def report(step: int, figures: Mapping[str, float]) -> None:
+            if step % STEPS_BETWEEN_REPORTS == 0:
+                print(json.dumps({"step": step, "figures": dict(figures)}), file=protocol)
+
+        run_job(job, report)
+        print(json.dumps({"done": True}), file=protocol)
+
+
+if __name__ == "__main__":
+    main()

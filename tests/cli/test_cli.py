@@ -1,0 +1,183 @@
+import json
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from equimetric.cli import main
+
+RUN = """
+method = "contrastive"
+[data]
+name = "digits"
+[model]
+dim = 8
+[batch]
+classes = 2
+samples = 8
+[training]
+steps = 4
+validate_every = 2
+"""
+
+STUDY = 'name = "tiny"\nseeds = [0, 1]\nmethods.contrastive = {}\n' + RUN.replace('method = "contrastive"', "")
+
+
+@pytest.fixture
+def equimetric(monkeypatch, capsys):
+    """Run the command line in this process: exit code, what it printed, and what it printed as an error."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["equimetric", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        printed = capsys.readouterr()
+        return exit_.value.code, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def run_file(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text(RUN)
+    return file
+
+
+@pytest.fixture
+def study_file(tmp_path):
+    file = tmp_path / "study.toml"
+    file.write_text(STUDY)
+    return file
+
+
+def test_version(equimetric):
+    code, out, _ = equimetric("--version")
+    assert code == 0
+    assert out.startswith("equimetric 0.")
+
+
+@pytest.mark.parametrize("command", ["demo", "methods", "datasets", "train", "compare", "evaluate", "report"])
+def test_every_command_has_help(equimetric, command):
+    code, out, _ = equimetric(command, "--help")
+    assert code == 0
+    assert "Usage: equimetric" in out
+
+
+def test_methods_are_listed_with_family_paper_and_options(equimetric):
+    code, out, _ = equimetric("methods")
+    assert code == 0
+    for expected in (
+        "Ranking",
+        "multi_similarity_miner",
+        "epsilon=0.1",
+        "Hadsell, Chopra, LeCun",
+        "Regulariser",
+        "tcm",
+    ):
+        assert expected in out
+
+
+def test_one_method_is_explained(equimetric):
+    code, out, _ = equimetric("methods", "margin_class")
+    assert code == 0
+    assert "[α + Y_ij (d_ij − β_i)]₊" in out
+    assert "selection distance_weighted" in out
+
+
+def test_datasets_are_listed(equimetric):
+    code, out, _ = equimetric("datasets")
+    assert code == 0
+    assert "glyphs" in out
+    assert "root=…" in out
+
+
+def test_train_and_evaluate_a_run(equimetric, run_file, tmp_path):
+    code, out, _ = equimetric("train", run_file, "--folder", tmp_path / "run", "--seed", "3", "--training.steps=6")
+    assert code == 0
+    assert "map@r" in out
+    assert "seed = 3" in (tmp_path / "run" / "config.toml").read_text()
+    code, out, _ = equimetric("evaluate", tmp_path / "run", "--json")
+    assert code == 0
+    stored = json.loads((tmp_path / "run" / "result.json").read_text())["metrics"]
+    assert {name: json.loads(out)[name] for name in stored} == pytest.approx(stored)
+
+
+def test_compare_and_report(equimetric, study_file, tmp_path):
+    code, out, err = equimetric("compare", study_file, "--output", tmp_path / "runs")
+    assert code == 0
+    assert "±" in out
+    assert "finished contrastive, seed 1" in err
+    page = tmp_path / "runs" / "tiny" / "report" / "index.html"
+    first = page.read_bytes()
+    page.unlink()
+    code, out, _ = equimetric("report", tmp_path / "runs" / "tiny")
+    assert code == 0
+    assert page.read_bytes() == first
+
+
+def test_evaluate_embeddings_from_elsewhere(equimetric, tmp_path):
+    file = tmp_path / "embeddings.npz"
+    np.savez(file, embeddings=np.eye(4)[[0, 0, 1, 1]], labels=np.array(["a", "a", "b", "b"]))
+    code, out, _ = equimetric("evaluate", file, "--ks", "1,2")
+    assert code == 0
+    assert "recall@2" in out
+    assert "100.00%" in out
+
+
+def one_sentence(error):
+    lines = error.strip().splitlines()
+    return len(lines) == 1 and lines[0].startswith("equimetric: ") and "Traceback" not in error
+
+
+def write_images(root, counts):
+    for number, count in enumerate(counts):
+        folder = root / f"class{number}"
+        folder.mkdir(parents=True)
+        for image in range(count):
+            Image.new("RGB", (8, 8), (30 * number, 40 * image, 9)).save(folder / f"{image}.png")
+
+
+def test_mistakes_are_one_sentence_and_exit_code_2(equimetric, run_file, study_file, tmp_path):
+    wrong_key = tmp_path / "wrong.toml"
+    wrong_key.write_text("[optimizer]\nlearning_rate = 1.0\n")
+    lengths = tmp_path / "lengths.npz"
+    np.savez(lengths, embeddings=np.eye(3), labels=np.array([0, 1]))
+    no_labels = tmp_path / "no_labels.npz"
+    np.savez(no_labels, embeddings=np.eye(3))
+    text = tmp_path / "text.npz"
+    text.write_text("not an archive")
+    folder = tmp_path / "images"
+    write_images(folder, [2] * 8)
+    (folder / "class3" / "0.png").write_bytes(b"no image")
+    lonely = tmp_path / "lonely"
+    write_images(lonely, [2] * 7 + [1])
+    for arguments, expected in (
+        (["train", wrong_key], "unknown key 'optimizer.learning_rate'"),
+        (["train", run_file, "--optimizer.lrr", "1"], "did you mean 'lr'"),
+        (["train", run_file, "--method", "contrasive"], "did you mean 'contrastive'"),
+        (["train", run_file, "--options.margin", "1.0"], "no option 'margin'"),
+        (["train", run_file, "--batch.classes", "99"], "a batch of 99 classes cannot be drawn from 3"),
+        (["train", run_file, "seed", "3"], "overrides look like"),
+        (["train", tmp_path / "missing.toml"], "there is no configuration file"),
+        (["train", run_file, "--data.name", "folder", "--data.options.root", folder], "0.png"),
+        (["train", run_file, "--data.name", "folder", "--data.options.root", lonely], "class 'class7' has one image"),
+        (["train", run_file, "--data.name", "folder", "--data.options.root", tmp_path / "none"], "none"),
+        (["compare", run_file], "unknown key 'method'; did you mean 'methods'"),
+        (["compare", study_file, "--methods.contrastive.training.steps", "9"], "unfair"),
+        (["report", tmp_path], "is not the folder of a study"),
+        (["evaluate", lengths], "labels"),
+        (["evaluate", no_labels], "has no array 'labels'"),
+        (["evaluate", text], "is not an .npz file"),
+        (["evaluate", tmp_path / "missing.npz"], "there is no file"),
+        (["evaluate", tmp_path], "holds no finished training run"),
+        (["evaluate", lengths, "--ks", "one"], "whole numbers separated by commas"),
+        (["methods", "tripplet"], "did you mean 'triplet'"),
+        (["methods", "--family", "rankin"], "did you mean 'ranking'"),
+    ):
+        code, _, err = equimetric(*arguments)
+        assert code == 2, arguments
+        assert expected in err, (arguments, err)
+        assert one_sentence(err), (arguments, err)

@@ -1,0 +1,34 @@
+"""What all tests share: one thread, a cache of their own, and no way out to the network."""
+
+import os
+import socket
+
+import pytest
+import torch
+
+LOOPBACK = ("127.", "::1", "localhost")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    patch = pytest.MonkeyPatch()
+    patch.setenv("EQUIMETRIC_CACHE", os.environ.get("EQUIMETRIC_TEST_CACHE") or str(tmp_path_factory.mktemp("cache")))
+    yield
+    patch.undo()
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    connect = socket.socket.connect
+
+    def local_only(self, address):
+        if self.family != socket.AF_UNIX and not str(address[0]).startswith(LOOPBACK):
+            raise AssertionError(f"a test tried to reach {address}")
+        return connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", local_only)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)

@@ -1,0 +1,293 @@
+"""Laws that every loss and every method of the registry must keep."""
+
+import inspect
+
+import pytest
+import torch
+
+import equimetric as em
+from equimetric.catalogue import Context, build_objective, recipes
+from equimetric.pairs import Pairs
+from equimetric.registry import LOSSES, SELECTIONS
+
+DIMENSION = 5
+CLASSES = 4
+LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3])
+RANDOM = {"distance_weighted"}
+METHODS = sorted(recipes())
+CONTEXT = Context(classes=CLASSES, dim=DIMENSION, images=len(LABELS))
+
+
+def build(method, **options):
+    torch.manual_seed(1)
+    return build_objective(method, options, CONTEXT).double()
+
+
+def batch(seed=0, dtype=torch.float64, rows=10):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, DIMENSION, generator=generator, dtype=dtype)
+
+
+def value_and_gradient(objective, embeddings, labels, **options):
+    embeddings = embeddings.clone().requires_grad_()
+    torch.manual_seed(3)
+    value = objective(embeddings, labels, **options)
+    value.backward()
+    return value.detach(), embeddings.grad
+
+
+def index(labels):
+    return torch.arange(len(labels))
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if recipes()[m].selection not in RANDOM])
+def test_permutation_of_the_batch_changes_nothing(method):
+    objective, embeddings = build(method), batch()
+    order = torch.randperm(len(LABELS), generator=torch.Generator().manual_seed(5))
+    value, gradient = value_and_gradient(objective, embeddings, LABELS)
+    permuted, permuted_gradient = value_and_gradient(objective, embeddings[order], LABELS[order])
+    torch.testing.assert_close(permuted, value)
+    torch.testing.assert_close(permuted_gradient, gradient[order])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_relabelling_changes_nothing(method):
+    objective, embeddings = build(method), batch()
+    value, gradient = value_and_gradient(objective, embeddings, LABELS)
+    if hasattr(objective.references, "weight") or recipes()[method].context:
+        names = torch.tensor([2, 0, 3, 1])
+        for parameter in objective.parameters():
+            if len(parameter.shape) and len(parameter) == CLASSES:
+                parameter.data = parameter.data[names.argsort()]
+    else:
+        # Far apart, close together above 2^24 where float32 cannot tell them apart, and negative.
+        names = torch.tensor([2**40, 2**24 + 1, 2**24, -7])
+    relabelled, relabelled_gradient = value_and_gradient(objective, embeddings, names[LABELS])
+    torch.testing.assert_close(relabelled, value)
+    torch.testing.assert_close(relabelled_gradient, gradient)
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_labels_of_any_integer_type(kind):
+    objective, embeddings = build("multi_similarity"), batch()
+    assert objective(embeddings, LABELS.to(kind)) == objective(embeddings, LABELS)
+
+
+def pairs_of(objective, embeddings=None):
+    pairs = objective.pairs(batch() if embeddings is None else embeddings, LABELS, index=index(LABELS))
+    return pairs.replace(similarity=pairs.similarity.detach())
+
+
+def repeat_columns(pairs, times):
+    """The same pairs with each reference present as many times as told."""
+    columns = torch.repeat_interleave(torch.arange(pairs.similarity.shape[1]), times)
+    return Pairs(
+        pairs.similarity[:, columns],
+        pairs.positive[:, columns],
+        pairs.negative[:, columns],
+        geometry=pairs.geometry,
+        queries=pairs.queries,
+    )
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if recipes()[m].selection not in RANDOM])
+def test_weight_is_multiplicity(method):
+    objective = build(method)
+    pairs = pairs_of(objective)
+    if recipes()[method].selection in {"batch_hard", "facenet_semihard"}:
+        # One triple is chosen among equals, so a doubled reference changes no choice, but neither counts twice.
+        times = torch.randint(0, 2, (pairs.similarity.shape[1],), generator=torch.Generator().manual_seed(2))
+    else:
+        times = torch.randint(0, 3, (pairs.similarity.shape[1],), generator=torch.Generator().manual_seed(2))
+    weighted = pairs.weighted(times.to(torch.float64).expand_as(pairs.similarity))
+    torch.testing.assert_close(objective.value(weighted), objective.value(repeat_columns(pairs, times)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gradients_agree_with_finite_differences(method):
+    objective = build(method)
+
+    def function(embeddings):
+        torch.manual_seed(3)
+        return objective(embeddings, LABELS, index=index(LABELS))
+
+    assert torch.autograd.gradcheck(function, (batch(7).requires_grad_(),), eps=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parameter_gradients_agree_with_finite_differences(method):
+    objective, embeddings = build(method, **({"nu": 0.01} if "margin" in method else {})), batch(7)
+    parameters = dict(objective.named_parameters())
+
+    def function(*values):
+        torch.manual_seed(3)
+        return torch.func.functional_call(objective, dict(zip(parameters, values, strict=True)), (embeddings, LABELS))
+
+    if parameters:
+        assert torch.autograd.gradcheck(function, tuple(parameters.values()), eps=1e-6, atol=1e-5)
+
+
+DEGENERATE = {
+    "all labels different": torch.arange(4),
+    "all labels equal": torch.zeros(4, dtype=torch.int64),
+    "one sample": torch.zeros(1, dtype=torch.int64),
+    "one pair": torch.tensor([1, 1]),
+    "singletons among others": torch.tensor([0, 0, 1, 2]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("labels", DEGENERATE.values(), ids=DEGENERATE)
+@pytest.mark.parametrize("method", METHODS)
+def test_degenerate_batches_are_finite(method, labels, dtype):
+    objective = build(method).to(dtype)
+    for embeddings in (
+        batch(rows=len(labels), dtype=dtype),
+        torch.ones(len(labels), DIMENSION, dtype=dtype),
+        torch.zeros(len(labels), DIMENSION, dtype=dtype),
+    ):
+        value, gradient = value_and_gradient(objective, embeddings, labels)
+        assert torch.isfinite(value)
+        assert torch.isfinite(gradient).all()
+
+
+RELATIVE = ["triplet", "triplet_semihard", "triplet_batch_hard", "triplet_facenet", "multi_similarity_miner", "nca"]
+
+
+@pytest.mark.parametrize("labels", [DEGENERATE["all labels different"], DEGENERATE["all labels equal"]])
+@pytest.mark.parametrize("method", RELATIVE)
+def test_relative_losses_are_zero_without_positives_or_negatives(method, labels):
+    value, gradient = value_and_gradient(build(method), batch(rows=4), labels)
+    assert value == 0
+    assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_coincident_and_opposite_points_are_finite(method):
+    objective = build(method).float()
+    one = torch.nn.functional.normalize(batch(rows=1, dtype=torch.float32))
+    embeddings = torch.cat([one, one, -one, one, -one, one, one, -one, one, -one])
+    if hasattr(objective.references, "weight"):
+        objective.references.weight.data[:2] = one
+        objective.references.weight.data[2:] = -one
+    value, gradient = value_and_gradient(objective, embeddings, LABELS)
+    assert torch.isfinite(value)
+    assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("method", METHODS)
+def test_half_precision_stays_finite_and_close(method, precision):
+    objective = build(method).float()
+    # Rounded beforehand, so that only the arithmetic differs.
+    embeddings = batch(dtype=torch.float32).to(precision).float()
+    value, gradient = value_and_gradient(objective, embeddings, LABELS)
+    with torch.autocast("cpu", dtype=precision):
+        half, half_gradient = value_and_gradient(objective, embeddings.to(precision), LABELS)
+    assert half.dtype == torch.float32
+    torch.testing.assert_close(half, value, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(half_gradient.float(), gradient, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_positives_are_never_pushed_apart_nor_negatives_pulled_together(method):
+    objective = build(method, **({"mode": "monotone"} if LOSSES[recipes()[method].loss].not_monotone else {}))
+    for seed in range(5):
+        pairs = pairs_of(objective, batch(seed))
+        similarity = pairs.similarity.requires_grad_()
+        torch.manual_seed(3)
+        (gradient,) = torch.autograd.grad(objective.value(pairs), similarity)
+        assert (gradient[pairs.positive] <= 1e-12).all()
+        assert (gradient[pairs.negative] >= -1e-12).all()
+        assert (gradient[~pairs.any] == 0).all()
+
+
+def test_plain_arcface_pushes_an_opposite_positive_away_as_documented():
+    assert "plain" in LOSSES["arcface"].not_monotone
+    objective = build("arcface", mode="plain")
+    objective.references.weight.data[0] = torch.tensor([1.0, 0.1, 0, 0, 0])
+    pairs = objective.pairs(torch.tensor([[-1.0, 0, 0, 0, 0]], dtype=torch.float64), torch.tensor([0]))
+    similarity = pairs.similarity.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(objective.value(pairs.replace(similarity=similarity)), similarity)
+    assert gradient[pairs.positive].item() > 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_state_dict_round_trips(method):
+    objective = build(method)
+    copy = build_objective(method, {}, CONTEXT).double()
+    copy.load_state_dict(objective.state_dict())
+    torch.testing.assert_close(
+        value_and_gradient(copy, batch(), LABELS), value_and_gradient(objective, batch(), LABELS)
+    )
+
+
+# A triple's negatives are counted or listed, so these have shapes that depend on the data.
+DYNAMIC = {"triplet"}
+
+
+@pytest.mark.parametrize("loss", sorted(set(LOSSES) - DYNAMIC))
+def test_compiles_as_one_graph(loss):
+    objective = build(loss)
+    pairs = pairs_of(objective)
+    compiled = torch.compile(objective.loss, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(pairs), objective.loss(pairs))
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_scale_of_embeddings_does_not_matter_where_they_are_normalised(method):
+    objective = build(method)
+    if objective.normalize:
+        scales = torch.rand(len(LABELS), 1, dtype=torch.float64) * 10 + 0.1
+        value, _ = value_and_gradient(objective, batch(), LABELS)
+        scaled, _ = value_and_gradient(objective, batch() * scales, LABELS)
+        torch.testing.assert_close(scaled, value)
+
+
+@pytest.mark.parametrize("loss", sorted(name for name in LOSSES if "batch" in LOSSES[name].reference_kinds))
+def test_an_explicit_reference_set_equals_the_batch_itself(loss):
+    objective, embeddings = em.objective(loss, references="batch").double(), batch()
+    itself = torch.eye(len(LABELS), dtype=torch.bool)
+    torch.testing.assert_close(
+        objective(embeddings, LABELS, embeddings.clone(), LABELS.clone(), self_mask=itself),
+        objective(embeddings, LABELS),
+    )
+
+
+def test_duplicates_are_legal_pairs():
+    objective = em.objective("contrastive_cosine", lam=0.5).double()
+    embeddings = torch.ones(3, 2, dtype=torch.float64)
+    pairs = objective.pairs(embeddings, torch.tensor([0, 0, 1]))
+    assert pairs.positive.sum() == 2
+    assert pairs.negative.sum() == 4
+    assert objective(embeddings, torch.tensor([0, 0, 1])).item() == pytest.approx(4 * 0.5 / 3)
+
+
+@pytest.mark.parametrize("selection", sorted(SELECTIONS))
+def test_selections_choose_among_the_pairs_they_are_given(selection):
+    objective = em.objective("triplet", selection=selection).double()
+    pairs = objective.pairs(batch(), LABELS)
+    chosen = objective.select(pairs)
+    as_pairs = chosen if isinstance(chosen, Pairs) else chosen.as_pairs()
+    assert not (as_pairs.positive & ~pairs.positive).any()
+    assert not (as_pairs.negative & ~pairs.negative).any()
+    assert as_pairs.similarity is pairs.similarity
+
+
+@pytest.mark.parametrize("selection", sorted(SELECTIONS))
+@pytest.mark.parametrize("loss", ["contrastive", "multi_similarity", "margin_loss", "tcm"])
+def test_losses_and_selections_combine(loss, selection):
+    value, gradient = value_and_gradient(em.objective(loss, selection=selection).double(), batch(), LABELS)
+    assert torch.isfinite(value)
+    assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_says_what_it_is(method):
+    recipe = recipes()[method]
+    assert recipe.title
+    assert recipe.paper
+    assert LOSSES[recipe.loss].summary
+    assert set(recipe.search) <= set(recipe.defaults)
+    assert inspect.getdoc(LOSSES[recipe.loss].definition).count("=") >= 1, "the formula belongs into the docstring"

@@ -1,0 +1,96 @@
+import pytest
+import torch
+
+from equimetric.data import Dataset, class_disjoint_split, require_pairs
+from equimetric.data.splits import require_two_images
+from equimetric.errors import EquimetricError
+
+
+def classes_of(labels, indices):
+    return labels[indices].unique().tolist()
+
+
+def test_the_rule_for_sixteen_classes():
+    labels = torch.arange(16).repeat_interleave(3)
+    # 8 test classes, 8 for cross-validation of which 2 validate; the window moves by 8/4 = 2 classes per fold
+    expected = {
+        0: ([0, 1, 2, 3, 4, 5], [6, 7]),
+        1: ([2, 3, 4, 5, 6, 7], [0, 1]),
+        2: ([0, 1, 4, 5, 6, 7], [2, 3]),
+        3: ([0, 1, 2, 3, 6, 7], [4, 5]),
+    }
+    for fold, (train, validation) in expected.items():
+        split = class_disjoint_split(labels, fold=fold)
+        assert classes_of(labels, split.train) == train
+        assert classes_of(labels, split.validation) == validation
+        assert classes_of(labels, split.test) == list(range(8, 16))
+
+
+def test_an_odd_number_of_classes_rounds_as_documented():
+    labels = torch.arange(27)
+    # n = 27: 13 test, m = 14, n_val = floor(3.375) = 3, fold 3 starts at floor(42/4) = 10: 10 … 13, 0 … 6 then 7, 8, 9
+    split = class_disjoint_split(labels, fold=3)
+    assert classes_of(labels, split.train) == [*range(7), *range(10, 14)]
+    assert classes_of(labels, split.validation) == [7, 8, 9]
+    assert classes_of(labels, split.test) == list(range(14, 27))
+
+
+@pytest.mark.parametrize("classes", [7, 8, 12, 33, 100])
+@pytest.mark.parametrize("fold", [0, 1, 2, 3])
+def test_parts_are_disjoint_by_class_and_cover_everything(classes, fold):
+    labels = torch.randint(classes, (classes * 6,), generator=torch.Generator().manual_seed(classes))
+    labels[:classes] = torch.arange(classes)
+    split = class_disjoint_split(labels, fold=fold)
+    parts = [split.train, split.validation, split.test]
+    assert torch.equal(torch.cat(parts).sort().values, torch.arange(len(labels)))
+    assert all(len(part) and part.dtype == torch.int64 and bool((part.diff() > 0).all()) for part in parts)
+    groups = [set(classes_of(labels, part)) for part in parts]
+    assert sum(map(len, groups)) == classes
+    assert min(groups[2]) > max(groups[0] | groups[1])
+    assert len(groups[2]) == classes // 2
+    assert len(groups[1]) == max(2, classes // 8)
+
+
+def test_labels_need_not_be_contiguous():
+    contiguous, sparse = (
+        torch.tensor([0, 1, 2, 3, 0, 4, 5, 6]),
+        torch.tensor([-7, 20, 21, 999, -7, 2**40, 2**41, 2**42]),
+    )
+    for part in ("train", "validation", "test"):
+        assert torch.equal(getattr(class_disjoint_split(sparse), part), getattr(class_disjoint_split(contiguous), part))
+
+
+@pytest.mark.parametrize(
+    ("classes", "options", "message"),
+    [
+        (6, {}, "at least 7 classes; these labels have 6"),
+        (8, {"fold": 4}, "fold 4 does not exist; with folds=4 choose one of 0 to 3"),
+        (8, {"fold": -1}, "fold -1 does not exist"),
+        (8, {"folds": 0}, "folds must be at least 1"),
+        (8, {"validation_fraction": 0.5}, "validation_fraction 0.5 leaves fewer than two classes to train on"),
+        (8, {"validation_fraction": -0.1}, "validation_fraction -0.1"),
+    ],
+)
+def test_impossible_splits(classes, options, message):
+    with pytest.raises(EquimetricError, match=message):
+        class_disjoint_split(torch.arange(classes), **options)
+
+
+def dataset_with(counts):
+    labels = torch.repeat_interleave(torch.tensor(counts))
+    names = tuple("abcdefghij"[: len(counts)])
+    return Dataset("counted", torch.zeros(len(labels), 1, 2, 2, dtype=torch.uint8), labels, names, {}, {}, "0")
+
+
+def test_require_pairs():
+    require_pairs(dataset_with([2, 3]))
+    with pytest.raises(EquimetricError) as caught:
+        require_pairs(dataset_with([2, 1, 3]))
+    assert str(caught.value) == "class 'b' has one image; every class needs at least two, remove it or add images"
+
+
+def test_many_lonely_classes_make_one_short_message():
+    with pytest.raises(EquimetricError, match=r"7 classes have fewer than two images \('a', 'b', 'c', 'd', 'e', …\)"):
+        require_pairs(dataset_with([1] * 7 + [2]))
+    with pytest.raises(EquimetricError, match="class 'bare' has no image"):
+        require_two_images({"bare": 0, "full": 5})

@@ -1,0 +1,62 @@
+"""A reference that follows the definitions word by word: two loops, one sort, plain numbers."""
+
+from fractions import Fraction
+
+import pytest
+import torch
+
+
+def rank_by_definition(similarity, leave_one_out):
+    """For each query the gallery indices by falling similarity, then rising index, without the query itself."""
+    return [
+        sorted((j for j in range(len(row)) if not (leave_one_out and j == i)), key=lambda j, row=row: (-row[j], j))
+        for i, row in enumerate(similarity)
+    ]
+
+
+def score_by_definition(rankings, labels, gallery_labels, ks):
+    """Metric → mean over the queries that have a relevant gallery item."""
+    scores = {}
+    for ranking, label in zip(rankings, labels, strict=True):
+        relevant = [gallery_labels[j] == label for j in ranking]
+        count = sum(relevant)
+        if count == 0:
+            continue
+        of_query = {f"recall@{k}": float(any(relevant[:k])) for k in ks}
+        of_query["precision@1"] = float(relevant[0])
+        of_query["r_precision"] = sum(relevant[:count]) / count
+        precisions = [sum(relevant[: r + 1]) / (r + 1) for r in range(count) if relevant[r]]
+        of_query["map@r"] = sum(precisions) / count
+        for name, score in of_query.items():
+            scores.setdefault(name, []).append(score)
+    return {name: sum(values) / len(values) for name, values in scores.items()}
+
+
+def exact_similarity(queries, gallery):
+    """Inner products as exact fractions."""
+    rows = [[Fraction(value) for value in row] for row in queries.tolist()]
+    columns = [[Fraction(value) for value in row] for row in gallery.tolist()]
+    return [[sum(a * b for a, b in zip(row, column, strict=True)) for column in columns] for row in rows]
+
+
+class Reference:
+    """Rankings and scores of a labelled set by the definitions, in exact arithmetic."""
+
+    def __init__(self, embeddings, labels, gallery_embeddings=None, gallery_labels=None, ks=(1, 2, 4, 8)):
+        alone = gallery_embeddings is None
+        similarity = exact_similarity(embeddings, embeddings if alone else gallery_embeddings)
+        self.rankings = rank_by_definition(similarity, leave_one_out=alone)
+        self.scores = score_by_definition(self.rankings, labels, labels if alone else gallery_labels, ks)
+
+
+@pytest.fixture
+def reference():
+    return Reference
+
+
+@pytest.fixture
+def threads():
+    """Set the number of threads for one test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)

@@ -1,0 +1,160 @@
+"""Ties go to the lower gallery index, and nothing else decides them: not blocks, threads, or where duplicates stand."""
+
+import pytest
+import torch
+
+from equimetric.evaluation import evaluate
+from equimetric.evaluation.exact import FixedPoint, exact_products, exact_rows, slices
+from equimetric.evaluation.nearest import first_k, nearest
+from equimetric.evaluation.scan import TILE_BYTES, Comparison, default_block_rows, scan
+
+LABELS = torch.randint(0, 6, (70,), generator=torch.Generator().manual_seed(1))
+
+
+def duplicated(count, dimension, dtype=torch.float32):
+    """Unit vectors of which most occur several times, far apart."""
+    distinct = torch.nn.functional.normalize(torch.randn(count // 4 + 1, dimension, dtype=dtype), dim=1)
+    return distinct[torch.randint(0, len(distinct), (count,))]
+
+
+def signs(count, dimension=16):
+    """Vectors of ±1: in 16 dimensions their length is 4, so that all similarities are exact and most are tied."""
+    return torch.randint(0, 2, (count, dimension)) * 2.0 - 1.0
+
+
+def check_against(result, reference):
+    assert result.neighbours.tolist() == reference.rankings
+    assert dict(result) == pytest.approx(reference.scores)
+
+
+@pytest.mark.parametrize("block_rows", [1, 7, None])
+def test_many_ties_rank_as_by_definition(reference, block_rows):
+    embeddings = signs(70)
+    result = evaluate(embeddings, LABELS, neighbours=69, block_rows=block_rows)
+    check_against(result, reference(embeddings, LABELS.tolist()))
+
+
+def test_many_ties_against_a_gallery(reference):
+    queries, gallery, gallery_labels = signs(30), signs(50), torch.randint(0, 6, (50,))
+    result = evaluate(queries, LABELS[:30], gallery, gallery_labels, neighbours=50)
+    check_against(result, reference(queries, LABELS[:30].tolist(), gallery, gallery_labels.tolist()))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5, 20])
+def test_ties_across_the_last_rank(reference, depth):
+    embeddings = torch.randint(-2, 3, (70, 3)).float()
+    result = evaluate(embeddings, LABELS, metrics=[f"recall@{depth}"], neighbours=depth, normalize=False)
+    expected = reference(embeddings, LABELS.tolist(), ks=(depth,))
+    assert result.neighbours.tolist() == [ranking[:depth] for ranking in expected.rankings]
+    assert result[f"recall@{depth}"] == pytest.approx(expected.scores[f"recall@{depth}"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dimension", [3, 16, 40])
+def test_duplicates_are_ties_wherever_they_stand(reference, threads, dtype, dimension):
+    embeddings = duplicated(70, dimension, dtype)
+    expected = reference(FixedPoint(embeddings).vectors, LABELS.tolist())
+    for count, block_rows in ((1, 1), (1, 2), (1, 7), (1, 33), (1, 70), (2, 7), (2, 70)):
+        threads(count)
+        result = evaluate(embeddings, LABELS, neighbours=69, block_rows=block_rows, normalize=False)
+        check_against(result, expected)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-7, 1e-4])
+def test_a_collapsed_space_is_ranked_as_exactly(reference, noise):
+    embeddings = torch.randn(1, 24) + noise * torch.randn(70, 24)
+    result = evaluate(embeddings, LABELS, neighbours=69, normalize=False)
+    check_against(result, reference(embeddings, LABELS.tolist()))
+
+
+def test_lengths_of_every_magnitude(reference):
+    embeddings = duplicated(70, 5) * 10.0 ** torch.randint(-9, 9, (70, 1))
+    result = evaluate(embeddings, LABELS, neighbours=69, normalize=False)
+    check_against(result, reference(embeddings, LABELS.tolist()))
+
+
+def test_block_size_and_threads_change_nothing(threads):
+    embeddings, labels = torch.randn(800, 64), torch.arange(800) % 30
+    embeddings[400:] = embeddings[:400].flip(0)
+    expected = evaluate(embeddings, labels, neighbours=40)
+    for count, block_rows in ((1, 1), (1, 65), (1, 250), (2, 65), (2, 800)):
+        threads(count)
+        result = evaluate(embeddings, labels, neighbours=40, block_rows=block_rows)
+        assert result == expected
+        assert torch.equal(result.neighbours, expected.neighbours)
+        assert all(torch.equal(result.per_query[name], expected.per_query[name]) for name in expected)
+
+
+def test_metrics_are_the_same_whether_alike_neighbours_are_put_in_order_or_not():
+    embeddings, labels = duplicated(300, 8), torch.randint(0, 9, (300,))
+    assert evaluate(embeddings, labels) == evaluate(embeddings, labels, neighbours=299)
+
+
+def test_the_query_is_left_out_by_index_and_its_duplicates_are_not():
+    embeddings = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]] * 2)
+    neighbours = evaluate(embeddings, [0, 0, 1, 1, 1], neighbours=4).neighbours
+    assert neighbours.tolist() == [[1, 2, 3, 4], [0, 2, 3, 4], [0, 1, 3, 4], [4, 0, 1, 2], [3, 0, 1, 2]]
+
+
+def test_first_k_takes_the_lowest_indices_of_a_tie():
+    similarity = torch.tensor([[5.0, 7.0, 5.0, 5.0, 9.0], [1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0]])
+    assert first_k(similarity, 3).tolist() == [[4, 1, 0], [0, 1, 2], [4, 3, 2]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dimension", [1, 2, 300, 1025])
+def test_exact_products_do_not_depend_on_the_order_of_summation(dtype, dimension):
+    vectors = torch.nn.functional.normalize(torch.rand(40, dimension, dtype=dtype), dim=1)
+    shuffled = vectors[:, torch.randperm(dimension)]
+    pairs = torch.cartesian_prod(torch.arange(40), torch.arange(40)).unbind(1)
+    one, other = FixedPoint(vectors), FixedPoint(shuffled)
+    products = exact_products(one, one, *pairs)
+    assert torch.equal(products, exact_products(other, other, *pairs))
+    assert torch.equal(products.view(40, 40), exact_rows(one, one, torch.arange(40)))
+    torch.testing.assert_close(products.view(40, 40), vectors.double() @ vectors.double().T, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("dimension", [2, 64, 128, 512, 1024])
+@pytest.mark.parametrize("largest", [0.2, 1.0, 30.0])
+def test_rounding_in_a_tile_stays_within_its_tolerance(dimension, largest):
+    # One large entry and equal others: every step rounds in the same direction, which is the worst case there is.
+    vectors = torch.rand(100, 1).expand(100, dimension).clone()
+    vectors[:, 0] = largest * dimension**0.5 * (torch.rand(100) + 0.5)
+    comparison = Comparison(torch.nn.functional.normalize(vectors, dim=1))
+    exact = exact_rows(comparison.queries, comparison.gallery, torch.arange(100))
+    for block_rows in (1, 7, 100):
+        for rows in slices(100, block_rows):
+            off_diagonal = torch.arange(100)[rows, None] != torch.arange(100)
+            error = (comparison.similarity(rows).double() - exact[rows])[off_diagonal].abs().max()
+            assert error <= comparison.tolerance(rows, torch.float32).min() / 2
+
+
+class Shapes:
+    def __init__(self):
+        self.tiles = []
+
+    def collect(self, tile):
+        self.tiles.append((tile.rows.start, *tile.similarity.shape))
+
+
+def test_a_scan_visits_every_query_once_in_bounded_tiles():
+    collectors = Shapes(), Shapes()
+    scan(Comparison(torch.randn(10, 3), torch.randn(25, 3)), collectors, block_rows=4)
+    assert collectors[0].tiles == collectors[1].tiles == [(0, 4, 25), (4, 4, 25), (8, 2, 25)]
+
+
+def test_the_default_tile_keeps_to_its_budget():
+    gallery = torch.zeros(1, 1).expand(200_000, 1)
+    rows = default_block_rows(Comparison(torch.ones(1, 1), gallery))
+    assert rows * 200_000 * 4 <= TILE_BYTES
+    assert rows >= 64
+
+
+def test_nearest_alone_orders_everything():
+    vectors = duplicated(50, 6)
+    comparison = Comparison(vectors)
+    tiles = []
+    collector = type("Keep", (), {"collect": staticmethod(tiles.append)})()
+    scan(comparison, [collector], block_rows=20)
+    ranked = torch.cat([nearest(tile, 10) for tile in tiles])
+    assert torch.equal(ranked, first_k(comparison.exact_rows(torch.arange(50)), 10))

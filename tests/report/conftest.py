@@ -1,0 +1,75 @@
+"""A small study with known numbers, and the builder its variants are made with."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from equimetric.report import GalleryRow, RunRecord, StudyRecord
+
+
+@pytest.fixture
+def run() -> Callable[..., RunRecord]:
+    def build(method: str, seed: int = 0, map_at_r: float | None = None, **changes: object) -> RunRecord:
+        fields: dict[str, object] = {
+            "method": method,
+            "kind": "trained",
+            "seed": seed,
+            "status": "done",
+            "error": None,
+            "metrics": {} if map_at_r is None else {"map@r": map_at_r},
+            "history": (),
+            "seconds": 60.0,
+            "parameters": 131_904,
+        }
+        return RunRecord(**{**fields, **changes})
+
+    return build
+
+
+@pytest.fixture
+def study_of() -> Callable[..., StudyRecord]:
+    def build(*runs: RunRecord, **changes: object) -> StudyRecord:
+        fields: dict[str, object] = {
+            "name": "tiny",
+            "title": "A tiny study",
+            "statement": ("Only the objective differs.",),
+            "conditions": {"backbone": "small CNN"},
+            "runs": runs,
+        }
+        return StudyRecord(**{**fields, **changes})
+
+    return build
+
+
+@pytest.fixture
+def picture() -> Callable[..., np.ndarray]:
+    def build(channels: int = 1, side: int = 8, seed: int = 0) -> np.ndarray:
+        return np.random.default_rng(seed).integers(0, 256, (channels, side, side), dtype=np.uint8)
+
+    return build
+
+
+@pytest.fixture
+def study(run, study_of, picture) -> StudyRecord:
+    """Two trained methods (one with a failed run) and two baselines, curves and one gallery row each."""
+
+    def history(*values: float) -> tuple[dict[str, object], ...]:
+        training = ({"kind": "train", "step": 0, "loss": 0.5},)
+        return training + tuple({"kind": "validation", "step": 100 * k, "map@r": v} for k, v in enumerate(values))
+
+    def both(map_at_r: float, recall: float) -> dict[str, float]:
+        return {"map@r": map_at_r, "recall@1": recall}
+
+    row = GalleryRow(picture(), "letter a", ((picture(seed=1), "letter a", True), (picture(3, 80), "letter b", False)))
+    return study_of(
+        run("contrastive", 0, metrics=both(0.50, 0.800), history=history(0.2, 0.4)),
+        run("contrastive", 1, metrics=both(0.52, 0.810), history=history(0.2, 0.5, 0.6)),
+        run("contrastive", 2, status="failed", error="the loss became NaN at step 340"),
+        run("raw pixels", kind="baseline", metrics=both(0.19, 0.45), seconds=1.25, parameters=0),
+        run("untrained", kind="baseline", metrics=both(0.25, 0.50), seconds=1.25),
+        run("multi_similarity", 0, metrics=both(0.60, 0.900), history=history(0.2, 0.5)),
+        run("multi_similarity", 1, metrics=both(0.62, 0.902), history=history(0.2, 0.6)),
+        run("multi_similarity", 2, metrics=both(0.64, 0.904), history=history(0.2, 0.7)),
+        galleries={"multi_similarity": (row,), "raw pixels": (row,)},
+    )
