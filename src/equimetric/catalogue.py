@@ -15,6 +15,7 @@ from equimetric.search_space import SearchSpace
 __all__ = ["Context", "Recipe", "build_objective", "find_recipe", "objective", "parse_method", "recipes"]
 
 PARTS = ("geometry", "references", "selection")
+SWITCHES = ("normalize", "gather")
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,13 @@ class Recipe:
         """Every option name that `build` may take, those of exchangeable parts included."""
         loss = LOSSES[self.loss]
         parts = (loss, *SELECTIONS.values(), *(REFERENCES[kind] for kind in loss.reference_kinds))
-        return {*PARTS, "normalize", *loss.aliases, *(option for part in parts for option in part.options)}
+        return {*PARTS, *SWITCHES, *loss.aliases, *(option for part in parts for option in part.options)}
 
     def takes(self, option: str) -> bool:
         """Whether `option` belongs to this method as it stands, or changes one of its parts."""
         loss = LOSSES[self.loss]
         own = {option for part in self.parts() for option in part.options}
-        return option in {*PARTS, "normalize", *loss.aliases, *loss.implies, *own}
+        return option in {*PARTS, *SWITCHES, *loss.aliases, *loss.implies, *own}
 
     def from_context(self, context: "Context") -> dict[str, Any]:
         """The options that the data tell, e.g. {'classes': 100, 'dim': 64} for a method with proxies."""

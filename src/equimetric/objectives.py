@@ -15,6 +15,7 @@ import equimetric.selection  # noqa: F401
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.geometry import Geometry, find_geometry
 from equimetric.pairs import Pairs, Selected
+from equimetric.references.gathered import gather_batch
 from equimetric.registry import LOSSES, REFERENCES, SELECTIONS, Component, find
 
 __all__ = ["Objective", "ObjectiveSum", "compose", "owned_options"]
@@ -53,7 +54,8 @@ class Objective(Summable):
 
     Optionally `objective(embeddings, labels, reference_embeddings, reference_labels, self_mask=…, index=…)`:
     `self_mask` (Q, R) marks references that are the query itself; `index` (Q,) gives each query's place in the
-    training set, for losses that keep something per image.
+    training set, for losses that keep something per image. With `gather=True` the batches of all processes of
+    torch.distributed are one batch.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Objective(Summable):
         selection: nn.Module,
         takes: str = "pairs",
         normalize: bool | None = None,
+        gather: bool = False,
     ) -> None:
         super().__init__()
         self.name = name
@@ -75,6 +78,7 @@ class Objective(Summable):
         self.selection = selection
         self.takes = takes
         self.normalize = geometry.normalize if normalize is None else normalize
+        self.gather = gather
 
     def pairs(
         self,
@@ -88,6 +92,8 @@ class Objective(Summable):
     ) -> Pairs:
         """All pairs of queries and references, before selection, in full precision even under autocast."""
         with torch.autocast(embeddings.device.type, enabled=False):
+            if self.gather:
+                embeddings, labels, index = gather_batch(embeddings, labels, index)
             pairs: Pairs = self.references(
                 self.geometry,
                 self.normalize,
@@ -182,6 +188,7 @@ def compose(
     references: str | None = None,
     selection: str | None = None,
     normalize: bool | None = None,
+    gather: bool = False,
     **options: Any,
 ) -> Objective:
     """An objective from named parts; each further option goes to the part or parts that own it.
@@ -223,7 +230,7 @@ def compose(
     routed: dict[int, dict[str, Any]] = {id(c): {} for c in (component, selection_component, reference_component)}
     for option, value in options.items():
         if option not in owners:
-            known = [*owners, "geometry", "references", "selection", "normalize", *component.aliases]
+            known = [*owners, "geometry", "references", "selection", "normalize", "gather", *component.aliases]
             raise EquimetricError(
                 f"objective {name or component.name!r} has no option {option!r}; {did_you_mean(option, known)}"
             )
@@ -237,4 +244,5 @@ def compose(
         selection=selection_component.build(routed[id(selection_component)]),
         takes=component.takes,
         normalize=component.normalize if normalize is None else normalize,
+        gather=gather,
     )

@@ -54,9 +54,10 @@ def reference():
     return Reference
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def threads():
-    """Set the number of threads for one test."""
+    """One thread unless a test sets another number: most tests are too small to share."""
     before = torch.get_num_threads()
+    torch.set_num_threads(1)
     yield torch.set_num_threads
     torch.set_num_threads(before)

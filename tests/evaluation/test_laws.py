@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from equimetric.evaluation import evaluate
 
 spaces = st.tuples(st.integers(0, 2**31), st.integers(2, 40), st.integers(2, 9), st.integers(2, 6))
-laws = settings(max_examples=40, deadline=None, derandomize=True)
+laws = settings(max_examples=25, deadline=None, derandomize=True)
 
 
 def make(space):

@@ -190,3 +190,29 @@ def test_an_unwritable_folder_is_a_message(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(EquimetricError, match="cannot write to the run folder"):
         train(TINY, folder=tmp_path / "file" / "run")
+
+
+def test_epochs_begin_after_validations_also_when_resumed(tmp_path, monkeypatch):
+    from equimetric.learners import SingleLearner
+
+    begun = []
+
+    def begin_epoch(learner, view):
+        begun.append(tuple(view().shape))
+
+    class KilledError(Exception):
+        pass
+
+    def kill(step, figures):
+        if step == 6:
+            raise KilledError
+
+    monkeypatch.setattr(SingleLearner, "begin_epoch", begin_epoch)
+    with pytest.raises(KilledError):
+        train(TINY, folder=tmp_path / "run", progress=kill)
+    assert len(begun) == 2
+    train(TINY, folder=tmp_path / "run")
+    # Steps 4 and 8 after the checkpoint of step 4.
+    assert len(begun) == 4
+    images = sum(label < 3 for label in em.load_dataset("digits").labels.tolist())
+    assert set(begun) == {(images, 8)}

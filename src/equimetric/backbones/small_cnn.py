@@ -5,15 +5,18 @@ from torch import Tensor, nn
 
 __all__ = ["SmallCNN"]
 
+PLACES = 4
+"""Rows and columns of the last map; images of 32×32 arrive there without further pooling."""
+
 
 class SmallCNN(nn.Module):
     """Three blocks of convolution, 2×2 max pooling, batch normalisation and ReLU, pooled to 4×4 places.
 
     Pooling before normalisation quarters the work of everything after it; keeping 4×4 places instead of one keeps
-    the layout of a shape, which tells characters apart. With a 64-dimensional head and grey images: 158,880 parameters.
+    the layout of a shape, which tells characters apart. With a 64-dimensional head and grey images: 152,080 parameters.
     """
 
-    def __init__(self, channels: int, widths: tuple[int, ...] = (16, 48, 104)) -> None:
+    def __init__(self, channels: int, widths: tuple[int, ...] = (16, 32, 112)) -> None:
         super().__init__()
         blocks: list[nn.Module] = []
         for before, width in zip((channels, *widths), widths, strict=False):
@@ -24,11 +27,12 @@ class SmallCNN(nn.Module):
                 nn.ReLU(inplace=True),
             ]
         self.blocks = nn.Sequential(*blocks)
-        self.pool = nn.AdaptiveAvgPool2d(4)
-        self.features = widths[-1] * 16
+        self.features = widths[-1] * PLACES**2
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, channels, H, W) → (B, features)."""
-        maps: Tensor = self.pool(self.blocks(images.contiguous(memory_format=torch.channels_last)))
+        maps: Tensor = self.blocks(images.contiguous(memory_format=torch.channels_last))
+        if maps.shape[2:] != (PLACES, PLACES):
+            maps = nn.functional.adaptive_avg_pool2d(maps, PLACES)
         return maps.flatten(1)

@@ -31,8 +31,10 @@ def progress_bar() -> Progress:
 
 
 def as_text(figures: Mapping[str, float]) -> str:
-    """'loss 0.412  validation map@r 0.561'."""
-    return "  ".join(f"{name} {value:.3f}" for name, value in figures.items())
+    """'loss 0.412  best map@r 0.561  images/s 1650'."""
+    return "  ".join(
+        f"{name} {value:.0f}" if value >= 100 else f"{name} {value:.3f}" for name, value in figures.items()
+    )
 
 
 @contextmanager

@@ -42,7 +42,7 @@ class Comparison:
         """How far apart two similarities computed in `dtype` must be for their order to be certain, (rows, 1).
 
         A sum of D products is rounded D times, each time by at most half an epsilon of ‖q‖·‖g‖. Long sums are added in
-        parts and their errors mostly cancel: they stay below 16√D of these steps, several times the worst ever seen.
+        parts and their errors mostly cancel: they stay below 16√D of these steps, twice the worst that was found.
         """
         dimension = self.queries.vectors.shape[1]
         steps = min(dimension, 16 * math.sqrt(dimension))
@@ -94,7 +94,7 @@ def scan(
 
 
 def default_block_rows(comparison: Comparison) -> int:
-    """As many rows as keep a tile within 64 MB."""
+    """As many rows as keep a tile within 64 MB, but enough for a fast product."""
     row_bytes = len(comparison.gallery) * comparison.gallery.vectors.element_size()
     return max(LEAST_BLOCK_ROWS, TILE_BYTES // row_bytes)
 

@@ -37,4 +37,7 @@ class Learner(nn.Module):
         return ()
 
     def begin_epoch(self, view: Callable[[], Tensor]) -> None:
-        """Optional work between epochs; `view()` gives the embeddings of the training set, computed on demand."""
+        """Optional work at the start of every epoch, i.e. after each validation.
+
+        `view()` gives the embeddings of the training set, computed on demand.
+        """

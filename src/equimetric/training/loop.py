@@ -141,6 +141,8 @@ def run_training(
     for step in range(state.step, steps):
         # Every step draws from a seed of its own, so that nothing random has to be saved.
         torch.manual_seed(derive_seed(config.seed, "step", step))
+        if step % config.training.validate_every == 0:
+            learner.begin_epoch(lambda: embed_images(learner, training.images))
         chosen = batches.batch(step)
         images = augment(prepare(training.images[chosen]), torch.default_generator)
         set_learning_rates(optimizer, config.optimizer.schedule, step / steps)
@@ -154,7 +156,8 @@ def run_training(
 
         state.step = step + 1
         state.seconds = time.perf_counter() - began
-        sums.add({"loss": loss.item(), **{name: value.item() for name, value in losses.items()}})
+        values = {"loss": loss.item(), **{name: value.item() for name, value in losses.items()}}
+        sums.add(values)
         validating = state.step % config.training.validate_every == 0 or state.step == steps
         if validating or state.step % config.training.log_every == 0:
             run.log(sums.take(state))
@@ -162,7 +165,8 @@ def run_training(
             validate(learner, validation, state, run)
             save_checkpoint(run.path, state, learner, optimizer)
         if progress:
-            progress(state.step, {"loss": loss.item(), f"validation {SELECTED_BY}": state.best_value})
+            speed = state.step * len(chosen) / state.seconds
+            progress(state.step, {**values, f"best {SELECTED_BY}": state.best_value, "images/s": speed})
     return finish(config, dataset, split, learner, context, state, run)
 
 
@@ -246,10 +250,10 @@ def build_learner(config: RunConfig, channels: int, context: Context) -> Learner
 def load_trained(folder: str | Path) -> Trained:
     """A finished run from its folder; needs the weights, not the data it was trained on."""
     run = RunFolder(Path(folder))
-    config = load_config(run.path / "config.toml", RunConfig)
     result = run.result()
     if result is None or result["status"] != "done" or result["kind"] != "trained":
         raise EquimetricError(f"{str(folder)!r} holds no finished training run; run it to its end first")
+    config = load_config(run.path / "config.toml", RunConfig)
     learner = build_learner(config, result["channels"], Context(**result["context"]))
     learner.load_state_dict(load_weights(run.path / "model.safetensors"))
     learner.eval()
