@@ -17,8 +17,12 @@ from equimetric.geometry import Geometry, find_geometry
 from equimetric.pairs import Pairs, Selected
 from equimetric.references.gathered import gather_batch
 from equimetric.registry import LOSSES, REFERENCES, SELECTIONS, Component, find
+from equimetric.rowwise import value_by_rows
 
 __all__ = ["Objective", "ObjectiveSum", "compose", "owned_options"]
+
+LARGE = 2**18
+"""From so many pairs on, losses are computed a few rows at a time."""
 
 
 class Summable(nn.Module):
@@ -69,6 +73,7 @@ class Objective(Summable):
         takes: str = "pairs",
         normalize: bool | None = None,
         gather: bool = False,
+        rowwise: bool = False,
     ) -> None:
         super().__init__()
         self.name = name
@@ -79,6 +84,7 @@ class Objective(Summable):
         self.takes = takes
         self.normalize = geometry.normalize if normalize is None else normalize
         self.gather = gather
+        self.rowwise = rowwise
 
     def pairs(
         self,
@@ -117,8 +123,14 @@ class Objective(Summable):
     def value(self, pairs: Pairs) -> Tensor:
         """The loss of these pairs."""
         with torch.autocast(pairs.similarity.device.type, enabled=False):
-            result: Tensor = self.loss(self.select(pairs))
-            return result
+            if self.rowwise and pairs.similarity.numel() >= LARGE and pairs.similarity.requires_grad:
+                return value_by_rows(self.value_at_once, pairs, list(self.loss.parameters()))
+            return self.value_at_once(pairs)
+
+    def value_at_once(self, pairs: Pairs) -> Tensor:
+        """The loss of these pairs, all rows together."""
+        result: Tensor = self.loss(self.select(pairs))
+        return result
 
     def terms(self, embeddings: Tensor, labels: Tensor, *arguments: Any, **options: Any) -> dict[str, Tensor]:
         """The one term of this objective, under its name."""
@@ -245,4 +257,6 @@ def compose(
         takes=component.takes,
         normalize=component.normalize if normalize is None else normalize,
         gather=gather,
+        # Without a final reduction there is no ratio to sum up.
+        rowwise=component.rowwise and options.get("reduction") != "none",
     )

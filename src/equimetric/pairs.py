@@ -32,6 +32,11 @@ class Queries:
     index: Tensor | None = None
     """(Q,) positions in the training set."""
 
+    def rows(self, rows: slice) -> Queries:
+        """Some of the queries."""
+        labels = None if self.labels is None else self.labels[rows]
+        return Queries(self.embeddings[rows], labels, None if self.index is None else self.index[rows])
+
 
 class Pairs:
     """A set of Q queries seen against a set of R references.
@@ -86,6 +91,17 @@ class Pairs:
     def weighted(self, weight: Tensor) -> Pairs:
         """The same pairs, each counted `weight` times as often as before."""
         return self.replace(weight=weight if self.weight is None else self.weight * weight)
+
+    def rows(self, rows: slice, similarity: Tensor) -> Pairs:
+        """Some of the queries against all references, with their similarity given."""
+        return Pairs(
+            similarity,
+            self.positive[rows],
+            self.negative[rows],
+            None if self.weight is None else self.weight[rows],
+            geometry=self.geometry,
+            queries=None if self.queries is None else self.queries.rows(rows),
+        )
 
     def replace(
         self,

@@ -2,9 +2,15 @@
 
 All take a boolean `mask` and an optional `weight` (the multiplicity of each entry), both of the shape of `values`.
 An empty mask gives 0 that is still connected to the graph, with gradients exactly 0.
+
+Every reduction to a scalar ends in `ratio(numerator, denominator)`. A loss is thus a function of a few ratios of sums
+over rows, which is what lets `equimetric.rowwise` compute it a few rows at a time without the loss knowing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,16 +20,22 @@ from equimetric.errors import unknown_name
 __all__ = [
     "REDUCTIONS",
     "count",
+    "divide",
     "log1p_sum_exp",
     "log_sum_exp",
+    "masked_sum",
     "mean",
     "mean_active",
+    "mean_rows",
     "mean_valid",
+    "ratio",
     "reduce",
     "reduce_rows",
     "row_max",
     "row_mean",
     "row_min",
+    "row_sum",
+    "taking_ratios",
     "total",
 ]
 
@@ -37,9 +49,15 @@ def weigh(values: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
     return inside if weight is None else inside * weight
 
 
+def masked_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Σ values of these rows, as part of a numerator."""
+    return weigh(values, mask, weight).sum()
+
+
 def total(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """Σ values."""
-    return weigh(values, mask, weight).sum()
+    numerator = masked_sum(values, mask, weight)
+    return ratio(numerator, torch.ones_like(numerator))
 
 
 def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -48,18 +66,47 @@ def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """Numerator / denominator, and 0 where nothing was counted."""
-    return numerator / torch.where(denominator > 0, denominator, torch.ones_like(denominator))
+    """Numerator / denominator, and 0 with gradient 0 where nothing was counted."""
+    return numerator / torch.where(denominator > 0, denominator, torch.inf)
+
+
+class RatioTaker(Protocol):
+    """Something that takes the ratios of a loss instead of dividing them."""
+
+    def take(self, numerator: Tensor, denominator: Tensor) -> Tensor:
+        """Take a ratio in and give what the loss is to go on with."""
+
+
+_taker: ContextVar[RatioTaker | None] = ContextVar("taker", default=None)
+
+
+@contextmanager
+def taking_ratios(taker: RatioTaker) -> Iterator[None]:
+    """Hand every ratio to `taker` inside the block."""
+    token = _taker.set(taker)
+    try:
+        yield
+    finally:
+        _taker.reset(token)
+
+
+def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Σ over all rows of the numerator / Σ over all rows of the denominator, a count; 0 where nothing was counted.
+
+    The numerator carries the gradient, the denominator none.
+    """
+    taker = None if torch.compiler.is_compiling() else _taker.get()
+    return divide(numerator, denominator) if taker is None else taker.take(numerator, denominator)
 
 
 def mean(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """Σ values / number of entries."""
-    return divide(total(values, mask, weight), count(mask, weight, values.dtype))
+    return ratio(masked_sum(values, mask, weight), count(mask, weight, values.dtype))
 
 
 def mean_active(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """Σ values / number of entries above zero."""
-    return divide(total(values, mask, weight), count(mask & (values > 0), weight, values.dtype))
+    return ratio(masked_sum(values, mask, weight), count(mask & (values > 0), weight, values.dtype))
 
 
 REDUCTIONS: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
@@ -76,10 +123,20 @@ def reduce(values: Tensor, mask: Tensor, weight: Tensor | None, reduction: str) 
     return REDUCTIONS[reduction](values, mask, weight)
 
 
+def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
+    """(Q,) sum of each row's entries."""
+    return weigh(values, mask, weight).sum(1)
+
+
 def row_mean(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """(Q,) mean of each row's entries; 0 for an empty row."""
     numbers = mask.sum(1).to(values.dtype) if weight is None else (mask * weight).sum(1)
-    return divide(weigh(values, mask, weight).sum(1), numbers)
+    return divide(row_sum(values, mask, weight), numbers)
+
+
+def mean_rows(values: Tensor) -> Tensor:
+    """(Q,) → mean over all rows, those that contribute nothing included."""
+    return ratio(values.sum(), torch.full_like(values.sum(), len(values)).detach())
 
 
 def mean_valid(values: Tensor, valid: Tensor) -> Tensor:

@@ -58,6 +58,7 @@ class Component:
         implies: options that, when given, switch a selection on, e.g. {"epsilon": "multi_similarity"}.
         normalize: for losses, overrides the geometry's own default.
         search: the range of each tunable option.
+        rowwise: whether the rows of the pairs meet only in the loss's final ratios (see `equimetric.rowwise`).
         not_monotone: why a positive may be pushed away or a negative pulled closer, where the method does so.
 
     """
@@ -75,6 +76,7 @@ class Component:
     implies: Mapping[str, str] = field(default_factory=dict)
     normalize: bool | None = None
     search: Mapping[str, SearchSpace] = field(default_factory=dict)
+    rowwise: bool = False
     not_monotone: str = ""
 
     @property
@@ -156,6 +158,7 @@ def loss(
     implies: Mapping[str, str] | None = None,
     normalize: bool | None = None,
     search: Mapping[str, SearchSpace] | None = None,
+    rowwise: bool = False,
     not_monotone: str = "",
 ) -> Callable[[Definition], Definition]:
     """Register a loss: a function `(pairs, *, options) -> scalar` or an `nn.Module` class of such functions."""
@@ -175,6 +178,7 @@ def loss(
         implies=implies or {},
         normalize=normalize,
         search=search or {},
+        rowwise=rowwise,
         not_monotone=not_monotone,
     )
 

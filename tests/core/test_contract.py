@@ -291,3 +291,20 @@ def test_every_method_says_what_it_is(method):
     assert LOSSES[recipe.loss].summary
     assert set(recipe.search) <= set(recipe.defaults)
     assert inspect.getdoc(LOSSES[recipe.loss].definition).count("=") >= 1, "the formula belongs into the docstring"
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if LOSSES[recipes()[m].loss].rowwise])
+def test_a_few_rows_at_a_time_give_the_same_value_and_gradients(method, monkeypatch):
+    objective, embeddings = build(method), batch(4)
+
+    def gradients():
+        objective.zero_grad()
+        value, gradient = value_and_gradient(objective, embeddings, LABELS, index=index(LABELS))
+        return [value, gradient, *(parameter.grad for parameter in objective.parameters())]
+
+    at_once = gradients()
+    monkeypatch.setattr("equimetric.objectives.LARGE", 1)
+    monkeypatch.setattr("equimetric.rowwise.CHUNK_ENTRIES", 3 * len(LABELS))
+    if recipes()[method].selection not in RANDOM:
+        torch.testing.assert_close(gradients(), at_once)
+    assert all(torch.isfinite(part).all() for part in gradients())

@@ -25,6 +25,7 @@ def add_angle(cosine: Tensor, angle: float) -> Tensor:
     "arcface",
     title="ArcFace",
     family="classification",
+    rowwise=True,
     paper="Deng, Guo, Xue, Zafeiriou: ArcFace: additive angular margin loss for deep face recognition (2019)",
     references=("proxies", "batch"),
     search={"margin_rad": Uniform(0.0, 1.5708), "scale": Uniform(0.01, 200.0)},

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from equimetric.pairs import Pairs
-from equimetric.reductions import reduce, total
+from equimetric.reductions import mean_rows, reduce, row_sum
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -14,6 +14,7 @@ __all__ = ["contrastive", "contrastive_cosine"]
     "contrastive",
     title="Contrastive",
     family="ranking",
+    rowwise=True,
     paper="Hadsell, Chopra, LeCun: Dimensionality reduction by learning an invariant mapping (2006)",
     geometry=("euclidean", "cosine", "sqeuclidean"),
     search={"pos_margin": Uniform(-0.2, 2.0), "neg_margin": Uniform(-0.2, 2.0)},
@@ -37,6 +38,7 @@ def contrastive(
     "contrastive_cosine",
     title="Contrastive (cosine)",
     family="ranking",
+    rowwise=True,
     paper="Wang, Zhang, Huang, Scott: Cross-batch memory for embedding learning (2020)",
     search={"lam": Uniform(0.0, 0.9)},
 )
@@ -45,6 +47,6 @@ def contrastive_cosine(pairs: Pairs, *, lam: float = 0.5, pos_offset: float = 1.
 
     L = 1/B Σ_i { Σ_{j∈P_i} (pos_offset − s_ij) + Σ_{k∈N_i} [s_ik − λ]₊ }
     """
-    pull = total(pos_offset - pairs.similarity, pairs.positive, pairs.weight)
-    push = total((pairs.similarity - lam).relu(), pairs.negative, pairs.weight)
-    return (pull + push) / len(pairs.similarity)
+    pull = row_sum(pos_offset - pairs.similarity, pairs.positive, pairs.weight)
+    push = row_sum((pairs.similarity - lam).relu(), pairs.negative, pairs.weight)
+    return mean_rows(pull + push)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from equimetric.errors import EquimetricError
 from equimetric.pairs import Pairs, TripletBand, Triplets
-from equimetric.reductions import count, divide, total
+from equimetric.reductions import count, masked_sum, ratio
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -16,6 +16,7 @@ __all__ = ["MarginLoss"]
     "margin_loss",
     title="Margin (all pairs)",
     family="ranking",
+    rowwise=True,
     paper="Wu, Manmatha, Smola, Krähenbühl: Sampling matters in deep embedding learning (2017)",
     geometry=("euclidean", "cosine"),
     takes="triplets",
@@ -70,9 +71,8 @@ class MarginLoss(nn.Module):
         distance, beta = pairs.distance(), self.boundary(pairs)
         pull = (self.alpha + distance - beta).relu()
         push = (self.alpha - distance + beta).relu()
-        value = total(pull, pairs.positive, pairs.weight) + total(push, pairs.negative, pairs.weight)
+        value = masked_sum(pull, pairs.positive, pairs.weight) + masked_sum(push, pairs.negative, pairs.weight)
         active = (pairs.positive & (pull > 0)) | (pairs.negative & (push > 0))
         regularised = pairs.positive if listed else pairs.any
-        value = value + self.nu * total(beta.expand_as(distance), regularised, pairs.weight)
-        active_terms = count(active, pairs.weight, value.dtype)
-        return torch.where(active_terms > 0, divide(value, active_terms), value * 0)
+        value = value + self.nu * masked_sum(beta.expand_as(distance), regularised, pairs.weight)
+        return ratio(value, count(active, pairs.weight, value.dtype))

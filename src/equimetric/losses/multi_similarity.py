@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from equimetric.pairs import Pairs
-from equimetric.reductions import log1p_sum_exp
+from equimetric.reductions import log1p_sum_exp, mean_rows
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -16,6 +16,7 @@ SEARCH = {"alpha": Uniform(0.01, 100.0), "beta": Uniform(0.01, 100.0), "base": U
     "multi_similarity",
     title="MS",
     family="ranking",
+    rowwise=True,
     paper="Wang, Han, Huang, Dong, Scott: Multi-similarity loss with general pair weighting (2019)",
     implies={"epsilon": "multi_similarity"},
     search=SEARCH,
@@ -27,4 +28,4 @@ def multi_similarity(pairs: Pairs, *, alpha: float = 2.0, beta: float = 50.0, ba
     """
     pull = log1p_sum_exp(alpha * (base - pairs.similarity), pairs.positive, pairs.weight) / alpha
     push = log1p_sum_exp(beta * (pairs.similarity - base), pairs.negative, pairs.weight) / beta
-    return (pull + push).mean()
+    return mean_rows(pull + push)

@@ -14,6 +14,7 @@ __all__ = ["normalized_softmax"]
     "normalized_softmax",
     title="N. Softmax",
     family="classification",
+    rowwise=True,
     paper="Zhai, Wu: Classification is a strong baseline for deep metric learning (2019)",
     references=("proxies", "batch"),
     search={"temperature": LogUniform(0.01, 100.0), "label_smoothing": Uniform(0.0, 0.2)},

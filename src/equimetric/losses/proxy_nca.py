@@ -14,6 +14,7 @@ __all__ = ["proxy_nca"]
     "proxy_nca",
     title="ProxyNCA",
     family="proxy",
+    rowwise=True,
     paper="Movshovitz-Attias, Toshev, Leung, Ioffe, Singh: No fuss distance metric learning using proxies (2017)",
     references=("proxies", "batch"),
     search={"embedding_multiplier": LogUniform(1.0, 6.0), "label_smoothing": Uniform(0.0, 0.2)},

@@ -14,6 +14,7 @@ __all__ = ["tcm"]
     "tcm",
     title="TCM",
     family="regulariser",
+    rowwise=True,
     paper="Zhang et al.: Threshold-consistent margin loss for open-world deep metric learning (2024)",
     search={
         "m_pos": Uniform(0.8, 0.95),

@@ -6,7 +6,7 @@ from torch.nn.functional import softplus
 
 from equimetric.errors import unknown_name
 from equimetric.pairs import Pairs, TripletBand, Triplets
-from equimetric.reductions import divide, reduce
+from equimetric.reductions import ratio, reduce
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -17,6 +17,7 @@ __all__ = ["triplet"]
     "triplet",
     title="Triplet",
     family="ranking",
+    rowwise=True,
     paper="Schroff, Kalenichenko, Philbin: FaceNet (2015); Hermans, Beyer, Leibe: In defense of triplet loss (2017)",
     geometry=("euclidean", "sqeuclidean", "cosine", "dot"),
     takes="triplets",
@@ -47,7 +48,7 @@ def triplet(
     reduction = reduction or "nonzero"
     if reduction not in denominators:
         raise unknown_name("reduction", reduction, denominators)
-    return divide(value, denominators[reduction])
+    return ratio(value, denominators[reduction])
 
 
 def positives_by_slot(pairs: Pairs) -> tuple[Tensor, Tensor]:
