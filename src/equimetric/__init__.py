@@ -23,6 +23,7 @@ from equimetric.registry import LOSSES, SELECTIONS, loss, selection
 if TYPE_CHECKING:
     from equimetric.data import Dataset, load_dataset
     from equimetric.evaluation import Evaluation, evaluate
+    from equimetric.explain import pair_weights
     from equimetric.studies import compare
     from equimetric.training import train
 
@@ -43,6 +44,7 @@ __all__ = [
     "load_dataset",
     "loss",
     "objective",
+    "pair_weights",
     "recipes",
     "selection",
     "train",
@@ -55,6 +57,7 @@ _LATER = {
     "compare": "equimetric.studies",
     "evaluate": "equimetric.evaluation",
     "load_dataset": "equimetric.data",
+    "pair_weights": "equimetric.explain",
     "train": "equimetric.training",
 }
 

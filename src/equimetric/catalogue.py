@@ -12,7 +12,7 @@ from equimetric.objectives import Objective, ObjectiveSum, compose
 from equimetric.registry import LOSSES, REFERENCES, SELECTIONS, Component
 from equimetric.search_space import SearchSpace
 
-__all__ = ["Context", "Recipe", "build_objective", "find_recipe", "objective", "parse_method", "recipes"]
+__all__ = ["PUBLISHED", "Context", "Recipe", "build_objective", "find_recipe", "objective", "parse_method", "recipes"]
 
 PARTS = ("geometry", "references", "selection")
 SWITCHES = ("normalize", "gather")
@@ -80,7 +80,7 @@ class Recipe:
     def known_options(self) -> set[str]:
         """Every option name that `build` may take, those of exchangeable parts included."""
         loss = LOSSES[self.loss]
-        parts = (loss, *SELECTIONS.values(), *(REFERENCES[kind] for kind in loss.reference_kinds))
+        parts = (loss, *SELECTIONS.values(), *REFERENCES.values())
         return {*PARTS, *SWITCHES, *loss.aliases, *(option for part in parts for option in part.options)}
 
     def takes(self, option: str) -> bool:
@@ -153,6 +153,47 @@ ROWS = (
         geometry="sqeuclidean",
         references="proxies",
         options={"margin": 1.0, "reduction": "mean"},
+    ),
+    Recipe(
+        "subcenter_arcface",
+        "Sub-centre ArcFace",
+        "subcenter_arcface",
+        options={"per_class": 3, "pool": "max"},
+        note="three centres per class, of which the nearest counts",
+    ),
+    Recipe(
+        "softtriple",
+        "SoftTriple",
+        "softtriple",
+        options={"per_class": 10, "pool": "soft", "gamma": 0.1, "tau": 0.2},
+        note="ten centres per class, drawn together by a regulariser",
+    ),
+    Recipe(
+        "sphereface",
+        "SphereFace",
+        "sphereface",
+        options={"normalize_proxies": True},
+        note="class weights of unit length, embeddings of any",
+    ),
+    Recipe("raw_vthm", "RAW + VTHM", "raw", selection="vthm", note="valid-triplet hard mining before RAW weights"),
+    Recipe("raw_distance_weighted", "RAW + DW", "raw", selection="distance_weighted"),
+    Recipe("raw_semihard", "RAW + SemiHard", "raw", selection="facenet_semihard"),
+    Recipe("binomial_vthm", "Binomial + VTHM", "binomial", selection="vthm"),
+    Recipe("vthm", "VTHM", "equal_weights", selection="vthm", note="mined pairs, all with the same weight"),
+    Recipe(
+        "r_margin",
+        "R-Margin",
+        "margin_loss",
+        selection="spectral_switch",
+        note="now and then a positive is pushed away, so that classes do not collapse",
+    ),
+    Recipe("pads", "PADS", "margin_loss", selection="pads", options={"beta": 0.6}),
+    Recipe(
+        "xbm",
+        "XBM",
+        "contrastive_cosine",
+        references="memory",
+        note="the batch against itself and against a memory of past batches",
     ),
 )
 
@@ -239,3 +280,64 @@ def objective(method: str | Callable[..., Any] | nn.Module, **options: Any) -> O
     if isinstance(method, str):
         return build_objective(method, options)
     return compose(method, **options)
+
+
+REALITY_CHECK = "Musgrave, Belongie, Lim: A metric learning reality check (2020)"
+UNBIASED = "Fehérvári, Ravichandran, Appalaraju: Unbiased evaluation of deep metric learning algorithms (2019)"
+UNIFIED_VIEW = "A unified view of deep metric learning via gradient analysis (2019)"
+TCM = "Zhang et al.: Threshold-consistent margin loss for open-world deep metric learning (2024)"
+
+PUBLISHED: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
+    REALITY_CHECK: {
+        "Contrastive": ("contrastive", {}),
+        "Triplet": ("triplet", {}),
+        "NT-Xent": ("ntxent", {}),
+        "ProxyNCA": ("proxy_nca_plus_plus", {}),
+        "Margin": ("margin_loss", {"selection": "all_triplets"}),
+        "Margin/class": ("margin_class", {"selection": "all_triplets"}),
+        "N. Softmax": ("normalized_softmax", {}),
+        "CosFace": ("cosface", {}),
+        "ArcFace": ("arcface", {"mode": "plain"}),
+        "FastAP": ("fastap", {}),
+        "SNR": ("snr_contrastive", {}),
+        "MS": ("multi_similarity", {}),
+        "MS+Miner": ("multi_similarity_miner", {}),
+        "SoftTriple": ("softtriple", {"divisor": "unordered"}),
+    },
+    UNBIASED: {
+        "Triplet Semihard": ("triplet_facenet", {}),
+        "Lifted Struct": ("lifted", {"normalize": False}),
+        "N-Pairs": ("npairs", {}),
+        "Angular Loss": ("angular_npairs_combo", {}),
+        "Margin Loss": ("margin", {}),
+        "Ranked List Loss": ("ranked_list", {"form": "additive", "lam": 1.0}),
+        "Struct Clust": ("structured_clustering", {}),
+        "Prototype Loss": ("prototypical", {}),
+        "Proxy-NCA": ("proxy_nca", {}),
+        "Proxy-Triplet": ("proxy_triplet", {"reduction": "batch"}),
+        "Proxy-Softmax": ("normalized_softmax", {}),
+    },
+    UNIFIED_VIEW: {
+        "Binomial": ("binomial", {}),
+        "Binomial+VTHM": ("binomial_vthm", {}),
+        "RAW": ("raw", {}),
+        "RAW+DW": ("raw_distance_weighted", {}),
+        "RAW + SemiHard": ("raw_semihard", {}),
+        "RAW+VTHM": ("raw_vthm", {}),
+        "VTHM": ("vthm", {}),
+        "Margin": ("margin", {}),
+        "ProxyNCA": ("proxy_nca", {}),
+        "Clustering": ("structured_clustering", {}),
+        "HTL": ("hierarchical_triplet", {}),
+        "Smart Mining": ("triplet", {"geometry": "sqeuclidean"}),
+    },
+    TCM: {
+        "SAP + TCM": ("smooth_ap+tcm", {}),
+        "RS@k + TCM": ("recall_at_k_surrogate+tcm", {}),
+    },
+}
+"""The rows of result tables in the literature as (method, options), by document and by their names there.
+
+Ensembles (HDC, A-BIER, DREML) are learners, not objectives. Smart mining and the hierarchical triplet loss also choose
+their batches: see `equimetric.batches`.
+"""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.products import inner_products, negative_distance
 
 __all__ = ["GEOMETRIES", "Geometry", "find_geometry", "safe_sqrt", "unit"]
 
@@ -29,7 +30,17 @@ def safe_sqrt(squared: Tensor) -> Tensor:
 def squared_distance(queries: Tensor, references: Tensor) -> Tensor:
     """(Q, R) ‖q‖² + ‖r‖² − 2 q·r, never below 0."""
     lengths = queries.square().sum(1)[:, None] + references.square().sum(1)[None, :]
-    return (lengths - 2 * queries @ references.T).clamp_min(0)
+    return (lengths - 2 * inner_products(queries, references)).clamp_min(0)
+
+
+def noise_to_signal(queries: Tensor, references: Tensor) -> Tensor:
+    """(Q, R) var(q − r) / var(q), variances over the coordinates; not symmetric: the query is the signal.
+
+    From the Gram matrix of the centred vectors, so no (Q, R, D) tensor is formed.
+    """
+    queries = queries - queries.mean(1, keepdim=True)
+    references = references - references.mean(1, keepdim=True)
+    return squared_distance(queries, references) / (queries.square().sum(1)[:, None] + 1e-12)
 
 
 @dataclass(frozen=True)
@@ -79,14 +90,14 @@ GEOMETRIES: dict[str, Geometry] = {
         Geometry(
             name="cosine",
             summary="s = q·r of unit vectors, in [−1, 1]",
-            measure=lambda queries, references: queries @ references.T,
+            measure=inner_products,
             to_distance=_euclidean_from_cosine,
             to_chord=_euclidean_from_cosine,
         ),
         Geometry(
             name="euclidean",
             summary="s = −‖q − r‖",
-            measure=lambda queries, references: -safe_sqrt(squared_distance(queries, references)),
+            measure=negative_distance,
             to_distance=torch.neg,
             to_chord=torch.neg,
         ),
@@ -100,10 +111,17 @@ GEOMETRIES: dict[str, Geometry] = {
         Geometry(
             name="dot",
             summary="s = q·r of the raw vectors",
-            measure=lambda queries, references: queries @ references.T,
+            measure=inner_products,
             to_distance=None,
             to_chord=None,
             normalize=False,
+        ),
+        Geometry(
+            name="snr",
+            summary="s = −var(q − r) / var(q), the noise-to-signal ratio over the coordinates; not symmetric",
+            measure=lambda queries, references: -noise_to_signal(queries, references),
+            to_distance=torch.neg,
+            to_chord=None,
         ),
     )
 }

@@ -16,6 +16,8 @@ from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.geometry import Geometry, find_geometry
 from equimetric.pairs import Pairs, Selected
 from equimetric.references.gathered import gather_batch
+from equimetric.references.kind import References
+from equimetric.references.relation import Labels
 from equimetric.registry import LOSSES, REFERENCES, SELECTIONS, Component, find
 from equimetric.rowwise import value_by_rows
 
@@ -28,7 +30,7 @@ LARGE = 2**18
 class Summable(nn.Module):
     """What objectives and their sums share: `a + b`, `2 * a`, and the value of each named term."""
 
-    def terms(self, embeddings: Tensor, labels: Tensor, *arguments: Any, **options: Any) -> dict[str, Tensor]:
+    def terms(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> dict[str, Tensor]:
         """The value of each named term, weighted as it enters the sum."""
         raise NotImplementedError
 
@@ -36,7 +38,7 @@ class Summable(nn.Module):
         """The objectives that are added up, each with its weight."""
         raise NotImplementedError
 
-    def forward(self, embeddings: Tensor, labels: Tensor, *arguments: Any, **options: Any) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> Tensor:
         """The scalar to minimise."""
         total = None
         for value in self.terms(embeddings, labels, *arguments, **options).values():
@@ -89,9 +91,9 @@ class Objective(Summable):
     def pairs(
         self,
         embeddings: Tensor,
-        labels: Tensor,
+        labels: Labels,
         reference_embeddings: Tensor | None = None,
-        reference_labels: Tensor | None = None,
+        reference_labels: Labels | None = None,
         *,
         self_mask: Tensor | None = None,
         index: Tensor | None = None,
@@ -99,6 +101,8 @@ class Objective(Summable):
         """All pairs of queries and references, before selection, in full precision even under autocast."""
         with torch.autocast(embeddings.device.type, enabled=False):
             if self.gather:
+                if isinstance(labels, tuple):
+                    raise EquimetricError("gather=True needs class ids or multi-hot labels, not masks of pairs")
                 embeddings, labels, index = gather_batch(embeddings, labels, index)
             pairs: Pairs = self.references(
                 self.geometry,
@@ -132,9 +136,13 @@ class Objective(Summable):
         result: Tensor = self.loss(self.select(pairs))
         return result
 
-    def terms(self, embeddings: Tensor, labels: Tensor, *arguments: Any, **options: Any) -> dict[str, Tensor]:
+    def terms(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> dict[str, Tensor]:
         """The one term of this objective, under its name."""
-        return {self.name: self.value(self.pairs(embeddings, labels, *arguments, **options))}
+        pairs = self.pairs(embeddings, labels, *arguments, **options)
+        if not isinstance(self.references, References):
+            return {self.name: self.value(pairs)}
+        with torch.autocast(pairs.similarity.device.type, enabled=False):
+            return {self.name: self.references.objective_value(self.value, pairs)}
 
     def parts(self) -> list[tuple[float, Objective]]:
         """The objective itself, with weight 1."""
@@ -158,7 +166,7 @@ class ObjectiveSum(Summable):
         self.weights = [weight for weight, _ in parts]
         self.objectives = nn.ModuleList(objective for _, objective in parts)
 
-    def terms(self, embeddings: Tensor, labels: Tensor, *arguments: Any, **options: Any) -> dict[str, Tensor]:
+    def terms(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> dict[str, Tensor]:
         """The value of each term, times its weight."""
         return {
             name: weight * objective(embeddings, labels, *arguments, **options)
@@ -258,5 +266,5 @@ def compose(
         normalize=component.normalize if normalize is None else normalize,
         gather=gather,
         # Without a final reduction there is no ratio to sum up.
-        rowwise=component.rowwise and options.get("reduction") != "none",
+        rowwise=component.is_rowwise(routed[id(component)]) and options.get("reduction") != "none",
     )

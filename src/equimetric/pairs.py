@@ -31,11 +31,13 @@ class Queries:
     """(Q,) class ids."""
     index: Tensor | None = None
     """(Q,) positions in the training set."""
+    target_length: Tensor | None = None
+    """(Q,) length of the one vector that stands for the query's class, where class weights are compared with."""
 
     def rows(self, rows: slice) -> Queries:
         """Some of the queries."""
-        labels = None if self.labels is None else self.labels[rows]
-        return Queries(self.embeddings[rows], labels, None if self.index is None else self.index[rows])
+        kept = (None if one is None else one[rows] for one in (self.labels, self.index, self.target_length))
+        return Queries(self.embeddings[rows], *kept)
 
 
 class Pairs:
@@ -83,6 +85,19 @@ class Pairs:
         if self.geometry is None:
             return -self.similarity
         return self.geometry.distance(self.similarity)
+
+    def positive_slots(self) -> tuple[Tensor, Tensor]:
+        """Positive columns of each row, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row.
+
+        One pass per slot visits every positive pair with its row of negatives, without a tensor of all triples.
+        """
+        anchor, column = self.positive.nonzero(as_tuple=True)
+        counts = self.positive.count_nonzero(dim=1)
+        most = int(counts.max()) if len(counts) else 0
+        place = torch.arange(len(anchor), device=anchor.device) - (counts.cumsum(0) - counts)[anchor]
+        columns = anchor.new_zeros(len(counts), most)
+        columns[anchor, place] = column
+        return columns, torch.arange(most, device=anchor.device) < counts[:, None]
 
     def keep(self, *, positive: Tensor, negative: Tensor) -> Pairs:
         """The same pairs with narrower masks."""
@@ -195,6 +210,11 @@ class TripletBand:
         self.at_least = at_least
         self.below = below
 
+    @property
+    def is_everything(self) -> bool:
+        """Whether the band has no bounds."""
+        return self.above == self.at_least == -inf and self.below == inf
+
     def holds(self, violation: Tensor) -> Tensor:
         """Bool, where a violation lies inside the band."""
         return (violation > self.above) & (violation >= self.at_least) & (violation < self.below)
@@ -209,7 +229,13 @@ class TripletBand:
 
     def as_pairs(self) -> Pairs:
         """The pairs that occur in the band, weighted by how often they do."""
-        return self.triplets().as_pairs()
+        if not self.is_everything:
+            return self.triplets().as_pairs()
+        pairs = self.pairs
+        once = torch.ones_like(pairs.similarity) if pairs.weight is None else pairs.weight
+        positives = (pairs.positive * once).sum(1, keepdim=True)
+        negatives = (pairs.negative * once).sum(1, keepdim=True)
+        return pairs.replace(weight=once * torch.where(pairs.positive, negatives, positives))
 
 
 Selected = Pairs | Triplets | TripletBand

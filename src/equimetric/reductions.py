@@ -26,6 +26,7 @@ __all__ = [
     "masked_sum",
     "mean",
     "mean_active",
+    "mean_anchors",
     "mean_rows",
     "mean_valid",
     "ratio",
@@ -45,7 +46,7 @@ FAR_BELOW = -1e30
 
 def weigh(values: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
     """Values inside the mask, times their multiplicity; 0 outside, whatever (Inf, NaN) stands there."""
-    inside = torch.where(mask, values, torch.zeros_like(values))
+    inside = torch.where(mask, values, 0.0)
     return inside if weight is None else inside * weight
 
 
@@ -62,7 +63,8 @@ def total(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
 
 def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
     """The number of entries in the mask, by multiplicity."""
-    return mask.sum().to(dtype) if weight is None else (mask * weight).sum().to(dtype)
+    # count_nonzero, for summing booleans goes through 64-bit integers and takes twenty times as long.
+    return mask.count_nonzero().to(dtype) if weight is None else (mask * weight).sum().to(dtype)
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -130,7 +132,7 @@ def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tenso
 
 def row_mean(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """(Q,) mean of each row's entries; 0 for an empty row."""
-    numbers = mask.sum(1).to(values.dtype) if weight is None else (mask * weight).sum(1)
+    numbers = mask.count_nonzero(dim=1).to(values.dtype) if weight is None else (mask * weight).sum(1)
     return divide(row_sum(values, mask, weight), numbers)
 
 
@@ -142,6 +144,15 @@ def mean_rows(values: Tensor) -> Tensor:
 def mean_valid(values: Tensor, valid: Tensor) -> Tensor:
     """Mean over the rows that are valid; 0 where none is."""
     return mean(values, valid)
+
+
+def mean_anchors(values: Tensor, valid: Tensor, denominator: str) -> Tensor:
+    """Σ over the valid rows / their number ('valid') or the number of all rows ('batch')."""
+    if denominator == "valid":
+        return mean_valid(values, valid)
+    if denominator == "batch":
+        return mean_rows(torch.where(valid, values, torch.zeros_like(values)))
+    raise unknown_name("denominator", denominator, ("valid", "batch"))
 
 
 def reduce_rows(values: Tensor, valid: Tensor, reduction: str) -> Tensor:
@@ -159,7 +170,7 @@ def log_sum_exp(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> T
     """(Q,) log Σ_j e^{values_ij} over each row's entries; about −1e30, with gradient 0, for an empty row."""
     if weight is not None:
         values = values + torch.where(mask, weight, torch.ones_like(weight)).log()
-    return torch.logsumexp(values.masked_fill(~mask, FAR_BELOW), dim=1)
+    return torch.logsumexp(torch.where(mask, values, FAR_BELOW), dim=1)
 
 
 def log1p_sum_exp(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -170,9 +181,9 @@ def log1p_sum_exp(values: Tensor, mask: Tensor, weight: Tensor | None = None) ->
 
 def row_max(values: Tensor, mask: Tensor) -> Tensor:
     """(Q, 1) largest entry of each row; −∞ for an empty row."""
-    return values.masked_fill(~mask, -torch.inf).amax(1, keepdim=True)
+    return torch.where(mask, values, -torch.inf).amax(1, keepdim=True)
 
 
 def row_min(values: Tensor, mask: Tensor) -> Tensor:
     """(Q, 1) smallest entry of each row; +∞ for an empty row."""
-    return values.masked_fill(~mask, torch.inf).amin(1, keepdim=True)
+    return torch.where(mask, values, torch.inf).amin(1, keepdim=True)

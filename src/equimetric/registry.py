@@ -26,6 +26,7 @@ __all__ = [
     "loss",
     "references",
     "selection",
+    "shown",
 ]
 
 FAMILIES = {
@@ -58,7 +59,8 @@ class Component:
         implies: options that, when given, switch a selection on, e.g. {"epsilon": "multi_similarity"}.
         normalize: for losses, overrides the geometry's own default.
         search: the range of each tunable option.
-        rowwise: whether the rows of the pairs meet only in the loss's final ratios (see `equimetric.rowwise`).
+        rowwise: whether the rows of the pairs meet only in the loss's final ratios (see `equimetric.rowwise`); or the
+            option values with which they do.
         not_monotone: why a positive may be pushed away or a negative pulled closer, where the method does so.
 
     """
@@ -76,8 +78,14 @@ class Component:
     implies: Mapping[str, str] = field(default_factory=dict)
     normalize: bool | None = None
     search: Mapping[str, SearchSpace] = field(default_factory=dict)
-    rowwise: bool = False
+    rowwise: bool | Mapping[str, object] = False
     not_monotone: str = ""
+
+    def is_rowwise(self, options: Mapping[str, Any]) -> bool:
+        """Whether the loss with these options can be computed a few rows at a time."""
+        if isinstance(self.rowwise, bool):
+            return self.rowwise
+        return all({**self.options, **options}[name] == value for name, value in self.rowwise.items())
 
     @property
     def summary(self) -> str:
@@ -106,6 +114,11 @@ class Component:
             assert isinstance(module, nn.Module)
             return module
         return FunctionModule(self.name, self.definition, {**self.options, **options})
+
+
+def shown(value: Any) -> str:
+    """An option's value for people: functions by their name."""
+    return getattr(value, "__name__", None) or str(value)
 
 
 class FunctionModule(nn.Module):
@@ -152,13 +165,13 @@ def loss(
     family: str,
     paper: str,
     geometry: str | tuple[str, ...] = "cosine",
-    references: str | tuple[str, ...] = ("batch", "proxies"),
+    references: str | tuple[str, ...] = ("batch", "memory", "proxies"),
     takes: str = "pairs",
     aliases: Mapping[str, str] | None = None,
     implies: Mapping[str, str] | None = None,
     normalize: bool | None = None,
     search: Mapping[str, SearchSpace] | None = None,
-    rowwise: bool = False,
+    rowwise: bool | Mapping[str, object] = False,
     not_monotone: str = "",
 ) -> Callable[[Definition], Definition]:
     """Register a loss: a function `(pairs, *, options) -> scalar` or an `nn.Module` class of such functions."""
@@ -184,10 +197,12 @@ def loss(
 
 
 def selection(
-    name: str, *, paper: str, search: Mapping[str, SearchSpace] | None = None
+    name: str, *, paper: str, search: Mapping[str, SearchSpace] | None = None, not_monotone: str = ""
 ) -> Callable[[Definition], Definition]:
     """Register a selection: a function `(pairs, *, options) -> Pairs | Triplets | TripletBand`."""
-    return _register(SELECTIONS, kind="selection", name=name, paper=paper, search=search or {})
+    return _register(
+        SELECTIONS, kind="selection", name=name, paper=paper, search=search or {}, not_monotone=not_monotone
+    )
 
 
 def references(name: str, *, paper: str = "") -> Callable[[Definition], Definition]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from equimetric.pairs import Pairs
 from equimetric.reductions import divide, taking_ratios
@@ -98,6 +99,7 @@ class ByRows(torch.autograd.Function):
         return value.detach()
 
     @staticmethod
+    @once_differentiable
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """The kept gradients, times what comes from above."""
         return None, None, *(part * upstream[0] for part in context.saved_tensors)

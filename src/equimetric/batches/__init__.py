@@ -1,5 +1,44 @@
-"""Which samples meet? Batch samplers: index lists, seeded and resumable."""
+"""Which samples meet? Batch samplers: index lists, seeded and resumable.
 
+`BATCHES` names them all. Some choose among the classes or samples at random; those that are mined (`MinedBatches`)
+first look at the embeddings of the training set with `refresh(embeddings, labels)`.
+"""
+
+from equimetric.batches.base import Batches
 from equimetric.batches.class_balanced import ClassBalancedBatches
+from equimetric.batches.episodes import EpisodeBatches
+from equimetric.batches.exhaustive import ExhaustiveBatches
+from equimetric.batches.hard_classes import HardClassBatches
+from equimetric.batches.hierarchy import HierarchyBatches
+from equimetric.batches.mined import MinedBatches
+from equimetric.batches.n_pairs import NPairBatches
+from equimetric.batches.neighbour_classes import NeighbourClassBatches
+from equimetric.batches.sharded import ShardedBatches
+from equimetric.batches.smart_mining import SmartMiningBatches
 
-__all__ = ["ClassBalancedBatches"]
+__all__ = [
+    "BATCHES",
+    "Batches",
+    "ClassBalancedBatches",
+    "EpisodeBatches",
+    "ExhaustiveBatches",
+    "HardClassBatches",
+    "HierarchyBatches",
+    "MinedBatches",
+    "NPairBatches",
+    "NeighbourClassBatches",
+    "ShardedBatches",
+    "SmartMiningBatches",
+]
+
+BATCHES: dict[str, type[Batches]] = {
+    "class_balanced": ClassBalancedBatches,
+    "exhaustive": ExhaustiveBatches,
+    "n_pairs": NPairBatches,
+    "episodes": EpisodeBatches,
+    "hard_classes": HardClassBatches,
+    "neighbour_classes": NeighbourClassBatches,
+    "hierarchy": HierarchyBatches,
+    "smart_mining": SmartMiningBatches,
+}
+"""Name → sampler; `BATCHES[name].summary()` says in one line what it does."""

@@ -7,7 +7,7 @@ from equimetric.reductions import log1p_sum_exp, mean_rows
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
-__all__ = ["multi_similarity"]
+__all__ = ["multi_similarity", "raw"]
 
 SEARCH = {"alpha": Uniform(0.01, 100.0), "beta": Uniform(0.01, 100.0), "base": Uniform(0.0, 1.0)}
 
@@ -29,3 +29,20 @@ def multi_similarity(pairs: Pairs, *, alpha: float = 2.0, beta: float = 50.0, ba
     pull = log1p_sum_exp(alpha * (base - pairs.similarity), pairs.positive, pairs.weight) / alpha
     push = log1p_sum_exp(beta * (pairs.similarity - base), pairs.negative, pairs.weight) / beta
     return mean_rows(pull + push)
+
+
+@loss(
+    "raw",
+    title="RAW",
+    family="ranking",
+    rowwise=True,
+    paper="Anonymous: A unified view of deep metric learning via gradient analysis (2019)",
+    implies={"epsilon": "multi_similarity"},
+    search=SEARCH,
+)
+def raw(pairs: Pairs, *, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5) -> Tensor:
+    """Relative and absolute weights: term by term the multi-similarity loss.
+
+    The paper's γ = `base`; its valid-triplet hard mining (VTHM) with margin λ is the miner with `epsilon` = λ.
+    """
+    return multi_similarity(pairs, alpha=alpha, beta=beta, base=base)

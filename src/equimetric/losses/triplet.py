@@ -6,11 +6,14 @@ from torch.nn.functional import softplus
 
 from equimetric.errors import unknown_name
 from equimetric.pairs import Pairs, TripletBand, Triplets
-from equimetric.reductions import ratio, reduce
+from equimetric.reductions import count, masked_sum, ratio, reduce
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["triplet"]
+
+FEW_POSITIVES = 16
+"""Up to so many positives per anchor, one pass for each is faster than sorting."""
 
 
 @loss(
@@ -36,6 +39,7 @@ def triplet(
     L = R_{(a,p,n)} [v + margin]₊ or, `soft`, softplus(v + margin), with the violation v = s_an − s_ap. In the
     euclidean geometry v = d_ap − d_an, in the squared one v = d²_ap − d²_an.
     R = 'nonzero', 'mean' or 'sum'; by default 'nonzero' over many triples per anchor, 'mean' over listed triples.
+    Over many triples also 'batch', the sum / number of queries.
     """
     if isinstance(selected, Triplets):
         violation = selected.violation() + margin
@@ -44,36 +48,55 @@ def triplet(
     band = TripletBand(selected) if isinstance(selected, Pairs) else selected
     value, active, present = soft_sum(band, margin) if soft else hinge_sum(band, margin)
     # A soft hinge is above zero for every triple, so 'nonzero' and 'mean' are one there.
-    denominators = {"nonzero": active, "mean": present, "sum": torch.ones_like(value)}
+    batch = torch.full_like(value, len(band.pairs.similarity)).detach()
+    denominators = {"nonzero": active, "mean": present, "sum": torch.ones_like(value), "batch": batch}
     reduction = reduction or "nonzero"
     if reduction not in denominators:
         raise unknown_name("reduction", reduction, denominators)
     return ratio(value, denominators[reduction])
 
 
-def positives_by_slot(pairs: Pairs) -> tuple[Tensor, Tensor]:
-    """Positive columns of each row, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row."""
-    order = pairs.positive.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
-    most = int(pairs.positive.sum(1).max()) if pairs.positive.numel() else 0
-    columns = order[:, :most]
-    return columns, pairs.positive.gather(1, columns)
-
-
-def pair_weight(pairs: Pairs, columns: Tensor | None = None) -> Tensor:
-    """The multiplicity of pairs, 1 where none is given, optionally gathered at some columns."""
-    weight = torch.ones_like(pairs.similarity) if pairs.weight is None else pairs.weight
-    return weight if columns is None else weight.gather(1, columns)
+def soft_sum(band: TripletBand, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Σ softplus(v + margin) over a band and, twice, the number of triples."""
+    return sum_by_slots(band, band.pairs.positive_slots(), margin, soft=True)
 
 
 def hinge_sum(band: TripletBand, margin: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ [v + margin]₊ over a band, the number of terms above zero, and the number of triples.
+    """Σ [v + margin]₊ over a band, the number of terms above zero, and the number of triples."""
+    slots = band.pairs.positive_slots()
+    if slots[0].shape[1] <= FEW_POSITIVES:
+        return sum_by_slots(band, slots, margin, soft=False)
+    return sum_by_sorting(band, slots, margin)
+
+
+def sum_by_slots(
+    band: TripletBand, slots: tuple[Tensor, Tensor], margin: float, soft: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Either sum, with one pass over the rows of negatives per positive of an anchor: fastest where they are few."""
+    pairs = band.pairs
+    value = active = present = pairs.similarity.sum() * 0
+    for column, is_positive in zip(*(slot.T[:, :, None] for slot in slots), strict=True):
+        violation = pairs.similarity - pairs.similarity.gather(1, column)
+        terms = softplus(violation + margin) if soft else (violation + margin).relu()
+        chosen = pairs.negative & is_positive
+        if not band.is_everything:
+            chosen = chosen & band.holds(violation.detach())
+        weight = None if pairs.weight is None else pairs.weight * pairs.weight.gather(1, column)
+        value = value + masked_sum(terms, chosen, weight)
+        active = active + count(chosen & (terms.detach() > 0), weight, value.dtype)
+        present = present + count(chosen, weight, value.dtype)
+    return value, active.detach(), present.detach()
+
+
+def sum_by_sorting(band: TripletBand, slots: tuple[Tensor, Tensor], margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The hinge sum in O(Q R log R), however many positives an anchor has.
 
     For one anchor with its negatives n sorted by similarity, the triples of positive p that lie in a band are a
     stretch of them, so Σ_{p,n} (s_n − s_p + m) = Σ_p (C[high] − C[low] + (W[high] − W[low])(m − s_p)), where C and W
-    are prefix sums of the negatives' similarities and multiplicities: O(Q R log R) instead of O(Q R²).
+    are prefix sums of the negatives' similarities and multiplicities.
     """
     pairs = band.pairs
-    columns, is_positive = positives_by_slot(pairs)
+    columns, is_positive = slots
     positive = pairs.similarity.gather(1, columns)
     multiplicity = is_positive * pair_weight(pairs, columns)
 
@@ -104,23 +127,14 @@ def hinge_sum(band: TripletBand, margin: float) -> tuple[Tensor, Tensor, Tensor]
     return value.sum(), active.sum(), present.sum()
 
 
+def pair_weight(pairs: Pairs, columns: Tensor | None = None) -> Tensor:
+    """The multiplicity of pairs, all or those at some columns, 1 where none is given."""
+    if pairs.weight is None:
+        shape = pairs.similarity.shape if columns is None else columns.shape
+        return pairs.similarity.new_ones(shape)
+    return pairs.weight if columns is None else pairs.weight.gather(1, columns)
+
+
 def prefix_sum(values: Tensor) -> Tensor:
     """(Q, R + 1) sums of the first 0, 1, … R entries of each row."""
     return torch.nn.functional.pad(values.cumsum(1), (1, 0))
-
-
-def soft_sum(band: TripletBand, margin: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ softplus(v + margin) over a band and, twice, the number of triples; one pass per positive of an anchor."""
-    pairs = band.pairs
-    value = pairs.similarity.sum() * 0
-    present = torch.zeros_like(value)
-    weight = pair_weight(pairs)
-    columns, is_positive = positives_by_slot(pairs)
-    for slot in range(columns.shape[1]):
-        column = columns[:, slot, None]
-        violation = pairs.similarity - pairs.similarity.gather(1, column)
-        chosen = pairs.negative & is_positive[:, slot, None] & band.holds(violation.detach())
-        multiplicity = chosen * weight * weight.gather(1, column)
-        value = value + (softplus(violation + margin) * multiplicity).sum()
-        present = present + multiplicity.sum()
-    return value, present, present

@@ -1,12 +1,13 @@
 """The batch itself, or an explicit set of references, as references."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
 from equimetric.pairs import Pairs, Queries
-from equimetric.references.relation import check_embeddings, check_labels, relation
+from equimetric.references.kind import References
+from equimetric.references.relation import Labels, check_embeddings, check_labels, class_ids, relation
 from equimetric.registry import references
 
 __all__ = ["BatchReferences", "compare"]
@@ -15,23 +16,25 @@ __all__ = ["BatchReferences", "compare"]
 def compare(
     geometry: Geometry,
     queries: Queries,
-    labels: Tensor,
+    labels: Labels,
     reference_embeddings: Tensor,
-    reference_labels: Tensor,
+    reference_labels: Labels | None,
     self_mask: Tensor | None = None,
 ) -> Pairs:
     """Every query against every reference."""
-    positive, negative = relation(labels, reference_labels, self_mask)
+    shape = (len(queries.embeddings), len(reference_embeddings))
+    positive, negative = relation(labels, reference_labels, shape, self_mask)
     similarity = geometry.measure(queries.embeddings, reference_embeddings)
     return Pairs(similarity, positive, negative, geometry=geometry, queries=queries)
 
 
 @references("batch")
-class BatchReferences(nn.Module):
+class BatchReferences(References):
     """Every sample of the batch is compared with every other, or with an explicit reference set where one is given.
 
     A sample is never its own positive: by its place in the batch, not by value, so exact duplicates stay legal pairs.
-    For an explicit reference set the caller marks the same samples in `self_mask`.
+    For an explicit reference set the caller marks the same samples in `self_mask`. Labels are class ids, a multi-hot
+    matrix (positive = at least one label in common) or the two masks (positive, negative) of the pairs themselves.
     """
 
     def forward(
@@ -39,11 +42,11 @@ class BatchReferences(nn.Module):
         geometry: Geometry,
         normalize: bool,
         embeddings: Tensor,
-        labels: Tensor,
+        labels: Labels,
         *,
         index: Tensor | None = None,
         reference_embeddings: Tensor | None = None,
-        reference_labels: Tensor | None = None,
+        reference_labels: Labels | None = None,
         self_mask: Tensor | None = None,
     ) -> Pairs:
         """Make the (Q, R) pairs."""
@@ -51,16 +54,20 @@ class BatchReferences(nn.Module):
         labels = check_labels(labels, embeddings)
         if normalize:
             embeddings = unit(embeddings)
-        queries = Queries(embeddings, labels, index)
+        queries = Queries(embeddings, class_ids(labels), index)
         if reference_embeddings is None:
             if reference_labels is not None or self_mask is not None:
                 raise EquimetricError("reference_labels and self_mask need reference_embeddings beside them")
-            itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+            itself = torch.eye(len(embeddings), dtype=torch.bool, device=embeddings.device)
             return compare(geometry, queries, labels, embeddings, labels, itself)
-        if reference_labels is None:
-            raise EquimetricError("reference_embeddings need reference_labels beside them")
         reference_embeddings = check_embeddings(reference_embeddings, "reference_embeddings").to(embeddings)
-        reference_labels = check_labels(reference_labels, reference_embeddings, "reference_labels")
+        if isinstance(labels, tuple):
+            if reference_labels is not None:
+                raise EquimetricError("labels given as masks hold the whole relation; leave reference_labels out")
+        elif reference_labels is None:
+            raise EquimetricError("reference_embeddings need reference_labels beside them")
+        else:
+            reference_labels = check_labels(reference_labels, reference_embeddings, "reference_labels")
         if reference_embeddings.shape[1] != embeddings.shape[1]:
             raise EquimetricError(
                 f"reference_embeddings have dimension {reference_embeddings.shape[1]}, "

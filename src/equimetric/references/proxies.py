@@ -1,6 +1,7 @@
-"""Learned representatives of the classes as references."""
+"""Representatives of the classes, learned or fixed, as references."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -8,68 +9,147 @@ from torch import Tensor, nn
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
 from equimetric.pairs import Pairs, Queries
-from equimetric.references.batch import compare
-from equimetric.references.relation import check_embeddings, check_labels
+from equimetric.references.centres import centre_spread, check_pool, pool_centres
+from equimetric.references.kind import References
+from equimetric.references.relation import Labels, check_class_ids, check_embeddings, relation
 from equimetric.registry import references
 
-__all__ = ["ProxyReferences"]
+__all__ = ["ProxyReferences", "sample_classes"]
+
+
+def sample_classes(labels: Tensor, classes: int, number: int) -> Tensor:
+    """Sorted ids of all classes of the batch and, up to `number` in all, of others drawn without replacement.
+
+    Draws from torch's global generator: processes that share a batch must share its seed.
+    """
+    order = torch.rand(classes).to(labels.device)
+    order[labels] = -1.0
+    present = int((order < 0).sum())
+    return order.argsort(stable=True)[: max(number, present)].sort().values
 
 
 @references("proxies", paper="Movshovitz-Attias et al.: No fuss distance metric learning using proxies (2017)")
-class ProxyReferences(nn.Module):
-    """One learned vector per class; class ids must run from 0 to classes − 1.
+class ProxyReferences(References):
+    """Learned vectors that stand for the classes; class ids must run from 0 to classes − 1.
 
     The effective learning rate of a normalised proxy p is lr/‖p‖², so its initial length matters: rows start with
-    entries from N(0, 1/dim), i.e. with a length of about 1. `normalize_embeddings=False` scales only the proxies to
-    unit length and leaves the embeddings as they are.
+    entries from N(0, 1/dim), i.e. with a length of about 1.
+
+    `per_class` = K vectors stand for each class (rows c·K … c·K + K − 1 for class c) and are pooled to one similarity:
+    `pool` = 'max' takes the nearest, 'soft' a mean weighted by softmax(s / gamma). `tau` times the spread of the
+    centres of each class is added to the loss, which draws them together (`divisor`: see `centre_spread`).
+    `bias` adds a learned offset per class to the similarity. `sample_rate` < 1 compares, in training, only with the
+    classes of the batch and random others, that share of all in total (Partial FC); the other rows get no gradient,
+    but an optimiser with momentum or weight decay still moves them. `static` makes the proxies the fixed one-hot
+    vectors, which needs dim = classes. `normalize_embeddings=False` leaves embeddings as they are where both would be
+    scaled to unit length, `normalize_proxies=True` scales the proxies where neither would be.
     """
 
-    def __init__(self, *, classes: int, dim: int, normalize_embeddings: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        classes: int,
+        dim: int,
+        per_class: int = 1,
+        pool: str = "max",
+        gamma: float = 0.1,
+        tau: float = 0.0,
+        divisor: str = "ordered",
+        bias: bool = False,
+        sample_rate: float = 1.0,
+        static: bool = False,
+        normalize_embeddings: bool = True,
+        normalize_proxies: bool = False,
+    ) -> None:
         super().__init__()
         if classes < 2:
             raise EquimetricError(f"proxies need at least two classes, got classes={classes}")
         if dim < 1:
             raise EquimetricError(f"proxies need a positive dimension, got dim={dim}")
-        self.normalize_embeddings = normalize_embeddings
-        self.weight = nn.Parameter(torch.randn(classes, dim) / math.sqrt(dim))
+        if per_class < 1:
+            raise EquimetricError(f"every class needs a proxy, got per_class={per_class}")
+        if not 0 < sample_rate <= 1:
+            raise EquimetricError(f"sample_rate must lie above 0 and not above 1, got {sample_rate}")
+        if static and (dim != classes or per_class != 1):
+            raise EquimetricError(f"static proxies are one-hot and need dim = classes = {classes}, per_class=1")
+        check_pool(pool, divisor)
+        self.classes, self.per_class, self.pool, self.gamma = classes, per_class, pool, gamma
+        self.tau, self.divisor, self.sample_rate = tau, divisor, sample_rate
+        self.normalize_embeddings, self.normalize_proxies = normalize_embeddings, normalize_proxies
+        self.weight: Tensor
+        if static:
+            self.register_buffer("weight", torch.eye(classes))
+        else:
+            self.weight = nn.Parameter(torch.randn(classes * per_class, dim) / math.sqrt(dim))
+        self.bias = nn.Parameter(torch.zeros(classes)) if bias else None
 
     def forward(
         self,
         geometry: Geometry,
         normalize: bool,
         embeddings: Tensor,
-        labels: Tensor,
+        labels: Labels,
         *,
         index: Tensor | None = None,
         reference_embeddings: Tensor | None = None,
-        reference_labels: Tensor | None = None,
+        reference_labels: Labels | None = None,
         self_mask: Tensor | None = None,
     ) -> Pairs:
-        """Make the (B, classes) pairs."""
-        if reference_embeddings is not None or reference_labels is not None or self_mask is not None:
-            raise EquimetricError(
-                "this objective compares with learned proxies and takes no reference_embeddings; "
-                "choose references='batch' to compare with a set of your own"
-            )
+        """Make the (B, classes) pairs, or fewer columns where classes are sampled."""
+        self.refuse_explicit_references("learned proxies", reference_embeddings, reference_labels, self_mask)
         embeddings = check_embeddings(embeddings)
-        labels = check_labels(labels, embeddings)
-        classes, dim = self.weight.shape
-        if embeddings.shape[1] != dim:
-            raise EquimetricError(f"embeddings have dimension {embeddings.shape[1]}, the proxies {dim}; give dim=…")
-        if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
-            raise EquimetricError(
-                f"class ids must lie in 0 … {classes - 1} for {classes} proxies, got {int(labels.min())} … "
-                f"{int(labels.max())}; renumber the labels or raise classes=…"
-            )
+        labels = self.checked_classes(labels, embeddings)
+        if self.bias is not None and geometry.name != "dot":
+            raise EquimetricError(f"a bias means nothing in the {geometry.name} geometry; use geometry='dot'")
         # Proxies may be float32 while float64 embeddings are passed, or the reverse: compare in the finer of the two.
         finer = torch.promote_types(self.weight.dtype, embeddings.dtype)
         embeddings, proxies = embeddings.to(finer), self.weight.to(finer)
-        if normalize:
+        if normalize and self.normalize_embeddings:
+            embeddings = unit(embeddings)
+        scaled = normalize or self.normalize_proxies
+        if scaled:
             proxies = unit(proxies)
-            embeddings = unit(embeddings) if self.normalize_embeddings else embeddings
-        queries = Queries(embeddings, labels, index)
-        return compare(geometry, queries, labels, proxies, torch.arange(classes, device=labels.device))
+        queries = Queries(embeddings, labels, index, self.target_length(proxies, labels, scaled))
+        ids = torch.arange(self.classes, device=labels.device)
+        if self.training and self.sample_rate < 1:
+            ids = sample_classes(labels, self.classes, int(self.sample_rate * self.classes))
+            proxies = self.by_class(proxies)[ids].flatten(0, 1)
+        similarity = pool_centres(geometry.measure(embeddings, proxies), self.per_class, self.pool, self.gamma)
+        if self.bias is not None:
+            similarity = similarity + self.bias.to(finer)[ids]
+        positive, negative = relation(labels, ids, (len(labels), len(ids)), None)
+        return Pairs(similarity, positive, negative, geometry=geometry, queries=queries)
+
+    def checked_classes(self, labels: Labels, embeddings: Tensor) -> Tensor:
+        """Class ids, each of which has a proxy of the embeddings' dimension."""
+        labels = check_class_ids(labels, embeddings)
+        dim = self.weight.shape[1]
+        if embeddings.shape[1] != dim:
+            raise EquimetricError(f"embeddings have dimension {embeddings.shape[1]}, the proxies {dim}; give dim=…")
+        if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < self.classes):
+            raise EquimetricError(
+                f"class ids must lie in 0 … {self.classes - 1} for {self.classes} proxies, got {int(labels.min())} … "
+                f"{int(labels.max())}; renumber the labels or raise classes=…"
+            )
+        return labels
+
+    def by_class(self, proxies: Tensor) -> Tensor:
+        """(C·K, D) rows as (C, K, D)."""
+        return proxies.view(self.classes, self.per_class, -1)
+
+    def target_length(self, proxies: Tensor, labels: Tensor, scaled: bool) -> Tensor | None:
+        """(B,) length of the proxy of each query's class; unknown where several of any length are pooled."""
+        if scaled:
+            return proxies.new_ones(len(labels))
+        return torch.linalg.vector_norm(proxies[labels], dim=1) if self.per_class == 1 else None
+
+    def objective_value(self, loss: Callable[[Pairs], Tensor], pairs: Pairs) -> Tensor:
+        """The loss of the pairs + tau · spread of the centres of a class."""
+        value = loss(pairs)
+        if not self.tau or self.per_class == 1:
+            return value
+        return value + self.tau * centre_spread(self.by_class(unit(self.weight)), self.divisor).to(value)
 
     def extra_repr(self) -> str:
         """Shape, for `repr`."""
-        return f"classes={self.weight.shape[0]}, dim={self.weight.shape[1]}"
+        return f"classes={self.classes}, dim={self.weight.shape[1]}, per_class={self.per_class}"

@@ -1,11 +1,19 @@
-"""From labels to masks: which pairs are positive, which negative."""
+"""From labels to masks: which pairs are positive, which negative.
+
+Labels come in three forms: one class id per sample; a multi-hot matrix (samples, labels), where two samples are a
+positive pair if they share at least one label; or the relation itself, two boolean masks (positive, negative) of shape
+(queries, references).
+"""
 
 import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
 
-__all__ = ["check_embeddings", "check_labels", "relation"]
+__all__ = ["Labels", "check_class_ids", "check_embeddings", "check_labels", "class_ids", "relation"]
+
+Labels = Tensor | tuple[Tensor, Tensor]
+"""Class ids, a multi-hot matrix, or the masks (positive, negative)."""
 
 
 def check_embeddings(embeddings: Tensor, what: str = "embeddings") -> Tensor:
@@ -17,8 +25,10 @@ def check_embeddings(embeddings: Tensor, what: str = "embeddings") -> Tensor:
     return embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float()
 
 
-def check_labels(labels: Tensor, embeddings: Tensor, what: str = "labels") -> Tensor:
+def check_class_ids(labels: Labels, embeddings: Tensor, what: str = "labels") -> Tensor:
     """Labels as int64, one per embedding, on the same device; class ids may be any whole numbers."""
+    if isinstance(labels, tuple):
+        raise EquimetricError(f"{what} must be one class id per embedding here; masks need references='batch'")
     if labels.ndim != 1 or len(labels) != len(embeddings):
         raise EquimetricError(
             f"{what} must be one class id per embedding: got shape {tuple(labels.shape)} "
@@ -32,7 +42,75 @@ def check_labels(labels: Tensor, embeddings: Tensor, what: str = "labels") -> Te
     return labels.to(embeddings.device, torch.int64)
 
 
-def relation(labels: Tensor, reference_labels: Tensor, self_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(Q, R) masks of positive and negative pairs; pairs of a sample with itself, where marked, are neither."""
-    same = labels[:, None] == reference_labels[None, :]
-    return (same if self_mask is None else same & ~self_mask), ~same
+def check_labels(labels: Labels, embeddings: Tensor, what: str = "labels") -> Labels:
+    """Class ids as int64, a multi-hot matrix as bool, or the two masks as they are, on the embeddings' device."""
+    if isinstance(labels, tuple):
+        if len(labels) != 2:
+            raise EquimetricError(
+                f"{what} given as masks must be the pair (positive, negative), got {len(labels)} parts"
+            )
+        return labels[0].to(embeddings.device), labels[1].to(embeddings.device)
+    if labels.ndim != 2:
+        return check_class_ids(labels, embeddings, what)
+    if len(labels) != len(embeddings):
+        raise EquimetricError(
+            f"a multi-hot matrix of {what} needs one row per embedding: got {len(labels)} rows "
+            f"for {len(embeddings)} embeddings"
+        )
+    if not ((labels == 0) | (labels == 1)).all():
+        raise EquimetricError(f"a multi-hot matrix of {what} must hold only 0 and 1; give class ids as a vector")
+    return labels.to(embeddings.device, torch.bool)
+
+
+def class_ids(labels: Labels) -> Tensor | None:
+    """The labels where they are class ids."""
+    return labels if isinstance(labels, Tensor) and labels.ndim == 1 else None
+
+
+def relation(
+    labels: Labels, reference_labels: Labels | None, shape: tuple[int, int], self_mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Masks of positive and negative pairs, of this shape; pairs of a sample with itself, where marked, are neither.
+
+    Masks as labels stand for the relation itself and take no reference labels.
+    """
+    positive, negative = (
+        checked_masks(labels, shape) if isinstance(labels, tuple) else matches(labels, reference_labels)
+    )
+    if self_mask is None:
+        return positive, negative
+    if self_mask.shape != shape or self_mask.dtype != torch.bool:
+        raise EquimetricError(
+            f"self_mask must be a bool matrix of shape {shape}, got {self_mask.dtype} {tuple(self_mask.shape)}"
+        )
+    other = ~self_mask.to(positive.device)
+    return positive & other, negative & other
+
+
+def checked_masks(masks: tuple[Tensor, Tensor], shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """The masks (positive, negative), which must fit the pairs and exclude one another."""
+    for name, mask in zip(("positive", "negative"), masks, strict=True):
+        if mask.shape != shape or mask.dtype != torch.bool:
+            raise EquimetricError(
+                f"the {name} mask must be a bool matrix of shape {shape} (queries, references), "
+                f"got {mask.dtype} {tuple(mask.shape)}"
+            )
+    if (masks[0] & masks[1]).any():
+        raise EquimetricError("a pair cannot be positive and negative; the two masks must not overlap")
+    return masks
+
+
+def matches(labels: Tensor, reference_labels: Labels | None) -> tuple[Tensor, Tensor]:
+    """Pairs with the same class id, or with a label in common; and all others."""
+    if not isinstance(reference_labels, Tensor) or reference_labels.ndim != labels.ndim:
+        raise EquimetricError("labels and reference_labels must be of one kind, both class ids or both multi-hot")
+    if labels.ndim == 1:
+        same = labels[:, None] == reference_labels[None, :]
+    elif labels.shape[1] != reference_labels.shape[1]:
+        raise EquimetricError(
+            f"multi-hot labels have {labels.shape[1]} columns, reference_labels {reference_labels.shape[1]}; "
+            "they must be equal"
+        )
+    else:
+        same = labels.float() @ reference_labels.float().T > 0
+    return same, ~same

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from equimetric.catalogue import Recipe, recipes
 from equimetric.geometry import GEOMETRIES
-from equimetric.registry import FAMILIES, LOSSES, SELECTIONS
+from equimetric.registry import FAMILIES, LOSSES, SELECTIONS, shown
 
 __all__ = ["catalogue_page"]
 
@@ -30,7 +30,7 @@ def catalogue_page() -> str:
             sections += [f"## {family.capitalize()}\n\nA method of this family {meaning}.\n", *map(entry, chosen)]
     sections.append("## Selections\n\n| name | which pairs count | options |\n|---|---|---|")
     for selection in sorted(SELECTIONS.values(), key=lambda selection: selection.name):
-        options = ", ".join(f"`{name}={value}`" for name, value in selection.options.items())
+        options = ", ".join(f"`{name}={shown(value)}`" for name, value in selection.options.items())
         sections.append(f"| `{selection.name}` | {cell(selection.summary)} | {options} |")
     sections.append("\n## Geometries\n\n| name | similarity |\n|---|---|")
     sections += [f"| `{geometry.name}` | {cell(geometry.summary)} |" for geometry in GEOMETRIES.values()]
@@ -43,7 +43,7 @@ def entry(recipe: Recipe) -> str:
     geometry = recipe.geometry or loss.geometries[0]
     note = f"\n{recipe.note.capitalize()}.\n" if recipe.note else ""
     options = "\n".join(
-        f"| `{name}` | `{value}` | {recipe.search.get(name, '')} |" for name, value in recipe.defaults.items()
+        f"| `{name}` | `{shown(value)}` | {recipe.search.get(name, '')} |" for name, value in recipe.defaults.items()
     )
     table = f"\n| option | default | search range |\n|---|---|---|\n{options}\n" if options else ""
     return (

@@ -4,13 +4,19 @@ from equimetric.pairs import Pairs, TripletBand
 from equimetric.registry import selection
 from equimetric.search_space import Uniform
 
-__all__ = ["all_pairs", "hard", "semihard", "violating"]
+__all__ = ["all_pairs", "all_triplets", "hard", "semihard", "violating"]
 
 
 @selection("all", paper="")
 def all_pairs(pairs: Pairs) -> Pairs:
     """Every pair, and so every triple."""
     return pairs
+
+
+@selection("all_triplets", paper="")
+def all_triplets(pairs: Pairs) -> TripletBand:
+    """Every triple; a loss of pairs then counts a pair as often as it occurs in one."""
+    return TripletBand(pairs)
 
 
 @selection("violating", paper="Weinberger, Saul: Distance metric learning for large margin nearest neighbour (2006)")

@@ -1,0 +1,224 @@
+"""Forward and backward of every objective on embeddings, beside pytorch-metric-learning and beside the floor.
+
+The floor is S = X·Xᵀ forward and backward alone. Peer and ours run in one process, one after the other, many times;
+printed are medians of the ratios. Memory is the growth of the process's peak, measured in a process of its own.
+
+    python benchmarks/objectives.py                              # B = 32, 128, 512; d = 128; all threads
+    python benchmarks/objectives.py --batch 2048 --dimension 512 --threads 1
+    python benchmarks/objectives.py --only triplet ntxent --memory
+
+Without pytorch-metric-learning (pip install "equimetric[peers]") only ours and the floor are timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from equimetric.catalogue import Context, build_objective
+
+Step = Callable[[], None]
+SAMPLES = 4
+ADDRESS_SPACE = 20 * 2**30
+"""Bytes; a peer that wants more fails instead of taking the machine down."""
+
+
+def peers() -> dict[str, Callable[[int, int], tuple]]:
+    """Method → constructor of the peer's (loss, miner) from the number of classes and the dimension."""
+    try:
+        from pytorch_metric_learning import distances, losses, miners
+    except ImportError:
+        return {}
+    cosine = distances.CosineSimilarity
+    return {
+        "contrastive": lambda c, d: (losses.ContrastiveLoss(pos_margin=0, neg_margin=1), None),
+        "triplet": lambda c, d: (losses.TripletMarginLoss(margin=0.05), None),
+        "triplet_semihard": lambda c, d: (
+            losses.TripletMarginLoss(margin=0.2),
+            miners.TripletMarginMiner(margin=0.2, type_of_triplets="semihard"),
+        ),
+        "triplet_batch_hard": lambda c, d: (losses.TripletMarginLoss(margin=0.2), miners.BatchHardMiner()),
+        "margin": lambda c, d: (losses.MarginLoss(), miners.DistanceWeightedMiner()),
+        "multi_similarity": lambda c, d: (losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5), None),
+        "multi_similarity_miner": lambda c, d: (
+            losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5),
+            miners.MultiSimilarityMiner(epsilon=0.1),
+        ),
+        "circle": lambda c, d: (losses.CircleLoss(m=0.4, gamma=80), None),
+        "supcon": lambda c, d: (losses.SupConLoss(temperature=0.1), None),
+        "ntxent": lambda c, d: (losses.NTXentLoss(temperature=0.07), None),
+        "lifted": lambda c, d: (losses.LiftedStructureLoss(), None),
+        "lifted_generalized": lambda c, d: (losses.GeneralizedLiftedStructureLoss(), None),
+        "tuplet_margin": lambda c, d: (losses.TupletMarginLoss(), None),
+        "ranked_list": lambda c, d: (losses.RankedListLoss(margin=0.4, Tn=10), None),
+        "angular": lambda c, d: (losses.AngularLoss(alpha=45), None),
+        "fastap": lambda c, d: (losses.FastAPLoss(), None),
+        "smooth_ap": lambda c, d: (losses.SmoothAPLoss(), None),
+        "histogram": lambda c, d: (losses.HistogramLoss(n_bins=100), None),
+        "snr_contrastive": lambda c, d: (losses.SignalToNoiseRatioContrastiveLoss(), None),
+        "tcm": lambda c, d: (losses.ThresholdConsistentMarginLoss(), None),
+        "intra_pair_variance": lambda c, d: (losses.IntraPairVarianceLoss(), None),
+        "npairs": lambda c, d: (losses.NPairsLoss(), None),
+        "normalized_softmax": lambda c, d: (losses.NormalizedSoftmaxLoss(c, d, temperature=0.05), None),
+        "proxy_nca_plus_plus": lambda c, d: (losses.ProxyNCALoss(c, d, softmax_scale=9), None),
+        "proxy_anchor": lambda c, d: (losses.ProxyAnchorLoss(c, d), None),
+        "arcface": lambda c, d: (losses.ArcFaceLoss(c, d), None),
+        "cosface": lambda c, d: (losses.CosFaceLoss(c, d), None),
+        "sphereface": lambda c, d: (losses.SphereFaceLoss(c, d), None),
+        "softtriple": lambda c, d: (losses.SoftTripleLoss(c, d), None),
+        "subcenter_arcface": lambda c, d: (losses.SubCenterArcFaceLoss(c, d), None),
+        "contrastive_cosine": lambda c, d: (
+            losses.ContrastiveLoss(pos_margin=1, neg_margin=0.5, distance=cosine()),
+            None,
+        ),
+    }
+
+
+def batch(size: int, dimension: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A half-trained space: classes of four, neither collapsed nor random; in no order."""
+    generator = torch.Generator().manual_seed(0)
+    classes = max(2, size // SAMPLES)
+    labels = (torch.arange(size) % classes)[torch.randperm(size, generator=generator)]
+    centres = torch.randn(classes, dimension, generator=generator)
+    return centres[labels] + 1.2 * torch.randn(size, dimension, generator=generator), labels
+
+
+def our_step(method: str, size: int, dimension: int) -> Step:
+    embeddings, labels = batch(size, dimension)
+    classes = int(labels.max()) + 1
+    objective = build_objective(method, {}, Context(classes=classes, dim=dimension, images=size))
+
+    def step() -> None:
+        leaf = embeddings.detach().requires_grad_()
+        objective(leaf, labels).backward()
+
+    return step
+
+
+def peer_step(make: Callable[[int, int], tuple], size: int, dimension: int) -> Step:
+    embeddings, labels = batch(size, dimension)
+    loss, miner = make(int(labels.max()) + 1, dimension)
+
+    def step() -> None:
+        leaf = embeddings.detach().requires_grad_()
+        loss(leaf, labels, miner(leaf, labels) if miner else None).backward()
+
+    return step
+
+
+def floor_step(size: int, dimension: int) -> Step:
+    embeddings, _ = batch(size, dimension)
+    upstream = torch.ones(size, size)
+
+    def step() -> None:
+        leaf = embeddings.detach().requires_grad_()
+        (leaf @ leaf.T).backward(upstream)
+
+    return step
+
+
+def seconds(step: Step, repeat: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeat):
+        step()
+    return (time.perf_counter() - start) / repeat
+
+
+def compare(steps: dict[str, Step], budget: float) -> dict[str, list[float]]:
+    """Interleaved times of each step; the slowest decides how many rounds fit into the budget."""
+    once = {name: seconds(step, 1) for name, step in steps.items()}
+    repeat = {name: max(1, int(0.01 / max(once[name], 1e-6))) for name in steps}
+    rounds = max(3, min(15, int(budget / sum(once[name] * repeat[name] for name in steps))))
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(rounds):
+        for name, step in steps.items():
+            times[name].append(seconds(step, repeat[name]))
+    return times
+
+
+def median_ratio(times: dict[str, list[float]], one: str, other: str) -> float:
+    return statistics.median(a / b for a, b in zip(times[one], times[other], strict=True))
+
+
+def peak_growth(method: str, who: str, size: int, dimension: int) -> float | None:
+    """MB by which the peak of a fresh process grows during one step; None where it fails."""
+    command = [sys.executable, __file__, "--measure-memory", method, who, str(size), str(dimension)]
+    # Large blocks go back to the system at once, so that the peak is that of live tensors.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def measure_memory(method: str, who: str, size: int, dimension: int) -> None:
+    def status(field: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(field))
+
+    make = {"ours": our_step, "peer": lambda m, b, d: peer_step(peers()[m], b, d)}[who]
+    make(method, 32, dimension)()
+    step = make(method, size, dimension)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = status("VmRSS")
+    step()
+    print(json.dumps((status("VmHWM") - before) / 1024))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, nargs="+", default=[32, 128, 512])
+    parser.add_argument("--dimension", type=int, nargs="+", default=[128])
+    parser.add_argument("--threads", type=int, nargs="+", default=[os.cpu_count() or 1])
+    parser.add_argument("--only", nargs="+", help="methods; by default all that the peer has")
+    parser.add_argument("--memory", action="store_true", help="measure peak memory as well")
+    parser.add_argument("--seconds", type=float, default=2.0, help="budget of one row")
+    parser.add_argument("--without-peer", action="store_true")
+    parser.add_argument("--measure-memory", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    if options.measure_memory:
+        method, who, size, dimension = options.measure_memory
+        measure_memory(method, who, int(size), int(dimension))
+        return
+    others = {} if options.without_peer else peers()
+    methods = options.only or list(others) or ["contrastive", "triplet", "multi_similarity_miner", "margin", "arcface"]
+    for threads in options.threads:
+        torch.set_num_threads(threads)
+        for size in options.batch:
+            for dimension in options.dimension:
+                print(f"\nB = {size}, d = {dimension}, M = {SAMPLES}, {threads} threads")
+                print(
+                    f"{'method':<24}{'ms':>9}{'× floor':>9}{'peer ÷ ours':>13}"
+                    + ("   MB ours / peer" if options.memory else "")
+                )
+                for method in methods:
+                    steps = {"floor": floor_step(size, dimension), "ours": our_step(method, size, dimension)}
+                    note = ""
+                    if method in others:
+                        try:
+                            step = peer_step(others[method], size, dimension)
+                            step()
+                            steps["peer"] = step
+                        except (RuntimeError, MemoryError, ValueError, IndexError) as error:
+                            note = "  peer fails: " + str(error).splitlines()[0][:50]
+                    times = compare(steps, options.seconds)
+                    ours = 1000 * statistics.median(times["ours"])
+                    row = f"{method:<24}{ours:>9.2f}{median_ratio(times, 'ours', 'floor'):>9.2f}"
+                    row += f"{median_ratio(times, 'peer', 'ours'):>13.2f}" if "peer" in steps else f"{'':>13}"
+                    if options.memory:
+                        sizes = [peak_growth(method, who, size, dimension) for who in ("ours", "peer")]
+                        row += "   " + " / ".join("fails" if mb is None else f"{mb:.0f}" for mb in sizes)
+                    print(row + note, flush=True)
+
+
+if __name__ == "__main__":
+    main()

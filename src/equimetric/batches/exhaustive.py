@@ -1,0 +1,74 @@
+"""C×M batches that use every sample at most once per epoch."""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from equimetric.batches.base import Batches, require_at_least
+from equimetric.errors import EquimetricError
+
+__all__ = ["ExhaustiveBatches"]
+
+
+class ExhaustiveBatches(Batches):
+    """C×M batches in which no sample comes twice in an epoch, as many as the classes allow.
+
+    The samples of each class are shuffled and cut into groups of `samples_per_class`; `classes_per_batch` groups of
+    distinct classes make a batch, until fewer classes than that have a group left. Every epoch has other groups. A
+    class with fewer samples than a group is never met; a warning says how many there are.
+    """
+
+    def __init__(self, labels: Tensor, *, classes_per_batch: int, samples_per_class: int, seed: int = 0) -> None:
+        require_at_least(1, classes_per_batch=classes_per_batch, samples_per_class=samples_per_class)
+        super().__init__(
+            labels, units_per_batch=classes_per_batch, samples_per_unit=samples_per_class, batches=None, seed=seed
+        )
+        self.require_classes(classes_per_batch)
+        groups = torch.tensor([len(own) // samples_per_class for own in self.members])
+        small = int((groups == 0).sum())
+        if len(groups) - small < classes_per_batch:
+            raise EquimetricError(
+                f"only {len(groups) - small} classes have {samples_per_class} samples or more, fewer than the "
+                f"{classes_per_batch} of a batch; lower the classes per batch or the samples per class"
+            )
+        if small:
+            warnings.warn(
+                f"{small} of {len(groups)} classes have fewer than {samples_per_class} samples and are never drawn",
+                stacklevel=2,
+            )
+        self.batches = most_batches(groups, classes_per_batch)
+        self.planned: tuple[tuple[int, int], Tensor] | None = None
+
+    def units(self, number: int) -> Tensor:
+        """(C, M) indices, a class in each row."""
+        key = (self.seed, self.epoch)
+        if self.planned is None or self.planned[0] != key:
+            self.planned = (key, self.plan())
+        return self.planned[1][number]
+
+    def plan(self) -> Tensor:
+        """(batches, C, M) the indices of a whole epoch.
+
+        With T batches no class has more than T groups. Laid out class after class, slot s goes to batch s mod T, so
+        the groups of a class fall into different batches.
+        """
+        generator = self.generator("exhaustive", self.epoch)
+        groups = []
+        for c in torch.randperm(len(self.members), generator=generator).tolist():
+            shuffled = self.members[c][torch.randperm(len(self.members[c]), generator=generator)]
+            most = min(len(shuffled) // self.samples_per_unit, self.batches)
+            groups.append(shuffled[: most * self.samples_per_unit].view(most, self.samples_per_unit))
+        laid_out = torch.cat(groups)
+        slots = self.batches * self.units_per_batch
+        kept = torch.randperm(len(laid_out), generator=generator)[:slots].sort().values
+        by_batch = laid_out[kept].view(self.units_per_batch, self.batches, -1).transpose(0, 1)
+        return by_batch[torch.randperm(self.batches, generator=generator)]
+
+
+def most_batches(groups: Tensor, classes: int) -> int:
+    """The largest T with Σ_c min(groups_c, T) ≥ classes · T: so many batches of distinct classes can be filled."""
+    batches = int(groups.sum()) // classes
+    while int(groups.clamp_max(batches).sum()) < classes * batches:
+        batches = int(groups.clamp_max(batches).sum()) // classes
+    return batches

@@ -1,0 +1,64 @@
+"""Anchor neighbourhoods of the hierarchical triplet loss."""
+
+import torch
+from torch import Tensor
+
+from equimetric.batches.base import require_at_least
+from equimetric.batches.mined import MinedBatches, class_means, nearest_others
+from equimetric.geometry import unit
+
+__all__ = ["HierarchyBatches"]
+
+
+class HierarchyBatches(MinedBatches):
+    """C×M batches of a few random classes, each with its nearest classes, for hierarchical triplets (Ge et al. 2018).
+
+    `anchor_classes` random classes, for each its `neighbourhood` − 1 nearest classes, `samples_per_class` samples of
+    each. Classes are as far apart as their samples are on average: d(p, q) = mean_{i∈p, j∈q} ‖r_i − r_j‖² of the
+    normalised embeddings. A class that is in the batch already is passed over for the next nearest, so that all are
+    distinct. Rows are grouped by class, every class followed by its neighbours.
+    """
+
+    def __init__(
+        self,
+        labels: Tensor,
+        *,
+        anchor_classes: int,
+        neighbourhood: int,
+        samples_per_class: int,
+        batches: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        require_at_least(
+            1, anchor_classes=anchor_classes, neighbourhood=neighbourhood, samples_per_class=samples_per_class
+        )
+        super().__init__(
+            labels,
+            units_per_batch=anchor_classes * neighbourhood,
+            samples_per_unit=samples_per_class,
+            batches=batches,
+            seed=seed,
+        )
+        self.require_classes(self.units_per_batch, "product of anchor_classes and neighbourhood")
+        self.anchor_classes = anchor_classes
+        self.neighbourhood = neighbourhood
+
+    def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
+        """The nearest classes of each: as many as a batch can have besides, since others may take them first."""
+        embeddings = unit(embeddings)
+        squares = class_means(embeddings.square().sum(1, keepdim=True), self.members)[:, 0]
+        means = class_means(embeddings, self.members)
+        return {"nearest": nearest_others(means, squares, self.units_per_batch - 1)}
+
+    def units(self, number: int) -> Tensor:
+        """(classes, M) indices, a class in each row."""
+        generator = self.batch_generator(number)
+        anchors = torch.randperm(len(self.members), generator=generator)[: self.anchor_classes].tolist()
+        nearest = self.found("nearest")
+        taken = set(anchors)
+        classes: list[int] = []
+        for anchor in anchors:
+            free = [c for c in nearest[anchor].tolist() if c not in taken][: self.neighbourhood - 1]
+            taken.update(free)
+            classes += [anchor, *free]
+        return self.samples_of(classes, self.samples_per_unit, generator)

@@ -1,0 +1,86 @@
+"""Batches mined offline: chosen by looking at the embeddings of the whole training set now and then."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from equimetric.batches.base import Batches
+from equimetric.errors import EquimetricError
+
+__all__ = ["EmbeddingView", "MinedBatches", "class_means", "nearest_others"]
+
+EmbeddingView = Callable[[], Tensor]
+"""Gives the (N, D) embeddings of the training set when called."""
+
+CHUNK_ENTRIES = 2**22
+"""Distances computed at a time."""
+
+
+class MinedBatches(Batches):
+    """Batches chosen by the embeddings that the last `refresh` saw; what was mined is part of `state_dict()`."""
+
+    mined: dict[str, Tensor]
+
+    def __init__(self, labels: Tensor, **options: Any) -> None:
+        super().__init__(labels, **options)
+        self.mined = {}
+
+    @abstractmethod
+    def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
+        """What the batches need to know of the (N, D) embeddings."""
+
+    @torch.no_grad()
+    def refresh(self, embeddings: Tensor | EmbeddingView, labels: Tensor) -> None:
+        """Look at the training set anew: its (N, D) embeddings, or something that gives them, and its labels."""
+        if not isinstance(embeddings, Tensor):
+            embeddings = embeddings()
+        if not torch.equal(labels.detach().cpu(), self.labels):
+            raise EquimetricError("the labels are not those that the batches were made for; give those of all samples")
+        if embeddings.ndim != 2 or len(embeddings) != len(self.labels):
+            raise EquimetricError(
+                f"embeddings must be a matrix with one row for each of the {len(self.labels)} samples, "
+                f"got shape {tuple(embeddings.shape)}"
+            )
+        if not torch.isfinite(embeddings).all():
+            raise EquimetricError("some embeddings are not finite; look for a training run that diverged")
+        # A copy, as the caller may go on to change what it gave.
+        self.mined = self.mine(embeddings.detach().to("cpu", torch.float32, copy=True))
+
+    def found(self, name: str) -> Tensor:
+        """Something that `mine` found."""
+        if name not in self.mined:
+            raise EquimetricError("mined batches need embeddings first; call refresh(embeddings, labels)")
+        return self.mined[name]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the sampler stands, and what it mined."""
+        return {**super().state_dict(), "mined": {name: value.clone() for name, value in self.mined.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a saved sampler stood."""
+        super().load_state_dict(state)
+        self.mined = {name: value.clone() for name, value in state["mined"].items()}
+
+
+def class_means(embeddings: Tensor, members: Sequence[Tensor]) -> Tensor:
+    """(classes, D) the mean embedding of each class."""
+    return torch.stack([embeddings[own].mean(0) for own in members])
+
+
+def nearest_others(points: Tensor, squares: Tensor, number: int) -> Tensor:
+    """(n, number) the other points nearest to each, the nearest first.
+
+    Of n points, d(i, j) = squares_i + squares_j − 2 points_i · points_j: squared Euclidean distances where squares
+    are the points' squared lengths, the mean squared distance of two sets where they are the sets' means of those.
+    """
+    step = max(1, CHUNK_ENTRIES // len(points))
+    nearest = []
+    for start in range(0, len(points), step):
+        # The own term is the same for the whole row and changes no order.
+        distance = squares - 2 * points[start : start + step] @ points.T
+        distance.diagonal(offset=start).fill_(torch.inf)
+        nearest.append(distance.topk(number, largest=False).indices)
+    return torch.cat(nearest)

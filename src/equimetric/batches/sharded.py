@@ -1,0 +1,55 @@
+"""One batch for several processes: every process takes its part."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from equimetric.batches.base import Batches, require_at_least
+from equimetric.errors import EquimetricError
+
+__all__ = ["ShardedBatches"]
+
+
+class ShardedBatches:
+    """The part of each batch that belongs to one of several processes.
+
+    All processes draw the same batch and each takes an equal number of its units: whole classes of a C×M batch, whole
+    pairs, triples or episodes. Together the parts are exactly the batch.
+    """
+
+    def __init__(self, batches: Batches, rank: int, world_size: int) -> None:
+        require_at_least(1, world_size=world_size)
+        if not 0 <= rank < world_size:
+            raise EquimetricError(f"the rank of one of {world_size} processes is 0 … {world_size - 1}, got {rank}")
+        if batches.units_per_batch % world_size:
+            raise EquimetricError(
+                f"the {batches.units_per_batch} classes, pairs or episodes of a batch cannot be shared equally by "
+                f"{world_size} processes; choose a multiple of {world_size}"
+            )
+        self.batches = batches
+        self.rank = rank
+        self.world_size = world_size
+
+    def batch(self, number: int) -> Tensor:
+        """(rows of this process,) indices of batch `number`."""
+        share = self.batches.units_per_batch // self.world_size
+        return self.batches.arrange(self.batches.units(number)[self.rank * share :][:share])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the first batch of an epoch."""
+        self.batches.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (self.batch(number).tolist() for number in self.batches.numbers())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the sampler stands; the same for all processes."""
+        return self.batches.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a saved sampler stood."""
+        self.batches.load_state_dict(state)

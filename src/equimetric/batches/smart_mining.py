@@ -1,0 +1,121 @@
+"""Smart mining: triples from every sample's neighbour list, at a difficulty that a controller keeps in bounds."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from equimetric.batches.base import draw_samples, require_at_least
+from equimetric.batches.mined import MinedBatches, nearest_others
+from equimetric.errors import EquimetricError
+from equimetric.geometry import unit
+
+__all__ = ["SmartMiningBatches"]
+
+
+class SmartMiningBatches(MinedBatches):
+    """Batches of triples from every sample's neighbours in the training set, in the manner of Harwood et al. (2017).
+
+    Rows a_1 … a_T, p_1 … p_T, n_1 … n_T. The anchor's `neighbours` nearest samples are walked outwards from rank ρ;
+    the first of another class is the negative, and a random sample of the own class that is farther than it the
+    positive, or else the farthest of five random ones. The controller looks at the share of triples with a loss above
+    zero, told by `record`: after every `interval` steps ρ grows by a tenth if it is above 0.8, and shrinks by a tenth,
+    never below 1, if it is below 0.4. Every sample whose class has another is an anchor once per pass.
+    """
+
+    by_role: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        labels: Tensor,
+        *,
+        triples: int,
+        neighbours: int = 200,
+        interval: int = 100,
+        batches: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        require_at_least(1, triples=triples, neighbours=neighbours, interval=interval)
+        super().__init__(labels, units_per_batch=triples, samples_per_unit=3, batches=batches, seed=seed)
+        class_of = torch.unique(self.labels, return_inverse=True)[1]
+        self.class_of: list[int] = class_of.tolist()
+        sizes = torch.tensor([len(own) for own in self.members])
+        self.anchors = (sizes[class_of] > 1).nonzero()[:, 0]
+        if len(self.members) < 2 or not len(self.anchors):
+            raise EquimetricError("triples need at least two classes, one of them with two samples or more")
+        if triples > len(self.anchors):
+            raise EquimetricError(
+                f"a batch of {triples} triples cannot be drawn from {len(self.anchors)} samples whose class has "
+                f"another; set triples to {len(self.anchors)} or fewer"
+            )
+        self.neighbours = min(neighbours, len(self.labels) - 1)
+        self.interval = interval
+        self.rank = 1.0
+        self.steps, self.active, self.seen = 0, 0, 0
+        if batches is None:
+            self.batches = len(self.anchors) // triples
+
+    def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
+        """The nearest samples of each, by the distance of normalised embeddings."""
+        embeddings = unit(embeddings)
+        return {"neighbours": nearest_others(embeddings, embeddings.square().sum(1), self.neighbours)}
+
+    def units(self, number: int) -> Tensor:
+        """(T, 3) anchor, positive and negative of each triple."""
+        generator = self.batch_generator(number)
+        anchors = self.anchors[self.walk(len(self.anchors), self.units_per_batch, number)]
+        return torch.stack([self.triple(anchor, generator) for anchor in anchors.tolist()])
+
+    def triple(self, anchor: int, generator: torch.Generator) -> Tensor:
+        """(3,) an anchor with its positive and negative."""
+        neighbours = self.found("neighbours")[anchor]
+        others = (self.labels[neighbours] != self.labels[anchor]).nonzero()[:, 0]
+        outwards = others[others >= int(self.rank) - 1]
+        if len(outwards):
+            rank = int(outwards[0])
+            negative = neighbours[rank]
+        elif len(others):
+            rank = int(others[-1])
+            negative = neighbours[rank]
+        else:
+            # All neighbours are of the own class: any other sample is farther than they are.
+            rank = len(neighbours)
+            strangers = (self.labels != self.labels[anchor]).nonzero()[:, 0]
+            negative = draw_samples(strangers, 1, generator)[0]
+        positive = self.positive(anchor, neighbours[:rank], generator)
+        return torch.stack([torch.tensor(anchor), positive, negative])
+
+    def positive(self, anchor: int, closer: Tensor, generator: torch.Generator) -> Tensor:
+        """A random sample of the own class that is not among the closer ones, or the farthest of five that are."""
+        own = self.members[self.class_of[anchor]]
+        own = own[own != anchor]
+        farther = own[~torch.isin(own, closer)]
+        if len(farther):
+            return draw_samples(farther, 1, generator)[0]
+        five = draw_samples(own, min(5, len(own)), generator)
+        return closer[torch.isin(closer, five)][-1]
+
+    def record(self, active: int, triples: int) -> None:
+        """Tell the controller how many of a step's triples had a loss above zero."""
+        if not 0 <= active <= triples:
+            raise EquimetricError(f"of {triples} triples {active} cannot be active; give a number in 0 … {triples}")
+        self.steps, self.active, self.seen = self.steps + 1, self.active + active, self.seen + triples
+        if self.steps == self.interval:
+            share = self.active / max(1, self.seen)
+            if share > 0.8:
+                self.rank = min(self.rank * 1.1, float(self.neighbours))
+            elif share < 0.4:
+                self.rank = max(self.rank * 0.9, 1.0)
+            self.steps, self.active, self.seen = 0, 0, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the sampler and its controller stand, and what was mined."""
+        controller = {"rank": self.rank, "steps": self.steps, "active": self.active, "seen": self.seen}
+        return {**super().state_dict(), "controller": controller}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a saved sampler stood."""
+        super().load_state_dict(state)
+        controller = state["controller"]
+        self.rank = float(controller["rank"])
+        self.steps, self.active, self.seen = (int(controller[name]) for name in ("steps", "active", "seen"))

@@ -1,0 +1,61 @@
+"""Weight against similarity: how hard a loss pulls a positive and pushes a negative, wherever it lies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from equimetric.explain.weights import FROM_COSINE, signed_weights
+from equimetric.objectives import Objective, ObjectiveSum
+from equimetric.pairs import Pairs, Queries
+
+__all__ = ["WeightCurves", "weight_curves"]
+
+
+@dataclass(frozen=True, eq=False)
+class WeightCurves:
+    """The weight of one moving pair, as a positive and as a negative, at each similarity of a grid."""
+
+    name: str
+    similarity: Tensor
+    positive: Tensor
+    negative: Tensor
+
+
+def weight_curves(
+    objective: Objective | ObjectiveSum,
+    *,
+    same_side: Sequence[float] = (),
+    other_side: Sequence[float] = (0.5,),
+    points: int = 401,
+) -> WeightCurves:
+    """Move one pair of an anchor from cosine −1 to 1 and take its weight.
+
+    The anchor has further pairs that stay where they are: those of the moving pair's own kind at the cosines
+    `same_side`, those of the other kind at `other_side`. Losses that weigh pairs one by one ignore both.
+    """
+    # The very ends are left out: a distance has no slope where two points coincide.
+    grid = torch.linspace(-1, 1, points, dtype=torch.float64)[1:-1]
+
+    def weights(moving_is_positive: bool) -> Tensor:
+        found = []
+        for at in grid.tolist():
+            cosines = torch.tensor([[at, *same_side, *other_side]], dtype=torch.float64)
+            own = torch.tensor([[True] * (1 + len(same_side)) + [False] * len(other_side)])
+            total = 0.0
+            for weight, part in objective.parts():
+                positive = own if moving_is_positive else ~own
+                total += weight * float(signed_weights(part.double(), one_anchor(part, cosines, positive))[0, 0])
+            found.append(total)
+        return torch.tensor(found, dtype=torch.float64)
+
+    return WeightCurves(objective.name, grid, weights(True), weights(False))
+
+
+def one_anchor(objective: Objective, cosines: Tensor, positive: Tensor) -> Pairs:
+    """One query that sees its references at these cosines, in the objective's own geometry."""
+    similarity = FROM_COSINE.get(objective.geometry.name, FROM_COSINE["cosine"])(cosines)
+    first = torch.zeros(1, dtype=torch.int64)
+    queries = Queries(torch.ones(1, 1, dtype=cosines.dtype), labels=first, index=first)
+    return Pairs(similarity, positive, ~positive, geometry=objective.geometry, queries=queries)

@@ -1,0 +1,73 @@
+"""The weight of every pair under an objective."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+from equimetric.geometry import safe_sqrt
+from equimetric.objectives import Objective, ObjectiveSum
+from equimetric.pairs import Pairs
+
+__all__ = ["FROM_COSINE", "pair_weights", "signed_weights"]
+
+FROM_COSINE: dict[str, Callable[[Tensor], Tensor]] = {
+    "cosine": lambda cosine: cosine,
+    "euclidean": lambda cosine: -safe_sqrt(2 - 2 * cosine),
+    "sqeuclidean": lambda cosine: 2 * cosine - 2,
+}
+"""Similarity in a geometry of unit vectors from their cosine, where it is a function of it."""
+
+
+def pair_weights(
+    objective: Objective | ObjectiveSum,
+    embeddings: Tensor,
+    labels: Tensor,
+    *arguments: Any,
+    symmetric: bool = False,
+    **options: Any,
+) -> Tensor:
+    """(Q, R) the weight that an objective gives to each pair: above 0 pulls a positive closer, pushes a negative away.
+
+    With H the objective and s the cosine of a pair (in a geometry that is no function of the cosine, the similarity
+    itself), per anchor w_ij = B (1 − 2 I_ij) ∂H/∂s_ij, all entries of s independent: the weights of the literature's
+    tables; (1/B) Σ_i (Σ_N w s − Σ_P w s) then has the gradient of H.
+    `symmetric=True` takes s_ij and s_ji as one variable: w_ij = ½ (1 − 2 I_ij)(∂H/∂s_ij + ∂H/∂s_ji).
+    Further arguments are those of the objective: explicit references, `self_mask`, `index`.
+    """
+    total: Tensor | None = None
+    for weight, part in objective.parts():
+        with torch.no_grad():
+            pairs = part.pairs(embeddings, labels, *arguments, **options)
+        share = weight * signed_weights(part, pairs, symmetric=symmetric)
+        if total is not None and total.shape != share.shape:
+            raise EquimetricError("the terms of this sum compare with different references; explain them one by one")
+        total = share if total is None else total + share
+    assert total is not None
+    return total
+
+
+def signed_weights(objective: Objective, pairs: Pairs, *, symmetric: bool = False) -> Tensor:
+    """The weights of given pairs."""
+    cosine, similarity = variables(objective, pairs.similarity.detach())
+    (gradient,) = torch.autograd.grad(objective.value(pairs.replace(similarity=similarity)), cosine)
+    # +1 for negatives, −1 for positives, 0 for pairs that do not take part.
+    sign = pairs.negative.to(gradient.dtype) - pairs.positive.to(gradient.dtype)
+    if not symmetric:
+        return len(gradient) * sign * gradient
+    if gradient.shape[0] != gradient.shape[1]:
+        raise EquimetricError("symmetric weights need the batch as its own references")
+    return sign * (gradient + gradient.T) / 2
+
+
+def variables(objective: Objective, similarity: Tensor) -> tuple[Tensor, Tensor]:
+    """What weights are derivatives by, and the similarity as a function of it."""
+    name = objective.geometry.name
+    if name not in FROM_COSINE or not objective.normalize:
+        free = similarity.requires_grad_()
+        return free, free
+    cosine = 1 - objective.geometry.chord(similarity).square() / 2 if name != "cosine" else similarity
+    cosine = cosine.requires_grad_()
+    return cosine, FROM_COSINE[name](cosine)

@@ -1,0 +1,86 @@
+"""Angular loss over all negatives, in N-pair form, and joined with the N-pairs loss."""
+
+from math import radians, tan
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from equimetric.geometry import unit
+from equimetric.losses.npairs import first_pairs, npairs
+from equimetric.losses.preconditions import check_square_batch, known_queries
+from equimetric.pairs import Pairs
+from equimetric.reductions import count, log1p_sum_exp, log_sum_exp, masked_sum, mean_valid, ratio
+from equimetric.registry import loss
+from equimetric.search_space import Uniform
+
+__all__ = ["angular", "angular_npair", "angular_npairs_combo"]
+
+PAPER = "Wang, Zhou, Wen, Liu, Lin: Deep metric learning with angular loss (2017)"
+SEARCH = {"alpha_deg": Uniform(36.0, 55.0)}
+
+
+def coefficients(alpha_deg: float) -> tuple[float, float]:
+    """4 tan²α and 2(1 + tan²α), the pulls of negatives and of the positive in f_apn."""
+    squared = tan(radians(alpha_deg)) ** 2
+    return 4 * squared, 2 * (1 + squared)
+
+
+@loss("angular", title="Angular", family="ranking", paper=PAPER, references="batch", search=SEARCH)
+def angular(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
+    """Bound the angle at the negative of the triangle of anchor, positive and negative.
+
+    L = mean_{(a,p)} log(1 + Σ_{n∈N_a} e^{f_apn}), f_apn = 4 tan²α (x_a + x_p)·x_n − 2(1 + tan²α) x_a·x_p.
+    """
+    check_square_batch(pairs, "angular")
+    push, pull = coefficients(alpha_deg)
+    similarity, weight = pairs.similarity, pairs.weight
+    has_negatives = pairs.negative.any(1)
+    columns, is_positive = pairs.positive_slots()
+    value = similarity.sum() * 0
+    present = torch.zeros_like(value)
+    for column, chosen in zip(columns.T, is_positive.T, strict=True):
+        negatives = log_sum_exp(push * (similarity + similarity[column]), pairs.negative, weight)
+        own = similarity.gather(1, column[:, None])[:, 0]
+        multiplicity = None if weight is None else weight.gather(1, column[:, None])[:, 0]
+        value = value + masked_sum(softplus(negatives - pull * own), chosen & has_negatives, multiplicity)
+        present = present + count(chosen & has_negatives, multiplicity, value.dtype)
+    return ratio(value, present)
+
+
+@loss("angular_npair", title="Angular (N-pair)", family="ranking", paper=PAPER, references="batch", search=SEARCH)
+def angular_npair(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
+    """Angular loss with one pair per class, whose negatives are the positives of the other classes.
+
+    L = 1/N Σ_i log(1 + Σ_{j≠i} e^{f_ij}), f_ij = 4 tan²α (a_i + p_i)·p_j − 2(1 + tan²α) a_i·p_i, (a_i, p_i) the first
+    two rows of each of the N classes that have two.
+    """
+    check_square_batch(pairs, "angular_npair")
+    push, pull = coefficients(alpha_deg)
+    column, is_anchor, competes = first_pairs(pairs, "angular_npair")
+    to_positives = pairs.similarity[:, column]
+    both_ends = to_positives + to_positives[column]
+    angle = push * both_ends - pull * to_positives.diagonal()[:, None]
+    return mean_valid(log1p_sum_exp(angle, competes), is_anchor)
+
+
+@loss(
+    "angular_npairs_combo",
+    title="N-pairs + angular",
+    family="ranking",
+    paper=PAPER,
+    geometry="dot",
+    references="batch",
+    search={**SEARCH, "l2_reg": Uniform(0.0, 0.02)},
+)
+def angular_npairs_combo(
+    pairs: Pairs, *, alpha_deg: float = 45.0, lam: float = 2.0, l2_reg: float = 0.002, symmetric: bool = False
+) -> Tensor:
+    """N-pairs loss of the raw embeddings and angular loss of the same pairs at unit length.
+
+    L = L_npairs + λ L_angular, λ = `lam`
+    """
+    embeddings = unit(known_queries(pairs, "angular_npairs_combo").embeddings)
+    normalised = pairs.replace(similarity=embeddings @ embeddings.T)
+    value = npairs(pairs, l2_reg=l2_reg, symmetric=symmetric)
+    return value + lam * angular_npair(normalised, alpha_deg=alpha_deg)

@@ -1,0 +1,36 @@
+"""CosFace, also known as additive-margin softmax."""
+
+from torch import Tensor
+
+from equimetric.losses.cross_entropy import cross_entropy
+from equimetric.pairs import Pairs
+from equimetric.registry import loss
+from equimetric.search_space import Uniform
+
+__all__ = ["cosface"]
+
+
+@loss(
+    "cosface",
+    title="CosFace",
+    family="classification",
+    rowwise=True,
+    paper="Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu: CosFace: large margin cosine loss (2018)",
+    references=("proxies", "batch"),
+    search={"margin": Uniform(0.0, 1.0), "scale": Uniform(0.01, 200.0)},
+)
+def cosface(
+    pairs: Pairs,
+    *,
+    margin: float = 0.35,
+    scale: float = 64.0,
+    label_smoothing: float = 0.0,
+    smoothing: str = "others",
+    reduction: str = "mean",
+) -> Tensor:
+    """Classify by cosine after taking a margin off the right class.
+
+    L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos θ_y − margin)
+    """
+    logits = scale * (pairs.similarity - margin * pairs.positive)
+    return cross_entropy(logits, pairs, label_smoothing, smoothing, reduction)

@@ -1,0 +1,146 @@
+"""Hierarchical triplet loss: the margin of a triple grows with the distance of its classes in a tree."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.errors import EquimetricError
+from equimetric.geometry import squared_distance, unit
+from equimetric.losses.preconditions import check_square_batch
+from equimetric.losses.triplet import hinge_sum
+from equimetric.losses.whole_batch import class_labels
+from equimetric.pairs import Pairs, TripletBand
+from equimetric.reductions import ratio
+from equimetric.registry import loss
+
+__all__ = ["ClassTree", "HierarchicalTriplet", "class_tree"]
+
+
+class ClassTree(NamedTuple):
+    """C classes merged level by level."""
+
+    class_ids: Tensor
+    """(C,) ascending."""
+    within_class: Tensor
+    """(C,) s_c, the mean squared distance of two samples of a class; 0 for a class of one."""
+    class_distance: Tensor
+    """(C, C) mean squared distance between the samples of two classes."""
+    thresholds: Tensor
+    """(levels + 1,) d_l = d_0 + l (4 − d_0) / levels, d_0 the mean of s_c."""
+    merged_at: Tensor
+    """(C, C) the threshold of the lowest level at which two classes are one."""
+
+
+def class_tree(embeddings: Tensor, labels: Tensor, levels: int) -> ClassTree:
+    """The tree of the classes of a whole training set, from embeddings scaled to unit length.
+
+    At level l classes closer than d_l are merged, and all that hang together through others.
+    """
+    embeddings = unit(embeddings)
+    class_ids, member, number = torch.unique(labels, return_inverse=True, return_counts=True)
+    number = number.to(embeddings.dtype)
+    zeros = embeddings.new_zeros(len(class_ids), embeddings.shape[1])
+    mean = zeros.index_add(0, member, embeddings) / number[:, None]
+    variance = torch.zeros_like(number).index_add(0, member, (embeddings - mean[member]).square().sum(1)) / number
+    class_distance = squared_distance(mean, mean) + variance[:, None] + variance[None, :]
+    class_distance.diagonal().copy_(2 * variance)
+    within_class = 2 * variance * number / (number - 1).clamp_min(1)
+    start = within_class.sum() / (number > 1).sum().clamp_min(1)
+    thresholds = start + torch.arange(levels + 1).to(start) * (4 - start) / levels
+    level = torch.searchsorted(thresholds, widest_gaps(class_distance), right=True).clamp_max(levels)
+    return ClassTree(class_ids, within_class, class_distance, thresholds, thresholds[level])
+
+
+def widest_gaps(distance: Tensor) -> Tensor:
+    """(C, C) the smallest d such that steps no wider than d lead from one class to the other; 0 to itself.
+
+    Grows a minimum spanning tree: the way to a class that joins goes through the class it is nearest to.
+    """
+    gaps = torch.zeros_like(distance)
+    gap_to_tree = distance[0].clone()
+    nearest = torch.zeros(len(distance), dtype=torch.int64, device=distance.device)
+    inside = nearest == -1
+    inside[0] = True
+    for _ in range(1, len(distance)):
+        new = int(gap_to_tree.masked_fill(inside, torch.inf).argmin())
+        way = torch.maximum(gaps[nearest[new]], gap_to_tree[new])
+        gaps[new] = torch.where(inside, way, 0)
+        gaps[:, new] = gaps[new]
+        inside[new] = True
+        closer = distance[new] < gap_to_tree
+        gap_to_tree, nearest = torch.where(closer, distance[new], gap_to_tree), torch.where(closer, new, nearest)
+    return gaps
+
+
+@loss(
+    "hierarchical_triplet",
+    title="Hierarchical triplet",
+    family="ranking",
+    paper="Ge, Huang, Dong, Scott: Deep metric learning with hierarchical triplet loss (2018)",
+    geometry="sqeuclidean",
+    references="batch",
+)
+class HierarchicalTriplet(nn.Module):
+    """Triplet loss whose margin follows a tree of the classes: near classes get a small one, far classes a large one.
+
+    L = ½ mean_{(a,p,n)} [d²_ap − d²_an + α_an]₊, α_an = β + d_H − s_a: d_H the threshold of the lowest level at which
+    the classes of a and n are merged, s_a the mean squared distance inside the class of a.
+    `build_tree(embeddings, labels)` makes the tree of the training set, to be renewed every epoch; until then α is the
+    constant `margin`. The tree is part of the state.
+    """
+
+    class_ids: Tensor
+    within_class: Tensor
+    merged_at: Tensor
+
+    def __init__(self, *, beta: float = 0.1, levels: int = 16, margin: float = 0.2) -> None:
+        super().__init__()
+        if levels < 1:
+            raise EquimetricError(f"the class tree needs at least one level, got levels={levels}")
+        self.beta, self.levels, self.margin = beta, levels, margin
+        self.register_buffer("class_ids", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("within_class", torch.zeros(0))
+        self.register_buffer("merged_at", torch.zeros(0, 0))
+
+    @torch.no_grad()
+    def build_tree(self, embeddings: Tensor, labels: Tensor) -> ClassTree:
+        """Take margins from the embeddings of the training set, and return its tree."""
+        if not len(labels) or labels.shape != embeddings.shape[:1]:
+            raise EquimetricError(
+                "a class tree needs one class id for each of at least one embedding, "
+                f"got {tuple(labels.shape)} for {tuple(embeddings.shape)}"
+            )
+        tree = class_tree(embeddings, labels, self.levels)
+        device, dtype = self.within_class.device, self.within_class.dtype
+        self.class_ids = tree.class_ids.to(device)
+        self.within_class = tree.within_class.to(device, dtype)
+        self.merged_at = tree.merged_at.to(device, dtype)
+        return tree
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        # A saved tree may have any number of classes.
+        for name in ("class_ids", "within_class", "merged_at"):
+            if prefix + name in state_dict:
+                setattr(self, name, getattr(self, name).new_empty(state_dict[prefix + name].shape))
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+    def margins(self, pairs: Pairs) -> Tensor | float:
+        """(B, B) α of every anchor and negative."""
+        if not len(self.class_ids):
+            return self.margin
+        check_square_batch(pairs, "hierarchical_triplet")
+        labels = class_labels(pairs, "hierarchical_triplet")
+        place = torch.searchsorted(self.class_ids, labels).clamp_max(len(self.class_ids) - 1)
+        unknown = labels[self.class_ids[place] != labels]
+        if len(unknown):
+            raise EquimetricError(f"class {int(unknown[0])} is not in the tree; build it from all training classes")
+        margins = self.beta + self.merged_at[place][:, place] - self.within_class[place][:, None]
+        return margins.to(pairs.similarity)
+
+    def forward(self, pairs: Pairs) -> Tensor:
+        """The loss of all triples."""
+        # A margin per anchor and negative is a shift of that negative's similarity.
+        shifted = torch.where(pairs.negative, pairs.similarity + self.margins(pairs), pairs.similarity)
+        value, _, present = hinge_sum(TripletBand(pairs.replace(similarity=shifted)), 0.0)
+        return ratio(value, present) / 2

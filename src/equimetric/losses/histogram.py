@@ -1,0 +1,48 @@
+"""Histogram loss, and the soft histograms of pairs that it shares with FastAP."""
+
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+from equimetric.pairs import Pairs
+from equimetric.reductions import divide, weigh
+from equimetric.registry import loss
+from equimetric.search_space import Integer
+
+__all__ = ["histogram", "soft_histograms"]
+
+
+def soft_histograms(pairs: Pairs, position: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
+    """(Q, nodes) how much of each row's positives, and of its negatives, lies at the nodes 0, 1, … nodes − 1.
+
+    A pair at position t counts [1 − |t − l|]₊ at node l: it is shared between the two nodes around it, so two
+    scatters over the (Q, R) pairs do, however many nodes there are. Positions beyond the ends count at the ends.
+    """
+    position = position.clamp(0, nodes - 1)
+    below = position.detach().floor().clamp_max(nodes - 2)
+    share = position - below
+    node = below.long() + nodes * pairs.negative
+    counts = position.new_zeros(len(position), 2 * nodes)
+    counts = counts.scatter_add(1, node, weigh(1 - share, pairs.any, pairs.weight))
+    counts = counts.scatter_add(1, node + 1, weigh(share, pairs.any, pairs.weight))
+    return counts[:, :nodes], counts[:, nodes:]
+
+
+@loss(
+    "histogram",
+    title="Histogram",
+    family="ranking",
+    paper="Ustinova, Lempitsky: Learning deep embeddings with histogram loss (2016)",
+    search={"num_nodes": Integer(33, 201)},
+)
+def histogram(pairs: Pairs, *, num_nodes: int = 101) -> Tensor:
+    """The probability that a random negative pair is more similar than a random positive pair.
+
+    h^±_r = mean over pairs of [1 − |s − t_r|/Δ]₊ at the nodes t_r = −1 + rΔ, Δ = 2/(num_nodes − 1);
+    L = Σ_r h⁻_r Σ_{q≤r} h⁺_q.
+    """
+    if num_nodes < 2:
+        raise EquimetricError(f"loss 'histogram' needs at least two nodes, got num_nodes={num_nodes}")
+    by_row = soft_histograms(pairs, (pairs.similarity + 1) * ((num_nodes - 1) / 2), num_nodes)
+    # The counts of all nodes add up to the number of pairs, whatever the similarities.
+    positive, negative = (divide(counts.sum(0), counts.sum().detach()) for counts in by_row)
+    return (negative * positive.cumsum(0)).sum()

@@ -1,0 +1,101 @@
+"""Large-margin softmax: a margin that multiplies the angle."""
+
+from math import pi
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.errors import EquimetricError
+from equimetric.losses.cross_entropy import cross_entropy
+from equimetric.pairs import Pairs
+from equimetric.registry import loss
+from equimetric.search_space import Choice, LogUniform, SearchSpace
+
+__all__ = ["LargeMarginSoftmax", "multiplied_angle"]
+
+SEARCH: dict[str, SearchSpace] = {"m": Choice((2, 3, 4, 5)), "lambda_min": LogUniform(0.1, 100.0)}
+
+
+def multiplied_angle(cosine: Tensor, m: int) -> Tensor:
+    """ψ(θ) = (−1)^k cos(mθ) − 2k for θ in [kπ/m, (k+1)π/m]: falls from 1 at θ = 0 to 1 − 2m at θ = π.
+
+    cos(mθ) is the Chebyshev polynomial T_m(cos θ), T_n = 2 cos θ T_{n−1} − T_{n−2}; the segment k has no gradient.
+    """
+    before, chebyshev = torch.ones_like(cosine), cosine
+    for _ in range(m - 1):
+        before, chebyshev = chebyshev, 2 * cosine * chebyshev - before
+    segment = (cosine.detach().clamp(-1, 1).acos() * m / pi).floor().clamp_max(m - 1)
+    return (1 - 2 * (segment % 2)) * chebyshev - 2 * segment
+
+
+@loss(
+    "large_margin_softmax",
+    title="L-Softmax",
+    family="classification",
+    paper="Liu, Wen, Yu, Yang: Large-margin softmax loss for convolutional neural networks (2016)",
+    geometry="dot",
+    references="proxies",
+    search=SEARCH,
+)
+class LargeMarginSoftmax(nn.Module):
+    """Classify by dot product after multiplying the angle to the right class.
+
+    L = mean_i −log softmax(z_i)_{y_i}, z_c = ‖x‖‖w_c‖ cos θ_c, z_y = ‖x‖‖w_y‖ (λ_t cos θ_y + ψ(θ_y)) / (1 + λ_t),
+    ψ(θ) = (−1)^k cos(mθ) − 2k for θ in [kπ/m, (k+1)π/m]. The margin is phased in: after t training steps, counted in
+    the state dict, λ_t = max(lambda_min, lambda_base · (1 + lambda_gamma · t)^{−lambda_power}).
+    """
+
+    iteration: Tensor
+
+    def __init__(
+        self,
+        *,
+        m: int = 4,
+        lambda_base: float = 1000.0,
+        lambda_gamma: float = 0.12,
+        lambda_power: float = 1.0,
+        lambda_min: float = 5.0,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        if m < 1:
+            raise EquimetricError(f"the angle is multiplied by a whole number from 1 on, got m={m}")
+        self.m = m
+        self.lambda_base, self.lambda_gamma = lambda_base, lambda_gamma
+        self.lambda_power, self.lambda_min = lambda_power, lambda_min
+        self.reduction = reduction
+        self.register_buffer("iteration", torch.zeros((), dtype=torch.int64))
+
+    def annealing(self, dtype: torch.dtype) -> Tensor:
+        """λ_t of this step; a step of training counts."""
+        steps = 1 + self.lambda_gamma * self.iteration.to(dtype)
+        if self.training:
+            self.iteration += 1
+        return (self.lambda_base * steps**-self.lambda_power).clamp_min(self.lambda_min)
+
+    def forward(self, pairs: Pairs) -> Tensor:
+        """The loss of pairs of raw queries and class weights."""
+        length = target_product(pairs)
+        return self.classify(pairs, target_cosine(pairs, length), pairs.similarity, length)
+
+    def classify(self, pairs: Pairs, cosine: Tensor, logits: Tensor, factor: Tensor | float) -> Tensor:
+        """Cross-entropy with the target's logit exchanged for factor · (λ cos θ + ψ(θ)) / (1 + λ)."""
+        blend = self.annealing(cosine.dtype)
+        target = (blend * cosine + multiplied_angle(cosine, self.m)) / (1 + blend)
+        return cross_entropy(torch.where(pairs.positive, factor * target, logits), pairs, reduction=self.reduction)
+
+
+def target_product(pairs: Pairs) -> Tensor:
+    """(Q, 1) ‖x_i‖ ‖w_{y_i}‖: what turns the dot product of a query and its class weight into a cosine."""
+    if pairs.queries is None or pairs.queries.target_length is None:
+        raise EquimetricError(
+            "a margin that multiplies the angle needs the lengths of embeddings and class weights; "
+            "use references='proxies' with per_class=1"
+        )
+    lengths: Tensor = torch.linalg.vector_norm(pairs.queries.embeddings, dim=1) * pairs.queries.target_length
+    return lengths[:, None]
+
+
+def target_cosine(pairs: Pairs, length: Tensor) -> Tensor:
+    """(Q, R) similarity / length: the cosine where the class is the query's own; 0 for a query of length 0."""
+    return pairs.similarity / length.where(length > 1e-12, 1.0)

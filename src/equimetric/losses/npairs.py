@@ -1,0 +1,60 @@
+"""N-pairs loss: one pair per class, each positive against the positives of all other classes."""
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+from equimetric.losses.preconditions import check_square_batch, known_queries
+from equimetric.pairs import Pairs
+from equimetric.reductions import log1p_sum_exp, mean_valid
+from equimetric.registry import loss
+from equimetric.search_space import Uniform
+
+__all__ = ["first_pairs", "npairs"]
+
+
+def first_pairs(pairs: Pairs, loss: str) -> tuple[Tensor, Tensor, Tensor]:
+    """One (anchor, positive) per class: its first row that has a positive, and that row's first positive.
+
+    Returns (Q,) the positive's column; (Q,) bool, which rows are anchors; (Q, Q) bool, [i, j] where row i is an
+    anchor and the positive of anchor j one of its negatives. Shapes do not depend on the data. Doubling a reference
+    changes nothing, as one is chosen per class: of a weight only its presence counts.
+    """
+    labels = known_queries(pairs, loss).labels
+    if labels is None:
+        raise EquimetricError(f"loss {loss!r} takes one pair per class; give one class id per sample as labels")
+    has_positive = pairs.positive.any(1)
+    same_class = (labels[:, None] == labels[None, :]) & has_positive[None, :]
+    is_anchor = has_positive & ~same_class.tril(-1).any(1)
+    column = pairs.positive.to(torch.uint8).argmax(1)
+    competes = pairs.negative[:, column] & is_anchor[:, None] & is_anchor[None, :]
+    return column, is_anchor, competes
+
+
+@loss(
+    "npairs",
+    title="N-pairs",
+    family="ranking",
+    paper="Sohn: Improved deep metric learning with multi-class N-pair loss objective (2016)",
+    geometry="dot",
+    references="batch",
+    search={"l2_reg": Uniform(0.0, 0.02)},
+)
+def npairs(pairs: Pairs, *, l2_reg: float = 0.002, symmetric: bool = False) -> Tensor:
+    """Softmax over one positive against the positives of all other classes, on raw dot products.
+
+    L = 1/N Σ_i log(1 + Σ_{j≠i} e^{a_i·p_j − a_i·p_i}) + l2_reg/4 (mean‖a‖² + mean‖p‖²), (a_i, p_i) the first two rows
+    of each of the N classes that have two; a batch a_1 … a_N, p_1 … p_N gives just these. `symmetric` averages it
+    with the loss of the reversed pairs, log(1 + Σ_{j≠i} e^{a_j·p_i − a_i·p_i}).
+    """
+    column, is_anchor, competes = first_pairs(pairs, "npairs")
+    logits = pairs.similarity[:, column]
+    own = logits.diagonal()
+    value = mean_valid(log1p_sum_exp(logits - own[:, None], competes), is_anchor)
+    if symmetric:
+        value = (value + mean_valid(log1p_sum_exp(logits.T - own[:, None], competes.T), is_anchor)) / 2
+    if l2_reg:
+        check_square_batch(pairs, "npairs")
+        squared_length = known_queries(pairs, "npairs").embeddings.square().sum(1)
+        value = value + l2_reg / 4 * mean_valid(squared_length + squared_length[column], is_anchor)
+    return value

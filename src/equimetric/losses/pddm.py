@@ -1,0 +1,86 @@
+"""PDDM: a learned similarity of two embeddings, trained on hard quadruplets."""
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.errors import EquimetricError
+from equimetric.geometry import unit
+from equimetric.losses.whole_batch import whole_batch
+from equimetric.pairs import Pairs
+from equimetric.reductions import mean_valid
+from equimetric.registry import loss
+
+__all__ = ["PositionDependentMetric"]
+
+CHUNK_ENTRIES = 2**20
+"""Numbers in one layer's activations while all pairs of the batch are scored."""
+
+
+@loss(
+    "pddm",
+    title="PDDM",
+    family="ranking",
+    paper="Huang, Loy, Tang: Local similarity-aware deep feature embedding (2016)",
+    geometry="sqeuclidean",
+    references="batch",
+)
+class PositionDependentMetric(nn.Module):
+    """A similarity learned from difference and position of two embeddings, trained on the hard quadruplets it picks.
+
+    u = |x_i − x_j|, v = (x_i + x_j)/2, u' = unit(relu(W_u u + b_u)), v' = unit(relu(W_v v + b_v)),
+    S_ij = w_s·relu(W_c [u'; v'] + b_c) + b_s, larger = closer. For every anchor i: its hardest positive
+    j = argmin_{P_i} S_i·, k = argmax_{N_i} S_i·, l = argmax_{N_j} S_j·;
+    L = mean_i ([a + S_ik − S_ij]₊ + [a + S_jl − S_ij]₊) + λ mean_i ([b + d²_ij − d²_ik]₊ + [b + d²_ij − d²_jl]₊).
+    `hidden`, the width of every layer, is that of the embedding unless given.
+    """
+
+    def __init__(
+        self, *, dim: int, hidden: int | None = None, a: float = 0.5, b: float = 1.0, lam: float = 0.5
+    ) -> None:
+        super().__init__()
+        hidden = dim if hidden is None else hidden
+        self.difference = nn.Linear(dim, hidden)
+        self.position = nn.Linear(dim, hidden)
+        self.joint = nn.Linear(2 * hidden, hidden)
+        self.readout = nn.Linear(hidden, 1)
+        self.a, self.b, self.lam = a, b, lam
+
+    def score(self, one: Tensor, other: Tensor) -> Tensor:
+        """(…,) learned similarity of (…, D) embeddings; symmetric."""
+        difference = unit(self.difference((one - other).abs()).relu())
+        position = unit(self.position((one + other) / 2).relu())
+        joint: Tensor = self.joint(torch.cat([difference, position], -1)).relu()
+        return self.readout(joint).squeeze(-1)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def all_scores(self, embeddings: Tensor) -> Tensor:
+        """(B, B) scores for choosing, a few rows at a time: a layer for all pairs at once would hold B·B·hidden."""
+        widest = max(self.joint.in_features, self.difference.in_features)
+        step = max(1, CHUNK_ENTRIES // (len(embeddings) * widest))
+        scores = embeddings.new_empty(len(embeddings), len(embeddings))
+        for start in range(0, len(embeddings), step):
+            rows, rest = slice(start, start + step), slice(start, None)
+            scores[rows, rest] = self.score(embeddings[rows, None], embeddings[None, rest])
+            # Scores are symmetric.
+            scores[rest, rows] = scores[rows, rest].T.clone()
+        return scores
+
+    def forward(self, pairs: Pairs) -> Tensor:
+        """The loss of a batch; gradients are formed for the chosen pairs only."""
+        embeddings, _ = whole_batch(pairs, "pddm")
+        if embeddings.shape[1] != self.difference.in_features:
+            raise EquimetricError(
+                f"embeddings have dimension {embeddings.shape[1]}, "
+                f"but pddm was made for {self.difference.in_features}; give dim=…"
+            )
+        scores = self.all_scores(embeddings)
+        anchor = torch.arange(len(embeddings), device=scores.device)
+        positive = scores.masked_fill(~pairs.positive, torch.inf).argmin(1)
+        negative = scores.masked_fill(~pairs.negative, -torch.inf).argmax(1)
+        edges = ((anchor, positive), (anchor, negative), (positive, negative[positive]))
+        near, far, far_from_positive = (self.score(embeddings[i], embeddings[j]) for i, j in edges)
+        learned = (self.a + far - near).relu() + (self.a + far_from_positive - near).relu()
+        near, far, far_from_positive = (pairs.similarity[i, j] for i, j in edges)
+        plain = (self.b + far - near).relu() + (self.b + far_from_positive - near).relu()
+        valid = pairs.positive.any(1) & pairs.negative.any(1)
+        return mean_valid(learned, valid) + self.lam * mean_valid(plain, valid)

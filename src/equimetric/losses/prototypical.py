@@ -1,0 +1,28 @@
+"""Prototypical networks: classify queries by their distance to class means."""
+
+from torch import Tensor
+
+from equimetric.losses.cross_entropy import cross_entropy
+from equimetric.pairs import Pairs
+from equimetric.registry import loss
+
+__all__ = ["prototypical"]
+
+
+@loss(
+    "prototypical",
+    title="Prototypical",
+    family="proxy",
+    rowwise=True,
+    paper="Snell, Swersky, Zemel: Prototypical networks for few-shot learning (2017)",
+    geometry=("sqeuclidean", "euclidean"),
+    references="prototypes",
+    normalize=False,
+)
+def prototypical(pairs: Pairs, *, reduction: str = "mean") -> Tensor:
+    """Classify the queries of an episode by their distance to the means of its support.
+
+    L = mean_{queries q} −log softmax_c(−d(x_q, μ_c))_{y_q}, d = ‖x_q − μ_c‖² or, in the euclidean geometry, its root;
+    several episodes of equal size in a batch give the mean of their losses.
+    """
+    return cross_entropy(pairs.similarity, pairs, reduction=reduction)

@@ -1,0 +1,39 @@
+"""Proxy-Anchor: every proxy looks at the whole batch."""
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import unknown_name
+from equimetric.pairs import Pairs
+from equimetric.reductions import log1p_sum_exp, mean
+from equimetric.registry import loss
+from equimetric.search_space import LogUniform, Uniform
+
+__all__ = ["proxy_anchor"]
+
+
+@loss(
+    "proxy_anchor",
+    title="Proxy-Anchor",
+    family="proxy",
+    paper="Kim, Kim, Cho, Kwak: Proxy anchor loss for deep metric learning (2020)",
+    references="proxies",
+    search={"alpha": LogUniform(4.0, 128.0), "delta": Uniform(0.0, 0.3)},
+)
+def proxy_anchor(pairs: Pairs, *, alpha: float = 32.0, delta: float = 0.1, reduction: str = "mean") -> Tensor:
+    """Each proxy is an anchor that weighs the samples of the batch by their relative hardness.
+
+    L = 1/|P⁺| Σ_{p∈P⁺} log[1 + Σ_{x of p} e^{−α(s_xp − δ)}] + 1/|P| Σ_{p∈P} log[1 + Σ_{x not of p} e^{α(s_xp + δ)}],
+    P = all proxies, P⁺ = those whose class is in the batch; reduction='none' gives both logarithms per proxy, added.
+    """
+    similarity, positive, negative, weight = (pairs.similarity.T, pairs.positive.T, pairs.negative.T, pairs.weight)
+    # An anchor is a column of the pairs: what is left of a weight after the column's multiplicity weighs its samples.
+    multiplicity = similarity.new_ones(len(similarity)) if weight is None else weight.amax(0)
+    share = None if weight is None else weight.T / multiplicity.where(multiplicity > 0, 1.0)[:, None]
+    pull = log1p_sum_exp(alpha * (delta - similarity), positive, share)
+    push = log1p_sum_exp(alpha * (similarity + delta), negative, share)
+    if reduction == "none":
+        return pull + push
+    if reduction != "mean":
+        raise unknown_name("reduction", reduction, ("mean", "none"))
+    return mean(pull, positive.any(1), multiplicity) + mean(push, torch.ones_like(multiplicity).bool(), multiplicity)

@@ -1,0 +1,58 @@
+"""Ranked list loss: a hypersphere per class, negatives outside weighted by violation."""
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import unknown_name
+from equimetric.pairs import Pairs
+from equimetric.reductions import log_sum_exp, mean_rows, row_sum
+from equimetric.registry import loss
+from equimetric.search_space import Uniform
+
+__all__ = ["ranked_list"]
+
+
+def weighted_violation(violation: Tensor, mask: Tensor, weight: Tensor | None, temperature: float) -> Tensor:
+    """(Q,) Σ w v / Σ w over the entries v > 0 of each row, w = e^{T v} held constant; 0 where there are none."""
+    nontrivial = mask & (violation > 0)
+    exponent = temperature * violation.detach()
+    largest = log_sum_exp(exponent, nontrivial, weight)[:, None]
+    share = (exponent - largest).masked_fill(~nontrivial, -torch.inf).exp()
+    return row_sum(share * violation, nontrivial, weight)
+
+
+@loss(
+    "ranked_list",
+    title="Ranked list",
+    family="ranking",
+    rowwise=True,
+    paper="Wang, Hua, Kodirov, Hu, Garnier, Robertson: Ranked list loss for deep metric learning (2019)",
+    geometry=("euclidean", "cosine"),
+    search={"alpha": Uniform(1.0, 1.6), "margin": Uniform(0.2, 0.6), "Tn": Uniform(0.0, 20.0)},
+)
+def ranked_list(
+    pairs: Pairs,
+    *,
+    alpha: float = 1.2,
+    margin: float = 0.4,
+    Tn: float = 10.0,
+    Tp: float = 0.0,
+    form: str = "convex",
+    lam: float | None = None,
+) -> Tensor:
+    """Pull positives inside a sphere of diameter α − margin, push negatives beyond α, the closest hardest.
+
+    L = 1/B Σ_i { (1 − λ) L⁺_i + λ L⁻_i } ('convex') or 1/B Σ_i { L⁺_i + λ L⁻_i } ('additive'),
+    λ = `lam`, unless given 0.5 in the convex form and 1 in the additive,
+    L⁺_i = Σ w⁺ v⁺ / Σ w⁺ over positives with v⁺ = d − (α − margin) > 0, w⁺ = e^{Tp v⁺},
+    L⁻_i = Σ w⁻ v⁻ / Σ w⁻ over negatives with v⁻ = α − d > 0, w⁻ = e^{Tn v⁻}; weights w are held constant.
+    """
+    distance = pairs.distance()
+    pull = weighted_violation(distance - (alpha - margin), pairs.positive, pairs.weight, Tp)
+    push = weighted_violation(alpha - distance, pairs.negative, pairs.weight, Tn)
+    if form == "convex":
+        lam = 0.5 if lam is None else lam
+        return mean_rows((1 - lam) * pull + lam * push)
+    if form == "additive":
+        return mean_rows(pull + (1.0 if lam is None else lam) * push)
+    raise unknown_name("ranked list form", form, ("convex", "additive"))

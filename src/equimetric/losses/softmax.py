@@ -1,0 +1,31 @@
+"""Softmax cross-entropy of a linear classifier on the embedding."""
+
+from torch import Tensor
+
+from equimetric.losses.cross_entropy import cross_entropy
+from equimetric.pairs import Pairs
+from equimetric.registry import loss
+from equimetric.search_space import Uniform
+
+__all__ = ["softmax"]
+
+
+@loss(
+    "softmax",
+    title="Softmax",
+    family="classification",
+    rowwise=True,
+    paper="Bridle: Probabilistic interpretation of feedforward classification network outputs (1990)",
+    geometry="dot",
+    references=("proxies", "batch"),
+    search={"label_smoothing": Uniform(0.0, 0.2)},
+)
+def softmax(
+    pairs: Pairs, *, label_smoothing: float = 0.0, smoothing: str = "others", reduction: str = "mean"
+) -> Tensor:
+    """Classify by the raw dot product with the class weights.
+
+    L = mean_i −log softmax(W x_i + b)_{y_i}; the references hold W and, with `bias=True`, b. Neither x nor W is of
+    unit length here, but retrieval compares unit vectors: `normalized_softmax` trains what is then used.
+    """
+    return cross_entropy(pairs.similarity, pairs, label_smoothing, smoothing, reduction)

@@ -1,0 +1,36 @@
+"""Deep spectral clustering: the embedding's column space must be that of the classes."""
+
+import torch
+from torch import Tensor
+
+from equimetric.losses.whole_batch import whole_batch
+from equimetric.pairs import Pairs
+from equimetric.registry import loss
+
+__all__ = ["spectral"]
+
+
+@loss(
+    "spectral",
+    title="Deep spectral",
+    family="clustering",
+    paper="Law, Urtasun, Zemel: Deep spectral clustering learning (2017)",
+    geometry="dot",
+    references="batch",
+    not_monotone="compares subspaces that the whole batch spans, not pairs",
+)
+def spectral(pairs: Pairs) -> Tensor:
+    """Distance between the projectors onto the span of the raw embeddings and onto that of the class indicators.
+
+    L = ½‖F F⁺ − Y Y⁺‖² = ½(rank F + rank Y) − tr(F F⁺ Y Y⁺), F (B, D) the embeddings, Y (B, K) one-hot labels. Meant
+    for large batches with about as many classes as dimensions. The rank counts as constant; where F has less than
+    full rank, F⁺ is its pseudo-inverse.
+    """
+    embeddings, labels = whole_batch(pairs, "spectral")
+    same = (labels[:, None] == labels[None, :]).to(embeddings.dtype)
+    # Y Y⁺ averages over each class: 1/n_c inside a class of n_c samples, so its trace is the number of classes.
+    class_projector = same / same.sum(1, keepdim=True)
+    inverse = torch.linalg.pinv(embeddings).T
+    ranks: Tensor = (embeddings * inverse).sum().detach() + class_projector.trace()
+    agreement: Tensor = (embeddings * (class_projector @ inverse)).sum()
+    return ranks / 2 - agreement

@@ -1,0 +1,55 @@
+"""SphereFace, also known as A-Softmax: the large margin on class weights of unit length."""
+
+from torch import Tensor
+
+from equimetric.losses.large_margin import SEARCH, LargeMarginSoftmax, target_cosine, target_product
+from equimetric.pairs import Pairs
+from equimetric.registry import loss
+
+__all__ = ["SphereFace"]
+
+
+@loss(
+    "sphereface",
+    title="SphereFace",
+    family="classification",
+    paper="Liu, Wen, Yu, Li, Raj, Song: SphereFace: deep hypersphere embedding for face recognition (2017)",
+    geometry="dot",
+    references="proxies",
+    search=SEARCH,
+)
+class SphereFace(LargeMarginSoftmax):
+    """Classify by angle alone, scaled by the embedding's length, after multiplying the angle to the right class.
+
+    L = mean_i −log softmax(z_i)_{y_i}, z_c = ‖x‖ cos θ_c, z_y = ‖x‖ (λ_t cos θ_y + ψ(θ_y)) / (1 + λ_t), λ_t and ψ as
+    for large_margin_softmax. The class weights are of unit length (`normalize_proxies=True`), the embeddings are not;
+    with `scale` = s they are too, and s takes the place of ‖x‖.
+    """
+
+    def __init__(
+        self,
+        *,
+        m: int = 4,
+        scale: float | None = None,
+        lambda_base: float = 1000.0,
+        lambda_gamma: float = 0.12,
+        lambda_power: float = 1.0,
+        lambda_min: float = 5.0,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(
+            m=m,
+            lambda_base=lambda_base,
+            lambda_gamma=lambda_gamma,
+            lambda_power=lambda_power,
+            lambda_min=lambda_min,
+            reduction=reduction,
+        )
+        self.scale = scale
+
+    def forward(self, pairs: Pairs) -> Tensor:
+        """The loss of pairs of raw queries and unit class weights."""
+        if self.scale is None:
+            return super().forward(pairs)
+        cosine = target_cosine(pairs, target_product(pairs))
+        return self.classify(pairs, cosine, self.scale * cosine, self.scale)

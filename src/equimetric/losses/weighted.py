@@ -1,0 +1,39 @@
+"""A loss that is nothing but pair weights: what every pair-based loss comes down to."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from equimetric.pairs import Pairs
+from equimetric.reductions import mean_rows, row_sum
+from equimetric.registry import loss
+
+__all__ = ["equal_weight", "weighted"]
+
+
+def equal_weight(pairs: Pairs) -> Tensor:
+    """Weight 1 for every pair."""
+    return torch.ones_like(pairs.similarity)
+
+
+@loss(
+    "weighted",
+    title="Weighted pairs",
+    family="ranking",
+    rowwise=True,
+    paper="Anonymous: A unified view of deep metric learning via gradient analysis (2019)",
+    geometry=("cosine", "euclidean", "sqeuclidean", "dot"),
+)
+def weighted(pairs: Pairs, *, weights: Callable[[Pairs], Tensor] = equal_weight) -> Tensor:
+    """Push negatives and pull positives with weights that a function of the pairs gives.
+
+    L = 1/B Σ_i { Σ_{k∈N_i} w_ik s_ik − Σ_{j∈P_i} w_ij s_ij }, w held constant. With the weights
+    w_ij = ∓B ∂H/∂s_ij of another loss H (− for positives) it has the gradient of H: see `equimetric.pair_weights`.
+    """
+    with torch.no_grad():
+        weight = weights(pairs)
+    force = weight * pairs.similarity
+    pull = row_sum(force, pairs.positive, pairs.weight)
+    push = row_sum(force, pairs.negative, pairs.weight)
+    return mean_rows(push - pull)

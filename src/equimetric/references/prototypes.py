@@ -1,0 +1,104 @@
+"""Class means of a support set as references: nothing is learned, every batch is an episode."""
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+from equimetric.geometry import Geometry, unit
+from equimetric.pairs import Pairs, Queries
+from equimetric.references.batch import compare
+from equimetric.references.kind import References
+from equimetric.references.relation import Labels, check_class_ids, check_embeddings
+from equimetric.registry import references
+
+__all__ = ["PrototypeReferences"]
+
+
+@references("prototypes", paper="Snell, Swersky, Zemel: Prototypical networks for few-shot learning (2017)")
+class PrototypeReferences(References):
+    """Queries are compared with the mean embedding of each class's support samples, μ_c = mean_{support of c} x.
+
+    The first `support` rows of each class in the batch are its support, by default half of its rows, rounded down but
+    at least one; the rest are queries. A class without a row left still has a prototype. With `episodes` > 1 the batch
+    is that many consecutive parts of equal size, and queries meet the prototypes of their own part alone. An explicit
+    reference set is taken as the support, the whole batch as queries. Means are not scaled to unit length.
+    """
+
+    def __init__(self, *, support: int | None = None, episodes: int = 1) -> None:
+        super().__init__()
+        if support is not None and support < 1:
+            raise EquimetricError(f"every class needs a support sample, got support={support}")
+        if episodes < 1:
+            raise EquimetricError(f"a batch holds at least one episode, got episodes={episodes}")
+        self.support = support
+        self.episodes = episodes
+
+    def forward(
+        self,
+        geometry: Geometry,
+        normalize: bool,
+        embeddings: Tensor,
+        labels: Labels,
+        *,
+        index: Tensor | None = None,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Labels | None = None,
+        self_mask: Tensor | None = None,
+    ) -> Pairs:
+        """Make the pairs of queries and prototypes."""
+        if self_mask is not None:
+            raise EquimetricError("support and queries are different samples; leave self_mask out")
+        embeddings = check_embeddings(embeddings)
+        labels = check_class_ids(labels, embeddings)
+        if normalize:
+            embeddings = unit(embeddings)
+        if reference_embeddings is not None and reference_labels is not None:
+            support = check_embeddings(reference_embeddings, "reference_embeddings").to(embeddings)
+            support_labels = check_class_ids(reference_labels, support, "reference_labels")
+            classes, group = torch.unique(support_labels, return_inverse=True)
+            means = group_means(unit(support) if normalize else support, group, len(classes))
+            return compare(geometry, Queries(embeddings, labels, index), labels, means, classes)
+        if reference_embeddings is not None or reference_labels is not None:
+            raise EquimetricError("an explicit support set needs both reference_embeddings and reference_labels")
+        return self.split(geometry, embeddings, labels, index)
+
+    def split(self, geometry: Geometry, embeddings: Tensor, labels: Tensor, index: Tensor | None) -> Pairs:
+        """Pairs of the queries and prototypes that the batch itself provides."""
+        number = len(labels)
+        if number % self.episodes:
+            raise EquimetricError(
+                f"a batch of {number} cannot be cut into {self.episodes} equal episodes; change episodes=… or the batch"
+            )
+        episode = torch.arange(number, device=labels.device) // max(1, number // self.episodes)
+        # A group is one class in one episode.
+        rows = torch.stack([episode, labels], 1)
+        groups, group, sizes = torch.unique(rows, dim=0, return_inverse=True, return_counts=True)
+        half = (sizes // 2).clamp_min(1)
+        wanted = half if self.support is None else torch.full_like(sizes, self.support)
+        is_support = place_in_group(group, sizes) < wanted[group]
+        means = group_means(embeddings[is_support], group[is_support], len(groups))
+
+        asked = ~is_support
+        queries = Queries(embeddings[asked], labels[asked], None if index is None else index[asked])
+        pairs = compare(geometry, queries, labels[asked], means, groups[:, 1])
+        together = episode[asked][:, None] == groups[None, :, 0]
+        return pairs.keep(positive=together, negative=together)
+
+    def extra_repr(self) -> str:
+        """Options, for `repr`."""
+        return f"support={self.support}, episodes={self.episodes}"
+
+
+def place_in_group(group: Tensor, sizes: Tensor) -> Tensor:
+    """(B,) how many earlier rows belong to the same group."""
+    order = group.argsort(stable=True)
+    start = sizes.cumsum(0) - sizes
+    place = torch.empty_like(group)
+    place[order] = torch.arange(len(group), device=group.device) - start[group[order]]
+    return place
+
+
+def group_means(embeddings: Tensor, group: Tensor, groups: int) -> Tensor:
+    """(groups, D) mean of the rows of each group, as a product: a scatter would not be deterministic everywhere."""
+    member = (group[None, :] == torch.arange(groups, device=group.device)[:, None]).to(embeddings)
+    return member @ embeddings / member.sum(1, keepdim=True)

@@ -1,0 +1,22 @@
+"""Triples whose negative may be of the anchor's own class: they push positives apart, on purpose."""
+
+import torch
+
+from equimetric.pairs import Pairs, Triplets
+
+__all__ = ["OwnClassTriplets"]
+
+
+class OwnClassTriplets(Triplets):
+    """Triples in which a pair's role, not its label, says whether it is pulled or pushed.
+
+    No pair may have both roles. The positive of a triple may be the anchor itself, at distance 0; as a pair that
+    tells a loss nothing and is left out.
+    """
+
+    def as_pairs(self) -> Pairs:
+        """The pairs that occur in the triples, weighted by how often they do, those drawn as negatives as negatives."""
+        pairs = super().as_pairs()
+        pushed = torch.zeros_like(pairs.positive)
+        pushed[self.anchor, self.negative] = True
+        return pairs.replace(positive=pairs.positive & ~pushed, negative=pairs.any & pushed)

@@ -1,0 +1,99 @@
+"""Policy-adapted sampling (PADS): negatives drawn from a histogram over distance that can be adapted in training."""
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.errors import EquimetricError
+from equimetric.pairs import Pairs
+from equimetric.registry import selection
+from equimetric.selection.draws import chances, draw_columns, own_column
+from equimetric.selection.own_class import OwnClassTriplets
+
+__all__ = ["Pads"]
+
+SMALLEST, LARGEST = 1e-25, 1e25
+"""Between these a bin is kept before normalisation, so that none is ever lost for good."""
+
+
+@selection(
+    "pads",
+    paper="Roth, Milbich, Ommer: PADS: Policy-adapted sampling for visual similarity learning (2020)",
+    not_monotone="with include_pos a sample of the anchor's own class may be drawn as its negative",
+)
+class Pads(nn.Module):
+    """Per anchor a random positive, and a negative drawn by an adaptable distribution over distances.
+
+    `n_support` edges spaced equally over `support_limit` make n_support − 1 bins; a candidate at distance d is drawn
+    with probability ∝ h_b of its bin b, and distances outside belong to the first or last bin. At first h is uniform
+    over the bins centred in mu ± half_width, and almost 0 elsewhere; `set_distribution` and `adapt` change it.
+    With `include_pos` the candidates include the anchor's own class and the anchor itself, so positives are now and
+    then pushed away; with `include_same` the anchor may be its own positive. Both regularise, as the paper has it. A
+    triple's negative is never its positive. Draws from torch's global generator.
+    """
+
+    distribution: Tensor
+    inner_edges: Tensor
+
+    def __init__(
+        self,
+        *,
+        n_support: int = 30,
+        support_limit: tuple[float, float] = (0.1, 1.4),
+        mu: float = 0.5,
+        half_width: float = 0.2,
+        include_pos: bool = True,
+        include_same: bool = True,
+    ) -> None:
+        super().__init__()
+        low, high = support_limit
+        if n_support < 3 or not low < high:
+            raise EquimetricError(
+                f"PADS needs at least 3 edges between two rising distances, got {n_support} edges from {low} to {high}"
+            )
+        self.include_pos = include_pos
+        self.include_same = include_same
+        edges = torch.linspace(low, high, n_support, dtype=torch.float64)
+        # The reference implementation takes 2 / n_support beyond a bin's left edge for its centre.
+        started = (edges[:-1] + 2 / n_support - mu).abs() <= half_width
+        self.register_buffer("inner_edges", edges[1:-1].to(torch.get_default_dtype()), persistent=False)
+        self.register_buffer("distribution", torch.zeros(n_support - 1))
+        self.set_distribution(torch.where(started, 1.0, 1e-15))
+
+    def set_distribution(self, probabilities: Tensor) -> None:
+        """Draw from these (bins,) probabilities from now on; they need not sum to 1."""
+        if probabilities.shape != self.distribution.shape:
+            raise EquimetricError(
+                f"PADS has {len(self.distribution)} bins, got probabilities of shape {tuple(probabilities.shape)}"
+            )
+        if not (torch.isfinite(probabilities).all() and (probabilities >= 0).all() and (probabilities > 0).any()):
+            raise EquimetricError("probabilities of bins must be finite, not negative, and not all zero")
+        bounded = probabilities.detach().double().clamp(SMALLEST, LARGEST)
+        self.distribution.copy_(bounded / bounded.sum())
+
+    def adapt(self, multipliers: Tensor) -> None:
+        """Multiply the bins' probabilities by these (bins,) factors: h_b ← h_b · a_b, normalised."""
+        self.set_distribution(self.distribution * multipliers.to(self.distribution))
+
+    def bins(self, distance: Tensor) -> Tensor:
+        """The bin of each distance: the number of inner edges below it."""
+        return torch.bucketize(distance, self.inner_edges.to(distance))
+
+    def probabilities(self, pairs: Pairs) -> Tensor:
+        """(Q, R) probability of each candidate to be the negative, each row summing to 1, or to 0 without any."""
+        if pairs.geometry is None:
+            raise EquimetricError("PADS needs pairs that know their geometry, for their distances on the unit sphere")
+        distance = pairs.geometry.chord(pairs.similarity.detach())
+        candidates = pairs.any | own_column(pairs) if self.include_pos else pairs.negative
+        weight = chances(pairs, candidates) * self.distribution.to(distance)[self.bins(distance)]
+        total = weight.sum(1, keepdim=True)
+        return weight / torch.where(total > 0, total, torch.ones_like(total))
+
+    def forward(self, pairs: Pairs) -> OwnClassTriplets:
+        """One triple for each anchor that has a positive."""
+        pool = pairs.positive | own_column(pairs) if self.include_same else pairs.positive
+        anchor = pairs.positive.any(1).nonzero()[:, 0]
+        positive = draw_columns(chances(pairs, pool)[anchor])
+        probabilities = self.probabilities(pairs)[anchor].scatter(1, positive[:, None], 0.0)
+        possible = (probabilities > 0).any(1)
+        anchor, positive, probabilities = anchor[possible], positive[possible], probabilities[possible]
+        return OwnClassTriplets(pairs, anchor, positive, draw_columns(probabilities))

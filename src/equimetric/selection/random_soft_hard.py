@@ -1,0 +1,35 @@
+"""Random soft-hard sampling: one triple per anchor, drawn among those that matter."""
+
+import torch
+from torch import Tensor
+
+from equimetric.pairs import Pairs, Triplets
+from equimetric.reductions import row_max, row_min
+from equimetric.registry import selection
+from equimetric.selection.draws import chances, draw_columns
+
+__all__ = ["random_soft_hard"]
+
+
+def preferred(mask: Tensor, otherwise: Tensor) -> Tensor:
+    """The rows of a mask, those of another where a row is empty."""
+    return torch.where(mask.any(1, keepdim=True), mask, otherwise)
+
+
+@selection(
+    "random_soft_hard",
+    paper="Roth, Milbich, Sinha, Gupta, Ommer, Cohen: Revisiting training strategies and generalization (2020)",
+)
+def random_soft_hard(pairs: Pairs) -> Triplets:
+    """Per anchor a random positive beyond the closest negative and a random negative before the farthest positive.
+
+    The positive has s_ap < max_n s_an, the negative s_an > min_p s_ap; where there is none, any positive or negative.
+    Draws from torch's global generator.
+    """
+    similarity = pairs.similarity.detach()
+    hard_positive = pairs.positive & (similarity < row_max(similarity, pairs.negative))
+    hard_negative = pairs.negative & (similarity > row_min(similarity, pairs.positive))
+    anchor = (pairs.positive.any(1) & pairs.negative.any(1)).nonzero()[:, 0]
+    positive = draw_columns(chances(pairs, preferred(hard_positive, pairs.positive))[anchor])
+    negative = draw_columns(chances(pairs, preferred(hard_negative, pairs.negative))[anchor])
+    return Triplets(pairs, anchor, positive, negative)

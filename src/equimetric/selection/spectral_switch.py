@@ -1,0 +1,49 @@
+"""The ρ-regularisation behind R-margin and its like: now and then push a class apart, so that it does not collapse."""
+
+import torch
+
+from equimetric.errors import EquimetricError
+from equimetric.pairs import Pairs
+from equimetric.registry import selection
+from equimetric.search_space import Uniform
+from equimetric.selection.distance_weighted import distance_weighted
+from equimetric.selection.draws import own_column
+from equimetric.selection.own_class import OwnClassTriplets
+
+__all__ = ["spectral_switch"]
+
+
+@selection(
+    "spectral_switch",
+    paper="Roth, Milbich, Sinha, Gupta, Ommer, Cohen: Revisiting training strategies and generalization (2020)",
+    search={"p_switch": Uniform(0.0, 0.5)},
+    not_monotone="the positives of switched anchors are pushed away, so that classes do not collapse",
+)
+def spectral_switch(
+    pairs: Pairs, *, p_switch: float = 0.4, cutoff: float = 0.5, upper: float = 1.4
+) -> OwnClassTriplets:
+    """Distance-weighted triples, but with some probability an anchor's own positives are pushed away.
+
+    With probability `p_switch` per anchor a its triples are (a, a, j) for each j of its own class: the positive is
+    the anchor itself, the negative a sample of the anchor's class. All other anchors have one negative, drawn by
+    distance, for each of their positives. The spread within classes keeps the spectrum of the embedding flat.
+    The paper's p_switch is 0.4 on CUB, 0.35 on Cars and 0.15 on SOP. Draws from torch's global generator.
+    """
+    if not 0 <= p_switch <= 1:
+        raise EquimetricError(f"p_switch is a probability between 0 and 1, got {p_switch}")
+    switched = torch.rand(len(pairs.similarity), 1, device=pairs.similarity.device) < p_switch
+    anchor, pushed = (pairs.positive & switched).nonzero(as_tuple=True)
+    itself = own_column(pairs)
+    if not itself[anchor].any(1).all():
+        raise EquimetricError(
+            "the spectral switch needs every query among its references, as its own positive; use references='batch'"
+        )
+    pushing = pairs.weight[anchor, pushed] if pairs.weight is not None else None
+    drawn = distance_weighted(pairs.replace(positive=pairs.positive & ~switched), cutoff=cutoff, upper=upper)
+    return OwnClassTriplets(
+        pairs,
+        torch.cat([drawn.anchor, anchor]),
+        torch.cat([drawn.positive, itself.to(torch.uint8).argmax(1)[anchor]]),
+        torch.cat([drawn.negative, pushed]),
+        None if drawn.weight is None or pushing is None else torch.cat([drawn.weight, pushing]),
+    )

@@ -1,0 +1,20 @@
+"""Valid-triplet hard mining: the multi-similarity miner under the name and margin of the unified view."""
+
+from equimetric.pairs import Pairs
+from equimetric.registry import selection
+from equimetric.search_space import Uniform
+from equimetric.selection.multi_similarity import multi_similarity
+
+__all__ = ["vthm"]
+
+
+@selection(
+    "vthm", paper="A unified view of deep metric learning via gradient analysis", search={"lam": Uniform(0.0, 1.0)}
+)
+def vthm(pairs: Pairs, *, lam: float = 0.1) -> Pairs:
+    """Keep pairs of valid triples: a positive farther than the closest negative less λ, and the negatives alike.
+
+    Positives with s_ij < max_{k∈N_i} s_ik + λ, negatives with s_ik > min_{j∈P_i} s_ij − λ: `multi_similarity` with
+    ε = λ.
+    """
+    return multi_similarity(pairs, epsilon=lam)

@@ -1,0 +1,64 @@
+import pytest
+import torch
+
+import equimetric as em
+from equimetric.catalogue import PUBLISHED, Context, build_objective
+from equimetric.errors import EquimetricError
+
+LABELS = torch.arange(5).repeat_interleave(4)
+CONTEXT = Context(classes=5, dim=6, images=len(LABELS))
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [row for rows in PUBLISHED.values() for row in rows.values()],
+    ids=[name for rows in PUBLISHED.values() for name in rows],
+)
+def test_every_published_row_can_be_built_and_trained(method, options):
+    torch.manual_seed(0)
+    embeddings = torch.randn(len(LABELS), 6, requires_grad=True)
+    objective = build_objective(method, options, CONTEXT)
+    objective(embeddings, LABELS, index=torch.arange(len(LABELS))).backward()
+    assert torch.isfinite(embeddings.grad).all()
+    assert embeddings.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("raw", {"selection": "distance_weighted"}),
+        ("raw", {"selection": "semihard", "margin": 0.2}),
+        ("binomial", {"selection": "vthm", "lam": 0.1}),
+        ("triplet", {"references": "proxies", "classes": 5, "dim": 6}),
+        ("contrastive", {"references": "memory", "dim": 6, "size": 64}),
+        ("ntxent", {"references": "memory", "dim": 6, "size": 64}),
+        ("contrastive+0.5*tcm+triplet", {"triplet.margin": 0.3, "tcm.m_pos": 0.8}),
+    ],
+)
+def test_combinations_nobody_published(method, options):
+    torch.manual_seed(0)
+    embeddings = torch.randn(len(LABELS), 6, requires_grad=True)
+    em.objective(method, **options)(embeddings, LABELS).backward()
+    assert torch.isfinite(embeddings.grad).all()
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("arcface", {"geometry": "euclidean", "classes": 5, "dim": 6}, "makes no sense in the euclidean geometry"),
+        ("lifted", {"references": "proxies", "classes": 5, "dim": 6}, "makes no sense with references 'proxies'"),
+        ("contrastive", {"selection": "semi_hard"}, "did you mean 'semihard'"),
+        ("contrastive", {"geometry": "cosin"}, "did you mean 'cosine'"),
+        ("contrastive", {"references": "batches"}, "did you mean 'batch'"),
+        ("contrastive", {"neg_magin": 1.0}, "did you mean 'neg_margin'"),
+        ("arcface", {"dim": 6}, "needs classes=…"),
+        ("margin_class", {}, "needs beta_classes=…"),
+        ("triplet", {"mining": "hard", "selection": "hard"}, "another name for"),
+        ("contrastive+arcface", {"reduction": "mean", "classes": 5, "dim": 6}, "belongs to several terms"),
+        ("contrastive+tcm", {"tmc.m_pos": 0.9}, "did you mean 'tcm'"),
+        ("contrastive+half*tcm", {}, "is not a number"),
+    ],
+)
+def test_nonsense_is_refused_with_the_reason(method, options, message):
+    with pytest.raises(EquimetricError, match=message):
+        em.objective(method, **options)

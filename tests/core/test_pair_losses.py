@@ -1,0 +1,579 @@
+"""Pair losses against worked values, and against double loops written straight from the formulas."""
+
+import json
+from math import cos, exp, log, radians, sin, tan
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import normalize, softplus
+
+import equimetric as em
+from equimetric.pairs import Pairs
+from equimetric.registry import LOSSES
+
+WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "pair_losses.json").read_text())
+# Unequal, unsorted classes with two singletons.
+LABELS = [3, 7, 3, 1, 7, 3, 9, 1, 7, 3, 4]
+B = len(LABELS)
+
+
+def float64(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("case", WORKED["losses"], ids=lambda case: case["id"])
+def test_worked_values(case):
+    data = WORKED["sets"][case["set"]]
+    embeddings = float64(data["embeddings"]).requires_grad_()
+    value = em.objective(case["method"], **case["options"])(embeddings, torch.tensor(data["labels"]))
+    assert value.item() == pytest.approx(case["value"], abs=case["tolerance"])
+    if "gradient" in case:
+        value.backward()
+        torch.testing.assert_close(embeddings.grad, float64(case["gradient"]), rtol=0, atol=case["gradient_tolerance"])
+
+
+def batch(seed=0, dimension=4):
+    # One common direction, so that the classes lie close enough for every hinge to meet both sides.
+    noise = torch.randn(B, dimension, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return noise + 0.7
+
+
+def positives(i, labels=LABELS):
+    return [j for j in range(len(labels)) if j != i and labels[j] == labels[i]]
+
+
+def negatives(i, labels=LABELS):
+    return [k for k in range(len(labels)) if labels[k] != labels[i]]
+
+
+def positive_pairs():
+    return [(a, p) for a in range(B) for p in positives(a)]
+
+
+def both_sides():
+    return [i for i in range(B) if positives(i) and negatives(i)]
+
+
+def total(terms):
+    return sum(terms, start=float64(0.0))
+
+
+def average(terms):
+    terms = list(terms)
+    return total(terms) / max(1, len(terms))
+
+
+def log_sum(terms):
+    return total(term.exp() for term in terms).log()
+
+
+def cosines(z):
+    x = normalize(z)
+    return x @ x.T
+
+
+def distances(z):
+    x = normalize(z)
+    return [[(x[i] - x[j]).norm() if i != j else float64(0.0) for j in range(B)] for i in range(B)]
+
+
+def lifted(z, margin=1.0, normalised=True):
+    x = normalize(z) if normalised else z
+
+    def d(i, j):
+        return (x[i] - x[j]).norm()
+
+    terms = []
+    for i, j in positive_pairs():
+        if i < j:
+            both = [margin - d(i, k) for k in negatives(i)] + [margin - d(j, k) for k in negatives(j)]
+            terms.append((log_sum(both) + d(i, j)).relu() ** 2)
+    return total(terms) / (2 * len(terms))
+
+
+def lifted_generalized(z, margin=1.0, distance="euclidean", denominator="batch"):
+    a = distances(z) if distance == "euclidean" else -cosines(z)
+    terms = [
+        (log_sum(a[i][j] for j in positives(i)) + log_sum(margin - a[i][k] for k in negatives(i))).relu()
+        for i in both_sides()
+    ]
+    return total(terms) / (B if denominator == "batch" else len(terms))
+
+
+def first_two():
+    rows = {label: [i for i in range(B) if LABELS[i] == label] for label in LABELS}
+    return [members[:2] for members in rows.values() if len(members) > 1]
+
+
+def npairs(z, l2_reg=0.002, symmetric=False):
+    a, p = z[[i for i, _ in first_two()]], z[[j for _, j in first_two()]]
+
+    def one_way(a, p):
+        others = [[j for j in range(len(a)) if j != i] for i in range(len(a))]
+        return average((1 + total((a[i] @ p[j] - a[i] @ p[i]).exp() for j in others[i])).log() for i in range(len(a)))
+
+    value = (one_way(a, p) + one_way(p, a)) / 2 if symmetric else one_way(a, p)
+    return value + l2_reg / 4 * (a.square().sum(1).mean() + p.square().sum(1).mean())
+
+
+def triangle(a, p, n, alpha_deg):
+    squared = tan(radians(alpha_deg)) ** 2
+    return 4 * squared * (a + p) @ n - 2 * (1 + squared) * a @ p
+
+
+def angular(z, alpha_deg=45.0):
+    x = normalize(z)
+    return average(
+        (1 + total(triangle(x[a], x[p], x[n], alpha_deg).exp() for n in negatives(a))).log()
+        for a, p in positive_pairs()
+    )
+
+
+def angular_npair(z, alpha_deg=45.0):
+    x, pairs = normalize(z), first_two()
+    return average(
+        (1 + total(triangle(x[a], x[p], x[q], alpha_deg).exp() for b, q in pairs if b != a)).log() for a, p in pairs
+    )
+
+
+def angular_npairs_combo(z, alpha_deg=45.0, lam=2.0, **options):
+    return npairs(z, **options) + lam * angular_npair(z, alpha_deg)
+
+
+def tuplet_margin(z, scale=64.0, margin_deg=5.73):
+    s, beta = cosines(z), radians(margin_deg)
+    slack = [(a, s[a, p] * cos(beta) + (1 - s[a, p] ** 2).sqrt() * sin(beta)) for a, p in positive_pairs()]
+    return average((1 + total((scale * (s[a, n] - own)).exp() for n in negatives(a))).log() for a, own in slack)
+
+
+def intra_pair_variance(z, pos_eps=0.01, neg_eps=0.01):
+    s = cosines(z)
+    positive = [s[a, p] for a, p in positive_pairs()]
+    negative = [s[a, n] for a in range(B) for n in negatives(a)]
+    low, high = (1 - pos_eps) * average(positive), (1 + neg_eps) * average(negative)
+    return average((low - one).relu() ** 2 for one in positive) + average((one - high).relu() ** 2 for one in negative)
+
+
+def circle(z, m=0.4, gamma=80.0, mode="anchor"):
+    s = cosines(z)
+    w = s.detach()
+
+    def pull(i, j):
+        return -gamma * max(0, 1 + m - w[i, j]) * (s[i, j] - (1 - m))
+
+    def push(i, k):
+        return gamma * max(0, w[i, k] + m) * (s[i, k] - m)
+
+    if mode == "batch":
+        pulls = log_sum(pull(i, j) for i, j in positive_pairs() if i < j)
+        return (1 + (pulls + log_sum(push(i, k) for i in range(B) for k in negatives(i) if i < k)).exp()).log()
+    return average(
+        (1 + (log_sum(pull(i, j) for j in positives(i)) + log_sum(push(i, k) for k in negatives(i))).exp()).log()
+        for i in both_sides()
+    )
+
+
+def ntxent(z, temperature=0.07):
+    e = (cosines(z) / temperature).exp()
+    return average(-(e[a, p] / (e[a, p] + total(e[a, n] for n in negatives(a)))).log() for a, p in positive_pairs())
+
+
+def supcon(z, temperature=0.1, denominator="valid"):
+    e = (cosines(z) / temperature).exp()
+    terms = [
+        average(-(e[i, p] / total(e[i, j] for j in range(B) if j != i)).log() for p in positives(i))
+        for i in both_sides()
+    ]
+    return total(terms) / (B if denominator == "batch" else len(terms))
+
+
+def snr_contrastive(z, pos_margin=0.0, neg_margin=1.0, reg=0.0, reduction="nonzero"):
+    x = normalize(z)
+
+    def d(i, j):
+        return (x[i] - x[j]).var() / x[i].var()
+
+    def reduced(terms):
+        counted = [term for term in terms if term > 0] if reduction == "nonzero" else terms
+        return total(terms) if reduction == "sum" else total(terms) / max(1, len(counted))
+
+    pull = [(d(a, p) - pos_margin).relu() for a, p in positive_pairs()]
+    push = [(neg_margin - d(a, n)).relu() for a in range(B) for n in negatives(a)]
+    return reduced(pull) + reduced(push) + reg * average(row.sum().abs() for row in x)
+
+
+def mined(s, epsilon):
+    """Positives and negatives of every anchor, all of them or those of valid triplets."""
+    kept = []
+    for i in range(B):
+        inside, outside = positives(i), negatives(i)
+        if epsilon is not None:
+            hardest = max((s[i, k].item() for k in outside), default=-9.0)
+            easiest = min((s[i, j].item() for j in positives(i)), default=9.0)
+            inside = [j for j in inside if s[i, j].item() < hardest + epsilon]
+            outside = [k for k in outside if s[i, k].item() > easiest - epsilon]
+        kept.append((i, inside, outside))
+    return kept
+
+
+def raw(z, alpha=2.0, beta=50.0, base=0.5, epsilon=None):
+    s = cosines(z)
+    return average(
+        (1 + total((-alpha * (s[i, j] - base)).exp() for j in inside)).log() / alpha
+        + (1 + total((beta * (s[i, k] - base)).exp() for k in outside)).log() / beta
+        for i, inside, outside in mined(s, epsilon)
+    )
+
+
+def binomial(z, alpha=2.0, beta=50.0, gamma=0.5, reduction="mean", epsilon=None):
+    s = cosines(z)
+    value = total(
+        average((1 + (alpha * (gamma - s[i, j])).exp()).log() for j in inside)
+        + average((1 + (beta * (s[i, k] - gamma)).exp()).log() for k in outside)
+        for i, inside, outside in mined(s, epsilon)
+    )
+    return value / (B if reduction == "mean" else 1)
+
+
+def equal_weights(z, epsilon=None):
+    s = cosines(z)
+    return average(
+        average(1 - s[i, j] for j in inside) + average(s[i, k] for k in outside)
+        for i, inside, outside in mined(s, epsilon)
+    )
+
+
+def ranked_list(z, alpha=1.2, margin=0.4, Tn=10.0, Tp=0.0, form="convex", lam=None):
+    d = distances(z)
+
+    def side(violations, temperature):
+        active = [(v, exp(temperature * v.item())) for v in violations if v > 0]
+        return total(w * v for v, w in active) / sum(w for _, w in active) if active else float64(0.0)
+
+    lam = {"convex": 0.5, "additive": 1.0}[form] if lam is None else lam
+    terms = []
+    for i in range(B):
+        pull = side([d[i][j] - (alpha - margin) for j in positives(i)], Tp)
+        push = side([alpha - d[i][k] for k in negatives(i)], Tn)
+        terms.append((1 - lam) * pull + lam * push if form == "convex" else pull + lam * push)
+    return average(terms)
+
+
+def ephn(z, sigma=0.1, semihard=False):
+    s = cosines(z)
+    terms = []
+    for a in both_sides():
+        positive = max(s[a, p] for p in positives(a))
+        allowed = [s[a, n] for n in negatives(a) if not semihard or s[a, n] < positive]
+        if allowed:
+            terms.append((1 + ((max(allowed) - positive) / sigma).exp()).log())
+    return average(terms)
+
+
+CASES = [
+    (lifted, {}),
+    (lifted, {"margin": 0.3}),
+    (lifted_generalized, {}),
+    (lifted_generalized, {"margin": 0.2, "denominator": "valid"}),
+    (lifted_generalized, {"margin": -1.5, "distance": "cosine"}),
+    (npairs, {}),
+    (npairs, {"l2_reg": 0.0}),
+    (npairs, {"l2_reg": 0.3, "symmetric": True}),
+    (angular, {}),
+    (angular, {"alpha_deg": 36.0}),
+    (angular_npair, {}),
+    (angular_npair, {"alpha_deg": 55.0}),
+    (angular_npairs_combo, {}),
+    (angular_npairs_combo, {"alpha_deg": 40.0, "lam": 0.7, "l2_reg": 0.1, "symmetric": True}),
+    (tuplet_margin, {}),
+    (tuplet_margin, {"scale": 4.0, "margin_deg": 12.0}),
+    (intra_pair_variance, {}),
+    (intra_pair_variance, {"pos_eps": 0.2, "neg_eps": 0.3}),
+    (circle, {}),
+    (circle, {"m": 0.25, "gamma": 3.0}),
+    (circle, {"m": 0.25, "gamma": 3.0, "mode": "batch"}),
+    (ntxent, {}),
+    (ntxent, {"temperature": 0.9}),
+    (supcon, {}),
+    (supcon, {"temperature": 0.9, "denominator": "batch"}),
+    (snr_contrastive, {}),
+    (snr_contrastive, {"pos_margin": 0.5, "neg_margin": 1.4, "reg": 0.3, "reduction": "mean"}),
+    (snr_contrastive, {"pos_margin": 0.5, "reduction": "sum"}),
+    (raw, {}),
+    (raw, {"alpha": 5.0, "beta": 7.0, "base": 0.3, "epsilon": 0.1}),
+    (binomial, {}),
+    (binomial, {"alpha": 3.0, "beta": 11.0, "gamma": 0.4, "epsilon": 0.1}),
+    (binomial, {"reduction": "sum", "epsilon": 0.0}),
+    (equal_weights, {}),
+    (equal_weights, {"epsilon": 0.1}),
+    (ranked_list, {}),
+    (ranked_list, {"Tp": 3.0, "Tn": 2.0, "alpha": 0.9, "margin": 0.3}),
+    (ranked_list, {"form": "additive"}),
+    (ranked_list, {"form": "additive", "lam": 0.2}),
+    (ranked_list, {"lam": 0.9}),
+    (ephn, {}),
+    (ephn, {"sigma": 0.4, "semihard": True}),
+]
+
+
+@pytest.mark.parametrize(
+    ("formula", "options"), CASES, ids=[f"{f.__name__} {','.join(map(str, o.values()))}" for f, o in CASES]
+)
+def test_agrees_with_double_loops(formula, options):
+    for seed in range(2):
+        ours, theirs = batch(seed).requires_grad_(), batch(seed).requires_grad_()
+        value = em.objective(formula.__name__, **options)(ours, torch.tensor(LABELS))
+        expected = formula(theirs, **options)
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(value, ours)[0], torch.autograd.grad(expected, theirs)[0], rtol=1e-6, atol=1e-8
+        )
+        assert expected != 0
+
+
+def test_every_option_is_tried():
+    for formula, _ in CASES:
+        tried = {option for other, options in CASES if other is formula for option in options}
+        assert set(LOSSES[formula.__name__].options) <= tried
+
+
+def test_lifted_of_raw_embeddings():
+    z = batch() / 3
+    value = em.objective("lifted", normalize=False)(z, torch.tensor(LABELS))
+    torch.testing.assert_close(value, lifted(z, normalised=False))
+    assert not torch.isclose(value, lifted(z))
+
+
+RELATIVE = [
+    "lifted",
+    "lifted_generalized",
+    "angular",
+    "angular_npair",
+    "tuplet_margin",
+    "circle",
+    "ntxent",
+    "supcon",
+    "ephn",
+]
+
+
+@pytest.mark.parametrize("labels", [torch.arange(5), torch.zeros(5, dtype=torch.int64)], ids=["different", "equal"])
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        *((name, {}) for name in RELATIVE),
+        *((name, {"epsilon": 0.1}) for name in ("raw", "binomial", "equal_weights")),
+        ("npairs", {"l2_reg": 0.0}),
+        ("circle", {"mode": "batch"}),
+        ("ephn", {"semihard": True}),
+    ],
+)
+def test_relative_losses_are_zero_without_positives_or_negatives(method, options, labels):
+    embeddings = batch()[:5].requires_grad_()
+    value = em.objective(method, **options)(embeddings, labels)
+    assert value.item() == 0
+    value.backward()
+    assert (embeddings.grad == 0).all()
+
+
+@pytest.mark.parametrize("method", ["snr_contrastive", "raw", "binomial", "equal_weights", "ranked_list"])
+def test_separable_losses_keep_the_side_that_is_there(method):
+    embeddings = batch()[:5]
+    for labels in (torch.arange(5), torch.zeros(5, dtype=torch.int64)):
+        assert em.objective(method)(embeddings, labels).item() != 0
+
+
+@pytest.mark.parametrize("method", ["lifted", "npairs", "angular", "angular_npair", "angular_npairs_combo"])
+def test_losses_of_a_square_batch_refuse_other_references(method):
+    embeddings, labels = batch(), torch.tensor(LABELS)
+    objective = em.objective(method)
+    with pytest.raises(em.EquimetricError, match="samples of a batch among themselves"):
+        objective(embeddings, labels, embeddings[:4], labels[:4])
+    with pytest.raises(em.EquimetricError, match="samples of a batch among themselves"):
+        objective(embeddings, labels, batch(1), labels)
+
+
+def test_circle_over_the_batch_refuses_other_references():
+    with pytest.raises(em.EquimetricError, match="samples of a batch among themselves"):
+        em.objective("circle", mode="batch")(batch(), torch.tensor(LABELS), batch(1), torch.tensor(LABELS))
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("npairs", {}), ("angular_npair", {}), ("angular_npairs_combo", {}), ("snr_contrastive", {"reg": 0.1})],
+)
+def test_losses_that_look_at_the_queries_say_so(method, options):
+    objective = em.objective(method, **options)
+    pairs = objective.pairs(batch(), torch.tensor(LABELS))
+    alone = Pairs(pairs.similarity, pairs.positive, pairs.negative, geometry=pairs.geometry)
+    with pytest.raises(em.EquimetricError, match="know their queries"):
+        objective.value(alone)
+
+
+def test_one_pair_per_class_needs_class_ids():
+    several_labels = torch.nn.functional.one_hot(torch.tensor(LABELS))
+    with pytest.raises(em.EquimetricError, match="one class id per sample"):
+        em.objective("npairs")(batch(), several_labels)
+
+
+def test_npairs_of_another_set_need_no_lengths_of_it():
+    z, labels = batch(), torch.tensor(LABELS)
+    # The anchors against a set that holds just their partners, classes in another order.
+    partners = torch.tensor([j for _, j in reversed(first_two())])
+    value = em.objective("npairs", l2_reg=0.0)(z, labels, z[partners], labels[partners])
+    torch.testing.assert_close(value, npairs(z, l2_reg=0.0))
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("circle", {"mode": "pair"}, "circle mode"),
+        ("supcon", {"denominator": "rows"}, "denominator"),
+        ("lifted_generalized", {"denominator": "rows"}, "denominator"),
+        ("ranked_list", {"form": "linear"}, "form"),
+        ("binomial", {"reduction": "median"}, "reduction"),
+        ("snr_contrastive", {"reduction": "median"}, "reduction"),
+    ],
+)
+def test_unknown_words_are_refused(method, options, message):
+    with pytest.raises(em.EquimetricError, match=message):
+        em.objective(method, **options)(batch(), torch.tensor(LABELS))
+
+
+def drop_and_double(pairs):
+    """Weights 0, 1 and 2 that are equal for both orders of a pair."""
+    count = len(pairs.similarity)
+    weight = torch.randint(0, 3, (count, count), generator=torch.Generator().manual_seed(2)).triu(1)
+    return (weight + weight.T).double()
+
+
+def lifted_weighted(d, w, margin=1.0):
+    terms, counts = [], []
+    for i, j in positive_pairs():
+        ends = total(w[i, k] * (margin - d[i, k]).exp() for k in negatives(i))
+        ends = ends + total(w[j, k] * (margin - d[j, k]).exp() for k in negatives(j))
+        terms.append(w[i, j] * (ends.log() + d[i, j]).relu() ** 2 / 2)
+        counts.append(w[i, j])
+    return total(terms) / total(counts)
+
+
+def angular_weighted(d, w):
+    s = 1 - d**2 / 2
+    terms, counts = [], []
+    for a, p in positive_pairs():
+        near = total(w[a, n] * (4 * (s[a, n] + s[p, n]) - 4 * s[a, p]).exp() for n in negatives(a))
+        terms.append(w[a, p] * (1 + near).log())
+        counts.append(w[a, p])
+    return total(terms) / total(counts)
+
+
+@pytest.mark.parametrize(("method", "formula"), [("lifted", lifted_weighted), ("angular", angular_weighted)])
+def test_weights_are_multiplicities_in_a_square_batch(method, formula):
+    objective = em.objective(method)
+    pairs = objective.pairs(batch(), torch.tensor(LABELS))
+    weight = drop_and_double(pairs)
+    torch.testing.assert_close(objective.value(pairs.weighted(weight)), formula(pairs.distance(), weight))
+
+
+def test_weights_are_multiplicities_in_the_circle_of_a_batch():
+    objective = em.objective("circle", mode="batch", m=0.25, gamma=3.0)
+    pairs = objective.pairs(batch(), torch.tensor(LABELS))
+    weight, s = drop_and_double(pairs), pairs.similarity
+    pull = total(
+        weight[i, j] * (-3 * (1.25 - s[i, j]).relu() * (s[i, j] - 0.75)).exp() for i, j in positive_pairs() if i < j
+    )
+    push = total(
+        weight[i, k] * (3 * (s[i, k] + 0.25).relu() * (s[i, k] - 0.25)).exp()
+        for i in range(B)
+        for k in negatives(i)
+        if i < k
+    )
+    torch.testing.assert_close(objective.value(pairs.weighted(weight)), (1 + pull * push).log())
+
+
+def test_npairs_take_the_next_positive_where_the_first_is_absent():
+    objective = em.objective("npairs", l2_reg=0.0)
+    pairs = objective.pairs(batch(), torch.tensor(LABELS))
+    present = torch.ones_like(pairs.similarity)
+    present[:, 2] = 0
+    s = pairs.similarity
+    chosen = [(0, 5), (1, 4), (3, 7)]
+    expected = average((1 + total((s[a, q] - s[a, p]).exp() for b, q in chosen if b != a)).log() for a, p in chosen)
+    torch.testing.assert_close(objective.value(pairs.weighted(present)), expected)
+
+
+def test_swapping_anchors_and_positives_changes_nothing_in_the_symmetric_form():
+    z, labels = batch()[:8], torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
+    swapped = z.roll(4, dims=0)
+    symmetric, one_way = em.objective("npairs", symmetric=True), em.objective("npairs")
+    torch.testing.assert_close(symmetric(swapped, labels), symmetric(z, labels))
+    assert not torch.isclose(one_way(swapped, labels), one_way(z, labels))
+
+
+def test_one_pair_has_nothing_to_compete_with():
+    z = batch()[:2].requires_grad_()
+    value = em.objective("npairs")(z, torch.tensor([5, 5]))
+    torch.testing.assert_close(value, 0.002 / 4 * z.square().sum())
+
+
+def test_raw_is_multi_similarity():
+    z, labels = batch(), torch.tensor(LABELS)
+    for options in ({}, {"epsilon": 0.1}, {"alpha": 3.0, "base": 0.7}):
+        assert em.objective("raw", **options)(z, labels) == em.objective("multi_similarity", **options)(z, labels)
+
+
+def test_ntxent_is_supcon_for_pairs():
+    z, labels = batch()[:8], torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
+    torch.testing.assert_close(
+        em.objective("ntxent", temperature=0.2)(z, labels), em.objective("supcon", temperature=0.2)(z, labels)
+    )
+
+
+def test_tiny_temperatures_stay_exact():
+    z = float64([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    value = em.objective("ntxent", temperature=1e-5)(z, torch.tensor([0, 0, 1]))
+    assert value.item() == pytest.approx((1e5 + log(2)) / 2, rel=1e-9)
+
+
+def test_snr_distance_is_the_ratio_of_variances():
+    z = batch()
+    x = normalize(z)
+    pairs = em.objective("snr_contrastive").pairs(z, torch.tensor(LABELS))
+    expected = torch.stack([torch.stack([(x[i] - x[j]).var() / x[i].var() for j in range(B)]) for i in range(B)])
+    torch.testing.assert_close(pairs.distance(), expected)
+    assert not torch.allclose(pairs.distance(), pairs.distance().T)
+
+
+def test_tuplet_margin_lets_positives_inside_the_slack_go_back_to_it():
+    angles = torch.tensor([0.0, radians(2.0), radians(40.0)], dtype=torch.float64)
+    objective = em.objective("tuplet_margin", margin_deg=5.0)
+    pairs = objective.pairs(torch.stack([angles.cos(), angles.sin()], 1), torch.tensor([0, 0, 1]))
+    similarity = pairs.similarity.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(objective.value(pairs.replace(similarity=similarity)), similarity)
+    assert gradient[0, 1] > 0
+    assert LOSSES["tuplet_margin"].not_monotone
+
+
+@pytest.mark.parametrize("method", ["intra_pair_variance", "supcon"])
+def test_easy_positives_are_let_go_where_positives_are_held_against_each_other(method):
+    objective = em.objective(method)
+    pairs = objective.pairs(batch(), torch.tensor(LABELS))
+    similarity = pairs.similarity.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(objective.value(pairs.replace(similarity=similarity)), similarity)
+    assert (gradient[pairs.positive] > 0).any()
+    assert LOSSES[method].not_monotone
+
+
+def test_many_positives_and_negatives_agree_with_all_triples_at_once():
+    generator = torch.Generator().manual_seed(8)
+    x = normalize(torch.randn(40, 6, generator=generator, dtype=torch.float64))
+    labels = torch.randint(0, 6, (40,), generator=generator)
+    s, same = x @ x.T, labels[:, None] == labels[None, :]
+    positive = same & ~torch.eye(40, dtype=torch.bool)
+    triples = positive[:, :, None] & ~same[:, None, :]
+    f = 4 * (s[:, None, :] + s[None, :, :]) - 4 * s[:, :, None]
+    expected = (1 + (f.exp() * triples).sum(2)).log()[positive].mean()
+    torch.testing.assert_close(em.objective("angular")(x, labels), expected)
+    expected = softplus(torch.where(triples, (s[:, None, :] - s[:, :, None]) / 0.5, -torch.inf).logsumexp(2))
+    torch.testing.assert_close(em.objective("ntxent", temperature=0.5)(x, labels), expected[positive].mean())

@@ -1,0 +1,344 @@
+"""Whom queries are compared with: relations from labels, proxies, memories, prototypes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import equimetric as em
+from equimetric.catalogue import Context, build_objective
+from equimetric.errors import EquimetricError
+from equimetric.references.proxies import sample_classes
+
+WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "proxy_losses.json").read_text())
+
+
+def float64(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# Relations
+
+
+def test_multi_hot_labels_are_positive_where_they_share_one():
+    labels = torch.tensor([[1, 0, 1], [0, 0, 1], [0, 1, 0], [0, 0, 0]])
+    for given in (labels, labels.bool(), labels.float()):
+        pairs = em.objective("contrastive").pairs(random(4, 2), given)
+        assert pairs.positive.tolist() == [[j != i and {i, j} == {0, 1} for j in range(4)] for i in range(4)]
+        assert torch.equal(pairs.negative, ~pairs.positive & ~torch.eye(4, dtype=torch.bool))
+
+
+def test_one_hot_labels_are_class_ids():
+    labels = torch.tensor([2, 0, 0, 1, 2])
+    one_hot = torch.nn.functional.one_hot(labels)
+    embeddings, references = random(5, 3), random(4, 3, seed=1)
+    reference_labels = torch.tensor([0, 1, 2, 2])
+    objective = em.objective("multi_similarity")
+    assert objective(embeddings, one_hot) == objective(embeddings, labels)
+    by_id = objective(embeddings, labels, references, reference_labels)
+    assert objective(embeddings, one_hot, references, torch.nn.functional.one_hot(reference_labels)) == by_id
+
+
+def test_masks_are_the_relation_itself():
+    labels = torch.tensor([0, 1, 0, 1])
+    embeddings, objective = random(4, 3), em.objective("contrastive")
+    same = labels[:, None] == labels[None, :]
+    assert objective(embeddings, (same, ~same)) == objective(embeddings, labels)
+    references, reference_labels = random(6, 3, seed=1), torch.tensor([0, 1, 1, 0, 2, 2])
+    same = labels[:, None] == reference_labels[None, :]
+    by_id = objective(embeddings, labels, references, reference_labels)
+    assert objective(embeddings, (same, ~same), references) == by_id
+    nothing = torch.zeros(4, 4, dtype=torch.bool)
+    assert objective(embeddings, (nothing, nothing)) == 0
+
+
+YES = torch.ones(4, 4, dtype=torch.bool)
+IDS = torch.tensor([0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("labels", "reference_labels", "message"),
+    [
+        ((YES, YES), None, "must not overlap"),
+        ((YES, ~YES[:, :3]), None, r"negative mask must be a bool matrix of shape \(4, 4\)"),
+        ((YES.float(), ~YES), None, "positive mask must be a bool"),
+        ((YES,), None, "pair \\(positive, negative\\)"),
+        (torch.zeros(3, 2, dtype=torch.bool), None, "one row per embedding"),
+        (2 * torch.ones(4, 2, dtype=torch.int64), None, "only 0 and 1"),
+        (torch.zeros(4, 2, 2, dtype=torch.int64), None, "one class id per embedding"),
+        ((YES, ~YES), IDS, "leave reference_labels out"),
+        (IDS, torch.eye(4, dtype=torch.int64), "of one kind"),
+        (torch.eye(4, dtype=torch.int64), torch.zeros(4, 3, dtype=torch.int64), "4 columns, reference_labels 3"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(labels, reference_labels, message):
+    references = [] if reference_labels is None else [random(4, 2, seed=1), reference_labels]
+    with pytest.raises(EquimetricError, match=message):
+        em.objective("contrastive")(random(4, 2), labels, *references)
+
+
+def test_self_mask_must_fit():
+    with pytest.raises(EquimetricError, match="self_mask must be a bool matrix"):
+        em.objective("contrastive")(random(4, 2), IDS, random(3, 2), IDS[:3], self_mask=YES)
+
+
+@pytest.mark.parametrize("references", ["proxies", "memory"])
+def test_learned_and_remembered_references_need_class_ids(references):
+    options = {"classes": 2, "dim": 2} if references == "proxies" else {"dim": 2}
+    objective = em.objective("contrastive", references=references, **options)
+    for labels in (torch.eye(4, dtype=torch.int64), (YES, ~YES)):
+        with pytest.raises(EquimetricError, match="one class id per embedding"):
+            objective(random(4, 2), labels)
+    with pytest.raises(EquimetricError, match="takes no reference_embeddings"):
+        objective(random(4, 2), IDS, random(4, 2), IDS)
+    with pytest.raises(EquimetricError, match="have dimension 3"):
+        objective(random(4, 3), IDS)
+
+
+def test_masks_cannot_be_gathered():
+    with pytest.raises(EquimetricError, match="not masks"):
+        em.objective("contrastive", gather=True)(random(4, 2), (YES, ~YES))
+
+
+# Proxies
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"per_class": 0}, "per_class=0"),
+        ({"pool": "mean"}, "unknown pool"),
+        ({"divisor": "half"}, "unknown divisor"),
+        ({"sample_rate": 0.0}, "sample_rate"),
+        ({"static": True}, "dim = classes"),
+    ],
+)
+def test_proxy_options_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(EquimetricError, match=message):
+        em.objective("normalized_softmax", classes=4, dim=3, **options)
+
+
+def test_a_bias_is_for_dot_products():
+    with pytest.raises(EquimetricError, match="geometry='dot'"):
+        em.objective("cosface", classes=3, dim=2, bias=True)(random(4, 2), IDS)
+
+
+def test_static_proxies_make_cross_entropy_of_the_outputs():
+    outputs, labels = random(5, 4), torch.tensor([0, 3, 1, 1, 2])
+    objective = em.objective("softmax", classes=4, dim=4, static=True)
+    assert not list(objective.parameters())
+    expected = torch.nn.functional.cross_entropy(outputs, labels)
+    torch.testing.assert_close(objective(outputs, labels), expected)
+
+
+def arcface(proxies, **options):
+    objective = em.objective("arcface", classes=len(proxies), dim=proxies.shape[1], **options).double()
+    objective.references.weight.data = proxies
+    return objective
+
+
+@pytest.mark.parametrize("case", WORKED["sampled"], ids=lambda case: case["set"])
+def test_worked_values_of_sampled_classes(case, monkeypatch):
+    data = WORKED["sets"][case["set"]]
+    objective = arcface(float64(data["proxies"] + case["extra"]), sample_rate=0.5)
+    monkeypatch.setattr("equimetric.references.proxies.sample_classes", lambda *_: torch.tensor(case["ids"]))
+    embeddings, labels = float64(data["embeddings"]), torch.tensor(data["labels"])
+    assert objective(embeddings, labels).item() == pytest.approx(case["value"], abs=1e-6)
+    if "full" in case:
+        assert objective.eval()(embeddings, labels).item() == pytest.approx(case["full"], abs=1e-6)
+
+
+def test_sampled_classes_hold_all_of_the_batch_and_follow_the_seed():
+    labels = torch.tensor([7, 2, 7, 40])
+    draws = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        draws.append(sample_classes(labels, 50, 12))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    for ids in draws:
+        assert len(ids) == 12
+        assert (ids.diff() > 0).all()
+        assert torch.isin(labels, ids).all()
+    assert sample_classes(labels, 50, 2).tolist() == [2, 7, 40]
+    assert sample_classes(labels, 50, 50).tolist() == list(range(50))
+
+
+@pytest.mark.parametrize("per_class", [1, 2])
+def test_only_sampled_proxies_learn(per_class, monkeypatch):
+    monkeypatch.setattr("equimetric.references.proxies.sample_classes", lambda *_: torch.tensor([0, 1, 4]))
+    objective = em.objective("arcface", classes=6, dim=3, per_class=per_class, sample_rate=0.5).double()
+    pairs = objective.pairs(random(4, 3, seed=1), IDS)
+    assert pairs.similarity.shape == (4, 3)
+    assert pairs.positive.sum() == 4
+    objective.value(pairs).backward()
+    moved = objective.references.weight.grad.abs().view(6, -1).sum(1) > 0
+    assert moved.tolist() == [True, True, False, False, True, False]
+
+
+def test_a_sample_rate_of_one_is_the_full_loss():
+    embeddings, proxies = random(4, 3), random(6, 3, seed=1)
+    assert arcface(proxies, sample_rate=1.0)(embeddings, IDS) == arcface(proxies)(embeddings, IDS)
+
+
+# Memory
+
+
+def memory(method="contrastive_cosine", **options):
+    options = {"references": "memory", "dim": 2, "start_iteration": 0, **options}
+    return em.objective(method, **options).double()
+
+
+def test_worked_value_of_the_memory_term():
+    case = WORKED["memory"]
+    objective = memory(size=4, lam=0.5, weight=2.0)
+    objective(float64(case["memory"]), torch.tensor(case["memory_labels"]))
+    batch, labels = float64(case["batch"]), torch.tensor(case["batch_labels"])
+    without = em.objective("contrastive_cosine", lam=0.5)(batch, labels)
+    term = (objective(batch, labels) - without) / 2.0
+    assert term.item() == pytest.approx(case["value"], abs=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [[3, 3, 3, 3], [2, 5, 1, 4], [9, 2], [4, 7, 8, 1], [7]])
+def test_the_ring_holds_the_last_entries(sizes):
+    objective, size, seen = memory(size=7), 7, []
+    for step, number in enumerate(sizes):
+        embeddings = torch.nn.functional.normalize(random(number, 2, seed=step))
+        labels = torch.arange(number) + 100 * step
+        objective(embeddings, labels)
+        seen += list(zip(labels.tolist(), embeddings.tolist(), strict=True))
+    references = objective.references
+    filled = int(references.filled)
+    assert filled == min(size, len(seen))
+    held = dict(zip(references.labels[:filled].tolist(), references.embeddings[:filled].tolist(), strict=True))
+    assert set(held) == {label for label, _ in seen[-size:]}
+    for label, embedding in seen[-size:]:
+        assert held[label] == pytest.approx(embedding)
+
+
+@pytest.mark.parametrize(
+    "method", ["multi_similarity", "triplet", "triplet_semihard", "margin", "multi_similarity_miner"]
+)
+def test_any_loss_adds_its_value_against_the_memory(method):
+    objective = memory(method, size=20, weight=0.3)
+    past, past_labels = random(6, 2), torch.tensor([0, 1, 2, 0, 1, 2])
+    now, labels = random(5, 2, seed=1).requires_grad_(), torch.tensor([0, 0, 1, 2, 3])
+    objective(past, past_labels)
+    torch.manual_seed(0)
+    value = objective(now, labels)
+    value.backward()
+    plain = em.objective(method).double()
+    other = now.detach().clone().requires_grad_()
+    torch.manual_seed(0)
+    expected = plain(other, labels) + 0.3 * plain(other, labels, past, past_labels)
+    expected.backward()
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(now.grad, other.grad)
+
+
+def test_nothing_is_remembered_before_the_start_or_outside_training():
+    objective = memory(size=8, start_iteration=2)
+    embeddings = random(4, 2)
+    plain = em.objective("contrastive_cosine")(embeddings, IDS)
+    assert [objective(embeddings, IDS).item() for _ in range(3)] == pytest.approx([plain.item()] * 3)
+    assert objective.references.filled == 4
+    objective.eval()
+    first = objective(embeddings, IDS)
+    assert first > plain
+    assert objective(embeddings, IDS) == first
+    assert objective.references.iteration == 3
+
+
+def test_a_memory_survives_a_restart():
+    objective = memory(size=5)
+    for step in range(3):
+        objective(random(3, 2, seed=step), torch.tensor([0, 0, 1]))
+    restarted = memory(size=5)
+    restarted.load_state_dict(objective.state_dict())
+    for step in range(3, 6):
+        batch = random(3, 2, seed=step), torch.tensor([0, 1, 1])
+        assert restarted(*batch) == objective(*batch)
+    assert torch.equal(restarted.references.embeddings, objective.references.embeddings)
+
+
+def test_a_memory_needs_room():
+    for options in ({"size": 0}, {"dim": 0}):
+        with pytest.raises(EquimetricError, match="memory needs"):
+            memory(**options)
+
+
+def test_the_context_tells_a_memory_its_dimension():
+    objective = build_objective("xbm", {"size": 3}, Context(classes=2, dim=7, images=1))
+    assert objective.references.embeddings.shape == (3, 7)
+
+
+# Prototypes
+
+
+@pytest.mark.parametrize("case", WORKED["episodes"], ids=lambda case: case["id"])
+def test_worked_values_of_episodes(case):
+    support, query = float64(case["support"]).requires_grad_(), float64(case["query"]).requires_grad_()
+    support_labels, labels = torch.tensor(case["support_labels"]), torch.tensor(case["query_labels"])
+    objective = em.objective("prototypical", **case["options"])
+    value = objective(query, labels, support, support_labels)
+    assert value.item() == pytest.approx(case["value"], abs=1e-6)
+    value.backward()
+    if "support_gradient" in case:
+        torch.testing.assert_close(support.grad, float64(case["support_gradient"]), rtol=0, atol=1e-5)
+        torch.testing.assert_close(query.grad, float64(case["query_gradient"]), rtol=0, atol=1e-5)
+    batch = torch.cat([support, query]).detach(), torch.cat([support_labels, labels])
+    as_batch = em.objective("prototypical", support=2, **case["options"])
+    assert as_batch(*batch).item() == pytest.approx(case["value"], abs=1e-6)
+
+
+def episode_by_hand(embeddings, labels, support):
+    """Mean over queries of −log softmax(−‖q − μ‖²), with each class's first rows as support."""
+    means, queries = {}, []
+    for label in dict.fromkeys(labels.tolist()):
+        rows = [x for x, y in zip(embeddings, labels.tolist(), strict=True) if y == label]
+        number = max(1, len(rows) // 2) if support is None else support
+        means[label] = sum(rows[:number]) / len(rows[:number])
+        queries += [(x, label) for x in rows[number:]]
+    terms = []
+    for x, label in queries:
+        distance = {other: (x - mean).square().sum() for other, mean in means.items()}
+        terms.append(distance[label] + torch.stack([(-d).exp() for d in distance.values()]).sum().log())
+    return sum(terms) / len(terms)
+
+
+@pytest.mark.parametrize("support", [None, 1, 2, 3])
+def test_the_first_rows_of_a_class_are_its_support(support):
+    labels = torch.tensor([5, 2, 5, 9, 2, 5, -1, 5, 9, 2])
+    embeddings = random(10, 3).requires_grad_()
+    value = em.objective("prototypical", support=support)(embeddings, labels)
+    value.backward()
+    other = embeddings.detach().clone().requires_grad_()
+    expected = episode_by_hand(other, labels, support)
+    expected.backward()
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(embeddings.grad, other.grad)
+
+
+def test_several_episodes_give_the_mean_of_their_losses():
+    embeddings, labels = random(24, 3), torch.tensor([0, 1, 2]).repeat(8)
+    value = em.objective("prototypical", support=2, episodes=2)(embeddings, labels)
+    each = [episode_by_hand(embeddings[rows], labels[rows], 2) for rows in (slice(12), slice(12, 24))]
+    torch.testing.assert_close(value, (each[0] + each[1]) / 2)
+    with pytest.raises(EquimetricError, match="5 equal episodes"):
+        em.objective("prototypical", episodes=5)(embeddings, labels)
+
+
+def test_prototype_options_that_make_no_sense_are_refused():
+    for options, message in (({"support": 0}, "needs a support sample"), ({"episodes": 0}, "at least one episode")):
+        with pytest.raises(EquimetricError, match=message):
+            em.objective("prototypical", **options)
+    objective = em.objective("prototypical")
+    with pytest.raises(EquimetricError, match="both reference_embeddings and reference_labels"):
+        objective(random(4, 2), IDS, random(4, 2))
+    with pytest.raises(EquimetricError, match="leave self_mask out"):
+        objective(random(4, 2), IDS, random(4, 2), IDS, self_mask=YES)

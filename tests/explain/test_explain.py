@@ -1,0 +1,164 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import equimetric as em
+from equimetric.catalogue import Context, build_objective, recipes
+from equimetric.errors import EquimetricError
+from equimetric.explain import draw_weights, weight_curves
+from equimetric.explain.closed_forms import CLOSED_FORMS
+from equimetric.registry import LOSSES
+
+WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "weights.json").read_text())
+LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3])
+CONTEXT = Context(classes=4, dim=5, images=len(LABELS))
+
+
+def batch(seed=0):
+    return torch.randn(len(LABELS), 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("case", WORKED, ids=lambda case: case["method"])
+def test_worked_weights(case):
+    embeddings = torch.tensor(case["embeddings"], dtype=torch.float64)
+    objective = em.objective(case["method"], **case["options"])
+    weights = em.pair_weights(objective, embeddings, torch.tensor(case["labels"]))
+    torch.testing.assert_close(weights, torch.tensor(case["expected"], dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+# They see more than the cosines: raw vectors, their lengths, centred ones, or a similarity they learn.
+NOT_OF_COSINES = {"npairs", "angular_npairs_combo", "snr_contrastive", "pddm"}
+PAIR_LOSSES = [
+    name
+    for name in sorted(recipes())
+    if LOSSES[recipes()[name].loss].family in ("ranking", "ap-surrogate", "regulariser")
+    and LOSSES[recipes()[name].loss].definition.__module__ != "equimetric.losses.weighted"
+    and recipes()[name].references is None
+    and name not in NOT_OF_COSINES
+]
+
+
+def gradient_of(function, embeddings):
+    embeddings = embeddings.clone().requires_grad_()
+    torch.manual_seed(3)
+    (gradient,) = torch.autograd.grad(function(embeddings), embeddings)
+    return gradient
+
+
+@pytest.mark.parametrize("symmetric", [False, True], ids=["per anchor", "symmetric"])
+@pytest.mark.parametrize("method", PAIR_LOSSES)
+def test_a_loss_is_its_pair_weights(method, symmetric):
+    """Theorem 3.1: the weighted sum of similarities, weights held constant, has the gradient of the loss."""
+    objective = build_objective(method, {}, CONTEXT).double()
+    embeddings = batch()
+    options = {"index": torch.arange(len(LABELS))}
+    torch.manual_seed(3)
+    weights = em.pair_weights(objective, embeddings, LABELS, symmetric=symmetric, **options)
+    # Symmetric weights count a pair once, per-anchor weights are scaled by the number of anchors.
+    scale = len(LABELS) if symmetric else 1
+    equivalent = em.objective("weighted", weights=lambda pairs: scale * weights)
+    torch.testing.assert_close(
+        gradient_of(lambda x: equivalent(x, LABELS), embeddings),
+        gradient_of(lambda x: objective(x, LABELS, **options), embeddings),
+        rtol=1e-8,
+        atol=1e-10,
+    )
+
+
+CLOSED = {
+    "contrastive_cosine": [{}, {"lam": 0.2}],
+    "triplet": [{"margin": 0.3}, {"margin": 0.05}],
+    "lifted_generalized": [{}, {"margin": -0.5}],
+    "binomial": [{}, {"alpha": 3.0, "beta": 20.0, "gamma": 0.3}],
+    "multi_similarity": [{}, {"alpha": 5.0, "beta": 10.0, "base": 0.2}],
+    "raw": [{}],
+    "equal_weights": [{}],
+    "ntxent": [{}, {"temperature": 0.5}],
+}
+PARTS = {
+    "triplet": {"distance": "cosine", "reduction": "mean"},
+    "lifted_generalized": {"distance": "cosine"},
+}
+
+
+@pytest.mark.parametrize("selection", ["all", "multi_similarity"])
+@pytest.mark.parametrize("loss", sorted(CLOSED_FORMS))
+def test_closed_forms_equal_the_derivative(loss, selection):
+    for options in CLOSED[loss]:
+        objective = em.objective(loss, selection=selection, **PARTS.get(loss, {}), **options).double()
+        pairs = objective.select(objective.pairs(batch(), LABELS))
+        torch.testing.assert_close(
+            CLOSED_FORMS[loss](pairs, **options),
+            em.pair_weights(objective, batch(), LABELS),
+            rtol=1e-8,
+            atol=1e-10,
+        )
+
+
+def curve(method, **options):
+    same_side, other_side = options.pop("same_side", ()), options.pop("other_side", (0.5,))
+    curves = weight_curves(em.objective(method, **options), same_side=same_side, other_side=other_side, points=2001)
+
+    def at(side, cosine):
+        return float(getattr(curves, side)[(curves.similarity - cosine).abs().argmin()])
+
+    return at
+
+
+def test_figure_one_contrastive():
+    at = curve("contrastive_cosine", lam=0.5)
+    assert at("positive", -0.9) == at("positive", 0.9) == 1
+    assert at("negative", 0.49) == 0
+    assert at("negative", 0.51) == 1
+
+
+def test_figure_one_triplet():
+    at = curve("triplet", margin=0.1, distance="cosine", reduction="mean")
+    assert (at("positive", 0.59), at("positive", 0.61)) == (1, 0)
+    assert (at("negative", 0.39), at("negative", 0.41)) == (0, 1)
+
+
+def test_figure_one_lifted():
+    at = curve("lifted_generalized", distance="cosine", margin=5.0, same_side=(0.2, 0.5, 0.8))
+    fixed = torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64)
+    for cosine in (-0.5, 0.0, 0.7):
+        expected = torch.exp(torch.tensor(-cosine)) / (torch.exp(torch.tensor(-cosine)) + torch.exp(-fixed).sum())
+        assert at("positive", cosine) == pytest.approx(float(expected), abs=1e-3)
+
+
+def test_figure_one_binomial():
+    at = curve("binomial")
+    assert at("positive", 0.5) == pytest.approx(1)
+    assert at("negative", 0.5) == pytest.approx(25)
+
+
+def test_a_sum_of_objectives_adds_its_weights():
+    both = em.objective("contrastive_cosine + 0.5*tcm").double()
+    parts = [em.objective(name).double() for name in ("contrastive_cosine", "tcm")]
+    weights = [em.pair_weights(part, batch(), LABELS) for part in parts]
+    torch.testing.assert_close(em.pair_weights(both, batch(), LABELS), weights[0] + 0.5 * weights[1])
+
+
+def test_terms_with_other_references_are_refused():
+    mixed = em.objective("contrastive_cosine").double() + em.objective("arcface", classes=4, dim=5).double()
+    with pytest.raises(EquimetricError, match="explain them one by one"):
+        em.pair_weights(mixed, batch(), LABELS)
+
+
+def my_loss(pairs):
+    return (1 - pairs.similarity)[pairs.positive].sum() + pairs.similarity[pairs.negative].square().sum()
+
+
+def test_a_loss_of_ones_own():
+    curves = weight_curves(em.objective(my_loss), other_side=())
+    torch.testing.assert_close(curves.positive, torch.ones_like(curves.positive))
+    torch.testing.assert_close(curves.negative, 2 * curves.similarity)
+
+
+def test_the_figure_is_written(tmp_path):
+    names = ["contrastive", "multi_similarity", "binomial", "arcface"]
+    curves = [weight_curves(build_objective(name, {}, CONTEXT), points=21) for name in names]
+    file = draw_weights(curves, tmp_path / "deep" / "weights.png")
+    assert file.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,530 @@
+"""What all batch samplers promise, and what sets each apart."""
+
+import math
+
+import pytest
+import torch
+
+from equimetric.batches import (
+    BATCHES,
+    ClassBalancedBatches,
+    EpisodeBatches,
+    ExhaustiveBatches,
+    HardClassBatches,
+    HierarchyBatches,
+    MinedBatches,
+    NeighbourClassBatches,
+    NPairBatches,
+    ShardedBatches,
+    SmartMiningBatches,
+)
+from equimetric.batches.hard_classes import hard_classes
+from equimetric.errors import EquimetricError
+
+SIZES = {7: 9, -1: 4, 2**40: 5, 3: 4, 12: 6, 5: 4}
+"""Samples of each class: unequal, unsorted ids that are far apart."""
+ORDER = torch.randperm(sum(SIZES.values()), generator=torch.Generator().manual_seed(3))
+LABELS = torch.cat([torch.full((size,), label) for label, size in SIZES.items()])[ORDER]
+EMBEDDINGS = torch.randn(len(LABELS), 4, generator=torch.Generator().manual_seed(5))
+OPTIONS = {
+    "class_balanced": {"classes_per_batch": 4, "samples_per_class": 3},
+    "exhaustive": {"classes_per_batch": 4, "samples_per_class": 2},
+    "n_pairs": {"classes_per_batch": 4},
+    "episodes": {"nc": 2, "ns": 1, "nq": 2, "episodes": 2, "batches": 30},
+    "hard_classes": {"classes_per_batch": 4, "candidates": 5},
+    "neighbour_classes": {"classes_per_batch": 4, "samples_per_class": 3},
+    "hierarchy": {"anchor_classes": 2, "neighbourhood": 2, "samples_per_class": 3},
+    "smart_mining": {"triples": 4, "neighbours": 10},
+}
+MINED = [name for name, kind in BATCHES.items() if issubclass(kind, MinedBatches)]
+
+
+def make(name, labels=LABELS, refresh=True, **options):
+    batches = BATCHES[name](labels, **{"seed": 4, **OPTIONS[name], **options})
+    if refresh and isinstance(batches, MinedBatches):
+        batches.refresh(EMBEDDINGS, labels)
+    return batches
+
+
+def epochs(batches, number):
+    return [list(batches) for _ in range(number)]
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_every_batch_is_of_the_same_size_and_an_epoch_of_its_length(name):
+    batches = make(name)
+    first = list(batches)
+    assert len(first) == len(batches) > 1
+    assert {len(batch) for batch in first} == {batches.units_per_batch * batches.samples_per_unit}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_every_sample_is_reached(name):
+    reached = {index for epoch in epochs(make(name), 30) for batch in epoch for index in batch}
+    assert reached == set(range(len(LABELS)))
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_same_seed_same_batches_other_seed_or_epoch_other_batches(name):
+    batches = make(name)
+    first, second = epochs(batches, 2)
+    assert epochs(make(name), 2) == [first, second]
+    assert list(make(name, seed=5)) != first
+    assert first != second
+    batches.set_epoch(1)
+    assert list(batches) == second
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_resumes_in_the_middle_of_an_epoch_without_looking_at_embeddings_again(name):
+    undisturbed = make(name)
+    expected = epochs(undisturbed, 3)
+    broken_off = make(name)
+    list(broken_off)
+    iterator = iter(broken_off)
+    begun = [next(iterator), next(iterator)]
+    resumed = make(name, seed=99, refresh=False)
+    resumed.load_state_dict(broken_off.state_dict())
+    assert [begun + list(resumed), list(resumed)] == expected[1:]
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_batch_depends_on_nothing_drawn_before(name):
+    batches, again = make(name), make(name)
+    expected = list(batches)
+    torch.manual_seed(17)
+    assert [again.batch(number).tolist() for number in reversed(range(len(again)))] == expected[::-1]
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_every_sampler_says_what_it_does(name):
+    assert "atches" in BATCHES[name].summary()
+    assert not BATCHES[name].summary().endswith(".")
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_labels_must_be_a_vector(name):
+    with pytest.raises(EquimetricError, match="non-empty vector"):
+        make(name, labels=torch.zeros(0, dtype=torch.int64), refresh=False)
+
+
+TOO_MANY = {
+    "class_balanced": {"classes_per_batch": 7},
+    "exhaustive": {"classes_per_batch": 7},
+    "n_pairs": {"classes_per_batch": 7},
+    "episodes": {"nc": 7},
+    "hard_classes": {"candidates": 7},
+    "neighbour_classes": {"classes_per_batch": 7},
+    "hierarchy": {"neighbourhood": 4},
+    "smart_mining": {"triples": 33},
+}
+TOO_FEW = {name: {next(iter(options)): 0} for name, options in OPTIONS.items()}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_impossible_batches_are_refused_with_a_way_out(name):
+    with pytest.raises(EquimetricError, match=r"cannot be drawn from \d+.*; set .* or fewer"):
+        make(name, **TOO_MANY[name])
+    with pytest.raises(EquimetricError, match="must be at least 1"):
+        make(name, **TOO_FEW[name])
+
+
+@pytest.mark.parametrize("name", ["class_balanced", "exhaustive", "neighbour_classes", "hierarchy"])
+def test_classes_and_samples_are_exact_and_rows_grouped_by_class(name):
+    batches = make(name)
+    for batch in batches:
+        by_class = LABELS[batch].view(batches.units_per_batch, -1)
+        assert (by_class == by_class[:, :1]).all()
+        assert len(by_class[:, 0].unique()) == 4
+        assert len(set(batch)) == len(batch), "every class has enough samples"
+
+
+def test_samples_with_replacement_repeat_though_the_class_is_large():
+    batches = ClassBalancedBatches(LABELS, classes_per_batch=3, samples_per_class=4, replacement=True, batches=200)
+    repeats = 0
+    for batch in batches:
+        assert LABELS[batch].unique(return_counts=True)[1].tolist() == [4, 4, 4]
+        repeats += len(set(batch)) < len(batch)
+    # Of a class of four samples, four draws are all different with probability 4!/4⁴ = 0.09.
+    assert repeats > 180
+
+
+@pytest.mark.parametrize("name", ["class_balanced", "n_pairs", "hard_classes", "neighbour_classes", "hierarchy"])
+def test_an_epoch_is_one_pass_unless_its_length_is_given(name):
+    batches = make(name)
+    assert len(batches) == len(LABELS) // (batches.units_per_batch * batches.samples_per_unit)
+    assert len(list(make(name, batches=7))) == 7
+
+
+# -- exhaustive
+
+
+@pytest.mark.parametrize(("classes", "samples"), [(1, 1), (2, 1), (3, 2), (4, 2), (6, 1), (2, 4), (5, 4)])
+def test_exhaustive_batches_use_no_sample_twice_and_leave_no_batch_undone(classes, samples):
+    batches = ExhaustiveBatches(LABELS, classes_per_batch=classes, samples_per_class=samples)
+    for epoch in epochs(batches, 3):
+        used = [index for batch in epoch for index in batch]
+        assert len(set(used)) == len(used)
+        left = {label: size - sum(LABELS[used] == label).item() for label, size in SIZES.items()}
+        assert sum(rest >= samples for rest in left.values()) < classes
+        for batch in epoch:
+            assert LABELS[batch].unique(return_counts=True)[1].tolist() == [samples] * classes
+
+
+def test_exhaustive_batches_use_everything_where_classes_are_equal():
+    labels = torch.arange(5).repeat(6)
+    batches = ExhaustiveBatches(labels, classes_per_batch=5, samples_per_class=3)
+    assert sorted(index for batch in batches for index in batch) == list(range(30))
+
+
+def test_exhaustive_batches_warn_of_classes_that_are_never_drawn_and_refuse_too_few():
+    with pytest.warns(UserWarning, match="3 of 6 classes have fewer than 5 samples"):
+        batches = ExhaustiveBatches(LABELS, classes_per_batch=3, samples_per_class=5)
+    assert set(LABELS[torch.tensor(list(batches)).flatten()].tolist()) == {7, 2**40, 12}
+    with pytest.raises(EquimetricError, match="only 3 classes have 5 samples or more, fewer than the 4"):
+        ExhaustiveBatches(LABELS, classes_per_batch=4, samples_per_class=5)
+
+
+# -- N-pairs
+
+
+@pytest.mark.parametrize("same_image", [0.0, 0.1, 1.0])
+def test_n_pairs_are_anchors_then_positives(same_image):
+    alike = 0
+    for batch in NPairBatches(LABELS, classes_per_batch=5, batches=200, same_image=same_image):
+        anchors, positives = torch.tensor(batch).view(2, 5)
+        assert (LABELS[anchors] == LABELS[positives]).all()
+        assert len(LABELS[anchors].unique()) == 5
+        alike += int((anchors == positives).sum())
+    assert alike / 1000 == pytest.approx(same_image, abs=0.05)
+    assert (alike == 0) == (same_image == 0)
+
+
+def test_a_class_of_one_image_pairs_it_with_itself():
+    for batch in NPairBatches(torch.tensor([0, 0, 1]), classes_per_batch=2, batches=20, same_image=0.0):
+        anchors, positives = torch.tensor(batch).view(2, 2)
+        assert (anchors == positives).tolist() == (anchors == 2).tolist()
+
+
+@pytest.mark.parametrize("kind", [NPairBatches, HardClassBatches])
+def test_same_image_must_be_a_probability(kind):
+    with pytest.raises(EquimetricError, match="between 0 and 1"):
+        kind(LABELS, classes_per_batch=2, same_image=1.2)
+
+
+# -- episodes
+
+
+def test_episodes_have_disjoint_support_and_queries_of_distinct_classes():
+    batches = EpisodeBatches(LABELS, nc=3, ns=1, nq=3, episodes=4, batches=40)
+    overlap = 0
+    for batch in batches:
+        episodes = LABELS[batch].view(4, 3, 4)
+        assert (episodes == episodes[:, :, :1]).all()
+        assert all(len(episode.unique()) == 3 for episode in episodes)
+        overlap += len(episodes.unique()) == len(SIZES)
+        for rows in torch.tensor(batch).view(4, 12).tolist():
+            assert len(set(rows)) == 12
+    assert overlap, "episodes of a batch draw their classes independently"
+
+
+def test_episodes_without_class_replacement_meet_every_class_before_any_again():
+    batches = EpisodeBatches(LABELS, nc=3, ns=2, nq=2, episodes=2, batches=5, class_replacement=False)
+    for epoch in epochs(batches, 3):
+        for batch in epoch:
+            assert set(LABELS[batch].tolist()) == set(SIZES)
+    odd = EpisodeBatches(LABELS, nc=4, ns=2, nq=2, batches=40, class_replacement=False)
+    assert set(LABELS[torch.tensor(list(odd)).flatten()].tolist()) == set(SIZES)
+
+
+def test_episodes_leave_small_classes_out_with_a_warning():
+    with pytest.warns(UserWarning, match="3 of 6 classes have fewer than 5 samples and are left out"):
+        batches = EpisodeBatches(LABELS, nc=3, ns=3, nq=2, batches=20)
+    drawn = torch.tensor(list(batches))
+    assert set(LABELS[drawn.flatten()].tolist()) == {7, 2**40, 12}
+    assert all(len(set(rows)) == 15 for rows in drawn.tolist())
+
+
+def test_episodes_repeat_samples_where_too_few_classes_are_large():
+    with pytest.warns(UserWarning, match="only 2 classes have 6 samples, fewer than the 5 of an episode: 6 classes"):
+        batches = EpisodeBatches(LABELS, nc=5, ns=1, nq=5, batches=50)
+    for batch in batches:
+        for rows in torch.tensor(batch).view(5, 6):
+            support, queries = set(rows[:1].tolist()), set(rows[1:].tolist())
+            assert not support & queries
+            size = SIZES[LABELS[rows[0]].item()]
+            assert len(queries) == min(5, size - 1)
+    with pytest.raises(EquimetricError, match=r"need as many classes with two samples or more, but there are 1"):
+        EpisodeBatches(torch.tensor([0, 0, 1, 2]), nc=2, ns=2, nq=2)
+
+
+# -- several processes
+
+
+@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_the_parts_of_all_processes_are_exactly_the_batch(name, world_size):
+    whole = list(make(name))
+    parts = [list(ShardedBatches(make(name), rank, world_size)) for rank in range(world_size)]
+    for number, batch in enumerate(whole):
+        shares = [part[number] for part in parts]
+        assert {len(share) for share in shares} == {len(batch) // world_size}
+        assert sorted(index for share in shares for index in share) == sorted(batch)
+
+
+@pytest.mark.parametrize("name", ["class_balanced", "exhaustive", "neighbour_classes", "hierarchy", "episodes"])
+def test_parts_joined_in_order_of_rank_are_the_batch_row_by_row(name):
+    parts = zip(*(ShardedBatches(make(name), rank, 2) for rank in range(2)), strict=True)
+    assert [first + second for first, second in parts] == list(make(name))
+
+
+def test_parts_keep_whole_classes_pairs_and_triples():
+    for batch in ShardedBatches(make("class_balanced"), 1, 2):
+        assert LABELS[batch].unique(return_counts=True)[1].tolist() == [3, 3]
+    for batch in ShardedBatches(make("n_pairs"), 0, 2):
+        anchors, positives = torch.tensor(batch).view(2, 2)
+        assert (LABELS[anchors] == LABELS[positives]).all()
+    for batch in ShardedBatches(make("smart_mining"), 1, 2):
+        anchors, positives, negatives = LABELS[batch].view(3, 2)
+        assert (anchors == positives).all()
+        assert (anchors != negatives).all()
+
+
+def test_shards_resume_and_go_to_an_epoch_as_the_whole_does():
+    sharded = ShardedBatches(make("class_balanced"), 1, 2)
+    expected = epochs(sharded, 2)[1]
+    sharded.set_epoch(1)
+    next(iter(sharded))
+    resumed = ShardedBatches(make("class_balanced"), 1, 2)
+    resumed.load_state_dict(sharded.state_dict())
+    assert list(resumed) == expected[1:]
+    assert len(resumed) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "message"),
+    [(0, 3, "cannot be shared equally by 3"), (2, 2, "is 0 … 1, got 2"), (0, 0, "must be at least 1")],
+)
+def test_parts_that_cannot_be_are_refused(rank, world_size, message):
+    with pytest.raises(EquimetricError, match=message):
+        ShardedBatches(make("class_balanced"), rank, world_size)
+
+
+# -- mined
+
+
+@pytest.mark.parametrize("name", MINED)
+def test_mined_batches_need_embeddings_that_fit(name):
+    batches = make(name, refresh=False)
+    with pytest.raises(EquimetricError, match=r"call refresh\(embeddings, labels\)"):
+        batches.batch(0)
+    with pytest.raises(EquimetricError, match="one row for each of the 32 samples"):
+        batches.refresh(EMBEDDINGS[:5], LABELS)
+    with pytest.raises(EquimetricError, match="not those that the batches were made for"):
+        batches.refresh(EMBEDDINGS, LABELS.flip(0))
+    with pytest.raises(EquimetricError, match="not finite"):
+        batches.refresh(EMBEDDINGS / 0, LABELS)
+
+
+@pytest.mark.parametrize("name", MINED)
+def test_a_view_is_called_and_the_batches_keep_no_tie_to_its_tensor(name):
+    embeddings = EMBEDDINGS.clone()
+    batches = make(name, refresh=False)
+    batches.refresh(lambda: embeddings, LABELS)
+    embeddings.fill_(1.0)
+    assert list(batches) == list(make(name))
+
+
+@pytest.mark.parametrize("name", MINED)
+def test_other_embeddings_give_other_batches(name):
+    batches = make(name)
+    before = list(batches)
+    batches.set_epoch(0)
+    batches.refresh(EMBEDDINGS.flip(0), LABELS)
+    assert list(batches) != before
+
+
+def members(label):
+    return (label == LABELS).nonzero()[:, 0]
+
+
+def unit(embeddings):
+    return torch.nn.functional.normalize(embeddings.double())
+
+
+def class_order(label, distance):
+    """The other classes, the nearest first."""
+    return sorted((other for other in SIZES if other != label), key=lambda other: distance(label, other))
+
+
+def centre_distance(first, second):
+    x = unit(EMBEDDINGS)
+    return (x[members(first)].mean(0) - x[members(second)].mean(0)).norm().item()
+
+
+def mean_squared_distance(first, second):
+    x = unit(EMBEDDINGS)
+    return (x[members(first)][:, None] - x[members(second)][None]).square().sum(2).mean().item()
+
+
+def test_neighbour_classes_are_those_with_the_nearest_centres():
+    for batch in make("neighbour_classes", batches=30):
+        first, *others = LABELS[batch].view(4, 3)[:, 0].tolist()
+        assert others == class_order(first, centre_distance)[:3]
+
+
+def test_neighbour_classes_start_from_classes_by_weight():
+    batches = make("neighbour_classes", batches=200)
+    batches.weigh_classes(torch.tensor([0.0, 3.0, 1.0, 0.0, 0.0, 0.0]))
+    batches.refresh(EMBEDDINGS, LABELS)
+    resumed = make("neighbour_classes", batches=200, refresh=False)
+    resumed.load_state_dict(batches.state_dict())
+    first = [LABELS[batch[0]].item() for batch in resumed]
+    assert set(first) == {3, 5}, "the second and third of the class ids in order"
+    assert first.count(3) / 200 == pytest.approx(0.75, abs=0.12)
+    with pytest.raises(EquimetricError, match="6 finite numbers"):
+        batches.weigh_classes(torch.ones(5))
+
+
+def test_hierarchy_batches_take_the_nearest_classes_that_are_free():
+    passed_over = 0
+    for batch in make("hierarchy", batches=30, neighbourhood=3):
+        classes = LABELS[batch].view(6, 3)[:, 0].tolist()
+        anchors = {classes[0], classes[3]}
+        for start, taken in ((0, anchors), (3, {*anchors, *classes[:3]})):
+            order = class_order(classes[start], mean_squared_distance)
+            assert classes[start + 1 : start + 3] == [c for c in order if c not in taken][:2]
+            passed_over += order[:2] != classes[start + 1 : start + 3]
+    assert passed_over
+
+
+def test_hard_classes_are_added_greedily_by_their_violation():
+    generator = torch.Generator().manual_seed(0)
+    anchors, positives = torch.randn(2, 9, 4, generator=generator, dtype=torch.float64)
+    chosen = [0]
+    while len(chosen) < 5:
+
+        def violation(c):
+            terms = []
+            for i in chosen:
+                terms.append(math.log1p(math.exp(anchors[c] @ positives[i] - anchors[c] @ positives[c])))
+                terms.append(math.log1p(math.exp(anchors[i] @ positives[c] - anchors[i] @ positives[i])))
+            return sum(terms) / len(terms)
+
+        chosen.append(max((c for c in range(9) if c not in chosen), key=violation))
+    assert hard_classes(anchors @ positives.T, 5) == chosen
+
+
+def test_hard_class_batches_are_pairs_of_distinct_classes_that_lie_close_together():
+    # Two clusters of three classes: the hardest companions of a class are those of its own cluster.
+    cluster = {7: 0, -1: 0, 2**40: 0, 3: 1, 12: 1, 5: 1}
+    embeddings = torch.tensor([[4.0, 0.0] if cluster[label] == 0 else [0.0, 4.0] for label in LABELS.tolist()])
+    batches = HardClassBatches(LABELS, classes_per_batch=3, batches=30, same_image=0.0)
+    batches.refresh(embeddings, LABELS)
+    for batch in batches:
+        anchors, positives = torch.tensor(batch).view(2, 3)
+        assert (LABELS[anchors] == LABELS[positives]).all()
+        assert (anchors != positives).all()
+        assert len(LABELS[anchors].unique()) == 3
+        assert len({cluster[label] for label in LABELS[anchors].tolist()}) == 1
+
+
+def test_hard_classes_need_as_many_candidates_as_they_choose():
+    with pytest.raises(EquimetricError, match="candidates must be at least 4, got 3"):
+        make("hard_classes", candidates=3)
+
+
+# -- smart mining
+
+
+@pytest.mark.parametrize(("rank", "neighbours"), [(1.0, 10), (3.7, 10), (10.0, 10), (29.9, 200)])
+def test_smart_mining_takes_the_first_negative_from_rank_on_and_a_positive_beyond_it(rank, neighbours):
+    x = unit(EMBEDDINGS)
+    distance = (x[:, None] - x[None]).norm(dim=2)
+    batches = make("smart_mining", batches=24, neighbours=neighbours)
+    batches.rank = rank
+    seen = {"farther": 0, "fallback": 0}
+    for batch in batches:
+        for a, p, n in torch.tensor(batch).view(3, 4).T.tolist():
+            assert p != a
+            assert LABELS[p] == LABELS[a] != LABELS[n]
+            near = [j for j in distance[a].argsort().tolist() if j != a][:neighbours]
+            others = [place for place, j in enumerate(near) if LABELS[j] != LABELS[a]]
+            beyond = [place for place in others if place + 1 >= int(rank)]
+            assert n == near[beyond[0] if beyond else others[-1]]
+            own = [j for j in members(LABELS[a]).tolist() if j != a]
+            farther = [j for j in own if distance[a, j] > distance[a, n]]
+            seen["farther" if farther else "fallback"] += 1
+            assert p in (farther or own)
+            if not farther and len(own) <= 5:
+                assert p == max(own, key=lambda j: distance[a, j].item())
+    assert seen["farther"]
+    assert bool(seen["fallback"]) == (rank > 20)
+
+
+def test_smart_mining_meets_every_anchor_once_per_pass_but_none_that_is_alone():
+    labels = torch.cat([LABELS, torch.tensor([100, 101])])
+    batches = SmartMiningBatches(labels, triples=4, neighbours=10)
+    batches.refresh(torch.cat([EMBEDDINGS, EMBEDDINGS[:2]]), labels)
+    anchors = [index for batch in batches for index in batch[:4]]
+    assert sorted(anchors) == list(range(len(LABELS)))
+    for useless in (torch.zeros(4, dtype=torch.int64), torch.arange(4)):
+        with pytest.raises(EquimetricError, match="at least two classes, one of them with two samples"):
+            SmartMiningBatches(useless, triples=2)
+
+
+def test_smart_mining_finds_a_negative_though_all_neighbours_are_of_the_own_class():
+    labels = torch.arange(2).repeat_interleave(10)
+    embeddings = torch.cat([torch.eye(2)[:1].repeat(10, 1), torch.eye(2)[1:].repeat(10, 1)])
+    batches = SmartMiningBatches(labels, triples=5, neighbours=3)
+    batches.refresh(embeddings + 0.01 * torch.randn(20, 2, generator=torch.Generator().manual_seed(0)), labels)
+    for batch in batches:
+        anchors, positives, negatives = torch.tensor(batch).view(3, 5)
+        assert (labels[anchors] == labels[positives]).all()
+        assert (labels[anchors] != labels[negatives]).all()
+        assert (anchors != positives).all()
+
+
+def test_the_controller_keeps_the_share_of_active_triples_in_bounds():
+    batches = make("smart_mining", interval=3)
+    for active, expected in ((4, 1.1), (4, 1.21), (3, 1.21), (2, 1.21), (1, 1.089), (0, 1.0), (0, 1.0)):
+        before = batches.rank
+        for _ in range(2):
+            batches.record(active, 4)
+            assert batches.rank == before
+        batches.record(active, 4)
+        assert batches.rank == pytest.approx(expected)
+    for _ in range(3 * 40):
+        batches.record(4, 4)
+    assert batches.rank == 10, "no farther than the list of neighbours is long"
+    with pytest.raises(EquimetricError, match="of 4 triples 5 cannot be active"):
+        batches.record(5, 4)
+
+
+def test_the_controller_is_part_of_the_state():
+    batches = make("smart_mining", interval=3)
+    batches.rank = 5.0
+    batches.record(4, 4)
+    batches.record(4, 4)
+    resumed = make("smart_mining", interval=3, refresh=False)
+    resumed.load_state_dict(batches.state_dict())
+    assert list(resumed) == list(batches)
+    resumed.record(4, 4)
+    assert resumed.rank == pytest.approx(5.5)
+
+
+def test_hierarchy_and_neighbours_differ_where_a_class_is_wide():
+    # The wide class 1 has a near centre but far samples.
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
+    angles = torch.tensor([-2.0, 2.0, -72.5, 72.5, 58.0, 62.0]).deg2rad()
+    embeddings = torch.stack([angles.cos(), angles.sin()], 1)
+    nearest = {}
+    for kind, options in (
+        (NeighbourClassBatches, {"classes_per_batch": 2}),
+        (HierarchyBatches, {"anchor_classes": 1, "neighbourhood": 2}),
+    ):
+        batches = kind(labels, samples_per_class=2, **options)
+        batches.refresh(embeddings, labels)
+        nearest[kind] = batches.mined["nearest"][:, 0].tolist()
+    assert nearest[HierarchyBatches] == [2, 0, 0]
+    assert nearest[NeighbourClassBatches] == [1, 0, 1]
