@@ -59,7 +59,9 @@ def test_version(equimetric):
     assert out.startswith("equimetric 0.")
 
 
-@pytest.mark.parametrize("command", ["demo", "methods", "datasets", "train", "compare", "evaluate", "report"])
+@pytest.mark.parametrize(
+    "command", ["demo", "methods", "datasets", "train", "compare", "evaluate", "explain", "report"]
+)
 def test_every_command_has_help(equimetric, command):
     code, out, _ = equimetric(command, "--help")
     assert code == 0
@@ -127,6 +129,15 @@ def test_evaluate_embeddings_from_elsewhere(equimetric, tmp_path):
     assert "100.00%" in out
 
 
+def test_explain_draws_catalogue_methods_and_ones_own(equimetric, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def my_loss(pairs):\n    return -pairs.similarity[pairs.positive].sum()\n")
+    code, out, _ = equimetric("explain", "triplet", "arcface", "smooth_ap+tcm", "mine:my_loss", "--out", "weights.png")
+    assert code == 0
+    assert "weights.png" in out
+    assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
+
+
 def one_sentence(error):
     lines = error.strip().splitlines()
     return len(lines) == 1 and lines[0].startswith("equimetric: ") and "Traceback" not in error
@@ -174,6 +185,9 @@ def test_mistakes_are_one_sentence_and_exit_code_2(equimetric, run_file, study_f
         (["evaluate", tmp_path / "missing.npz"], "there is no file"),
         (["evaluate", tmp_path], "holds no finished training run"),
         (["evaluate", lengths, "--ks", "one"], "whole numbers separated by commas"),
+        (["explain", "tripplet"], "did you mean 'triplet'"),
+        (["explain", "no.such.module:loss"], "cannot find 'no.such.module:loss'"),
+        (["explain", "triplet", "--companions", "a"], "numbers separated by commas"),
         (["methods", "tripplet"], "did you mean 'triplet'"),
         (["methods", "--family", "rankin"], "did you mean 'ranking'"),
     ):

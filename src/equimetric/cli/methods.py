@@ -26,10 +26,10 @@ def methods(
         return
     if family is not None and family not in FAMILIES:
         raise unknown_name("family", family, FAMILIES)
-    for shown in FAMILIES if family is None else (family,):
-        chosen = [recipe for recipe in recipes().values() if recipe.family == shown]
+    for listed in FAMILIES if family is None else (family,):
+        chosen = [recipe for recipe in recipes().values() if recipe.family == listed]
         if chosen:
-            console.print(f"\n[bold]{shown.capitalize()}[/bold]: a method that {FAMILIES[shown]}", highlight=False)
+            console.print(f"\n[bold]{listed.capitalize()}[/bold]: a method that {FAMILIES[listed]}", highlight=False)
         for recipe in sorted(chosen, key=lambda recipe: recipe.name):
             show_line(recipe)
     console.print("\nNames add up: 'contrastive+tcm'. More on one of them: equimetric methods NAME", style="dim")

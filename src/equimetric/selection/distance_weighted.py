@@ -43,10 +43,14 @@ def distance_weighted(pairs: Pairs, *, cutoff: float = 0.5, upper: float = 1.4) 
     Draws from torch's global generator; anchors without a negative nearer than `upper` are left out.
     """
     probabilities = negative_probabilities(pairs, cutoff=cutoff, upper=upper)
-    drawable = (probabilities > 0).any(1, keepdim=True)
-    anchor, positive = (pairs.positive & drawable).nonzero(as_tuple=True)
-    if not len(anchor):
-        return Triplets(pairs, anchor, positive, anchor)
-    negative = torch.multinomial(probabilities[anchor], 1)[:, 0]
+    columns, is_positive = pairs.positive_slots()
+    drawable = probabilities.sum(1) > 0
+    chosen = is_positive & drawable[:, None]
+    anchor, slot = chosen.nonzero(as_tuple=True)
+    positive, negative = columns[anchor, slot], anchor
+    if len(anchor):
+        drawn = torch.zeros_like(columns)
+        drawn[drawable] = torch.multinomial(probabilities[drawable], columns.shape[1], replacement=True)
+        negative = drawn[anchor, slot]
     weight = None if pairs.weight is None else pairs.weight[anchor, positive]
     return Triplets(pairs, anchor, positive, negative, weight)
