@@ -76,7 +76,7 @@ def peers() -> dict[str, Callable[[int, int], tuple]]:
         "cosface": lambda c, d: (losses.CosFaceLoss(c, d), None),
         "sphereface": lambda c, d: (losses.SphereFaceLoss(c, d), None),
         "softtriple": lambda c, d: (losses.SoftTripleLoss(c, d), None),
-        "subcenter_arcface": lambda c, d: (losses.SubCenterArcFaceLoss(c, d), None),
+        "subcenter_arcface": lambda c, d: (losses.SubCenterArcFaceLoss(num_classes=c, embedding_size=d), None),
         "contrastive_cosine": lambda c, d: (
             losses.ContrastiveLoss(pos_margin=1, neg_margin=0.5, distance=cosine()),
             None,

@@ -10,21 +10,9 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.products import inner_products, negative_distance
+from equimetric.products import inner_products, negative_distance, safe_sqrt, unit
 
 __all__ = ["GEOMETRIES", "Geometry", "find_geometry", "safe_sqrt", "unit"]
-
-
-def unit(vectors: Tensor) -> Tensor:
-    """Rows scaled to length 1; a zero row stays zero, and its gradient stays of the size of the incoming one."""
-    norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors / torch.where(norm > 1e-12, norm, torch.ones_like(norm))
-
-
-def safe_sqrt(squared: Tensor) -> Tensor:
-    """√max(x, 0) with value 0 *and gradient 0* at coincident points, where a plain root has an infinite slope."""
-    apart = squared > 1e-14
-    return torch.where(apart, torch.where(apart, squared, torch.ones_like(squared)).sqrt(), torch.zeros_like(squared))
 
 
 def squared_distance(queries: Tensor, references: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -25,6 +26,11 @@ __all__ = ["Objective", "ObjectiveSum", "compose", "owned_options"]
 
 LARGE = 2**18
 """From so many pairs on, losses are computed a few rows at a time."""
+
+
+def full_precision(device: str) -> AbstractContextManager[object]:
+    """Out of autocast, where it is on: similarities in half precision are too coarse."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 class Summable(nn.Module):
@@ -99,7 +105,7 @@ class Objective(Summable):
         index: Tensor | None = None,
     ) -> Pairs:
         """All pairs of queries and references, before selection, in full precision even under autocast."""
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with full_precision(embeddings.device.type):
             if self.gather:
                 if isinstance(labels, tuple):
                     raise EquimetricError("gather=True needs class ids or multi-hot labels, not masks of pairs")
@@ -126,7 +132,7 @@ class Objective(Summable):
 
     def value(self, pairs: Pairs) -> Tensor:
         """The loss of these pairs."""
-        with torch.autocast(pairs.similarity.device.type, enabled=False):
+        with full_precision(pairs.similarity.device.type):
             if self.rowwise and pairs.similarity.numel() >= LARGE and pairs.similarity.requires_grad:
                 return value_by_rows(self.value_at_once, pairs, list(self.loss.parameters()))
             return self.value_at_once(pairs)
@@ -141,7 +147,7 @@ class Objective(Summable):
         pairs = self.pairs(embeddings, labels, *arguments, **options)
         if not isinstance(self.references, References):
             return {self.name: self.value(pairs)}
-        with torch.autocast(pairs.similarity.device.type, enabled=False):
+        with full_precision(pairs.similarity.device.type):
             return {self.name: self.references.objective_value(self.value, pairs)}
 
     def parts(self) -> list[tuple[float, Objective]]:

@@ -15,6 +15,9 @@ __all__ = ["triplet"]
 FEW_POSITIVES = 16
 """Up to so many positives per anchor, one pass for each is faster than sorting."""
 
+TOGETHER = 2**17
+"""Triples in one pass."""
+
 
 @loss(
     "triplet",
@@ -74,18 +77,21 @@ def sum_by_slots(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Either sum, with one pass over the rows of negatives per positive of an anchor: fastest where they are few."""
     pairs = band.pairs
-    value = active = present = pairs.similarity.sum() * 0
-    for column, is_positive in zip(*(slot.T[:, :, None] for slot in slots), strict=True):
-        violation = pairs.similarity - pairs.similarity.gather(1, column)
+    similarity, weight = pairs.similarity[:, None], pairs.weight
+    value = active = present = pairs.similarity.new_zeros(())
+    # Several slots at once where the batch is small: (Q, slots, R).
+    together = max(1, TOGETHER // max(1, pairs.similarity.numel()))
+    for columns, is_positive in zip(*(torch.split(slot, together, dim=1) for slot in slots), strict=True):
+        violation = similarity - pairs.similarity.gather(1, columns)[:, :, None]
         terms = softplus(violation + margin) if soft else (violation + margin).relu()
-        chosen = pairs.negative & is_positive
+        chosen = pairs.negative[:, None] & is_positive[:, :, None]
         if not band.is_everything:
             chosen = chosen & band.holds(violation.detach())
-        weight = None if pairs.weight is None else pairs.weight * pairs.weight.gather(1, column)
-        value = value + masked_sum(terms, chosen, weight)
-        active = active + count(chosen & (terms.detach() > 0), weight, value.dtype)
-        present = present + count(chosen, weight, value.dtype)
-    return value, active.detach(), present.detach()
+        times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
+        value = value + masked_sum(terms, chosen, times)
+        active = active + count(chosen & (terms.detach() > 0), times, value.dtype)
+        present = present + count(chosen, times, value.dtype)
+    return value, active, present
 
 
 def sum_by_sorting(band: TripletBand, slots: tuple[Tensor, Tensor], margin: float) -> tuple[Tensor, Tensor, Tensor]:
