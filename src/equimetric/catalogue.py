@@ -30,6 +30,7 @@ class Recipe:
         options: option values that differ from the parts' defaults.
         context: options that only the data can tell (number of classes, dimension, number of images).
         note: one line that says what sets it apart.
+        source: the paper of the recipe, where it is not that of its parts.
 
     """
 
@@ -42,6 +43,7 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
     context: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
+    source: str = ""
 
     def parts(self) -> tuple[Component, Component, Component]:
         """The records of loss, selection and references."""
@@ -55,7 +57,9 @@ class Recipe:
 
     @property
     def paper(self) -> str:
-        """The paper of the loss and, where it has one, of the selection."""
+        """The paper of the recipe, or else of the loss and, where it has one, of the selection."""
+        if self.source:
+            return self.source
         loss, selection, _ = self.parts()
         papers = dict.fromkeys(part.paper for part in (loss, selection) if part.paper)
         return "; ".join(papers)
@@ -157,9 +161,10 @@ ROWS = (
     Recipe(
         "subcenter_arcface",
         "Sub-centre ArcFace",
-        "subcenter_arcface",
+        "arcface",
         options={"per_class": 3, "pool": "max"},
-        note="three centres per class, of which the nearest counts",
+        source="Deng, Guo, Liu, Gong, Zafeiriou: Sub-center ArcFace (2020)",
+        note="three centres per class, of which the nearest counts, so that odd samples may have one of their own",
     ),
     Recipe(
         "softtriple",

@@ -17,7 +17,7 @@ from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.geometry import Geometry, find_geometry
 from equimetric.pairs import Pairs, Selected
 from equimetric.references.gathered import gather_batch
-from equimetric.references.kind import References
+from equimetric.references.kind import Given, References
 from equimetric.references.relation import Labels
 from equimetric.registry import LOSSES, REFERENCES, SELECTIONS, Component, find
 from equimetric.rowwise import value_by_rows
@@ -110,16 +110,8 @@ class Objective(Summable):
                 if isinstance(labels, tuple):
                     raise EquimetricError("gather=True needs class ids or multi-hot labels, not masks of pairs")
                 embeddings, labels, index = gather_batch(embeddings, labels, index)
-            pairs: Pairs = self.references(
-                self.geometry,
-                self.normalize,
-                embeddings,
-                labels,
-                index=index,
-                reference_embeddings=reference_embeddings,
-                reference_labels=reference_labels,
-                self_mask=self_mask,
-            )
+            given = Given(embeddings, labels, index, reference_embeddings, reference_labels, self_mask)
+            pairs: Pairs = self.references(self.geometry, self.normalize, given)
             return pairs
 
     def select(self, pairs: Pairs) -> Selected:

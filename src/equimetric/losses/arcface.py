@@ -11,7 +11,7 @@ from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
-__all__ = ["add_angle", "arcface", "subcenter_arcface"]
+__all__ = ["add_angle", "arcface"]
 
 SEARCH = {"margin_rad": Uniform(0.0, 1.5708), "scale": Uniform(0.01, 200.0)}
 NOT_MONOTONE = "cos(θ + m) rises again beyond θ = π − m, so the 'plain' rule pushes positives there away"
@@ -59,38 +59,3 @@ def arcface(
         raise unknown_name("arcface mode", mode, ("plain", "monotone", "easy"))
     logits = scale * torch.where(pairs.positive, narrowed, cosine)
     return cross_entropy(logits, pairs, label_smoothing, smoothing, reduction)
-
-
-@loss(
-    "subcenter_arcface",
-    title="Sub-centre ArcFace",
-    family="classification",
-    rowwise=True,
-    paper="Deng, Guo, Liu, Gong, Zafeiriou: Sub-center ArcFace (2020)",
-    references="proxies",
-    search=SEARCH,
-    not_monotone=NOT_MONOTONE,
-)
-def subcenter_arcface(
-    pairs: Pairs,
-    *,
-    margin_rad: float = 0.5,
-    scale: float = 64.0,
-    mode: str = "monotone",
-    label_smoothing: float = 0.0,
-    smoothing: str = "others",
-    reduction: str = "mean",
-) -> Tensor:
-    """ArcFace on the nearest of several centres per class, so that odd samples may attach to a centre of their own.
-
-    cos θ_c = max_k n(x)·n(w_ck), pooled by the references (`per_class` centres, pool='max') before the margin is added.
-    """
-    return arcface(
-        pairs,
-        margin_rad=margin_rad,
-        scale=scale,
-        mode=mode,
-        label_smoothing=label_smoothing,
-        smoothing=smoothing,
-        reduction=reduction,
-    )

@@ -6,7 +6,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
 from equimetric.pairs import Pairs, Queries
-from equimetric.references.kind import References
+from equimetric.references.kind import Given, References
 from equimetric.references.relation import Labels, check_embeddings, check_labels, class_ids, relation
 from equimetric.registry import references
 
@@ -37,24 +37,18 @@ class BatchReferences(References):
     matrix (positive = at least one label in common) or the two masks (positive, negative) of the pairs themselves.
     """
 
-    def forward(
-        self,
-        geometry: Geometry,
-        normalize: bool,
-        embeddings: Tensor,
-        labels: Labels,
-        *,
-        index: Tensor | None = None,
-        reference_embeddings: Tensor | None = None,
-        reference_labels: Labels | None = None,
-        self_mask: Tensor | None = None,
-    ) -> Pairs:
+    def forward(self, geometry: Geometry, normalize: bool, given: Given) -> Pairs:
         """Make the (Q, R) pairs."""
-        embeddings = check_embeddings(embeddings)
-        labels = check_labels(labels, embeddings)
+        embeddings = check_embeddings(given.embeddings)
+        labels = check_labels(given.labels, embeddings)
+        reference_embeddings, reference_labels, self_mask = (
+            given.reference_embeddings,
+            given.reference_labels,
+            given.self_mask,
+        )
         if normalize:
             embeddings = unit(embeddings)
-        queries = Queries(embeddings, class_ids(labels), index)
+        queries = Queries(embeddings, class_ids(labels), given.index)
         if reference_embeddings is None:
             if reference_labels is not None or self_mask is not None:
                 raise EquimetricError("reference_labels and self_mask need reference_embeddings beside them")

@@ -9,8 +9,8 @@ from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry
 from equimetric.pairs import Pairs
 from equimetric.references.batch import BatchReferences, compare
-from equimetric.references.kind import References
-from equimetric.references.relation import Labels, check_class_ids, check_embeddings
+from equimetric.references.kind import Given, References
+from equimetric.references.relation import check_class_ids, check_embeddings
 from equimetric.registry import references
 
 __all__ = ["MemoryReferences"]
@@ -47,26 +47,15 @@ class MemoryReferences(References):
         for counter in ("pointer", "filled", "iteration"):
             self.register_buffer(counter, torch.zeros((), dtype=torch.int64))
 
-    def forward(
-        self,
-        geometry: Geometry,
-        normalize: bool,
-        embeddings: Tensor,
-        labels: Labels,
-        *,
-        index: Tensor | None = None,
-        reference_embeddings: Tensor | None = None,
-        reference_labels: Labels | None = None,
-        self_mask: Tensor | None = None,
-    ) -> Pairs:
+    def forward(self, geometry: Geometry, normalize: bool, given: Given) -> Pairs:
         """Make the (B, B) pairs of the batch."""
-        self.refuse_explicit_references("its batch and a memory", reference_embeddings, reference_labels, self_mask)
-        embeddings = check_embeddings(embeddings)
-        labels = check_class_ids(labels, embeddings)
+        given.refuse_references("its batch and a memory")
+        embeddings = check_embeddings(given.embeddings)
+        labels = check_class_ids(given.labels, embeddings)
         dim = self.embeddings.shape[1]
         if embeddings.shape[1] != dim:
             raise EquimetricError(f"embeddings have dimension {embeddings.shape[1]}, the memory {dim}; give dim=…")
-        pairs: Pairs = self.batch(geometry, normalize, embeddings, labels, index=index)
+        pairs: Pairs = self.batch(geometry, normalize, Given(embeddings, labels, given.index))
         return pairs
 
     def objective_value(self, loss: Callable[[Pairs], Tensor], pairs: Pairs) -> Tensor:

@@ -7,8 +7,8 @@ from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
 from equimetric.pairs import Pairs, Queries
 from equimetric.references.batch import compare
-from equimetric.references.kind import References
-from equimetric.references.relation import Labels, check_class_ids, check_embeddings
+from equimetric.references.kind import Given, References
+from equimetric.references.relation import check_class_ids, check_embeddings
 from equimetric.registry import references
 
 __all__ = ["PrototypeReferences"]
@@ -33,23 +33,13 @@ class PrototypeReferences(References):
         self.support = support
         self.episodes = episodes
 
-    def forward(
-        self,
-        geometry: Geometry,
-        normalize: bool,
-        embeddings: Tensor,
-        labels: Labels,
-        *,
-        index: Tensor | None = None,
-        reference_embeddings: Tensor | None = None,
-        reference_labels: Labels | None = None,
-        self_mask: Tensor | None = None,
-    ) -> Pairs:
+    def forward(self, geometry: Geometry, normalize: bool, given: Given) -> Pairs:
         """Make the pairs of queries and prototypes."""
-        if self_mask is not None:
+        if given.self_mask is not None:
             raise EquimetricError("support and queries are different samples; leave self_mask out")
-        embeddings = check_embeddings(embeddings)
-        labels = check_class_ids(labels, embeddings)
+        embeddings = check_embeddings(given.embeddings)
+        labels = check_class_ids(given.labels, embeddings)
+        reference_embeddings, reference_labels = given.reference_embeddings, given.reference_labels
         if normalize:
             embeddings = unit(embeddings)
         if reference_embeddings is not None and reference_labels is not None:
@@ -57,10 +47,10 @@ class PrototypeReferences(References):
             support_labels = check_class_ids(reference_labels, support, "reference_labels")
             classes, group = torch.unique(support_labels, return_inverse=True)
             means = group_means(unit(support) if normalize else support, group, len(classes))
-            return compare(geometry, Queries(embeddings, labels, index), labels, means, classes)
+            return compare(geometry, Queries(embeddings, labels, given.index), labels, means, classes)
         if reference_embeddings is not None or reference_labels is not None:
             raise EquimetricError("an explicit support set needs both reference_embeddings and reference_labels")
-        return self.split(geometry, embeddings, labels, index)
+        return self.split(geometry, embeddings, labels, given.index)
 
     def split(self, geometry: Geometry, embeddings: Tensor, labels: Tensor, index: Tensor | None) -> Pairs:
         """Pairs of the queries and prototypes that the batch itself provides."""

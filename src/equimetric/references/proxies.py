@@ -10,7 +10,7 @@ from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
 from equimetric.pairs import Pairs, Queries
 from equimetric.references.centres import centre_spread, check_pool, pool_centres
-from equimetric.references.kind import References
+from equimetric.references.kind import Given, References
 from equimetric.references.relation import Labels, check_class_ids, check_embeddings, relation
 from equimetric.registry import references
 
@@ -83,22 +83,11 @@ class ProxyReferences(References):
             self.weight = nn.Parameter(torch.randn(classes * per_class, dim) / math.sqrt(dim))
         self.bias = nn.Parameter(torch.zeros(classes)) if bias else None
 
-    def forward(
-        self,
-        geometry: Geometry,
-        normalize: bool,
-        embeddings: Tensor,
-        labels: Labels,
-        *,
-        index: Tensor | None = None,
-        reference_embeddings: Tensor | None = None,
-        reference_labels: Labels | None = None,
-        self_mask: Tensor | None = None,
-    ) -> Pairs:
+    def forward(self, geometry: Geometry, normalize: bool, given: Given) -> Pairs:
         """Make the (B, classes) pairs, or fewer columns where classes are sampled."""
-        self.refuse_explicit_references("learned proxies", reference_embeddings, reference_labels, self_mask)
-        embeddings = check_embeddings(embeddings)
-        labels = self.checked_classes(labels, embeddings)
+        given.refuse_references("learned proxies")
+        embeddings = check_embeddings(given.embeddings)
+        labels = self.checked_classes(given.labels, embeddings)
         if self.bias is not None and geometry.name != "dot":
             raise EquimetricError(f"a bias means nothing in the {geometry.name} geometry; use geometry='dot'")
         # Proxies may be float32 while float64 embeddings are passed, or the reverse: compare in the finer of the two.
@@ -109,7 +98,7 @@ class ProxyReferences(References):
         scaled = normalize or self.normalize_proxies
         if scaled:
             proxies = unit(proxies)
-        queries = Queries(embeddings, labels, index, self.target_length(proxies, labels, scaled))
+        queries = Queries(embeddings, labels, given.index, self.target_length(proxies, labels, scaled))
         ids = torch.arange(self.classes, device=labels.device)
         if self.training and self.sample_rate < 1:
             ids = sample_classes(labels, self.classes, int(self.sample_rate * self.classes))
