@@ -49,6 +49,8 @@ class ModelConfig(Strict):
 
     backbone: str = Field("small_cnn", description="name of the backbone")
     dim: int = Field(64, ge=1, description="embedding dimension")
+    head: str = Field("linear", description="'linear', or 'layer_norm' as for normalised softmax")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout in the head")
 
 
 class BatchConfig(Strict):

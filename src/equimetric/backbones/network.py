@@ -1,11 +1,12 @@
-"""Backbone, linear head and unit length: an image in, an embedding out."""
+"""Backbone, head and unit length: an image in, an embedding out."""
 
 from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from equimetric.backbones.heads import build_head
 from equimetric.backbones.small_cnn import SmallCNN
-from equimetric.errors import EquimetricError, unknown_name
+from equimetric.errors import unknown_name
 from equimetric.geometry import unit
 
 __all__ = ["BACKBONES", "EmbeddingNetwork", "build_network"]
@@ -15,12 +16,12 @@ BACKBONES: dict[str, Callable[[int], nn.Module]] = {"small_cnn": SmallCNN}
 
 
 class EmbeddingNetwork(nn.Module):
-    """A backbone and a linear head; `forward` gives raw outputs, `embed` unit-length embeddings."""
+    """A backbone and a head; `forward` gives raw outputs, `embed` unit-length embeddings."""
 
-    def __init__(self, backbone: nn.Module, features: int, dim: int) -> None:
+    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
         super().__init__()
         self.backbone = backbone
-        self.head = nn.Linear(features, dim)
+        self.head = head
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) → (B, dim), not normalised: objectives do that themselves where their paper does."""
@@ -32,11 +33,12 @@ class EmbeddingNetwork(nn.Module):
         return unit(self(images))
 
 
-def build_network(name: str, *, channels: int, dim: int) -> EmbeddingNetwork:
+def build_network(
+    name: str, *, channels: int, dim: int, head: str = "linear", dropout: float = 0.0
+) -> EmbeddingNetwork:
     """A freshly initialised network by name."""
     if name not in BACKBONES:
         raise unknown_name("backbone", name, BACKBONES)
-    if dim < 1:
-        raise EquimetricError(f"the embedding dimension must be at least 1, got {dim}")
     backbone = BACKBONES[name](channels)
-    return EmbeddingNetwork(backbone, int(backbone.features), dim)  # type: ignore[arg-type]
+    features = int(backbone.features)  # type: ignore[arg-type]
+    return EmbeddingNetwork(backbone, build_head(head, features, dim, dropout))

@@ -242,7 +242,8 @@ def build_learner(config: RunConfig, channels: int, context: Context) -> Learner
     """The learner as it is before its first step; a function of configuration and seed."""
     # The network's seed does not depend on the method: all methods of a study start from the same weights.
     torch.manual_seed(derive_seed(config.seed, "network"))
-    network = build_network(config.model.backbone, channels=channels, dim=config.model.dim)
+    model = config.model
+    network = build_network(model.backbone, channels=channels, dim=model.dim, head=model.head, dropout=model.dropout)
     torch.manual_seed(derive_seed(config.seed, "objective"))
     return SingleLearner(network, build_objective(config.method, config.options, context))
 
