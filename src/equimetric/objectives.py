@@ -24,7 +24,7 @@ from equimetric.rowwise import value_by_rows
 
 __all__ = ["Objective", "ObjectiveSum", "compose", "owned_options"]
 
-LARGE = 2**18
+LARGE = 2**20
 """From so many pairs on, losses are computed a few rows at a time."""
 
 

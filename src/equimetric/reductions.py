@@ -19,6 +19,7 @@ from equimetric.errors import unknown_name
 
 __all__ = [
     "REDUCTIONS",
+    "bounded_exp",
     "count",
     "divide",
     "log1p_sum_exp",
@@ -166,11 +167,21 @@ def reduce_rows(values: Tensor, valid: Tensor, reduction: str) -> Tensor:
     raise unknown_name("reduction", reduction, ("mean", "sum", "none"))
 
 
+def bounded_exp(exponent: Tensor) -> Tensor:
+    """e^x for x ≤ 0, from the point on where it would leave the normal numbers held at that tiny value.
+
+    Processors take ten to forty times as long for exponentials that underflow.
+    """
+    return exponent.clamp(-80.0 if exponent.dtype == torch.float32 else -700.0, 0.0).exp()
+
+
 def log_sum_exp(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """(Q,) log Σ_j e^{values_ij} over each row's entries; about −1e30, with gradient 0, for an empty row."""
     if weight is not None:
-        values = values + torch.where(mask, weight, torch.ones_like(weight)).log()
-    return torch.logsumexp(torch.where(mask, values, FAR_BELOW), dim=1)
+        values = values + torch.where(mask, weight, 1.0).log()
+    largest = row_max(values.detach(), mask).clamp_min(FAR_BELOW)
+    share = torch.where(mask, bounded_exp(values - largest), 0.0).sum(1)
+    return share.clamp_min(torch.finfo(share.dtype).tiny).log() + largest[:, 0]
 
 
 def log1p_sum_exp(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from equimetric.errors import unknown_name
 from equimetric.pairs import Pairs
-from equimetric.reductions import log_sum_exp, mean_rows, row_sum
+from equimetric.reductions import bounded_exp, log_sum_exp, mean_rows, row_sum
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -17,7 +17,7 @@ def weighted_violation(violation: Tensor, mask: Tensor, weight: Tensor | None, t
     nontrivial = mask & (violation > 0)
     exponent = temperature * violation.detach()
     largest = log_sum_exp(exponent, nontrivial, weight)[:, None]
-    share = (exponent - largest).masked_fill(~nontrivial, -torch.inf).exp()
+    share = torch.where(nontrivial, bounded_exp(exponent - largest), 0.0)
     return row_sum(share * violation, nontrivial, weight)
 
 
