@@ -217,7 +217,12 @@ class TripletBand:
 
     def holds(self, violation: Tensor) -> Tensor:
         """Bool, where a violation lies inside the band."""
-        return (violation > self.above) & (violation >= self.at_least) & (violation < self.below)
+        inside = violation < self.below if self.below < inf else torch.ones_like(violation, dtype=torch.bool)
+        if self.above > -inf:
+            inside &= violation > self.above
+        if self.at_least > -inf:
+            inside &= violation >= self.at_least
+        return inside
 
     def triplets(self) -> Triplets:
         """The triples as an explicit list, in order of anchor, positive, negative."""

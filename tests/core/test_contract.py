@@ -249,6 +249,7 @@ def test_state_dict_round_trips(method):
 DYNAMIC = {
     "angular",
     "hierarchical_triplet",
+    "lifted",
     "quadruplet",
     "recall_at_k_surrogate",
     "smooth_ap",

@@ -31,10 +31,12 @@ def lifted(pairs: Pairs, *, margin: float = 1.0) -> Tensor:
     check_square_batch(pairs, "lifted")
     distance = pairs.distance()
     negatives = log_sum_exp(margin - distance, pairs.negative, pairs.weight)
-    competition = torch.logaddexp(negatives[:, None], negatives[None, :]) + distance
+    columns, is_positive = pairs.positive_slots()
+    competition = torch.logaddexp(negatives[:, None], negatives[columns]) + distance.gather(1, columns)
     has_negatives = pairs.negative.any(1)
-    compared = pairs.positive & (has_negatives[:, None] | has_negatives[None, :])
-    return mean(competition.relu().square() / 2, compared, pairs.weight)
+    compared = is_positive & (has_negatives[:, None] | has_negatives[columns])
+    weight = None if pairs.weight is None else pairs.weight.gather(1, columns)
+    return mean(competition.relu().square() / 2, compared, weight)
 
 
 @loss(
