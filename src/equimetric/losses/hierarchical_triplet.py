@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from equimetric.errors import EquimetricError
 from equimetric.geometry import squared_distance, unit
-from equimetric.losses.preconditions import check_square_batch
+from equimetric.losses.preconditions import check_square_batch, class_labels
 from equimetric.losses.triplet import hinge_sum
-from equimetric.losses.whole_batch import class_labels
 from equimetric.pairs import Pairs, TripletBand
 from equimetric.reductions import ratio
 from equimetric.registry import loss

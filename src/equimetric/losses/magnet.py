@@ -5,8 +5,7 @@ from torch import Tensor, nn
 
 from equimetric.errors import EquimetricError
 from equimetric.geometry import squared_distance
-from equimetric.losses.preconditions import known_queries
-from equimetric.losses.whole_batch import whole_batch
+from equimetric.losses.preconditions import known_queries, whole_batch
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, mean_rows
 from equimetric.registry import loss

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
-from equimetric.losses.whole_batch import whole_batch
+from equimetric.losses.preconditions import whole_batch
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_valid
 from equimetric.registry import loss

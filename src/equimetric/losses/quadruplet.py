@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from equimetric.losses.preconditions import class_labels
 from equimetric.losses.triplet import hinge_sum, pair_weight
-from equimetric.losses.whole_batch import class_labels
 from equimetric.pairs import Pairs, TripletBand
 from equimetric.reductions import ratio
 from equimetric.registry import loss

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from equimetric import rowwise
 from equimetric.errors import EquimetricError
+from equimetric.losses.preconditions import whole_batch
 from equimetric.losses.smooth_ap import with_query
 from equimetric.losses.triplet import pair_weight
-from equimetric.losses.whole_batch import whole_batch
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_valid, row_sum
 from equimetric.registry import loss

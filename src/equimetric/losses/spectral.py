@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from equimetric.losses.whole_batch import whole_batch
+from equimetric.losses.preconditions import whole_batch
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 

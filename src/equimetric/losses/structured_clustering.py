@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.losses.whole_batch import whole_batch
+from equimetric.losses.preconditions import whole_batch
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import LogUniform
