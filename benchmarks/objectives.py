@@ -36,7 +36,7 @@ ADDRESS_SPACE = 20 * 2**30
 def peers() -> dict[str, Callable[[int, int], tuple]]:
     """Method → constructor of the peer's (loss, miner) from the number of classes and the dimension."""
     try:
-        from pytorch_metric_learning import distances, losses, miners
+        from pytorch_metric_learning import distances, losses, miners, regularizers
     except ImportError:
         return {}
     cosine = distances.CosineSimilarity
@@ -68,14 +68,22 @@ def peers() -> dict[str, Callable[[int, int], tuple]]:
         "snr_contrastive": lambda c, d: (losses.SignalToNoiseRatioContrastiveLoss(), None),
         "tcm": lambda c, d: (losses.ThresholdConsistentMarginLoss(), None),
         "intra_pair_variance": lambda c, d: (losses.IntraPairVarianceLoss(), None),
-        "npairs": lambda c, d: (losses.NPairsLoss(), None),
+        "npairs": lambda c, d: (
+            losses.NPairsLoss(embedding_regularizer=regularizers.LpRegularizer(), embedding_reg_weight=0.002),
+            None,
+        ),
         "normalized_softmax": lambda c, d: (losses.NormalizedSoftmaxLoss(c, d, temperature=0.05), None),
         "proxy_nca_plus_plus": lambda c, d: (losses.ProxyNCALoss(c, d, softmax_scale=9), None),
         "proxy_anchor": lambda c, d: (losses.ProxyAnchorLoss(c, d), None),
         "arcface": lambda c, d: (losses.ArcFaceLoss(c, d), None),
         "cosface": lambda c, d: (losses.CosFaceLoss(c, d), None),
         "sphereface": lambda c, d: (losses.SphereFaceLoss(c, d), None),
-        "softtriple": lambda c, d: (losses.SoftTripleLoss(c, d), None),
+        "softtriple": lambda c, d: (
+            losses.SoftTripleLoss(
+                c, d, weight_regularizer=regularizers.SparseCentersRegularizer(c, 10), weight_reg_weight=0.2
+            ),
+            None,
+        ),
         "subcenter_arcface": lambda c, d: (losses.SubCenterArcFaceLoss(num_classes=c, embedding_size=d), None),
         "contrastive_cosine": lambda c, d: (
             losses.ContrastiveLoss(pos_margin=1, neg_margin=0.5, distance=cosine()),

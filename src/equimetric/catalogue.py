@@ -75,11 +75,14 @@ class Recipe:
 
     @property
     def search(self) -> dict[str, SearchSpace]:
-        """The range of each tunable option."""
-        merged: dict[str, SearchSpace] = {}
-        for component in reversed(self.parts()):
-            merged.update(component.search)
-        return merged
+        """The range of each tunable option.
+
+        Of the references, only of options that the method itself sets: ArcFace with several centres per class is
+        another method.
+        """
+        loss, selection, references = self.parts()
+        own = {option: space for option, space in references.search.items() if option in self.options}
+        return {**own, **selection.search, **loss.search}
 
     def known_options(self) -> set[str]:
         """Every option name that `build` may take, those of exchangeable parts included."""
@@ -180,6 +183,13 @@ ROWS = (
         options={"normalize_proxies": True},
         note="class weights of unit length, embeddings of any",
     ),
+    Recipe(
+        "magnet_clusters",
+        "Magnet, clustered",
+        "magnet",
+        context={"images": "images"},
+        note="several clusters in each class, found anew every epoch",
+    ),
     Recipe("raw_vthm", "RAW + VTHM", "raw", selection="vthm", note="valid-triplet hard mining before RAW weights"),
     Recipe("raw_distance_weighted", "RAW + DW", "raw", selection="distance_weighted"),
     Recipe("raw_semihard", "RAW + SemiHard", "raw", selection="facenet_semihard"),
@@ -198,6 +208,7 @@ ROWS = (
         "XBM",
         "contrastive_cosine",
         references="memory",
+        options={"size": 8192, "start_iteration": 1000, "weight": 1.0},
         note="the batch against itself and against a memory of past batches",
     ),
 )

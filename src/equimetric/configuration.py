@@ -54,10 +54,12 @@ class ModelConfig(Strict):
 
 
 class BatchConfig(Strict):
-    """C×M class-balanced batches."""
+    """C×M images that meet in a step."""
 
-    classes: int = Field(32, ge=1, description="classes per batch (C)")
-    samples: int = Field(4, ge=1, description="samples of each class (M)")
+    kind: str = Field("class_balanced", description="which images meet, a name of `equimetric.batches.BATCHES`")
+    classes: int = Field(32, ge=1, description="classes per batch (C), or pairs, or triples")
+    samples: int = Field(4, ge=1, description="samples of each (M)")
+    options: dict[str, Any] = Field(default_factory=dict, description="further options of this kind of batches")
 
 
 class OptimizerConfig(Strict):

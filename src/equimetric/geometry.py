@@ -21,14 +21,17 @@ def squared_distance(queries: Tensor, references: Tensor) -> Tensor:
     return (lengths - 2 * inner_products(queries, references)).clamp_min(0)
 
 
-def noise_to_signal(queries: Tensor, references: Tensor) -> Tensor:
-    """(Q, R) var(q − r) / var(q), variances over the coordinates; not symmetric: the query is the signal.
+def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
+    """(Q, R) −var(q − r) / var(q), variances over the coordinates; not symmetric: the query is the signal.
 
-    From the Gram matrix of the centred vectors, so no (Q, R, D) tensor is formed.
+    With centred vectors −‖q − r‖² / ‖q‖² = [2q, −1] · [r, ‖r‖²] / ‖q‖² − 1: one matrix product of one more dimension.
     """
     queries = queries - queries.mean(1, keepdim=True)
     references = references - references.mean(1, keepdim=True)
-    return squared_distance(queries, references) / (queries.square().sum(1)[:, None] + 1e-12)
+    signal = queries.square().sum(1, keepdim=True) + 1e-12
+    ends = torch.cat([2 * queries, -torch.ones_like(signal)], 1) / signal
+    others = torch.cat([references, references.square().sum(1, keepdim=True)], 1)
+    return torch.addmm(-torch.ones_like(signal), ends, others.T).clamp_max(0)
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ GEOMETRIES: dict[str, Geometry] = {
         Geometry(
             name="snr",
             summary="s = −var(q − r) / var(q), the noise-to-signal ratio over the coordinates; not symmetric",
-            measure=lambda queries, references: -noise_to_signal(queries, references),
+            measure=negative_noise,
             to_distance=torch.neg,
             to_chord=None,
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ import equimetric.selection  # noqa: F401
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.geometry import Geometry, find_geometry
 from equimetric.pairs import Pairs, Selected
+from equimetric.products import full_precision
 from equimetric.references.gathered import gather_batch
 from equimetric.references.kind import Given, References
 from equimetric.references.relation import Labels
@@ -23,14 +23,6 @@ from equimetric.registry import LOSSES, REFERENCES, SELECTIONS, Component, find
 from equimetric.rowwise import value_by_rows
 
 __all__ = ["Objective", "ObjectiveSum", "compose", "owned_options"]
-
-LARGE = 2**20
-"""From so many pairs on, losses are computed a few rows at a time."""
-
-
-def full_precision(device: str) -> AbstractContextManager[object]:
-    """Out of autocast, where it is on: similarities in half precision are too coarse."""
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 class Summable(nn.Module):
@@ -125,7 +117,7 @@ class Objective(Summable):
     def value(self, pairs: Pairs) -> Tensor:
         """The loss of these pairs."""
         with full_precision(pairs.similarity.device.type):
-            if self.rowwise and pairs.similarity.numel() >= LARGE and pairs.similarity.requires_grad:
+            if self.rowwise:
                 return value_by_rows(self.value_at_once, pairs, list(self.loss.parameters()))
             return self.value_at_once(pairs)
 
@@ -183,6 +175,7 @@ class ObjectiveSum(Summable):
 
 def user_loss(function: Callable[..., Any] | nn.Module) -> Component:
     """A record for a user's own loss, so that it is composed as the registered ones are."""
+    # A module has its options already, and takes no more of them.
     definition = (lambda: function) if isinstance(function, nn.Module) else function
     name = type(function).__name__ if isinstance(function, nn.Module) else function.__name__
     every_geometry = ("cosine", "euclidean", "sqeuclidean", "dot")
@@ -256,7 +249,7 @@ def compose(
             routed[id(owner)][option] = value
     return Objective(
         name or component.name,
-        loss=component.build(routed[id(component)]),
+        loss=loss if isinstance(loss, nn.Module) else component.build(routed[id(component)]),
         geometry=found_geometry,
         references=reference_component.build(routed[id(reference_component)]),
         selection=selection_component.build(routed[id(selection_component)]),

@@ -6,6 +6,7 @@ memory, other processes, learned proxies), nor how the embeddings were made.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Pairs", "Queries", "Selected", "TripletBand", "Triplets"]
 
+TOGETHER = 2**17
+"""Triples that are looked at in one pass; more of them would leave the processor's cache."""
+
 
 @dataclass(frozen=True, eq=False)
 class Queries:
@@ -31,13 +35,18 @@ class Queries:
     """(Q,) class ids."""
     index: Tensor | None = None
     """(Q,) positions in the training set."""
-    target_length: Tensor | None = None
-    """(Q,) length of the one vector that stands for the query's class, where class weights are compared with."""
+    target_length: Tensor | float | None = None
+    """(Q,) length of the one vector that stands for the query's class, or that of all; where there is such a one."""
 
     def rows(self, rows: slice) -> Queries:
         """Some of the queries."""
-        kept = (None if one is None else one[rows] for one in (self.labels, self.index, self.target_length))
-        return Queries(self.embeddings[rows], *kept)
+        labels, index, length = self.labels, self.index, self.target_length
+        return Queries(
+            self.embeddings[rows],
+            None if labels is None else labels[rows],
+            None if index is None else index[rows],
+            length[rows] if isinstance(length, Tensor) else length,
+        )
 
 
 class Pairs:
@@ -50,10 +59,11 @@ class Pairs:
         weight: (Q, R) or None, the multiplicity of a pair: 0 is as if absent, 2 as if present twice; None is 1.
         geometry: how the similarity was measured, for losses that need the distance behind it.
         queries: the queries themselves, where known.
+        target: (Q,) or None, the column of each query's one positive, where all other columns are its negatives.
 
     """
 
-    __slots__ = ("geometry", "negative", "positive", "queries", "similarity", "weight")
+    __slots__ = ("geometry", "negative", "positive", "queries", "similarity", "target", "weight")
 
     def __init__(
         self,
@@ -64,6 +74,7 @@ class Pairs:
         *,
         geometry: Geometry | None = None,
         queries: Queries | None = None,
+        target: Tensor | None = None,
     ) -> None:
         if weight is not None:
             present = weight > 0
@@ -74,6 +85,7 @@ class Pairs:
         self.weight = weight
         self.geometry = geometry
         self.queries = queries
+        self.target = target
 
     @property
     def any(self) -> Tensor:
@@ -91,13 +103,16 @@ class Pairs:
 
         One pass per slot visits every positive pair with its row of negatives, without a tensor of all triples.
         """
-        anchor, column = self.positive.nonzero(as_tuple=True)
-        counts = self.positive.count_nonzero(dim=1)
+        counts = self.positive.sum(1, dtype=torch.int32)
         most = int(counts.max()) if len(counts) else 0
-        place = torch.arange(len(anchor), device=anchor.device) - (counts.cumsum(0) - counts)[anchor]
-        columns = anchor.new_zeros(len(counts), most)
-        columns[anchor, place] = column
-        return columns, torch.arange(most, device=anchor.device) < counts[:, None]
+        is_positive, columns = self.positive.to(torch.uint8).topk(most, dim=1)
+        return columns, is_positive.bool()
+
+    def positive_slot_groups(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The positive slots, several at a time where the batch is small: (Q, some) columns and which are positives."""
+        columns, is_positive = self.positive_slots()
+        together = max(1, TOGETHER // max(1, self.similarity.numel()))
+        yield from zip(columns.split(together, dim=1), is_positive.split(together, dim=1), strict=True)
 
     def keep(self, *, positive: Tensor, negative: Tensor) -> Pairs:
         """The same pairs with narrower masks."""
@@ -116,6 +131,7 @@ class Pairs:
             None if self.weight is None else self.weight[rows],
             geometry=self.geometry,
             queries=None if self.queries is None else self.queries.rows(rows),
+            target=None if self.target is None else self.target[rows],
         )
 
     def replace(
@@ -127,6 +143,7 @@ class Pairs:
         weight: Tensor | None = None,
     ) -> Pairs:
         """A copy with some of the tensors exchanged."""
+        same_relation = positive is None and negative is None and weight is None
         return Pairs(
             self.similarity if similarity is None else similarity,
             self.positive if positive is None else positive,
@@ -134,6 +151,7 @@ class Pairs:
             self.weight if weight is None else weight,
             geometry=self.geometry,
             queries=self.queries,
+            target=self.target if same_relation else None,
         )
 
     def __repr__(self) -> str:

@@ -4,12 +4,13 @@ Small batches are bound by the number of operations, large ones by the number of
 node in the graph where plain arithmetic has five. Under `torch.compile` and `torch.func` plain arithmetic is used.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["inner_products", "negative_distance", "safe_sqrt", "unit"]
+__all__ = ["full_precision", "inner_products", "negative_distance", "safe_sqrt", "unit"]
 
 COINCIDENT = 1e-7
 """Distances up to this are taken as 0, with gradient 0: the direction between coincident points is rounding noise."""
@@ -20,30 +21,47 @@ def plain_arithmetic() -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
-def scale_to_unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of length 1, and what they were divided by; a zero row is divided by 1."""
+def full_precision(device: str) -> AbstractContextManager[object]:
+    """Out of autocast, where it is on: similarities in half precision are too coarse."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+
+
+def unit_divisor(vectors: Tensor) -> Tensor:
+    """(…, 1) lengths of the rows, 1 for a zero row."""
     norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    divisor = torch.where(norm > 1e-12, norm, 1.0)
-    return vectors / divisor, divisor
+    return norm.masked_fill(norm <= 1e-12, 1.0)
 
 
 class Unit(torch.autograd.Function):
     """u = x / ‖x‖, ∂u = (g − u (u·g)) / ‖x‖; a zero row stays zero and passes the gradient on as it comes."""
 
     @staticmethod
-    def forward(context: Any, vectors: Tensor) -> Tensor:
-        """(…, D) → (…, D)."""
-        context.save_for_backward(vectors)
-        return scale_to_unit(vectors)[0]
+    def forward(context: Any, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """(…, D) → (…, D) and the (…, 1) lengths they were divided by."""
+        context.set_materialize_grads(False)
+        divisor = unit_divisor(vectors)
+        units = vectors / divisor
+        context.save_for_backward(units, divisor)
+        return units, divisor
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> Tensor:
-        """The part of the gradient that turns the vector, over its length."""
-        (vectors,) = context.saved_tensors
-        units, divisor = scale_to_unit(vectors)
-        along = (units * gradients[0]).sum(-1, keepdim=True)
-        gradient: Tensor = (gradients[0] - units * along) / divisor
+    def backward(context: Any, *gradients: Tensor | None) -> Tensor | None:
+        """The part of the gradient that turns the vector, over its length, and u g of the length's own gradient g."""
+        units, divisor = context.saved_tensors
+        of_units, of_divisor = gradients
+        gradient = None
+        if of_units is not None:
+            along = (units * of_units).sum(-1, keepdim=True)
+            gradient = torch.addcmul(of_units, units, along, value=-1) / divisor
+        # The length is kept for the way back only: it has a gradient of its own where that way is differentiated.
+        if of_divisor is not None:
+            gradient = units * of_divisor if gradient is None else gradient + units * of_divisor
         return gradient
+
+
+def symmetrised(matrix: Tensor) -> Tensor:
+    """M + Mᵀ; copying the transpose first is several times faster than adding it column by column."""
+    return matrix.T.clone(memory_format=torch.contiguous_format).add_(matrix)
 
 
 class SelfProducts(torch.autograd.Function):
@@ -59,34 +77,48 @@ class SelfProducts(torch.autograd.Function):
     def backward(context: Any, *gradients: Tensor) -> Tensor:
         """(G + Gᵀ) X."""
         (vectors,) = context.saved_tensors
-        gradient: Tensor = (gradients[0] + gradients[0].T) @ vectors
-        return gradient
+        with full_precision(vectors.device.type):
+            return symmetrised(gradients[0]) @ vectors
 
 
 class NegativeDistance(torch.autograd.Function):
-    """−d with d² = ‖q‖² + ‖r‖² − 2 q·r; ∂(−d)/∂(q·r) = 1/d and ∂(−d)/∂‖q‖² = −1/(2d), all 0 at d = 0."""
+    """−d of d² = ‖q‖² + ‖r‖² − 2 q·r, with ∂(−d)/∂q = (r − q)/d = −∂(−d)/∂r, 0 at d = 0."""
 
     @staticmethod
-    def forward(context: Any, products: Tensor, query_lengths: Tensor, reference_lengths: Tensor) -> Tensor:
-        """(Q, R), (Q,), (R,) squared lengths → (Q, R)."""
-        squared = products.mul(-2).add_(query_lengths[:, None]).add_(reference_lengths)
+    def forward(context: Any, queries: Tensor, references: Tensor) -> Tensor:
+        """(Q, D), (R, D) → (Q, R)."""
+        query_lengths = torch.linalg.vecdot(queries, queries)
+        reference_lengths = query_lengths if queries is references else torch.linalg.vecdot(references, references)
+        squared = torch.addmm(query_lengths[:, None], queries, references.T, alpha=-2).add_(reference_lengths)
         distance = squared.clamp_min_(0).sqrt_().neg_()
-        context.save_for_backward(distance)
+        context.save_for_backward(queries, references, distance)
         return distance
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """g/d for the products, −½ Σ g/d for the lengths."""
-        (distance,) = context.saved_tensors
-        slope = gradients[0] / torch.where(distance < -COINCIDENT, -distance, torch.inf)
-        return slope, slope.sum(1) / -2, slope.sum(0) / -2
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """W R − q Σ_r W for the queries and Wᵀ Q − r Σ_q W for the references, W = g/d."""
+        queries, references, distance = context.saved_tensors
+        slope = gradients[0] / distance.neg().masked_fill(distance > -COINCIDENT, torch.inf)
+        if queries is references:
+            return pulled(symmetrised(slope), queries, references), None
+        wanted = context.needs_input_grad
+        return (
+            pulled(slope, queries, references) if wanted[0] else None,
+            pulled(slope.T, references, queries) if wanted[1] else None,
+        )
+
+
+def pulled(slope: Tensor, vectors: Tensor, towards: Tensor) -> Tensor:
+    """(N, D) Σ_j W_ij (y_j − x_i)."""
+    with full_precision(vectors.device.type):
+        return torch.addcmul(slope @ towards, vectors, slope.sum(1, keepdim=True), value=-1)
 
 
 def unit(vectors: Tensor) -> Tensor:
     """Rows scaled to length 1; a zero row stays zero, and its gradient stays of the size of the incoming one."""
     if plain_arithmetic():
-        return scale_to_unit(vectors)[0]
-    units: Tensor = Unit.apply(vectors)  # type: ignore[no-untyped-call]
+        return vectors / unit_divisor(vectors)
+    units: Tensor = Unit.apply(vectors)[0]  # type: ignore[no-untyped-call]
     return units
 
 
@@ -106,10 +138,8 @@ def inner_products(queries: Tensor, references: Tensor) -> Tensor:
 
 def negative_distance(queries: Tensor, references: Tensor) -> Tensor:
     """(Q, D), (R, D) → (Q, R) −‖q − r‖."""
-    products = inner_products(queries, references)
-    query_lengths = queries.square().sum(1)
-    reference_lengths = query_lengths if queries is references else references.square().sum(1)
     if plain_arithmetic():
-        return -safe_sqrt(query_lengths[:, None] + reference_lengths - 2 * products)
-    distance: Tensor = NegativeDistance.apply(products, query_lengths, reference_lengths)  # type: ignore[no-untyped-call]
+        lengths = queries.square().sum(1)[:, None] + references.square().sum(1)
+        return -safe_sqrt(lengths - 2 * queries @ references.T)
+    distance: Tensor = NegativeDistance.apply(queries, references)  # type: ignore[no-untyped-call]
     return distance

@@ -7,18 +7,20 @@ Every reduction to a scalar ends in `ratio(numerator, denominator)`. A loss is t
 over rows, which is what lets `equimetric.rowwise` compute it a few rows at a time without the loss knowing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from equimetric.errors import unknown_name
 
 __all__ = [
     "REDUCTIONS",
+    "added",
     "bounded_exp",
     "count",
     "divide",
@@ -45,6 +47,10 @@ FAR_BELOW = -1e30
 """Stands for −∞ in masked log-sum-exps: a row of true infinities would have NaN gradients."""
 
 
+FEW = 2**14
+"""Up to so many numbers the calls cost more than what they compute."""
+
+
 def weigh(values: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
     """Values inside the mask, times their multiplicity; 0 outside, whatever (Inf, NaN) stands there."""
     inside = torch.where(mask, values, 0.0)
@@ -54,6 +60,11 @@ def weigh(values: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
 def masked_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """Σ values of these rows, as part of a numerator."""
     return weigh(values, mask, weight).sum()
+
+
+def added(parts: Sequence[Tensor]) -> Tensor:
+    """The sum of scalars, without a call where there is but one."""
+    return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum()
 
 
 def total(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -70,7 +81,7 @@ def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     """Numerator / denominator, and 0 with gradient 0 where nothing was counted."""
-    return numerator / torch.where(denominator > 0, denominator, torch.inf)
+    return numerator / denominator.masked_fill(denominator <= 0, torch.inf)
 
 
 class RatioTaker(Protocol):
@@ -133,13 +144,13 @@ def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tenso
 
 def row_mean(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """(Q,) mean of each row's entries; 0 for an empty row."""
-    numbers = mask.count_nonzero(dim=1).to(values.dtype) if weight is None else (mask * weight).sum(1)
+    numbers = mask.sum(1, dtype=values.dtype) if weight is None else (mask * weight).sum(1)
     return divide(row_sum(values, mask, weight), numbers)
 
 
 def mean_rows(values: Tensor) -> Tensor:
     """(Q,) → mean over all rows, those that contribute nothing included."""
-    return ratio(values.sum(), torch.full_like(values.sum(), len(values)).detach())
+    return ratio(values.sum(), values.new_full((), len(values)))
 
 
 def mean_valid(values: Tensor, valid: Tensor) -> Tensor:
@@ -156,15 +167,18 @@ def mean_anchors(values: Tensor, valid: Tensor, denominator: str) -> Tensor:
     raise unknown_name("denominator", denominator, ("valid", "batch"))
 
 
-def reduce_rows(values: Tensor, valid: Tensor, reduction: str) -> Tensor:
-    """One value per row to a scalar: 'mean' over the valid rows, 'sum', or 'none' for the vector itself."""
-    if reduction == "none":
-        return torch.where(valid, values, torch.zeros_like(values))
+def reduce_rows(values: Tensor, valid: Tensor | None, reduction: str) -> Tensor:
+    """One value per row to a scalar: 'mean' over the valid rows, 'sum', or 'none' for the vector itself.
+
+    `valid` is None where all rows are.
+    """
+    if reduction not in ("mean", "sum", "none"):
+        raise unknown_name("reduction", reduction, ("mean", "sum", "none"))
     if reduction == "mean":
-        return mean_valid(values, valid)
-    if reduction == "sum":
-        return total(values, valid)
-    raise unknown_name("reduction", reduction, ("mean", "sum", "none"))
+        return mean_rows(values) if valid is None else mean_valid(values, valid)
+    if valid is not None:
+        values = torch.where(valid, values, torch.zeros_like(values))
+    return values if reduction == "none" else ratio(values.sum(), values.new_ones(()))
 
 
 def bounded_exp(exponent: Tensor) -> Tensor:
@@ -176,23 +190,25 @@ def bounded_exp(exponent: Tensor) -> Tensor:
 
 
 def log_sum_exp(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
-    """(Q,) log Σ_j e^{values_ij} over each row's entries; about −1e30, with gradient 0, for an empty row."""
+    """(…,) log Σ_j e^{values_…j} over each row's entries; about −1e30, with gradient 0, for an empty row."""
     if weight is not None:
         values = values + torch.where(mask, weight, 1.0).log()
+    if values.numel() <= FEW:
+        return torch.where(mask, values, FAR_BELOW).logsumexp(-1)
     largest = row_max(values.detach(), mask).clamp_min(FAR_BELOW)
-    share = torch.where(mask, bounded_exp(values - largest), 0.0).sum(1)
-    return share.clamp_min(torch.finfo(share.dtype).tiny).log() + largest[:, 0]
+    share = torch.where(mask, bounded_exp(values - largest), 0.0).sum(-1)
+    return share.clamp_min(torch.finfo(share.dtype).tiny).log() + largest[..., 0]
 
 
 def log1p_sum_exp(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """(Q,) log(1 + Σ_j e^{values_ij}) over each row's entries; 0 with gradient 0 for an empty row."""
-    exponent = log_sum_exp(values, mask, weight)
-    return torch.logaddexp(exponent, torch.zeros_like(exponent))
+    # Beyond the threshold the 1 is less than the rounding of float64.
+    return softplus(log_sum_exp(values, mask, weight), threshold=40)
 
 
 def row_max(values: Tensor, mask: Tensor) -> Tensor:
-    """(Q, 1) largest entry of each row; −∞ for an empty row."""
-    return torch.where(mask, values, -torch.inf).amax(1, keepdim=True)
+    """(…, 1) largest entry of each row; −∞ for an empty row."""
+    return torch.where(mask, values, -torch.inf).amax(-1, keepdim=True)
 
 
 def row_min(values: Tensor, mask: Tensor) -> Tensor:

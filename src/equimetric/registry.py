@@ -205,9 +205,11 @@ def selection(
     )
 
 
-def references(name: str, *, paper: str = "") -> Callable[[Definition], Definition]:
+def references(
+    name: str, *, paper: str = "", search: Mapping[str, SearchSpace] | None = None
+) -> Callable[[Definition], Definition]:
     """Register a kind of references: an `nn.Module` class that makes `Pairs` from embeddings and labels."""
-    return _register(REFERENCES, kind="references", name=name, paper=paper)
+    return _register(REFERENCES, kind="references", name=name, paper=paper, search=search or {})
 
 
 def find(components: Mapping[str, Component], kind: str, name: str) -> Component:

@@ -20,6 +20,9 @@ from equimetric.reductions import divide, taking_ratios
 
 __all__ = ["value_by_rows"]
 
+LARGE = 2**20
+"""From so many pairs on, losses are computed a few rows at a time."""
+
 CHUNK_ENTRIES = 2**18
 """Similarities in one chunk: a megabyte in single precision."""
 
@@ -113,7 +116,9 @@ def gradient_or_zero(value: Tensor, inputs: Sequence[Tensor], again: bool) -> li
     return [torch.zeros_like(one) if part is None else part for one, part in zip(inputs, found, strict=True)]
 
 
-def value_by_rows(function: Callable[[Pairs], Tensor], pairs: Pairs, parameters: Sequence[Tensor]) -> Tensor:
-    """`function(pairs)`, a few rows at a time; `parameters` are what the function learns."""
+def value_by_rows(function: Callable[[Pairs], Tensor], pairs: Pairs, parameters: Sequence[Tensor] = ()) -> Tensor:
+    """`function(pairs)`, a few rows at a time where pairs are many; `parameters` are what the function learns."""
+    if pairs.similarity.numel() < LARGE or not pairs.similarity.requires_grad:
+        return function(pairs)
     value: Tensor = ByRows.apply(function, pairs, pairs.similarity, *parameters)  # type: ignore[no-untyped-call]
     return value

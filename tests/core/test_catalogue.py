@@ -62,3 +62,20 @@ def test_combinations_nobody_published(method, options):
 def test_nonsense_is_refused_with_the_reason(method, options, message):
     with pytest.raises(EquimetricError, match=message):
         em.objective(method, **options)
+
+
+def test_a_module_of_ones_own_as_loss():
+    class Pull(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.strength = torch.nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, pairs):
+            return self.strength * (1 - pairs.similarity[pairs.positive]).mean()
+
+    objective = em.objective(Pull())
+    assert [name for name, _ in objective.named_parameters()] == ["loss.strength"]
+    one = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    assert objective(one, torch.tensor([0, 0, 1])).item() == pytest.approx(2.0)
+    with pytest.raises(EquimetricError, match="no option 'strength'"):
+        em.objective(Pull(), strength=3.0)

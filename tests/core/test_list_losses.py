@@ -148,6 +148,7 @@ def recall_by_loops(similarity, labels, ks, tau1, tau2, include_query):
 @pytest.mark.parametrize(("ks", "tau1", "tau2"), [((1, 2, 4, 8, 16), 1.0, 0.01), ((2,), 0.1, 0.2)])
 def test_recall_at_k_is_a_soft_count_of_soft_ranks(ks, tau1, tau2, include_query, rows_at_a_time, monkeypatch):
     if rows_at_a_time:
+        monkeypatch.setattr("equimetric.rowwise.LARGE", 1)
         monkeypatch.setattr("equimetric.rowwise.CHUNK_ENTRIES", rows_at_a_time * (len(LABELS) + include_query))
     embeddings = batch(3)
     objective = em.objective("recall_at_k_surrogate", ks=ks, tau1=tau1, tau2=tau2, include_query=include_query)
@@ -173,7 +174,8 @@ def test_simix_is_the_loss_of_a_batch_with_virtual_samples(include_query, monkey
     everyone = torch.cat([real, share * real[first] + (1 - share) * real[second]])
     expected = recall_by_loops(everyone @ everyone.T, torch.cat([LABELS, LABELS[first]]), **options)
     objective = em.objective("recall_at_k_surrogate", simix=True, **options)
-    for entries in (2**18, 100):
+    for large, entries in ((2**20, 2**18), (1, 100)):
+        monkeypatch.setattr("equimetric.rowwise.LARGE", large)
         monkeypatch.setattr("equimetric.rowwise.CHUNK_ENTRIES", entries)
         torch.manual_seed(8)
         value = objective(embeddings, LABELS)

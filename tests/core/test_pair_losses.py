@@ -9,7 +9,8 @@ import torch
 from torch.nn.functional import normalize, softplus
 
 import equimetric as em
-from equimetric.pairs import Pairs
+from equimetric.losses.triplet import triplet
+from equimetric.pairs import Pairs, TripletBand
 from equimetric.registry import LOSSES
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "pair_losses.json").read_text())
@@ -577,3 +578,19 @@ def test_many_positives_and_negatives_agree_with_all_triples_at_once():
     torch.testing.assert_close(em.objective("angular")(x, labels), expected)
     expected = softplus(torch.where(triples, (s[:, None, :] - s[:, :, None]) / 0.5, -torch.inf).logsumexp(2))
     torch.testing.assert_close(em.objective("ntxent", temperature=0.5)(x, labels), expected[positive].mean())
+
+
+@pytest.mark.parametrize("few", [0, 16])
+@pytest.mark.parametrize("reduction", ["nonzero", "mean", "sum", "batch"])
+@pytest.mark.parametrize("bounds", [{}, {"below": 0.1}, {"above": -0.3}, {"at_least": -0.1, "below": 0.3}])
+def test_triplet_over_a_band_is_that_of_its_listed_triples(bounds, reduction, few, monkeypatch):
+    monkeypatch.setattr("equimetric.losses.triplet.FEW_POSITIVES", few)
+    torch.manual_seed(3)
+    embeddings = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 3])
+    band = TripletBand(em.objective("triplet").pairs(embeddings, labels), **bounds)
+    listed = triplet(band.triplets(), margin=0.2, reduction="sum" if reduction == "batch" else reduction)
+    expected = listed / 9 if reduction == "batch" else listed
+    value = triplet(band, margin=0.2, reduction=reduction)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(v, embeddings, retain_graph=True)[0] for v in (value, expected)))

@@ -333,3 +333,16 @@ def test_the_gradient_goes_to_the_nearest_subcentre_alone():
     objective(float64([[cos(0.2), sin(0.2)]]), torch.tensor([0])).backward()
     moved = objective.references.weight.grad.abs().sum(1) > 0
     assert moved.tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("method", ["softmax", "normalized_softmax", "cosface", "arcface", "sphereface", "softtriple"])
+def test_one_label_among_all_classes_is_a_special_case_of_masks(method, reduction):
+    torch.manual_seed(0)
+    objective = em.objective(method, classes=4, dim=3, reduction=reduction).double().eval()
+    embeddings = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    pairs = objective.pairs(embeddings, torch.tensor([0, 3, 1, 1, 2]))
+    by_label, by_masks = objective.value(pairs), objective.value(pairs.replace(positive=pairs.positive))
+    torch.testing.assert_close(by_label, by_masks)
+    gradients = [torch.autograd.grad(value.sum(), embeddings, retain_graph=True)[0] for value in (by_label, by_masks)]
+    torch.testing.assert_close(*gradients)

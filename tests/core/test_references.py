@@ -1,15 +1,20 @@
 """Whom queries are compared with: relations from labels, proxies, memories, prototypes."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.functional import normalize as unit
 
 import equimetric as em
 from equimetric.catalogue import Context, build_objective
 from equimetric.errors import EquimetricError
+from equimetric.references.cleaning import dominant_centres
 from equimetric.references.proxies import sample_classes
+from equimetric.registry import REFERENCES
+from equimetric.search_space import Choice
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "proxy_losses.json").read_text())
 
@@ -116,6 +121,8 @@ def test_masks_cannot_be_gathered():
         ({"divisor": "half"}, "unknown divisor"),
         ({"sample_rate": 0.0}, "sample_rate"),
         ({"static": True}, "dim = classes"),
+        ({"assignment": "dinamic"}, "did you mean 'dynamic'"),
+        ({"assignment": "dynamic", "sample_rate": 0.5}, "set sample_rate=1"),
     ],
 )
 def test_proxy_options_that_make_no_sense_are_refused(options, message):
@@ -184,6 +191,96 @@ def test_only_sampled_proxies_learn(per_class, monkeypatch):
 def test_a_sample_rate_of_one_is_the_full_loss():
     embeddings, proxies = random(4, 3), random(6, 3, seed=1)
     assert arcface(proxies, sample_rate=1.0)(embeddings, IDS) == arcface(proxies)(embeddings, IDS)
+
+
+@pytest.mark.parametrize("per_class", [1, 2])
+def test_dynamic_assignment_takes_the_nearest_proxy_whatever_the_label(per_class):
+    embeddings, proxies = random(6, 3).requires_grad_(), random(4 * per_class, 3, seed=1)
+    objective = em.objective("proxy_nca", classes=4, dim=3, per_class=per_class, assignment="dynamic").double()
+    objective.references.weight.data = proxies
+    value = objective(embeddings, torch.tensor([2**40, -3, 7, 7, 7, 7]))
+    value.backward()
+    distance = 9 * torch.cdist(unit(embeddings), unit(proxies)).square()
+    distance = distance.view(6, 4, per_class).amin(2)
+    terms = []
+    for row in distance.tolist():
+        nearest = min(row)
+        row.remove(nearest)
+        terms.append(nearest + math.log(sum(math.exp(-other) for other in row)))
+    assert value.item() == pytest.approx(sum(terms) / 6)
+    static = em.objective("proxy_nca", classes=4, dim=3, per_class=per_class).double()
+    static.references.weight.data = proxies
+    again = embeddings.detach().clone().requires_grad_()
+    static(again, distance.argmin(1)).backward()
+    torch.testing.assert_close(embeddings.grad, again.grad)
+
+
+# Cleaning
+
+
+def at(*degrees):
+    angles = float64(degrees).deg2rad()
+    return torch.stack([angles.cos(), angles.sin()], 1)
+
+
+def centres(*degrees, per_class, lengths=1.0, **options):
+    objective = em.objective(
+        "subcenter_arcface", classes=len(degrees) // per_class, dim=2, per_class=per_class, **options
+    )
+    objective.double().references.weight.data = lengths * at(*degrees)
+    return objective.references
+
+
+def test_the_dominant_centre_is_nearest_to_most_samples_and_samples_far_from_it_are_noisy():
+    # Class 0 has centres at 0°, 90° and 250°, class 1 at 180°, 180.5° and 300°.
+    lengths = float64([[1.0], [2.0], [3.0], [4.0], [5.0], [6.0]])
+    references = centres(0, 90, 250, 180, 180.5, 300, per_class=3, lengths=lengths)
+    embeddings = 7 * at(80, 95, 10, 166, 164, 210, 299, 230, 181, 182)
+    labels = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
+    found = dominant_centres(references, embeddings, labels)
+    assert found.chosen.tolist() == [1, 1]
+    torch.testing.assert_close(found.proxies, references.weight.data[[1, 4]])
+    expected = float64([10, 5, 80, 76, 74, 120, 118.5, 49.5, 0.5, 1.5])
+    torch.testing.assert_close(found.degrees, expected, rtol=0, atol=1e-6)
+    assert found.noisy.tolist() == [2, 3, 5, 6]
+    assert dominant_centres(references, embeddings, labels, widest_degrees=118.0).noisy.tolist() == [5, 6]
+
+
+def test_the_first_of_equally_dominant_centres_counts_and_one_centre_is_dominant_by_itself():
+    references = centres(0, 90, 180, 270, per_class=2)
+    found = dominant_centres(references, at(1, 89), torch.tensor([0, 0]))
+    assert found.chosen.tolist() == [0, 0]
+    assert found.noisy.tolist() == [1]
+    single = centres(0, 90, per_class=1)
+    assert dominant_centres(single, at(1, 2), torch.tensor([0, 1])).noisy.tolist() == [1]
+
+
+def test_cleaned_centres_go_on_as_single_ones():
+    references = centres(0, 90, 180, 270, per_class=2)
+    found = dominant_centres(references, at(88, 92, 181), torch.tensor([0, 0, 1]))
+    single = em.objective("arcface", classes=2, dim=2).double()
+    single.references.weight.data.copy_(found.proxies)
+    pairs = single.pairs(at(90, 180), torch.tensor([0, 1]))
+    torch.testing.assert_close(pairs.similarity, torch.eye(2, dtype=torch.float64))
+
+
+def test_cleaning_needs_classes():
+    with pytest.raises(EquimetricError, match="class ids must lie in 0 … 1"):
+        dominant_centres(centres(0, 90, 180, 270, per_class=2), at(1), torch.tensor([2]))
+    dynamic = centres(0, 90, 180, 270, per_class=2, assignment="dynamic")
+    with pytest.raises(EquimetricError, match="belong to no class"):
+        dominant_centres(dynamic, at(1), torch.tensor([0]))
+
+
+@pytest.mark.parametrize("kind", ["proxies", "memory"])
+def test_search_ranges_of_references_hold_values_that_can_be_used(kind):
+    record = REFERENCES[kind]
+    assert record.search
+    needed = {"dim": 3, **({"classes": 4} if kind == "proxies" else {})}
+    for option, space in record.search.items():
+        ends = space.values if isinstance(space, Choice) else (space.low, space.high)
+        for value in ends:
+            record.build({**needed, option: value})
 
 
 # Memory

@@ -17,6 +17,7 @@ from equimetric.batches import (
     NPairBatches,
     ShardedBatches,
     SmartMiningBatches,
+    build_batches,
 )
 from equimetric.batches.hard_classes import hard_classes
 from equimetric.errors import EquimetricError
@@ -528,3 +529,79 @@ def test_hierarchy_and_neighbours_differ_where_a_class_is_wide():
         nearest[kind] = batches.mined["nearest"][:, 0].tolist()
     assert nearest[HierarchyBatches] == [2, 0, 0]
     assert nearest[NeighbourClassBatches] == [1, 0, 1]
+
+
+@pytest.mark.parametrize(("margin", "active"), [(-2.0, 0), (0.2, 1), (0.5, 2), (0.7, 3), (5.0, 4)])
+def test_the_controller_watches_how_many_triples_violate_the_margin(margin, active):
+    # Four anchors at 0°, positives and negatives at these angles; ‖x − y‖² = 2 − 2 cos.
+    angles = torch.tensor([[0.0] * 4, [60.0, 90.0, 30.0, 0.0], [80.0, 45.0, 45.0, 180.0]]).deg2rad()
+    gaps = [2 * (positive.cos() - negative.cos()).item() for positive, negative in angles[1:].T]
+    assert gaps == pytest.approx([0.6527, -1.4142, 0.3178, 4.0], abs=1e-4)
+    batches = make("smart_mining", margin=margin)
+    batches.watch(3 * torch.stack([angles.cos(), angles.sin()], 2).flatten(0, 1))
+    assert batches.state_dict()["controller"] == {"rank": 1.0, "steps": 1, "active": active, "seen": 4}
+
+
+# -- by name, with so many classes and samples
+
+SHAPES = {
+    "class_balanced": (4, 3, {}, {"units": 4, "samples": 3}),
+    "exhaustive": (4, 2, {}, {"units": 4, "samples": 2}),
+    "n_pairs": (4, 2, {"same_image": 0.0}, {"units": 4, "samples": 2}),
+    "episodes": (4, 3, {"episodes": 2, "ns": 2}, {"units": 2, "samples": 6}),
+    "hard_classes": (4, 2, {"candidates": 5}, {"units": 4, "samples": 2}),
+    "neighbour_classes": (4, 3, {}, {"units": 4, "samples": 3}),
+    "hierarchy": (6, 2, {"neighbourhood": 3}, {"units": 6, "samples": 2}),
+    "smart_mining": (5, 3, {"neighbours": 9}, {"units": 5, "samples": 3}),
+}
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_batches_by_name_have_classes_times_samples_rows(kind):
+    classes, samples, options, expected = SHAPES[kind]
+    batches = build_batches(kind, LABELS, classes=classes, samples=samples, batches=5, seed=4, options=options)
+    batches.refresh(lambda: EMBEDDINGS, LABELS)
+    assert type(batches) is BATCHES[kind]
+    assert {"units": batches.units_per_batch, "samples": batches.samples_per_unit} == expected
+    stream = batches.stream()
+    assert {len(next(stream)) for _ in range(12)} == {classes * samples}
+    told = {option: value for option, value in options.items() if option != "episodes"}
+    assert {option: getattr(batches, option) for option in told} == told
+
+
+def test_episodes_by_name_halve_the_samples_unless_told():
+    batches = build_batches("episodes", LABELS, classes=3, samples=4, batches=5)
+    assert (batches.nc, batches.ns, batches.nq) == (3, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "samples", "options", "message"),
+    [
+        ("n_pair", 4, 2, {}, "unknown batch.kind 'n_pair'; did you mean 'n_pairs'"),
+        ("n_pairs", 4, 4, {}, "a pair has 2 samples, got 4; set batch.samples to 2"),
+        ("hard_classes", 4, 1, {}, "set batch.samples to 2"),
+        ("smart_mining", 4, 4, {}, "a triple has 3 samples"),
+        ("episodes", 4, 4, {"episodes": 3}, "4 classes cannot be shared equally by 3 episodes"),
+        ("episodes", 4, 4, {"ns": 4}, "ns below it"),
+        ("hierarchy", 4, 2, {}, "to a divisor of 4"),
+        ("hierarchy", 4, 2, {"neighbourhood": 3}, "to a divisor of 4"),
+        ("n_pairs", 4, 2, {"same_imag": 0.1}, "have no option 'same_imag'; did you mean 'same_image'"),
+        ("n_pairs", 4, 2, {"seed": 3}, "have no option 'seed'"),
+        ("class_balanced", 4, 2, {"samples_per_class": 3}, "follows from batch.classes and batch.samples and is 2"),
+    ],
+)
+def test_names_and_shapes_that_do_not_fit_are_refused_with_a_way_out(kind, classes, samples, options, message):
+    with pytest.raises(EquimetricError, match=message):
+        build_batches(kind, LABELS, classes=classes, samples=samples, batches=5, options=options)
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_stream_goes_on_over_epochs_and_from_a_saved_state(name):
+    batches = make(name)
+    expected = [batch for epoch in epochs(make(name), 3) for batch in epoch]
+    stream = batches.stream()
+    first = [next(stream).tolist() for _ in range(len(batches))]
+    resumed = make(name, refresh=False)
+    resumed.load_state_dict(batches.state_dict())
+    stream = resumed.stream()
+    assert first + [next(stream).tolist() for _ in range(2 * len(batches))] == expected

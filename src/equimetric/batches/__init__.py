@@ -1,10 +1,12 @@
 """Which samples meet? Batch samplers: index lists, seeded and resumable.
 
-`BATCHES` names them all. Some choose among the classes or samples at random; those that are mined (`MinedBatches`)
-first look at the embeddings of the training set with `refresh(embeddings, labels)`.
+`BATCHES` names them all, and `build_batches` makes one from its name. Some choose among the classes or samples at
+random; those that are mined (`MinedBatches`) first look at the embeddings of the training set with
+`refresh(embeddings, labels)`.
 """
 
 from equimetric.batches.base import Batches
+from equimetric.batches.by_name import BATCHES, build_batches
 from equimetric.batches.class_balanced import ClassBalancedBatches
 from equimetric.batches.episodes import EpisodeBatches
 from equimetric.batches.exhaustive import ExhaustiveBatches
@@ -29,16 +31,5 @@ __all__ = [
     "NeighbourClassBatches",
     "ShardedBatches",
     "SmartMiningBatches",
+    "build_batches",
 ]
-
-BATCHES: dict[str, type[Batches]] = {
-    "class_balanced": ClassBalancedBatches,
-    "exhaustive": ExhaustiveBatches,
-    "n_pairs": NPairBatches,
-    "episodes": EpisodeBatches,
-    "hard_classes": HardClassBatches,
-    "neighbour_classes": NeighbourClassBatches,
-    "hierarchy": HierarchyBatches,
-    "smart_mining": SmartMiningBatches,
-}
-"""Name → sampler; `BATCHES[name].summary()` says in one line what it does."""

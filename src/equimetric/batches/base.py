@@ -2,7 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +11,10 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.seeding import derive_seed
 
-__all__ = ["Batches", "draw_samples", "require_at_least"]
+__all__ = ["Batches", "ClassBatches", "EmbeddingView", "draw_samples", "require_at_least", "require_samples"]
+
+EmbeddingView = Callable[[], Tensor]
+"""Gives the (N, D) embeddings of the training set when called."""
 
 
 def require_at_least(least: int, **values: int) -> None:
@@ -19,6 +22,12 @@ def require_at_least(least: int, **values: int) -> None:
     if any(value < least for value in values.values()):
         names = ", ".join(values)
         raise EquimetricError(f"{names} must be at least {least}, got {', '.join(map(str, values.values()))}")
+
+
+def require_samples(samples: int, needed: int, unit: str) -> None:
+    """Refuse a configured number of samples other than the one that the sampler's units have."""
+    if samples != needed:
+        raise EquimetricError(f"{unit} has {needed} samples, got {samples}; set batch.samples to {needed}")
 
 
 def draw_samples(members: Tensor, number: int, generator: torch.Generator) -> Tensor:
@@ -72,6 +81,11 @@ class Batches(ABC):
         """The first line of the docstring."""
         return (inspect.getdoc(cls) or "").splitlines()[0].rstrip(".")
 
+    @classmethod
+    @abstractmethod
+    def sized(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The constructor's options that make batches of `classes` × `samples` rows, next to these further options."""
+
     @abstractmethod
     def units(self, number: int) -> Tensor:
         """(units, samples of a unit) indices of batch `number`."""
@@ -94,6 +108,18 @@ class Batches(ABC):
             number, self.position = self.position, self.position + 1
             yield number
         self.set_epoch(self.epoch + 1)
+
+    def stream(self) -> Iterator[Tensor]:
+        """Batches without end, epoch after epoch, from where the sampler stands."""
+        while True:
+            for number in self.numbers():
+                yield self.batch(number)
+
+    def refresh(self, embeddings: Tensor | EmbeddingView, labels: Tensor) -> None:  # noqa: B027
+        """Look at the embeddings of the training set anew; of use to samplers that mine (`MinedBatches`)."""
+
+    def watch(self, embeddings: Tensor) -> None:  # noqa: B027
+        """Look at the (rows, D) embeddings of the batch drawn last; of use to samplers that adapt to them."""
 
     def __len__(self) -> int:
         return self.batches
@@ -134,3 +160,31 @@ class Batches(ABC):
                 f"a batch of {number} classes cannot be drawn from {len(self.members)}; "
                 f"set the {what} to {len(self.members)} or fewer"
             )
+
+
+class ClassBatches(Batches):
+    """Batches of `classes_per_batch` distinct classes with `samples_per_class` samples of each, C×M in short."""
+
+    def __init__(
+        self,
+        labels: Tensor,
+        *,
+        classes_per_batch: int,
+        samples_per_class: int,
+        batches: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        require_at_least(1, classes_per_batch=classes_per_batch, samples_per_class=samples_per_class)
+        super().__init__(
+            labels,
+            units_per_batch=classes_per_batch,
+            samples_per_unit=samples_per_class,
+            batches=batches,
+            seed=seed,
+        )
+        self.require_classes(classes_per_batch)
+
+    @classmethod
+    def sized(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+        """Classes and samples as they are."""
+        return {"classes_per_batch": classes, "samples_per_class": samples}

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from equimetric.batches.base import Batches, require_at_least
+from equimetric.batches.base import ClassBatches
 
 __all__ = ["ClassBalancedBatches"]
 
 
-class ClassBalancedBatches(Batches):
+class ClassBalancedBatches(ClassBatches):
     """Batches of `classes_per_batch` distinct classes with `samples_per_class` samples of each.
 
     Classes are drawn uniformly without replacement; samples without replacement inside the class if it has enough,
@@ -26,15 +26,13 @@ class ClassBalancedBatches(Batches):
         replacement: bool = False,
         seed: int = 0,
     ) -> None:
-        require_at_least(1, classes_per_batch=classes_per_batch, samples_per_class=samples_per_class)
         super().__init__(
             labels,
-            units_per_batch=classes_per_batch,
-            samples_per_unit=samples_per_class,
+            classes_per_batch=classes_per_batch,
+            samples_per_class=samples_per_class,
             batches=batches,
             seed=seed,
         )
-        self.require_classes(classes_per_batch)
         self.replacement = replacement
 
     def units(self, number: int) -> Tensor:

@@ -1,6 +1,8 @@
 """Episodes: a few classes, each with support and query samples."""
 
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,6 +42,22 @@ class EpisodeBatches(Batches):
         self.nc, self.ns, self.nq = nc, ns, nq
         self.class_replacement = class_replacement
         self.usable = usable_classes([len(own) for own in self.members], nc, ns + nq)
+
+    @classmethod
+    def sized(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The classes shared out among the episodes, the samples among support and queries, half each unless told."""
+        episodes, ns = options.get("episodes", 1), options.get("ns", samples // 2)
+        if classes % episodes:
+            raise EquimetricError(
+                f"{classes} classes cannot be shared equally by {episodes} episodes; "
+                f"set batch.classes to a multiple of {episodes}"
+            )
+        if not 0 < ns < samples:
+            raise EquimetricError(
+                f"{samples} samples of a class cannot be {ns} for support and the rest queries; set batch.samples to "
+                "2 or more, and ns below it"
+            )
+        return {"nc": classes // episodes, "ns": ns, "nq": samples - ns}
 
     def units(self, number: int) -> Tensor:
         """(episodes, nc · (ns + nq)) indices, an episode in each row."""

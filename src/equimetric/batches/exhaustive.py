@@ -5,13 +5,13 @@ import warnings
 import torch
 from torch import Tensor
 
-from equimetric.batches.base import Batches, require_at_least
+from equimetric.batches.base import ClassBatches
 from equimetric.errors import EquimetricError
 
 __all__ = ["ExhaustiveBatches"]
 
 
-class ExhaustiveBatches(Batches):
+class ExhaustiveBatches(ClassBatches):
     """C×M batches in which no sample comes twice in an epoch, as many as the classes allow.
 
     The samples of each class are shuffled and cut into groups of `samples_per_class`; `classes_per_batch` groups of
@@ -20,11 +20,7 @@ class ExhaustiveBatches(Batches):
     """
 
     def __init__(self, labels: Tensor, *, classes_per_batch: int, samples_per_class: int, seed: int = 0) -> None:
-        require_at_least(1, classes_per_batch=classes_per_batch, samples_per_class=samples_per_class)
-        super().__init__(
-            labels, units_per_batch=classes_per_batch, samples_per_unit=samples_per_class, batches=None, seed=seed
-        )
-        self.require_classes(classes_per_batch)
+        super().__init__(labels, classes_per_batch=classes_per_batch, samples_per_class=samples_per_class, seed=seed)
         groups = torch.tensor([len(own) // samples_per_class for own in self.members])
         small = int((groups == 0).sum())
         if len(groups) - small < classes_per_batch:

@@ -1,27 +1,23 @@
 """Hard negative classes for N-pair batches."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric.batches.base import require_at_least
 from equimetric.batches.mined import MinedBatches
-from equimetric.batches.n_pairs import draw_pair, require_probability
+from equimetric.batches.n_pairs import NPairBatches
 
 __all__ = ["HardClassBatches", "hard_classes"]
 
 
-class HardClassBatches(MinedBatches):
+class HardClassBatches(NPairBatches, MinedBatches):
     """N-pair batches of classes that are hard to tell apart (Sohn 2016), in rows a_1 … a_N, p_1 … p_N.
 
     For each batch `candidates` random classes show a pair of samples each. From a random one on, the class that
     violates its triples with those chosen so far the most is added, until there are N. Similarities are the dot
     products of the embeddings that `refresh` was given.
     """
-
-    by_role: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -33,14 +29,10 @@ class HardClassBatches(MinedBatches):
         same_image: float = 0.1,
         seed: int = 0,
     ) -> None:
-        require_at_least(1, classes_per_batch=classes_per_batch)
-        require_probability(same_image)
-        super().__init__(labels, units_per_batch=classes_per_batch, samples_per_unit=2, batches=batches, seed=seed)
-        self.require_classes(classes_per_batch)
+        super().__init__(labels, classes_per_batch=classes_per_batch, batches=batches, same_image=same_image, seed=seed)
         self.candidates = min(10 * classes_per_batch, len(self.members)) if candidates is None else candidates
         require_at_least(classes_per_batch, candidates=self.candidates)
         self.require_classes(self.candidates, "candidates")
-        self.same_image = same_image
 
     def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
         """The embeddings themselves: every batch looks at other pairs."""
@@ -48,9 +40,7 @@ class HardClassBatches(MinedBatches):
 
     def units(self, number: int) -> Tensor:
         """(N, 2) anchor and positive of each class."""
-        generator = self.batch_generator(number)
-        classes = torch.randperm(len(self.members), generator=generator)[: self.candidates].tolist()
-        pairs = torch.stack([draw_pair(self.members[c], self.same_image, generator) for c in classes])
+        pairs = self.random_pairs(self.candidates, self.batch_generator(number))
         anchors, positives = self.found("embeddings")[pairs].unbind(1)
         # The classes come in random order, so the first is a random one.
         return pairs[hard_classes(anchors @ positives.T, self.units_per_batch)]

@@ -1,10 +1,14 @@
 """Anchor neighbourhoods of the hierarchical triplet loss."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from equimetric.batches.base import require_at_least
 from equimetric.batches.mined import MinedBatches, class_means, nearest_others
+from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 
 __all__ = ["HierarchyBatches"]
@@ -42,6 +46,17 @@ class HierarchyBatches(MinedBatches):
         self.require_classes(self.units_per_batch, "product of anchor_classes and neighbourhood")
         self.anchor_classes = anchor_classes
         self.neighbourhood = neighbourhood
+
+    @classmethod
+    def sized(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:
+        """As many anchor classes as there is room for with their neighbours."""
+        neighbourhood = options.get("neighbourhood")
+        if not neighbourhood or classes % neighbourhood:
+            raise EquimetricError(
+                f"the {classes} classes of a batch are neighbourhoods of equal size, got {neighbourhood}; "
+                f"set neighbourhood in batch.options to a divisor of {classes}"
+            )
+        return {"anchor_classes": classes // neighbourhood, "samples_per_class": samples}
 
     def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
         """The nearest classes of each: as many as a batch can have besides, since others may take them first."""

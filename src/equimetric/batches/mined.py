@@ -1,19 +1,16 @@
 """Batches mined offline: chosen by looking at the embeddings of the whole training set now and then."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from equimetric.batches.base import Batches
+from equimetric.batches.base import Batches, EmbeddingView
 from equimetric.errors import EquimetricError
 
-__all__ = ["EmbeddingView", "MinedBatches", "class_means", "nearest_others"]
-
-EmbeddingView = Callable[[], Tensor]
-"""Gives the (N, D) embeddings of the training set when called."""
+__all__ = ["MinedBatches", "class_means", "nearest_others"]
 
 CHUNK_ENTRIES = 2**22
 """Distances computed at a time."""

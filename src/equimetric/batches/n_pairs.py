@@ -1,27 +1,15 @@
 """N-pair batches: one anchor and one positive of each of N classes."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from equimetric.batches.base import Batches, draw_samples, require_at_least
+from equimetric.batches.base import Batches, draw_samples, require_at_least, require_samples
 from equimetric.errors import EquimetricError
 
-__all__ = ["NPairBatches", "draw_pair", "require_probability"]
-
-
-def require_probability(same_image: float) -> None:
-    """Refuse what is no probability."""
-    if not 0 <= same_image <= 1:
-        raise EquimetricError(f"same_image is a probability between 0 and 1, got {same_image}")
-
-
-def draw_pair(members: Tensor, same_image: float, generator: torch.Generator) -> Tensor:
-    """(2,) two members, or with probability `same_image` one of them twice; a class of one sample has no choice."""
-    pair = draw_samples(members, 2, generator)
-    alike = torch.rand((), generator=generator) < same_image
-    return pair[:1].expand(2) if alike else pair
+__all__ = ["NPairBatches"]
 
 
 class NPairBatches(Batches):
@@ -42,13 +30,29 @@ class NPairBatches(Batches):
         seed: int = 0,
     ) -> None:
         require_at_least(1, classes_per_batch=classes_per_batch)
-        require_probability(same_image)
+        if not 0 <= same_image <= 1:
+            raise EquimetricError(f"same_image is a probability between 0 and 1, got {same_image}")
         super().__init__(labels, units_per_batch=classes_per_batch, samples_per_unit=2, batches=batches, seed=seed)
         self.require_classes(classes_per_batch)
         self.same_image = same_image
 
+    @classmethod
+    def sized(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+        """A pair of each class."""
+        require_samples(samples, 2, "a pair")
+        return {"classes_per_batch": classes}
+
     def units(self, number: int) -> Tensor:
         """(N, 2) anchor and positive of each class."""
-        generator = self.batch_generator(number)
-        classes = torch.randperm(len(self.members), generator=generator)[: self.units_per_batch].tolist()
-        return torch.stack([draw_pair(self.members[c], self.same_image, generator) for c in classes])
+        return self.random_pairs(self.units_per_batch, self.batch_generator(number))
+
+    def random_pairs(self, classes: int, generator: torch.Generator) -> Tensor:
+        """(classes, 2) anchor and positive of random distinct classes."""
+        chosen = torch.randperm(len(self.members), generator=generator)[:classes].tolist()
+        return torch.stack([self.pair(self.members[c], generator) for c in chosen])
+
+    def pair(self, members: Tensor, generator: torch.Generator) -> Tensor:
+        """(2,) two members, or with probability `same_image` one of them twice; a class of one sample has no choice."""
+        pair = draw_samples(members, 2, generator)
+        alike = torch.rand((), generator=generator) < self.same_image
+        return pair[:1].expand(2) if alike else pair

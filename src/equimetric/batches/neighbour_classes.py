@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from equimetric.batches.base import require_at_least
+from equimetric.batches.base import ClassBatches
 from equimetric.batches.mined import MinedBatches, class_means, nearest_others
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
@@ -11,31 +11,12 @@ from equimetric.geometry import unit
 __all__ = ["NeighbourClassBatches"]
 
 
-class NeighbourClassBatches(MinedBatches):
+class NeighbourClassBatches(ClassBatches, MinedBatches):
     """C×M batches of a random class and the C − 1 classes whose centres are nearest to it (Rippel et al. 2016).
 
     Centres are means of the normalised embeddings. The first class is drawn uniformly, or in proportion to what
     `weigh_classes` was given, say its recent loss. Rows are grouped by class, the first class first.
     """
-
-    def __init__(
-        self,
-        labels: Tensor,
-        *,
-        classes_per_batch: int,
-        samples_per_class: int,
-        batches: int | None = None,
-        seed: int = 0,
-    ) -> None:
-        require_at_least(1, classes_per_batch=classes_per_batch, samples_per_class=samples_per_class)
-        super().__init__(
-            labels,
-            units_per_batch=classes_per_batch,
-            samples_per_unit=samples_per_class,
-            batches=batches,
-            seed=seed,
-        )
-        self.require_classes(classes_per_batch)
 
     def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
         """The nearest classes of each, and the weights of the classes as they were."""

@@ -1,11 +1,12 @@
 """Smart mining: triples from every sample's neighbour list, at a difficulty that a controller keeps in bounds."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from equimetric.batches.base import draw_samples, require_at_least
+from equimetric.batches.base import draw_samples, require_at_least, require_samples
 from equimetric.batches.mined import MinedBatches, nearest_others
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
@@ -21,6 +22,9 @@ class SmartMiningBatches(MinedBatches):
     positive, or else the farthest of five random ones. The controller looks at the share of triples with a loss above
     zero, told by `record`: after every `interval` steps ρ grows by a tenth if it is above 0.8, and shrinks by a tenth,
     never below 1, if it is below 0.4. Every sample whose class has another is an anchor once per pass.
+
+    In training `watch` does the recording: a triple has a loss above zero where ‖a − n‖² − ‖a − p‖² < `margin` for
+    embeddings of unit length, so the margin should be that of the loss.
     """
 
     by_role: ClassVar[bool] = True
@@ -31,6 +35,7 @@ class SmartMiningBatches(MinedBatches):
         *,
         triples: int,
         neighbours: int = 200,
+        margin: float = 0.2,
         interval: int = 100,
         batches: int | None = None,
         seed: int = 0,
@@ -49,11 +54,18 @@ class SmartMiningBatches(MinedBatches):
                 f"another; set triples to {len(self.anchors)} or fewer"
             )
         self.neighbours = min(neighbours, len(self.labels) - 1)
+        self.margin = margin
         self.interval = interval
         self.rank = 1.0
         self.steps, self.active, self.seen = 0, 0, 0
         if batches is None:
             self.batches = len(self.anchors) // triples
+
+    @classmethod
+    def sized(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+        """A triple for each class that C×M batches would have."""
+        require_samples(samples, 3, "a triple")
+        return {"triples": classes}
 
     def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
         """The nearest samples of each, by the distance of normalised embeddings."""
@@ -94,6 +106,13 @@ class SmartMiningBatches(MinedBatches):
             return draw_samples(farther, 1, generator)[0]
         five = draw_samples(own, min(5, len(own)), generator)
         return closer[torch.isin(closer, five)][-1]
+
+    @torch.no_grad()
+    def watch(self, embeddings: Tensor) -> None:
+        """Tell the controller how many of the (3T, D) embeddings' triples violate the margin."""
+        anchors, positives, negatives = unit(embeddings).chunk(3)
+        to_positive, to_negative = ((anchors - others).square().sum(1) for others in (positives, negatives))
+        self.record(int((to_negative - to_positive < self.margin).sum()), len(anchors))
 
     def record(self, active: int, triples: int) -> None:
         """Tell the controller how many of a step's triples had a loss above zero."""

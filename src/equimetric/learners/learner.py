@@ -5,16 +5,22 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from equimetric.batches.base import EmbeddingView
+
 __all__ = ["Batch", "Learner"]
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A training batch: prepared images, class ids 0 … C − 1, and each sample's place in the training set."""
+    """A training batch: prepared images, class ids 0 … C − 1, and each sample's place in the training set.
+
+    `watch` is to be called with the (B, D) embeddings that the learner forms, for batches that adapt to them.
+    """
 
     images: Tensor
     labels: Tensor
     index: Tensor
+    watch: Callable[[Tensor], None]
 
 
 class Learner(nn.Module):
@@ -36,8 +42,8 @@ class Learner(nn.Module):
         """Parameters of the objective itself (proxies, boundaries): they get a learning rate of their own."""
         return ()
 
-    def begin_epoch(self, view: Callable[[], Tensor]) -> None:
+    def begin_epoch(self, view: EmbeddingView, labels: Tensor) -> None:
         """Optional work at the start of every epoch, i.e. after each validation.
 
-        `view()` gives the embeddings of the training set, computed on demand.
+        `view()` gives the embeddings of the training set, computed on demand; `labels` are its class ids.
         """

@@ -1,14 +1,27 @@
 """One network, one objective."""
 
 from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 from equimetric.backbones import EmbeddingNetwork
+from equimetric.batches.base import EmbeddingView
 from equimetric.learners.learner import Batch, Learner
 from equimetric.objectives import Objective, ObjectiveSum
 
-__all__ = ["SingleLearner"]
+__all__ = ["BeginsEpochs", "SingleLearner"]
+
+
+@runtime_checkable
+class BeginsEpochs(Protocol):
+    """A loss, selection or kind of references that looks at the whole training set now and then.
+
+    What it finds there belongs into its `state_dict()`.
+    """
+
+    def begin_epoch(self, view: EmbeddingView, labels: Tensor) -> None:
+        """Look at the embeddings of the training set, `view()`, and its class ids."""
 
 
 class SingleLearner(Learner):
@@ -25,7 +38,15 @@ class SingleLearner(Learner):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """The terms of the objective on this batch."""
-        return self.objective.terms(self.network(batch.images), batch.labels, index=batch.index)
+        embeddings = self.network(batch.images)
+        batch.watch(embeddings.detach())
+        return self.objective.terms(embeddings, batch.labels, index=batch.index)
+
+    def begin_epoch(self, view: EmbeddingView, labels: Tensor) -> None:
+        """Let every part of the objective that has a `begin_epoch(view, labels)` of its own do its work."""
+        for part in self.objective.modules():
+            if isinstance(part, BeginsEpochs):
+                part.begin_epoch(view, labels)
 
     def objective_parameters(self) -> Iterable[nn.Parameter]:
         """Proxies, boundaries and whatever else the objective learns."""

@@ -2,7 +2,6 @@
 
 from math import radians, tan
 
-import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -10,7 +9,7 @@ from equimetric.geometry import unit
 from equimetric.losses.npairs import first_pairs, npairs
 from equimetric.losses.preconditions import check_square_batch, known_queries
 from equimetric.pairs import Pairs
-from equimetric.reductions import count, log1p_sum_exp, log_sum_exp, masked_sum, mean_valid, ratio
+from equimetric.reductions import added, count, log1p_sum_exp, log_sum_exp, masked_sum, mean_valid, ratio
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -36,16 +35,18 @@ def angular(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
     push, pull = coefficients(alpha_deg)
     similarity, weight = pairs.similarity, pairs.weight
     has_negatives = pairs.negative.any(1)
-    columns, is_positive = pairs.positive_slots()
-    value = similarity.sum() * 0
-    present = torch.zeros_like(value)
-    for column, chosen in zip(columns.T, is_positive.T, strict=True):
-        negatives = log_sum_exp(push * (similarity + similarity[column]), pairs.negative, weight)
-        own = similarity.gather(1, column[:, None])[:, 0]
-        multiplicity = None if weight is None else weight.gather(1, column[:, None])[:, 0]
-        value = value + masked_sum(softplus(negatives - pull * own), chosen & has_negatives, multiplicity)
-        present = present + count(chosen & has_negatives, multiplicity, value.dtype)
-    return ratio(value, present)
+    values, numbers = [], []
+    for columns, is_positive in pairs.positive_slot_groups():
+        compared = is_positive & has_negatives[:, None]
+        multiplicity = None if weight is None else weight.gather(1, columns)
+        both_ends = push * (similarity[:, None] + similarity[columns])
+        negative, share = (
+            mask if mask is None else mask[:, None].expand_as(both_ends) for mask in (pairs.negative, weight)
+        )
+        negatives = log_sum_exp(both_ends, negative, share)
+        values.append(masked_sum(softplus(negatives - pull * similarity.gather(1, columns)), compared, multiplicity))
+        numbers.append(count(compared, multiplicity, similarity.dtype))
+    return ratio(added(values), added(numbers))
 
 
 @loss("angular_npair", title="Angular (N-pair)", family="ranking", paper=PAPER, references="batch", search=SEARCH)

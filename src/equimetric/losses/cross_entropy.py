@@ -1,5 +1,6 @@
 """The cross-entropy that all classification losses share; not a loss of its own."""
 
+import torch
 from torch import Tensor
 
 from equimetric.errors import unknown_name
@@ -24,6 +25,10 @@ def cross_entropy(
     all C classes share it ('uniform': target 1 − ε + ε/C, each other ε/C, the convention of torch).
     `positive_in_denominator=False` sums the denominator over the negatives alone.
     """
+    if pairs.target is not None and positive_in_denominator and not label_smoothing:
+        # Every row is one label among all classes: what torch computes in two calls.
+        values = torch.nn.functional.cross_entropy(logits, pairs.target, reduction="none")
+        return reduce_rows(values, None, reduction)
     denominator = log_sum_exp(logits, pairs.any if positive_in_denominator else pairs.negative, pairs.weight)
     values = denominator - log_sum_exp(logits, pairs.positive, pairs.weight)
     if label_smoothing:

@@ -1,5 +1,6 @@
 """Hierarchical triplet loss: the margin of a triple grows with the distance of its classes in a tree."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -85,8 +86,8 @@ class HierarchicalTriplet(nn.Module):
 
     L = ½ mean_{(a,p,n)} [d²_ap − d²_an + α_an]₊, α_an = β + d_H − s_a: d_H the threshold of the lowest level at which
     the classes of a and n are merged, s_a the mean squared distance inside the class of a.
-    `build_tree(embeddings, labels)` makes the tree of the training set, to be renewed every epoch; until then α is the
-    constant `margin`. The tree is part of the state.
+    `build_tree(embeddings, labels)` makes the tree of the training set, in training anew every epoch; until then α is
+    the constant `margin`. The tree is part of the state.
     """
 
     class_ids: Tensor
@@ -117,6 +118,10 @@ class HierarchicalTriplet(nn.Module):
         self.merged_at = tree.merged_at.to(device, dtype)
         return tree
 
+    def begin_epoch(self, view: Callable[[], Tensor], labels: Tensor) -> None:
+        """Renew the tree from the embeddings of the training set."""
+        self.build_tree(view(), labels)
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         # A saved tree may have any number of classes.
         for name in ("class_ids", "within_class", "merged_at"):
@@ -141,5 +146,5 @@ class HierarchicalTriplet(nn.Module):
         """The loss of all triples."""
         # A margin per anchor and negative is a shift of that negative's similarity.
         shifted = torch.where(pairs.negative, pairs.similarity + self.margins(pairs), pairs.similarity)
-        value, _, present = hinge_sum(TripletBand(pairs.replace(similarity=shifted)), 0.0)
+        value, present = hinge_sum(TripletBand(pairs.replace(similarity=shifted)), 0.0, only_active=False)
         return ratio(value, present) / 2

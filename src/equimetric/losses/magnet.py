@@ -1,5 +1,7 @@
 """Magnet loss: samples are attracted by their cluster and repelled by near clusters of other classes."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -9,9 +11,9 @@ from equimetric.losses.preconditions import known_queries, whole_batch
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, mean_rows
 from equimetric.registry import loss
-from equimetric.search_space import Uniform
+from equimetric.search_space import Integer, Uniform
 
-__all__ = ["Magnet"]
+__all__ = ["Magnet", "class_clusters"]
 
 SMALLEST_VARIANCE = 1e-12
 """Keeps the exponents finite where every sample sits on its cluster's mean."""
@@ -25,7 +27,7 @@ SMALLEST_VARIANCE = 1e-12
     geometry="sqeuclidean",
     references="batch",
     normalize=False,
-    search={"alpha": Uniform(0.0, 10.0)},
+    search={"alpha": Uniform(0.0, 10.0), "clusters_per_class": Integer(3, 8)},
     not_monotone="compares samples with cluster means, not with one another",
 )
 class Magnet(nn.Module):
@@ -34,15 +36,18 @@ class Magnet(nn.Module):
     L = mean_r [ ‖r − μ(r)‖²/2σ² + α + log Σ_{m: class(m) ≠ class(r)} e^{−‖r − μ_m‖²/2σ²} ]₊, on raw embeddings;
     μ_m is the mean of the batch's samples of cluster m, σ² = Σ_r ‖r − μ(r)‖² / (B − 1).
     Every class is one cluster unless clusters are set: with `images`, the size of the training set, `set_clusters`
-    takes the cluster of every image (from k-means in each class, say, anew every epoch), and the objective is called
-    with `index=…`. They are part of the state.
+    takes the cluster of every image, and the objective is called with `index=…`. They are part of the state. In
+    training they come from k-means with `clusters_per_class` centres in each class, anew every epoch.
     """
 
     clusters: Tensor | None
 
-    def __init__(self, *, alpha: float = 1.0, images: int | None = None) -> None:
+    def __init__(self, *, alpha: float = 1.0, images: int | None = None, clusters_per_class: int = 3) -> None:
         super().__init__()
+        if clusters_per_class < 1:
+            raise EquimetricError(f"every class has at least one cluster, got clusters_per_class={clusters_per_class}")
         self.alpha = alpha
+        self.clusters_per_class = clusters_per_class
         self.register_buffer("clusters", None if images is None else torch.zeros(images, dtype=torch.int64))
 
     def set_clusters(self, clusters: Tensor) -> None:
@@ -53,6 +58,11 @@ class Magnet(nn.Module):
                 f"got clusters of shape {tuple(clusters.shape)}, but magnet keeps those of {expected}"
             )
         self.clusters.copy_(clusters)
+
+    def begin_epoch(self, view: Callable[[], Tensor], labels: Tensor) -> None:
+        """Renew the clusters from the embeddings of the training set, where clusters are kept."""
+        if self.clusters is not None:
+            self.set_clusters(class_clusters(view(), labels, self.clusters_per_class))
 
     def same_cluster(self, pairs: Pairs, same_class: Tensor) -> Tensor:
         """(B, B) bool, which samples share a cluster."""
@@ -80,3 +90,35 @@ class Magnet(nn.Module):
         distance = squared_distance(embeddings, means)
         repelled = log_sum_exp(-distance / (2 * variance), ~same_class, share.expand_as(distance))
         return mean_rows((own / (2 * variance) + self.alpha + repelled).relu())
+
+
+@torch.no_grad()
+def class_clusters(embeddings: Tensor, labels: Tensor, number: int, *, sweeps: int = 50) -> Tensor:
+    """(N,) the cluster of each sample among those of its class: k-means++ and at most `sweeps` sweeps of Lloyd's.
+
+    Draws from torch's global generator. A class of fewer samples has as many clusters as samples.
+    """
+    clusters = torch.zeros_like(labels)
+    for label in labels.unique():
+        members = (labels == label).nonzero()[:, 0]
+        clusters[members] = k_means(embeddings[members], min(number, len(members)), sweeps)
+    return clusters
+
+
+def k_means(points: Tensor, number: int, sweeps: int) -> Tensor:
+    """(n,) the nearest of `number` centres; a centre that loses all its points stays where it is."""
+    centres = points[torch.randint(len(points), (1,))]
+    while len(centres) < number:
+        distance = squared_distance(points, centres).amin(1).clamp_min(0)
+        # Where all points lie on centres already, any of them will do.
+        chances = distance if distance.any() else torch.ones_like(distance)
+        centres = torch.cat([centres, points[torch.multinomial(chances, 1)]])
+    nearest = squared_distance(points, centres).argmin(1)
+    for _ in range(sweeps):
+        member = (nearest[None, :] == torch.arange(number, device=points.device)[:, None]).to(points)
+        sizes = member.sum(1, keepdim=True)
+        centres = torch.where(sizes > 0, member @ points / sizes.clamp_min(1), centres)
+        before, nearest = nearest, squared_distance(points, centres).argmin(1)
+        if torch.equal(before, nearest):
+            break
+    return nearest

@@ -6,7 +6,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.losses.preconditions import check_square_batch, known_queries
 from equimetric.pairs import Pairs
-from equimetric.reductions import log1p_sum_exp, mean_valid
+from equimetric.reductions import FAR_BELOW, mean_valid
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -16,18 +16,18 @@ __all__ = ["first_pairs", "npairs"]
 def first_pairs(pairs: Pairs, loss: str) -> tuple[Tensor, Tensor, Tensor]:
     """One (anchor, positive) per class: its first row that has a positive, and that row's first positive.
 
-    Returns (Q,) the positive's column; (Q,) bool, which rows are anchors; (Q, Q) bool, [i, j] where row i is an
-    anchor and the positive of anchor j one of its negatives. Shapes do not depend on the data. Doubling a reference
+    Returns (Q,) the positive's column; (Q,) bool, which rows are anchors; (Q, Q) bool, [i, j] where row j is an
+    anchor whose positive is one of the negatives of row i. Shapes do not depend on the data. Doubling a reference
     changes nothing, as one is chosen per class: of a weight only its presence counts.
     """
     labels = known_queries(pairs, loss).labels
     if labels is None:
         raise EquimetricError(f"loss {loss!r} takes one pair per class; give one class id per sample as labels")
     has_positive = pairs.positive.any(1)
-    same_class = (labels[:, None] == labels[None, :]) & has_positive[None, :]
-    is_anchor = has_positive & ~same_class.tril(-1).any(1)
-    column = pairs.positive.to(torch.uint8).argmax(1)
-    competes = pairs.negative[:, column] & is_anchor[:, None] & is_anchor[None, :]
+    earlier = (labels[:, None] == labels).tril_(-1) & has_positive
+    is_anchor = has_positive & ~earlier.any(1)
+    column = pairs.positive.view(torch.uint8).argmax(1)
+    competes = pairs.negative.index_select(1, column) & is_anchor
     return column, is_anchor, competes
 
 
@@ -48,13 +48,22 @@ def npairs(pairs: Pairs, *, l2_reg: float = 0.002, symmetric: bool = False) -> T
     with the loss of the reversed pairs, log(1 + Σ_{j≠i} e^{a_j·p_i − a_i·p_i}).
     """
     column, is_anchor, competes = first_pairs(pairs, "npairs")
-    logits = pairs.similarity[:, column]
-    own = logits.diagonal()
-    value = mean_valid(log1p_sum_exp(logits - own[:, None], competes), is_anchor)
+    logits = pairs.similarity.index_select(1, column)
+    values = against_own(logits, competes)
     if symmetric:
-        value = (value + mean_valid(log1p_sum_exp(logits.T - own[:, None], competes.T), is_anchor)) / 2
+        values = (values + against_own(logits.T, competes.T & is_anchor)) / 2
     if l2_reg:
         check_square_batch(pairs, "npairs")
         squared_length = known_queries(pairs, "npairs").embeddings.square().sum(1)
-        value = value + l2_reg / 4 * mean_valid(squared_length + squared_length[column], is_anchor)
-    return value
+        values = values + l2_reg / 4 * (squared_length + squared_length.index_select(0, column))
+    return mean_valid(values, is_anchor)
+
+
+def against_own(logits: Tensor, competes: Tensor) -> Tensor:
+    """(N,) log(1 + Σ_j e^{z_ij − z_ii}) over the j that compete with i: the cross-entropy of the diagonal.
+
+    Marks i as its own competitor in `competes`.
+    """
+    own = torch.arange(len(logits), device=logits.device)
+    present = torch.where(competes.fill_diagonal_(True), logits, FAR_BELOW)
+    return torch.nn.functional.cross_entropy(present, own, reduction="none")

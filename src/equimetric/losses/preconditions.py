@@ -25,7 +25,7 @@ def check_square_batch(pairs: Pairs, loss: str) -> None:
     queries, references = pairs.similarity.shape
     square = queries == references
     if square and not torch.compiler.is_compiling():
-        square = not bool(pairs.any.diagonal().any())
+        square = not bool((pairs.positive.diagonal() | pairs.negative.diagonal()).any())
     if not square:
         raise EquimetricError(
             f"loss {loss!r} compares the samples of a batch among themselves; give no reference_embeddings, "

@@ -1,14 +1,17 @@
 """Quadruplet loss: a positive pair must also be closer than pairs of two other classes."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from equimetric.losses.preconditions import class_labels
-from equimetric.losses.triplet import hinge_sum, pair_weight
-from equimetric.pairs import Pairs, TripletBand
+from equimetric.losses.triplet import pair_weight, triplet
+from equimetric.pairs import Pairs
 from equimetric.reductions import ratio
 from equimetric.registry import loss
+from equimetric.rowwise import value_by_rows
 from equimetric.search_space import Uniform
 
 __all__ = ["quadruplet"]
@@ -31,8 +34,8 @@ def quadruplet(pairs: Pairs, *, margin1: float = 0.2, margin2: float = 0.1, squa
     """
     distance = pairs.distance()
     pairs = pairs.replace(similarity=-(distance.square() if squared else distance))
-    value, _, present = hinge_sum(TripletBand(pairs), margin1)
-    return ratio(value, present) + ratio(*other_classes_sum(pairs, margin2))
+    triplets = value_by_rows(partial(triplet, margin=margin1, reduction="mean"), pairs)
+    return triplets + ratio(*other_classes_sum(pairs, margin2))
 
 
 def other_classes_sum(pairs: Pairs, margin: float) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from equimetric import rowwise
 from equimetric.errors import EquimetricError
 from equimetric.losses.preconditions import whole_batch
 from equimetric.losses.smooth_ap import with_query
@@ -14,6 +13,7 @@ from equimetric.losses.triplet import pair_weight
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_valid, row_sum
 from equimetric.registry import loss
+from equimetric.rowwise import value_by_rows
 from equimetric.search_space import LogUniform
 
 __all__ = ["mixed_pairs", "recall_at_k_surrogate"]
@@ -53,9 +53,7 @@ def recall_at_k_surrogate(
         pairs = with_query(pairs, itself, positive=False)
     value = partial(soft_recall, ks=ks, tau1=tau1, tau2=tau2, include_query=include_query)
     # Mixing joins rows, so large batches can be computed a few rows at a time only from here on.
-    if pairs.similarity.requires_grad and pairs.similarity.numel() > rowwise.CHUNK_ENTRIES:
-        return rowwise.value_by_rows(value, pairs, ())
-    return value(pairs)
+    return value_by_rows(value, pairs)
 
 
 def soft_recall(pairs: Pairs, *, ks: Sequence[int], tau1: float, tau2: float, include_query: bool) -> Tensor:

@@ -1,12 +1,14 @@
 """Triplet loss over all triples, a band of them, or a list."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric.errors import unknown_name
 from equimetric.pairs import Pairs, TripletBand, Triplets
-from equimetric.reductions import count, masked_sum, ratio, reduce
+from equimetric.reductions import added, count, ratio, reduce
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -15,8 +17,7 @@ __all__ = ["triplet"]
 FEW_POSITIVES = 16
 """Up to so many positives per anchor, one pass for each is faster than sorting."""
 
-TOGETHER = 2**17
-"""Triples in one pass."""
+DENOMINATORS = ("nonzero", "mean", "sum", "batch")
 
 
 @loss(
@@ -49,52 +50,54 @@ def triplet(
         terms = softplus(violation) if soft else violation.relu()
         return reduce(terms, torch.ones_like(terms, dtype=torch.bool), selected.weight, reduction or "mean")
     band = TripletBand(selected) if isinstance(selected, Pairs) else selected
-    value, active, present = soft_sum(band, margin) if soft else hinge_sum(band, margin)
-    # A soft hinge is above zero for every triple, so 'nonzero' and 'mean' are one there.
-    batch = torch.full_like(value, len(band.pairs.similarity)).detach()
-    denominators = {"nonzero": active, "mean": present, "sum": torch.ones_like(value), "batch": batch}
     reduction = reduction or "nonzero"
-    if reduction not in denominators:
-        raise unknown_name("reduction", reduction, denominators)
-    return ratio(value, denominators[reduction])
+    if reduction not in DENOMINATORS:
+        raise unknown_name("reduction", reduction, DENOMINATORS)
+    # A soft hinge is above zero for every triple, so 'nonzero' and 'mean' are one there.
+    value, number = soft_sum(band, margin) if soft else hinge_sum(band, margin, only_active=reduction == "nonzero")
+    if reduction in ("sum", "batch"):
+        number = value.new_full((), len(band.pairs.similarity) if reduction == "batch" else 1)
+    return ratio(value, number)
 
 
-def soft_sum(band: TripletBand, margin: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ softplus(v + margin) over a band and, twice, the number of triples."""
-    return sum_by_slots(band, band.pairs.positive_slots(), margin, soft=True)
+def soft_sum(band: TripletBand, margin: float) -> tuple[Tensor, Tensor]:
+    """Σ softplus(v + margin) over a band, and the number of triples."""
+    return sum_by_slots(band, lambda violation: softplus(violation + margin), only_active=False)
 
 
-def hinge_sum(band: TripletBand, margin: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ [v + margin]₊ over a band, the number of terms above zero, and the number of triples."""
-    slots = band.pairs.positive_slots()
-    if slots[0].shape[1] <= FEW_POSITIVES:
-        return sum_by_slots(band, slots, margin, soft=False)
-    return sum_by_sorting(band, slots, margin)
+def hinge_sum(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Tensor, Tensor]:
+    """Σ [v + margin]₊ over a band, and the number of triples or of those with a term above zero."""
+    if int(band.pairs.positive.sum(1, dtype=torch.int32).max()) > FEW_POSITIVES:
+        return sum_by_sorting(band, margin, only_active=only_active)
+    # Inside a band that begins above −margin all terms are above zero.
+    if band.above >= -margin:
+        return sum_by_slots(band, lambda violation: violation + margin, only_active=False)
+    return sum_by_slots(band, lambda violation: (violation + margin).relu_(), only_active=only_active)
 
 
-def sum_by_slots(
-    band: TripletBand, slots: tuple[Tensor, Tensor], margin: float, soft: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Either sum, with one pass over the rows of negatives per positive of an anchor: fastest where they are few."""
+def sum_by_slots(band: TripletBand, term: Callable[[Tensor], Tensor], *, only_active: bool) -> tuple[Tensor, Tensor]:
+    """Σ term(v) and a number, with one pass over the rows of negatives per positive of an anchor: best for few.
+
+    What is no triple has v = −∞, where every term is 0.
+    """
     pairs = band.pairs
-    similarity, weight = pairs.similarity[:, None], pairs.weight
-    value = active = present = pairs.similarity.new_zeros(())
-    # Several slots at once where the batch is small: (Q, slots, R).
-    together = max(1, TOGETHER // max(1, pairs.similarity.numel()))
-    for columns, is_positive in zip(*(torch.split(slot, together, dim=1) for slot in slots), strict=True):
-        violation = similarity - pairs.similarity.gather(1, columns)[:, :, None]
-        terms = softplus(violation + margin) if soft else (violation + margin).relu()
-        chosen = pairs.negative[:, None] & is_positive[:, :, None]
+    similarity, weight = pairs.similarity, pairs.weight
+    negatives = torch.where(pairs.negative, similarity, -torch.inf)[:, None]
+    values, numbers = [], []
+    for columns, is_positive in pairs.positive_slot_groups():
+        violation = negatives - torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
+        terms = term(violation)
+        chosen = terms.detach() > 0 if only_active else violation.detach() > -torch.inf
         if not band.is_everything:
-            chosen = chosen & band.holds(violation.detach())
+            inside = band.holds(violation.detach())
+            terms, chosen = torch.where(inside, terms, 0.0), chosen & inside
         times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
-        value = value + masked_sum(terms, chosen, times)
-        active = active + count(chosen & (terms.detach() > 0), times, value.dtype)
-        present = present + count(chosen, times, value.dtype)
-    return value, active, present
+        values.append((terms if times is None else terms * times).sum())
+        numbers.append(count(chosen, times, terms.dtype))
+    return added(values), added(numbers)
 
 
-def sum_by_sorting(band: TripletBand, slots: tuple[Tensor, Tensor], margin: float) -> tuple[Tensor, Tensor, Tensor]:
+def sum_by_sorting(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Tensor, Tensor]:
     """The hinge sum in O(Q R log R), however many positives an anchor has.
 
     For one anchor with its negatives n sorted by similarity, the triples of positive p that lie in a band are a
@@ -102,7 +105,7 @@ def sum_by_sorting(band: TripletBand, slots: tuple[Tensor, Tensor], margin: floa
     are prefix sums of the negatives' similarities and multiplicities.
     """
     pairs = band.pairs
-    columns, is_positive = slots
+    columns, is_positive = pairs.positive_slots()
     positive = pairs.similarity.gather(1, columns)
     multiplicity = is_positive * pair_weight(pairs, columns)
 
@@ -129,8 +132,8 @@ def sum_by_sorting(band: TripletBand, slots: tuple[Tensor, Tensor], margin: floa
 
     active = stretch(prefix_weight, active_low) * multiplicity
     value = stretch(prefix_similarity, active_low) * multiplicity + active * (margin - positive)
-    present = stretch(prefix_weight, low) * multiplicity
-    return value.sum(), active.sum(), present.sum()
+    number = active if only_active else stretch(prefix_weight, low) * multiplicity
+    return value.sum(), number.sum()
 
 
 def pair_weight(pairs: Pairs, columns: Tensor | None = None) -> Tensor:

@@ -1,6 +1,5 @@
 """The batch itself, or an explicit set of references, as references."""
 
-import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
@@ -20,10 +19,12 @@ def compare(
     reference_embeddings: Tensor,
     reference_labels: Labels | None,
     self_mask: Tensor | None = None,
+    *,
+    itself: bool = False,
 ) -> Pairs:
-    """Every query against every reference."""
+    """Every query against every reference; with `itself` the references are the queries."""
     shape = (len(queries.embeddings), len(reference_embeddings))
-    positive, negative = relation(labels, reference_labels, shape, self_mask)
+    positive, negative = relation(labels, reference_labels, shape, self_mask, itself=itself)
     similarity = geometry.measure(queries.embeddings, reference_embeddings)
     return Pairs(similarity, positive, negative, geometry=geometry, queries=queries)
 
@@ -52,8 +53,7 @@ class BatchReferences(References):
         if reference_embeddings is None:
             if reference_labels is not None or self_mask is not None:
                 raise EquimetricError("reference_labels and self_mask need reference_embeddings beside them")
-            itself = torch.eye(len(embeddings), dtype=torch.bool, device=embeddings.device)
-            return compare(geometry, queries, labels, embeddings, labels, itself)
+            return compare(geometry, queries, labels, embeddings, labels, itself=True)
         reference_embeddings = check_embeddings(reference_embeddings, "reference_embeddings").to(embeddings)
         if isinstance(labels, tuple):
             if reference_labels is not None:

@@ -1,6 +1,5 @@
 """Several representatives per class: one similarity from many, and how far the representatives lie apart."""
 
-import torch
 from torch import Tensor
 
 from equimetric.errors import unknown_name
@@ -40,7 +39,6 @@ def centre_spread(centres: Tensor, divisor: str) -> Tensor:
     The 1e-5 keeps the slope finite where two centres of a class coincide.
     """
     classes, per_class, _ = centres.shape
-    first, second = torch.triu_indices(per_class, per_class, 1, device=centres.device)
-    cosine = (centres @ centres.transpose(1, 2))[:, first, second]
+    cosine = centres @ centres.transpose(1, 2)
     pairs = classes * per_class * (per_class - 1) / (1 if divisor == "ordered" else 2)
-    return (2 + 1e-5 - 2 * cosine).clamp_min(1e-5).sqrt().sum() / max(pairs, 1)
+    return (2 + 1e-5 - 2 * cosine).clamp_min(1e-5).sqrt().triu(1).sum() / max(pairs, 1)

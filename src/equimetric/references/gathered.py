@@ -8,7 +8,22 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 
-__all__ = ["gather_batch"]
+__all__ = ["gather_batch", "gather_parts", "require_processes"]
+
+
+def require_processes(option: str) -> None:
+    """Refuse an option that is for several processes where there is only this one."""
+    if not (dist.is_available() and dist.is_initialized()):
+        raise EquimetricError(f"{option} needs several processes; call torch.distributed.init_process_group first")
+
+
+def gather_parts(rows: Tensor, sizes: list[int]) -> Tensor:
+    """The rows of all processes, one after another, without gradient; parts are padded to the largest on the way."""
+    padded = rows.new_zeros(max(sizes), *rows.shape[1:])
+    padded[: len(rows)] = rows
+    parts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(parts, padded)
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
 
 class GatherRows(torch.autograd.Function):
@@ -21,13 +36,9 @@ class GatherRows(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, rows: Tensor, sizes: list[int]) -> Tensor:
-        """Gather parts of different sizes by padding them to the largest."""
+        """Gather."""
         context.sizes = sizes
-        padded = rows.new_zeros(max(sizes), *rows.shape[1:])
-        padded[: len(rows)] = rows
-        parts = [torch.empty_like(padded) for _ in sizes]
-        dist.all_gather(parts, padded)
-        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+        return gather_parts(rows, sizes)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -41,8 +52,7 @@ class GatherRows(torch.autograd.Function):
 
 def gather_batch(embeddings: Tensor, labels: Tensor, index: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Embeddings (with gradient), labels and places in the training set of all processes' batches."""
-    if not (dist.is_available() and dist.is_initialized()):
-        raise EquimetricError("gather=True needs several processes; call torch.distributed.init_process_group first")
+    require_processes("gather=True")
     size = torch.tensor([len(embeddings)], device=embeddings.device)
     gathered = [torch.empty_like(size) for _ in range(dist.get_world_size())]
     dist.all_gather(gathered, size)

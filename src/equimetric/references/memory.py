@@ -12,11 +12,20 @@ from equimetric.references.batch import BatchReferences, compare
 from equimetric.references.kind import Given, References
 from equimetric.references.relation import check_class_ids, check_embeddings
 from equimetric.registry import references
+from equimetric.search_space import Choice, LogUniform
 
 __all__ = ["MemoryReferences"]
 
 
-@references("memory", paper="Wang, Zhang, Huang, Scott: Cross-batch memory for embedding learning (2020)")
+@references(
+    "memory",
+    paper="Wang, Zhang, Huang, Scott: Cross-batch memory for embedding learning (2020)",
+    search={
+        "size": Choice((1024, 2048, 4096, 8192, 16384)),
+        "start_iteration": Choice((0, 500, 1000, 2000)),
+        "weight": LogUniform(0.1, 10.0),
+    },
+)
 class MemoryReferences(References):
     """The last `size` embeddings of past batches serve as further references.
 

@@ -6,15 +6,20 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import Geometry, unit
 from equimetric.pairs import Pairs, Queries
 from equimetric.references.centres import centre_spread, check_pool, pool_centres
 from equimetric.references.kind import Given, References
 from equimetric.references.relation import Labels, check_class_ids, check_embeddings, relation
+from equimetric.references.sharding import Shard
 from equimetric.registry import references
+from equimetric.search_space import Choice, Uniform
+from equimetric.seeding import derive_seed
 
 __all__ = ["ProxyReferences", "sample_classes"]
+
+ASSIGNMENTS = ("static", "dynamic")
 
 
 def sample_classes(labels: Tensor, classes: int, number: int) -> Tensor:
@@ -28,7 +33,24 @@ def sample_classes(labels: Tensor, classes: int, number: int) -> Tensor:
     return order.argsort(stable=True)[: max(number, present)].sort().values
 
 
-@references("proxies", paper="Movshovitz-Attias et al.: No fuss distance metric learning using proxies (2017)")
+def initial_proxies(rows: int, dim: int, shard: Shard) -> Tensor:
+    """(rows, dim) entries from N(0, 1/dim), of which no two processes that share the classes draw the same.
+
+    All of them leave torch's global generator in the same state.
+    """
+    generator = None
+    if shard.shared:
+        seed = derive_seed(int(torch.randint(2**31, ())), "proxies", shard.rank)
+        generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, dim, generator=generator) / math.sqrt(dim)
+
+
+@references(
+    "proxies",
+    paper="Movshovitz-Attias et al.: No fuss distance metric learning using proxies (2017)",
+    # With divisor='ordered' the published range of the regulariser's weight, 0 … 1, is that of tau / 2.
+    search={"per_class": Choice((2, 3, 5, 10)), "gamma": Uniform(0.01, 100.0), "tau": Uniform(0.0, 2.0)},
+)
 class ProxyReferences(References):
     """Learned vectors that stand for the classes; class ids must run from 0 to classes − 1.
 
@@ -39,10 +61,15 @@ class ProxyReferences(References):
     `pool` = 'max' takes the nearest, 'soft' a mean weighted by softmax(s / gamma). `tau` times the spread of the
     centres of each class is added to the loss, which draws them together (`divisor`: see `centre_spread`).
     `bias` adds a learned offset per class to the similarity. `sample_rate` < 1 compares, in training, only with the
-    classes of the batch and random others, that share of all in total (Partial FC); the other rows get no gradient,
-    but an optimiser with momentum or weight decay still moves them. `static` makes the proxies the fixed one-hot
-    vectors, which needs dim = classes. `normalize_embeddings=False` leaves embeddings as they are where both would be
-    scaled to unit length, `normalize_proxies=True` scales the proxies where neither would be.
+    classes of the batch and random others, that share of all in total (Partial FC); the other rows get no gradient, but
+    an optimiser with momentum or weight decay still moves them. `sharded` shares the classes out among the processes of
+    torch.distributed, each of which keeps and learns the rows of its own; it needs `gather=True` beside it, and the
+    rows' gradients, unlike the network's, must not be averaged over processes. `static` makes the proxies the fixed
+    one-hot vectors, which needs dim = classes. `normalize_embeddings=False` leaves embeddings as they are where both
+    would be scaled to unit length, `normalize_proxies=True` scales the proxies where neither would be.
+
+    `assignment` = 'dynamic' takes the nearest proxy, p(x) = argmin_p d(x, p), as the one that stands for a sample,
+    instead of that of its class. Labels then play no part and may be any; `classes` is the number of proxies.
     """
 
     def __init__(
@@ -60,6 +87,8 @@ class ProxyReferences(References):
         static: bool = False,
         normalize_embeddings: bool = True,
         normalize_proxies: bool = False,
+        sharded: bool = False,
+        assignment: str = "static",
     ) -> None:
         super().__init__()
         if classes < 2:
@@ -72,16 +101,24 @@ class ProxyReferences(References):
             raise EquimetricError(f"sample_rate must lie above 0 and not above 1, got {sample_rate}")
         if static and (dim != classes or per_class != 1):
             raise EquimetricError(f"static proxies are one-hot and need dim = classes = {classes}, per_class=1")
+        if static and sharded:
+            raise EquimetricError("static proxies are not learned, so there is nothing to share out; set sharded=False")
+        if assignment not in ASSIGNMENTS:
+            raise unknown_name("assignment", assignment, ASSIGNMENTS)
+        if assignment == "dynamic" and sample_rate < 1:
+            raise EquimetricError("the nearest proxy is sought among all of them; set sample_rate=1 beside 'dynamic'")
         check_pool(pool, divisor)
         self.classes, self.per_class, self.pool, self.gamma = classes, per_class, pool, gamma
         self.tau, self.divisor, self.sample_rate = tau, divisor, sample_rate
         self.normalize_embeddings, self.normalize_proxies = normalize_embeddings, normalize_proxies
+        self.assignment = assignment
+        self.shard = Shard.of_this_process(classes) if sharded else Shard.whole(classes)
         self.weight: Tensor
         if static:
             self.register_buffer("weight", torch.eye(classes))
         else:
-            self.weight = nn.Parameter(torch.randn(classes * per_class, dim) / math.sqrt(dim))
-        self.bias = nn.Parameter(torch.zeros(classes)) if bias else None
+            self.weight = nn.Parameter(initial_proxies(self.shard.own * per_class, dim, self.shard))
+        self.bias = nn.Parameter(torch.zeros(self.shard.own)) if bias else None
 
     def forward(self, geometry: Geometry, normalize: bool, given: Given) -> Pairs:
         """Make the (B, classes) pairs, or fewer columns where classes are sampled."""
@@ -98,46 +135,61 @@ class ProxyReferences(References):
         scaled = normalize or self.normalize_proxies
         if scaled:
             proxies = unit(proxies)
-        queries = Queries(embeddings, labels, given.index, self.target_length(proxies, labels, scaled))
-        ids = torch.arange(self.classes, device=labels.device)
+        lengths = self.lengths(proxies, scaled)
+        self.shard.require_same_batch(labels)
+        ids, counts = torch.arange(self.classes, device=labels.device), list(self.shard.sizes)
+        bias: Tensor | None = self.bias
         if self.training and self.sample_rate < 1:
             ids = sample_classes(labels, self.classes, int(self.sample_rate * self.classes))
-            proxies = self.by_class(proxies)[ids].flatten(0, 1)
-        similarity = pool_centres(geometry.measure(embeddings, proxies), self.per_class, self.pool, self.gamma)
-        if self.bias is not None:
-            similarity = similarity + self.bias.to(finer)[ids]
-        positive, negative = relation(labels, ids, (len(labels), len(ids)), None)
-        return Pairs(similarity, positive, negative, geometry=geometry, queries=queries)
+            here, counts = self.shard.places(ids)
+            proxies = self.by_class(proxies)[here].flatten(0, 1)
+            bias = None if bias is None else bias[here]
+        similarity = geometry.measure(self.shard.spread(embeddings), proxies)
+        similarity = pool_centres(similarity, self.per_class, self.pool, self.gamma)
+        if bias is not None:
+            similarity = similarity + bias.to(finer)
+        similarity = self.shard.join_columns(similarity, counts)
+        targets = similarity.argmax(1) if self.assignment == "dynamic" else labels
+        positive, negative = relation(targets, ids, (len(labels), len(ids)), None)
+        target_length = lengths[targets] if isinstance(lengths, Tensor) else lengths
+        queries = Queries(embeddings, labels, given.index, target_length)
+        target = labels if len(ids) == self.classes else None
+        return Pairs(similarity, positive, negative, geometry=geometry, queries=queries, target=target)
 
     def checked_classes(self, labels: Labels, embeddings: Tensor) -> Tensor:
-        """Class ids, each of which has a proxy of the embeddings' dimension."""
+        """Class ids, each of which has a proxy of the embeddings' dimension, unless proxies are assigned otherwise."""
         labels = check_class_ids(labels, embeddings)
         dim = self.weight.shape[1]
         if embeddings.shape[1] != dim:
             raise EquimetricError(f"embeddings have dimension {embeddings.shape[1]}, the proxies {dim}; give dim=…")
-        if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < self.classes):
+        lowest, highest = map(int, labels.aminmax()) if len(labels) else (0, 0)
+        if self.assignment == "static" and (lowest < 0 or highest >= self.classes):
             raise EquimetricError(
-                f"class ids must lie in 0 … {self.classes - 1} for {self.classes} proxies, got {int(labels.min())} … "
-                f"{int(labels.max())}; renumber the labels or raise classes=…"
+                f"class ids must lie in 0 … {self.classes - 1} for {self.classes} proxies, got {lowest} … {highest}; "
+                "renumber the labels or raise classes=…"
             )
         return labels
 
     def by_class(self, proxies: Tensor) -> Tensor:
-        """(C·K, D) rows as (C, K, D)."""
-        return proxies.view(self.classes, self.per_class, -1)
+        """(C·K, D) rows as (C, K, D), of the classes of this process."""
+        return proxies.view(self.shard.own, self.per_class, -1)
 
-    def target_length(self, proxies: Tensor, labels: Tensor, scaled: bool) -> Tensor | None:
-        """(B,) length of the proxy of each query's class; unknown where several of any length are pooled."""
+    def lengths(self, proxies: Tensor, scaled: bool) -> Tensor | float | None:
+        """(C,) length of the proxy of each class; unknown where several of any length are pooled."""
         if scaled:
-            return proxies.new_ones(len(labels))
-        return torch.linalg.vector_norm(proxies[labels], dim=1) if self.per_class == 1 else None
+            return 1.0
+        if self.per_class > 1:
+            return None
+        return self.shard.join(torch.linalg.vector_norm(proxies, dim=1), list(self.shard.sizes))
 
     def objective_value(self, loss: Callable[[Pairs], Tensor], pairs: Pairs) -> Tensor:
         """The loss of the pairs + tau · spread of the centres of a class."""
         value = loss(pairs)
         if not self.tau or self.per_class == 1:
             return value
-        return value + self.tau * centre_spread(self.by_class(unit(self.weight)), self.divisor).to(value)
+        own = centre_spread(self.by_class(unit(self.weight)), self.divisor) * (self.shard.own / self.classes)
+        spread = self.shard.join(own[None], [1] * len(self.shard.sizes)).sum()
+        return value + self.tau * spread.to(value)
 
     def extra_repr(self) -> str:
         """Shape, for `repr`."""

@@ -68,15 +68,23 @@ def class_ids(labels: Labels) -> Tensor | None:
 
 
 def relation(
-    labels: Labels, reference_labels: Labels | None, shape: tuple[int, int], self_mask: Tensor | None
+    labels: Labels,
+    reference_labels: Labels | None,
+    shape: tuple[int, int],
+    self_mask: Tensor | None = None,
+    *,
+    itself: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Masks of positive and negative pairs, of this shape; pairs of a sample with itself, where marked, are neither.
 
-    Masks as labels stand for the relation itself and take no reference labels.
+    Masks as labels stand for the relation itself and take no reference labels. With `itself` the references are the
+    queries, in the same order.
     """
     positive, negative = (
         checked_masks(labels, shape) if isinstance(labels, tuple) else matches(labels, reference_labels)
     )
+    if itself:
+        return positive.fill_diagonal_(False), negative.fill_diagonal_(False)
     if self_mask is None:
         return positive, negative
     if self_mask.shape != shape or self_mask.dtype != torch.bool:
@@ -88,7 +96,7 @@ def relation(
 
 
 def checked_masks(masks: tuple[Tensor, Tensor], shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """The masks (positive, negative), which must fit the pairs and exclude one another."""
+    """Copies of the masks (positive, negative), which must fit the pairs and exclude one another."""
     for name, mask in zip(("positive", "negative"), masks, strict=True):
         if mask.shape != shape or mask.dtype != torch.bool:
             raise EquimetricError(
@@ -97,7 +105,7 @@ def checked_masks(masks: tuple[Tensor, Tensor], shape: tuple[int, int]) -> tuple
             )
     if (masks[0] & masks[1]).any():
         raise EquimetricError("a pair cannot be positive and negative; the two masks must not overlap")
-    return masks
+    return masks[0].clone(), masks[1].clone()
 
 
 def matches(labels: Tensor, reference_labels: Labels | None) -> tuple[Tensor, Tensor]:

@@ -9,13 +9,21 @@ from typing import Any, Literal
 
 import torch
 
-from equimetric.batches import ClassBalancedBatches
 from equimetric.catalogue import Context
 from equimetric.configuration import RunConfig, StudyConfig, load_config
 from equimetric.data import Dataset, Split, augmentation
 from equimetric.errors import EquimetricError
 from equimetric.training.embedding import embed_images
-from equimetric.training.loop import Progress, build_learner, count_parameters, judge, load_split, threads, train
+from equimetric.training.loop import (
+    Progress,
+    build_learner,
+    build_run_batches,
+    count_parameters,
+    judge,
+    load_split,
+    threads,
+    train,
+)
 from equimetric.training.run_folder import RunFolder, run_hash
 
 __all__ = ["Job", "check_study", "plan", "run_job"]
@@ -74,12 +82,7 @@ def check_study(jobs: list[Job], dataset: Dataset, split: Split) -> None:
             try:
                 augmentation(config.data.augmentation)
                 build_learner(config, training.channels, context)
-                ClassBalancedBatches(
-                    training.labels,
-                    classes_per_batch=config.batch.classes,
-                    samples_per_class=config.batch.samples,
-                    batches=config.training.steps,
-                )
+                build_run_batches(config, training.labels)
             except TypeError as error:
                 raise EquimetricError(f"method {job.row!r}: {error}") from None
 

@@ -113,7 +113,8 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
         "Split": f"by class: second half test; validation block {data.fold + 1} of {data.folds} of the first half",
         "Augmentation": data.augmentation,
         "Network": f"{study.model.backbone}, {study.model.dim}-dimensional embedding of unit length",
-        "Batch": f"{batch.classes} classes × {batch.samples} images",
+        "Batch": f"{batch.kind}, {batch.classes} × {batch.samples} images"
+        + "".join(f", {key} {value}" for key, value in batch.options.items()),
         "Optimiser": f"{optimizer.name}, learning rate {optimizer.lr:g} ({optimizer.schedule}), "
         f"weight decay {optimizer.weight_decay:g}",
         "Objective's own parameters": f"learning rate {optimizer.objective_lr:g}, no weight decay",

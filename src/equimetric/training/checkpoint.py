@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 from torch.optim import Optimizer
 
+from equimetric.batches import Batches
 from equimetric.errors import EquimetricError
 from equimetric.files import write_atomically
 from equimetric.learners import Learner
@@ -67,7 +68,9 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         raise EquimetricError(f"the weights at {str(path)!r} cannot be read: {error}") from None
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint, learner: Learner, optimizer: Optimizer) -> None:
+def save_checkpoint(
+    folder: Path, checkpoint: Checkpoint, learner: Learner, optimizer: Optimizer, batches: Batches
+) -> None:
     """Write a checkpoint; the pointer file is replaced last, so a crash at any moment leaves a whole one."""
     state = optimizer.state_dict()
     tensors = {f"learner.{name}": tensor for name, tensor in copy_weights(learner).items()}
@@ -79,6 +82,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, learner: Learner, opti
                 tensors[f"optimizer.{parameter}.{name}"] = value.detach().clone()
             else:
                 numbers.setdefault(str(parameter), {})[name] = value
+    sampler = batches.state_dict()
+    tensors |= {f"batches.{name}": tensor for name, tensor in sampler.pop("mined", {}).items()}
     file = f"checkpoint-{checkpoint.step:08d}.safetensors"
     save_weights(folder / file, tensors)
     record = {
@@ -89,6 +94,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, learner: Learner, opti
         "log_bytes": checkpoint.log_bytes,
         "seconds": checkpoint.seconds,
         "optimizer_numbers": numbers,
+        "batches": sampler,
     }
     write_atomically(folder / POINTER, json.dumps(record))
     for old in folder.glob("checkpoint-*.safetensors"):
@@ -96,14 +102,14 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, learner: Learner, opti
             old.unlink(missing_ok=True)
 
 
-def load_checkpoint(folder: Path, learner: Learner, optimizer: Optimizer) -> Checkpoint | None:
-    """Bring learner and optimiser back to the last checkpoint; None where there is none."""
+def load_checkpoint(folder: Path, learner: Learner, optimizer: Optimizer, batches: Batches) -> Checkpoint | None:
+    """Bring learner, optimiser and batches back to the last checkpoint; None where there is none."""
     pointer = folder / POINTER
     if not pointer.exists():
         return None
     record = json.loads(pointer.read_text(encoding="utf-8"))
     tensors = load_weights(folder / Path(record["tensors"]).name)
-    parts: dict[str, dict[str, Tensor]] = {"learner": {}, "best": {}, "optimizer": {}}
+    parts: dict[str, dict[str, Tensor]] = {"learner": {}, "best": {}, "optimizer": {}, "batches": {}}
     for key, tensor in tensors.items():
         part, _, name = key.partition(".")
         parts[part][name] = tensor
@@ -115,6 +121,7 @@ def load_checkpoint(folder: Path, learner: Learner, optimizer: Optimizer) -> Che
     for parameter, values in record["optimizer_numbers"].items():
         state.setdefault(int(parameter), {}).update(values)
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    batches.load_state_dict({**record["batches"], "mined": parts["batches"]})
     return Checkpoint(
         step=record["step"],
         best_step=record["best_step"],

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from equimetric.backbones import build_network
-from equimetric.batches import ClassBalancedBatches
+from equimetric.batches import Batches, build_batches
 from equimetric.catalogue import Context, build_objective
 from equimetric.configuration import DataConfig, RunConfig, load_config
 from equimetric.data import Dataset, Split, augmentation, class_disjoint_split, load_dataset, prepare
@@ -38,6 +39,7 @@ __all__ = [
     "Progress",
     "Trained",
     "build_learner",
+    "build_run_batches",
     "count_parameters",
     "judge",
     "load_split",
@@ -114,40 +116,38 @@ def run_training(
     training = dataset.subset(split.train)
     validation = dataset.subset(split.validation)
     augment = augmentation(config.data.augmentation)
-    batches = ClassBalancedBatches(
-        training.labels,
-        classes_per_batch=config.batch.classes,
-        samples_per_class=config.batch.samples,
-        batches=config.training.steps,
-        seed=config.seed,
-    )
+    batches = build_run_batches(config, training.labels)
     context = Context(classes=training.classes, dim=config.model.dim, images=len(training))
     learner = build_learner(config, training.channels, context)
     optimizer = build_optimizer(learner, config.optimizer)
     steps = config.training.steps
 
-    state = load_checkpoint(run.path, learner, optimizer)
+    state = load_checkpoint(run.path, learner, optimizer, batches)
     if state is None:
         state = Checkpoint()
         run.truncate_log(0)
         validate(learner, validation, state, run)
-        save_checkpoint(run.path, state, learner, optimizer)
+        save_checkpoint(run.path, state, learner, optimizer, batches)
     else:
         run.truncate_log(state.log_bytes)
 
     sums = RunningMeans()
     began = time.perf_counter() - state.seconds
     learner.train()
+    stream = batches.stream()
     for step in range(state.step, steps):
+        if step % config.training.validate_every == 0:
+            torch.manual_seed(derive_seed(config.seed, "epoch", step))
+            view = cache(lambda: embed_images(learner, training.images))
+            learner.begin_epoch(view, training.labels)
+            batches.refresh(view, training.labels)
         # Every step draws from a seed of its own, so that nothing random has to be saved.
         torch.manual_seed(derive_seed(config.seed, "step", step))
-        if step % config.training.validate_every == 0:
-            learner.begin_epoch(lambda: embed_images(learner, training.images))
-        chosen = batches.batch(step)
+        chosen = next(stream)
         images = augment(prepare(training.images[chosen]), torch.default_generator)
         set_learning_rates(optimizer, config.optimizer.schedule, step / steps)
 
-        losses = learner.losses(Batch(images, training.labels[chosen], chosen))
+        losses = learner.losses(Batch(images, training.labels[chosen], chosen, batches.watch))
         loss = torch.stack(list(losses.values())).sum()
         require_finite(losses, step, config)
         optimizer.zero_grad(set_to_none=True)
@@ -163,7 +163,7 @@ def run_training(
             run.log(sums.take(state))
         if validating:
             validate(learner, validation, state, run)
-            save_checkpoint(run.path, state, learner, optimizer)
+            save_checkpoint(run.path, state, learner, optimizer, batches)
         if progress:
             speed = state.step * len(chosen) / state.seconds
             progress(state.step, {**values, f"best {SELECTED_BY}": state.best_value, "images/s": speed})
@@ -246,6 +246,20 @@ def build_learner(config: RunConfig, channels: int, context: Context) -> Learner
     network = build_network(model.backbone, channels=channels, dim=model.dim, head=model.head, dropout=model.dropout)
     torch.manual_seed(derive_seed(config.seed, "objective"))
     return SingleLearner(network, build_objective(config.method, config.options, context))
+
+
+def build_run_batches(config: RunConfig, labels: Tensor) -> Batches:
+    """The batches of a run, as they are before its first step."""
+    batch = config.batch
+    return build_batches(
+        batch.kind,
+        labels,
+        classes=batch.classes,
+        samples=batch.samples,
+        batches=config.training.steps,
+        seed=config.seed,
+        options=batch.options,
+    )
 
 
 def load_trained(folder: str | Path) -> Trained:

@@ -1,0 +1,57 @@
+"""After training with several centres per class: the one that a class gathers around, and the samples far from it."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+from equimetric.geometry import unit
+from equimetric.references.proxies import ProxyReferences
+
+__all__ = ["DominantCentres", "dominant_centres"]
+
+
+class DominantCentres(NamedTuple):
+    """What is left of several centres per class, and what stands apart from it."""
+
+    chosen: Tensor
+    """(C,) which of a class's K centres is the dominant one: the nearest to most of its samples."""
+    proxies: Tensor
+    """(C, D) the dominant centres alone, to go on with per_class=1."""
+    degrees: Tensor
+    """(N,) the angle between each sample and the dominant centre of its class."""
+    noisy: Tensor
+    """Places, ascending, of the samples whose angle is too wide."""
+
+
+@torch.no_grad()
+def dominant_centres(
+    references: ProxyReferences, embeddings: Tensor, labels: Tensor, *, widest_degrees: float = 75.0
+) -> DominantCentres:
+    """Drop all centres of a class but its dominant one, and list the samples farther from it than `widest_degrees`.
+
+    This is the cleaning step of sub-centre ArcFace (Deng et al. 2020): odd and wrongly labelled samples gather around
+    centres of their own, so those far from the dominant one are left out when the model is trained again with one
+    centre per class. `embeddings` (N, D) and `labels` (N,) are those of the whole training set. Where two centres are
+    nearest to equally many samples, and for a class without samples, the first counts.
+    """
+    if references.shard.shared:
+        raise EquimetricError("the centres are shared by several processes; load them into one with sharded=False")
+    if references.assignment == "dynamic":
+        raise EquimetricError(
+            "proxies that are assigned dynamically belong to no class; train with assignment='static'"
+        )
+    labels = references.checked_classes(labels, embeddings)
+    centres = references.by_class(unit(references.weight))
+    embeddings = unit(embeddings.to(centres))
+    labels = labels.to(centres.device)
+    by_centre = [(embeddings * centres[labels, k]).sum(1) for k in range(references.per_class)]
+    cosine = torch.stack(by_centre, 1)
+    votes = torch.zeros(references.classes, references.per_class, dtype=torch.int64, device=labels.device)
+    votes.index_put_((labels, cosine.argmax(1)), torch.ones_like(labels), accumulate=True)
+    chosen = votes.argmax(1)
+    proxies = references.by_class(references.weight)[torch.arange(len(chosen), device=chosen.device), chosen]
+    own = cosine.gather(1, chosen[labels][:, None])[:, 0]
+    degrees = own.clamp(-1, 1).arccos().rad2deg()
+    return DominantCentres(chosen, proxies.clone(), degrees, (degrees > widest_degrees).nonzero()[:, 0])

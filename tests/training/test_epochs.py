@@ -1,0 +1,184 @@
+"""Batches and objectives that look at the embeddings of the training set at the start of every epoch."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from equimetric.batches import BATCHES, Batches, SmartMiningBatches
+from equimetric.catalogue import Context
+from equimetric.configuration import RunConfig, load_config
+from equimetric.errors import EquimetricError
+from equimetric.learners import Batch
+from equimetric.losses.hierarchical_triplet import HierarchicalTriplet
+from equimetric.losses.magnet import Magnet, class_clusters
+from equimetric.objectives import compose
+from equimetric.reductions import mean
+from equimetric.training import load_trained, train
+from equimetric.training.checkpoint import load_weights
+from equimetric.training.loop import build_learner
+
+KINDS = {
+    "class_balanced": ("contrastive", {"classes": 3, "samples": 4, "options": {"replacement": True}}),
+    "exhaustive": ("contrastive", {"classes": 3, "samples": 60}),
+    "n_pairs": ("npairs", {"classes": 3, "samples": 2}),
+    "episodes": ("prototypical", {"classes": 4, "samples": 6, "options": {"episodes": 2}}),
+    "hard_classes": ("npairs", {"classes": 2, "samples": 2, "options": {"candidates": 3}}),
+    "neighbour_classes": ("multi_similarity", {"classes": 2, "samples": 4}),
+    "hierarchy": ("hierarchical_triplet", {"classes": 2, "samples": 4, "options": {"neighbourhood": 2}}),
+    "smart_mining": ("triplet", {"classes": 8, "samples": 3, "options": {"neighbours": 20, "interval": 2}}),
+}
+OPTIONS = {"prototypical": {"episodes": 2}}
+
+
+def configuration(method, batch, **options):
+    return {
+        "method": method,
+        "options": {**OPTIONS.get(method, {}), **options},
+        "data": {"name": "digits"},
+        "model": {"dim": 8},
+        "batch": batch,
+        "training": {"steps": 9, "validate_every": 3, "log_every": 3},
+    }
+
+
+class KilledError(Exception):
+    pass
+
+
+def kill(step, figures):
+    if step == 5:
+        raise KilledError
+
+
+def weights(folder):
+    return load_weights(folder / "model.safetensors")
+
+
+def last_losses(folder):
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [line["loss"] for line in lines if line["kind"] == "train"]
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_every_kind_of_batches_trains_and_resumes_bit_for_bit(tmp_path, kind):
+    method, batch = KINDS[kind]
+    config = configuration(method, {"kind": kind, **batch})
+    train(config, folder=tmp_path / "undisturbed")
+    with pytest.raises(KilledError):
+        train(config, folder=tmp_path / "killed", progress=kill)
+    assert json.loads((tmp_path / "killed" / "checkpoint.json").read_text())["step"] == 3
+    train(config, folder=tmp_path / "killed")
+    # The last losses tell of the weights at the end, which need not be the best ones that are kept.
+    assert last_losses(tmp_path / "undisturbed") == last_losses(tmp_path / "killed")
+    one, other = weights(tmp_path / "undisturbed"), weights(tmp_path / "killed")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert load_trained(tmp_path / "killed").config.batch.kind == kind
+
+
+def test_a_resumed_controller_goes_on_where_it_stood(tmp_path, monkeypatch):
+    method, batch = KINDS["smart_mining"]
+    # Every triple violates this margin, so the rank grows by a tenth after every second step.
+    options = {**batch["options"], "margin": 9.0}
+    config = configuration(method, {"kind": "smart_mining", **batch, "options": options})
+    ranks = []
+    record = SmartMiningBatches.record
+
+    def noted(batches, active, triples):
+        record(batches, active, triples)
+        assert (active, triples) == (8, 8)
+        ranks.append(batches.rank)
+
+    monkeypatch.setattr(SmartMiningBatches, "record", noted)
+    with pytest.raises(KilledError):
+        train(config, folder=tmp_path, progress=kill)
+    train(config, folder=tmp_path)
+    # Steps 1 to 5 until killed, then 4 to 9 again from the checkpoint after step 3.
+    expected = [1.1 ** (step // 2) for step in (1, 2, 3, 4, 5, 4, 5, 6, 7, 8, 9)]
+    assert ranks == pytest.approx(expected)
+
+
+def test_batches_are_refreshed_once_per_epoch_before_the_first_is_drawn(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Batches, "refresh", lambda batches, view, labels: seen.append((len(view()), len(labels))))
+    train(configuration("contrastive", {"classes": 2, "samples": 4}), folder=tmp_path)
+    assert len(seen) == 3
+    assert all(embeddings == labels for embeddings, labels in seen)
+
+
+class PullToMeans(nn.Module):
+    """A loss that keeps something of the whole training set."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("class_sizes", torch.zeros(3))
+        self.register_buffer("total", torch.zeros(()))
+
+    def begin_epoch(self, view, labels):
+        self.class_sizes = labels.bincount(minlength=3).float()
+        self.total = view().sum()
+
+    def forward(self, pairs):
+        return mean(pairs.similarity * self.total, pairs.negative, pairs.weight)
+
+
+def test_a_part_of_the_objective_may_begin_epochs():
+    config = load_config(configuration("contrastive", {"classes": 2, "samples": 4}), RunConfig)
+    learner = build_learner(config, 1, Context(classes=3, dim=8, images=6))
+    learner.objective = compose("triplet") + compose("contrastive")
+    learner.objective.objectives[0].loss = PullToMeans()
+    view, labels = torch.randn(6, 8), torch.tensor([0, 0, 0, 1, 1, 2])
+    learner.begin_epoch(lambda: view, labels)
+    state = learner.state_dict()
+    assert state["objective.objectives.0.loss.class_sizes"].tolist() == [3, 2, 1]
+    assert state["objective.objectives.0.loss.total"] == view.sum()
+
+
+def test_trees_and_clusters_of_the_training_set_are_renewed_every_epoch_also_when_resumed(tmp_path, monkeypatch):
+    seen = []
+    build_tree, set_clusters = HierarchicalTriplet.build_tree, Magnet.set_clusters
+    monkeypatch.setattr(HierarchicalTriplet, "build_tree", lambda *given: (seen.append("tree"), build_tree(*given))[1])
+    monkeypatch.setattr(Magnet, "set_clusters", lambda *given: (seen.append("clusters"), set_clusters(*given))[1])
+    batch = {"classes": 3, "samples": 4}
+    for method in ("hierarchical_triplet", "magnet_clusters"):
+        seen.clear()
+        config = configuration(method, batch)
+        train(config, folder=tmp_path / method / "undisturbed")
+        assert len(seen) == 3
+        with pytest.raises(KilledError):
+            train(config, folder=tmp_path / method / "killed", progress=kill)
+        train(config, folder=tmp_path / method / "killed")
+        assert last_losses(tmp_path / method / "undisturbed") == last_losses(tmp_path / method / "killed")
+        one, other = (weights(tmp_path / method / name) for name in ("undisturbed", "killed"))
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_clusters_are_found_inside_each_class():
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.tensor([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [0.0, 1.0], [9.0, 1.0]])
+    group = torch.arange(5).repeat(20)
+    labels = torch.where(group < 3, 7, 2)
+    points = centres[group] + 0.1 * torch.randn(100, 2, generator=generator)
+    clusters = class_clusters(points, labels, 3)
+    for one in range(3):
+        assert len(clusters[group == one].unique()) == 1
+    assert clusters[labels == 7].unique().tolist() == [0, 1, 2]
+    assert set(clusters[group == 3].tolist()).isdisjoint(clusters[group == 4].tolist())
+    assert class_clusters(torch.zeros(3, 2), torch.tensor([0, 0, 1]), 5)[2] == 0
+
+
+def test_a_learner_shows_its_embeddings_to_the_batches():
+    config = load_config(configuration("contrastive", {"classes": 2, "samples": 4}), RunConfig)
+    learner = build_learner(config, 1, Context(classes=3, dim=8, images=6))
+    seen = []
+    images = torch.randn(4, 1, 8, 8)
+    learner.losses(Batch(images, torch.tensor([0, 0, 1, 1]), torch.arange(4), seen.append))
+    assert [tuple(one.shape) for one in seen] == [(4, 8)]
+    assert not seen[0].requires_grad
+
+
+def test_a_wrong_kind_of_batches_is_one_sentence(tmp_path):
+    config = configuration("contrastive", {"kind": "n_pairs", "classes": 2, "samples": 4})
+    with pytest.raises(EquimetricError, match=r"set batch\.samples to 2"):
+        train(config, folder=tmp_path)
