@@ -110,9 +110,8 @@ class Pairs:
 
     def positive_slot_groups(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The positive slots, several at a time where the batch is small: (Q, some) columns and which are positives."""
-        columns, is_positive = self.positive_slots()
         together = max(1, TOGETHER // max(1, self.similarity.numel()))
-        yield from zip(columns.split(together, dim=1), is_positive.split(together, dim=1), strict=True)
+        yield from zip(*(torch.split(slots, together, dim=1) for slots in self.positive_slots()), strict=True)
 
     def keep(self, *, positive: Tensor, negative: Tensor) -> Pairs:
         """The same pairs with narrower masks."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["full_precision", "inner_products", "negative_distance", "safe_sqrt", "unit"]
+__all__ = ["full_precision", "inner_products", "negative_distance", "plain_arithmetic", "safe_sqrt", "unit"]
 
 COINCIDENT = 1e-7
 """Distances up to this are taken as 0, with gradient 0: the direction between coincident points is rounding noise."""
@@ -28,7 +28,7 @@ def full_precision(device: str) -> AbstractContextManager[object]:
 
 def unit_divisor(vectors: Tensor) -> Tensor:
     """(…, 1) lengths of the rows, 1 for a zero row."""
-    norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    norm: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return norm.masked_fill(norm <= 1e-12, 1.0)
 
 
@@ -76,7 +76,7 @@ class SelfProducts(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:
         """(G + Gᵀ) X."""
-        (vectors,) = context.saved_tensors
+        vectors: Tensor = context.saved_tensors[0]
         with full_precision(vectors.device.type):
             return symmetrised(gradients[0]) @ vectors
 

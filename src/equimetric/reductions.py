@@ -10,13 +10,14 @@ over rows, which is what lets `equimetric.rowwise` compute it a few rows at a ti
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric.errors import unknown_name
+from equimetric.products import plain_arithmetic
 
 __all__ = [
     "REDUCTIONS",
@@ -181,12 +182,38 @@ def reduce_rows(values: Tensor, valid: Tensor | None, reduction: str) -> Tensor:
     return values if reduction == "none" else ratio(values.sum(), values.new_ones(()))
 
 
+class BoundedExp(torch.autograd.Function):
+    """e^x that stops short of underflow; its own derivative, so nothing else is kept for the way back."""
+
+    @staticmethod
+    def forward(context: Any, exponent: Tensor) -> Tensor:
+        """Any shape, x ≤ 0."""
+        result = clamped(exponent).exp_()
+        context.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Tensor:
+        """g e^x."""
+        (result,) = context.saved_tensors
+        gradient: Tensor = gradients[0] * result
+        return gradient
+
+
+def clamped(exponent: Tensor) -> Tensor:
+    """Exponents ≤ 0 whose exponentials are normal numbers."""
+    return exponent.clamp(-80.0 if exponent.dtype == torch.float32 else -700.0, 0.0)
+
+
 def bounded_exp(exponent: Tensor) -> Tensor:
     """e^x for x ≤ 0, from the point on where it would leave the normal numbers held at that tiny value.
 
     Processors take ten to forty times as long for exponentials that underflow.
     """
-    return exponent.clamp(-80.0 if exponent.dtype == torch.float32 else -700.0, 0.0).exp()
+    if plain_arithmetic():
+        return clamped(exponent).exp()
+    result: Tensor = BoundedExp.apply(exponent)  # type: ignore[no-untyped-call]
+    return result
 
 
 def log_sum_exp(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:

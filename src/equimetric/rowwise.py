@@ -31,13 +31,12 @@ class Collect:
     """Takes the ratios of one chunk, and lets the loss go on with their value in that chunk."""
 
     def __init__(self) -> None:
-        self.numerators: list[Tensor] = []
-        self.denominators: list[Tensor] = []
+        self.parts: list[tuple[Tensor, Tensor]] = []
+        """Numerators, with gradient, and denominators."""
 
     def take(self, numerator: Tensor, denominator: Tensor) -> Tensor:
         """Note both parts."""
-        self.numerators.append(numerator)
-        self.denominators.append(denominator.detach())
+        self.parts.append((numerator, denominator.detach()))
         return divide(numerator, denominator)
 
 
@@ -52,11 +51,50 @@ class Replay:
         return next(self.ratios)
 
 
+class Gradients:
+    """∂ by the similarities and the parameters, filled in chunk by chunk."""
+
+    def __init__(self, similarity: Tensor, parameters: Sequence[Tensor]) -> None:
+        self.parameters = parameters
+        self.parts = [torch.empty_like(similarity), *map(torch.zeros_like, parameters)]
+
+    def take(
+        self, rows: slice, chunk: Pairs, values: Sequence[Tensor], slopes: Sequence[Tensor], *, again: bool = False
+    ) -> None:
+        """Σ slope · ∂ value of one chunk; 0 by what the values do not depend on."""
+        connected = [(value, slope) for value, slope in zip(values, slopes, strict=True) if value.requires_grad]
+        found: Sequence[Tensor | None] = [None] * len(self.parts)
+        if connected:
+            found = torch.autograd.grad(
+                [value for value, _ in connected],
+                [chunk.similarity, *self.parameters],
+                [slope for _, slope in connected],
+                retain_graph=again,
+                allow_unused=True,
+            )
+        self.parts[0][rows] = 0 if found[0] is None else found[0]
+        for whole, share in zip(self.parts[1:], found[1:], strict=True):
+            if share is not None:
+                whole += share
+
+    def scale(self, factor: Tensor) -> None:
+        """Times a scalar."""
+        for part in self.parts:
+            part *= factor
+
+    def add(self, other: Gradients) -> None:
+        """Plus those of another value."""
+        for part, others in zip(self.parts, other.parts, strict=True):
+            part += others
+
+
 class ByRows(torch.autograd.Function):
     """The loss L = f(N₁/D₁, …) of ratios of sums over rows, with ∂L/∂s = Σ_k ∂f/∂r_k · ∂N_k/∂s / D_k.
 
     Chunk by chunk the ∂N_k/∂s are taken and N_k, D_k summed up; f and its derivatives come from running the loss once
-    more on the last chunk with the ratios of the whole batch.
+    more on the last chunk with the ratios of the whole batch. A numerator that is a vector has too many derivatives
+    to keep: a second run over the chunks, with ∂f/∂r known, then takes Σ_k ∂f/∂r_k · ∂N_k/∂s / D_k at once. Such a
+    loss must not draw at random.
     """
 
     @staticmethod
@@ -66,39 +104,47 @@ class ByRows(torch.autograd.Function):
         """The value; gradients are computed on the way and kept."""
         step = max(1, CHUNK_ENTRIES // max(1, similarity.shape[1]))
         chunks = [slice(start, start + step) for start in range(0, len(similarity), step)]
-        sums: list[list[Tensor]] = []
-        gradients: list[list[Tensor]] = []
-        for rows in chunks:
+
+        def run(rows: slice, differentiate: bool = True) -> tuple[Pairs, Collect]:
             chunk = pairs.rows(rows, similarity[rows].detach().requires_grad_())
-            with torch.enable_grad(), taking_ratios(collected := Collect()):
+            with torch.set_grad_enabled(differentiate), taking_ratios(collected := Collect()):
                 function(chunk)
+            return chunk, collected
+
+        sums: list[list[Tensor]] = []
+        kept: list[Gradients] = []
+        one_run = True
+        for rows in chunks:
+            chunk, collected = run(rows, one_run)
             if not sums:
-                sums = [
-                    [torch.zeros_like(similarity[0, 0]), torch.zeros_like(similarity[0, 0])]
-                    for _ in collected.numerators
-                ]
-                gradients = [[torch.empty_like(similarity), *map(torch.zeros_like, parameters)] for _ in sums]
-            for number, (numerator, denominator) in enumerate(
-                zip(collected.numerators, collected.denominators, strict=True)
-            ):
-                sums[number][0] += numerator.detach()
-                sums[number][1] += denominator
-                shares = gradient_or_zero(numerator, [chunk.similarity, *parameters], number + 1 < len(sums))
-                gradients[number][0][rows] = shares[0]
-                for whole, share in zip(gradients[number][1:], shares[1:], strict=True):
-                    whole += share
+                sums = [[torch.zeros_like(n), torch.zeros_like(d)] for n, d in collected.parts]
+                one_run = all(numerator.ndim == 0 for numerator, _ in collected.parts)
+                kept = [Gradients(similarity, parameters) for _ in sums] if one_run else []
+            for total, (numerator, denominator) in zip(sums, collected.parts, strict=True):
+                total[0] += numerator.detach()
+                total[1] += denominator
+            for number, (gradients, (numerator, _)) in enumerate(zip(kept, collected.parts, strict=False)):
+                gradients.take(rows, chunk, [numerator], [torch.ones_like(numerator)], again=number + 1 < len(kept))
+
         ratios = [divide(numerator, denominator).requires_grad_() for numerator, denominator in sums]
         with torch.enable_grad(), taking_ratios(Replay(ratios)):
             value = function(chunk)
-        slopes = torch.autograd.grad(value, ratios)
-        scaled = [
-            [part.mul_(divide(slope, denominator)) for part in parts]
-            for slope, (_, denominator), parts in zip(slopes, sums, gradients, strict=True)
+        slopes = [
+            divide(slope, denominator)
+            for slope, (_, denominator) in zip(torch.autograd.grad(value, ratios), sums, strict=True)
         ]
-        summed = scaled[0]
-        for others in scaled[1:]:
-            summed = [part.add_(other) for part, other in zip(summed, others, strict=True)]
-        context.save_for_backward(*summed)
+        if kept:
+            for gradients, slope in zip(kept, slopes, strict=True):
+                gradients.scale(slope)
+            summed = kept[0]
+            for gradients in kept[1:]:
+                summed.add(gradients)
+        else:
+            summed = Gradients(similarity, parameters)
+            for rows in chunks:
+                chunk, collected = run(rows)
+                summed.take(rows, chunk, [numerator for numerator, _ in collected.parts], slopes)
+        context.save_for_backward(*summed.parts)
         return value.detach()
 
     @staticmethod
@@ -106,14 +152,6 @@ class ByRows(torch.autograd.Function):
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """The kept gradients, times what comes from above."""
         return None, None, *(part * upstream[0] for part in context.saved_tensors)
-
-
-def gradient_or_zero(value: Tensor, inputs: Sequence[Tensor], again: bool) -> list[Tensor]:
-    """∂ value / ∂ inputs, zeros where the value does not depend on them."""
-    if not value.requires_grad:
-        return [torch.zeros_like(one) for one in inputs]
-    found = torch.autograd.grad(value, inputs, retain_graph=again, allow_unused=True)
-    return [torch.zeros_like(one) if part is None else part for one, part in zip(inputs, found, strict=True)]
 
 
 def value_by_rows(function: Callable[[Pairs], Tensor], pairs: Pairs, parameters: Sequence[Tensor] = ()) -> Tensor:

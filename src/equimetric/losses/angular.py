@@ -40,10 +40,8 @@ def angular(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
         compared = is_positive & has_negatives[:, None]
         multiplicity = None if weight is None else weight.gather(1, columns)
         both_ends = push * (similarity[:, None] + similarity[columns])
-        negative, share = (
-            mask if mask is None else mask[:, None].expand_as(both_ends) for mask in (pairs.negative, weight)
-        )
-        negatives = log_sum_exp(both_ends, negative, share)
+        share = None if weight is None else weight[:, None].expand_as(both_ends)
+        negatives = log_sum_exp(both_ends, pairs.negative[:, None].expand_as(both_ends), share)
         values.append(masked_sum(softplus(negatives - pull * similarity.gather(1, columns)), compared, multiplicity))
         numbers.append(count(compared, multiplicity, similarity.dtype))
     return ratio(added(values), added(numbers))

@@ -29,8 +29,10 @@ def contrastive(
     many negatives cannot drown the positives.
     """
     distance = pairs.distance()
-    pull = (distance - pos_margin).relu() ** power
-    push = (neg_margin - distance).relu() ** power
+    pull = (distance - pos_margin).relu()
+    push = (neg_margin - distance).relu()
+    if power != 1:
+        pull, push = pull**power, push**power
     return reduce(pull, pairs.positive, pairs.weight, reduction) + reduce(push, pairs.negative, pairs.weight, reduction)
 
 

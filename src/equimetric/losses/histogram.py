@@ -1,11 +1,14 @@
 """Histogram loss, and the soft histograms of pairs that it shares with FastAP."""
 
+from functools import partial
+
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.pairs import Pairs
-from equimetric.reductions import divide, weigh
+from equimetric.reductions import ratio, weigh
 from equimetric.registry import loss
+from equimetric.rowwise import value_by_rows
 from equimetric.search_space import Integer
 
 __all__ = ["histogram", "soft_histograms"]
@@ -42,7 +45,12 @@ def histogram(pairs: Pairs, *, num_nodes: int = 101) -> Tensor:
     """
     if num_nodes < 2:
         raise EquimetricError(f"loss 'histogram' needs at least two nodes, got num_nodes={num_nodes}")
+    return value_by_rows(partial(overlap, num_nodes=num_nodes), pairs)
+
+
+def overlap(pairs: Pairs, *, num_nodes: int) -> Tensor:
+    """Σ_r h⁻_r Σ_{q≤r} h⁺_q."""
     by_row = soft_histograms(pairs, (pairs.similarity + 1) * ((num_nodes - 1) / 2), num_nodes)
     # The counts of all nodes add up to the number of pairs, whatever the similarities.
-    positive, negative = (divide(counts.sum(0), counts.sum().detach()) for counts in by_row)
+    positive, negative = (ratio(counts.sum(0), counts.sum().detach()) for counts in by_row)
     return (negative * positive.cumsum(0)).sum()

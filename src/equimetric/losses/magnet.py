@@ -99,7 +99,7 @@ def class_clusters(embeddings: Tensor, labels: Tensor, number: int, *, sweeps: i
     Draws from torch's global generator. A class of fewer samples has as many clusters as samples.
     """
     clusters = torch.zeros_like(labels)
-    for label in labels.unique():
+    for label in torch.unique(labels):
         members = (labels == label).nonzero()[:, 0]
         clusters[members] = k_means(embeddings[members], min(number, len(members)), sweeps)
     return clusters

@@ -6,7 +6,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.pairs import Pairs, Queries
 
-__all__ = ["check_square_batch", "class_labels", "known_queries", "whole_batch"]
+__all__ = ["check_square_batch", "class_labels", "is_square_batch", "known_queries", "whole_batch"]
 
 
 def known_queries(pairs: Pairs, loss: str) -> Queries:
@@ -16,17 +16,21 @@ def known_queries(pairs: Pairs, loss: str) -> Queries:
     return pairs.queries
 
 
-def check_square_batch(pairs: Pairs, loss: str) -> None:
-    """Refuse references other than the batch itself: column j must be the same sample as row j.
+def is_square_batch(pairs: Pairs) -> bool:
+    """Whether the references are the batch itself: column j the same sample as row j.
 
     A sample and itself are never a pair, so a pair on the diagonal gives away an equally large set of other samples.
     A compiled graph cannot branch on data; there only the shape is checked.
     """
     queries, references = pairs.similarity.shape
-    square = queries == references
-    if square and not torch.compiler.is_compiling():
-        square = not bool((pairs.positive.diagonal() | pairs.negative.diagonal()).any())
-    if not square:
+    if queries != references or torch.compiler.is_compiling():
+        return queries == references
+    return not bool((pairs.positive.diagonal() | pairs.negative.diagonal()).any())
+
+
+def check_square_batch(pairs: Pairs, loss: str) -> None:
+    """Refuse references other than the batch itself."""
+    if not is_square_batch(pairs):
         raise EquimetricError(
             f"loss {loss!r} compares the samples of a batch among themselves; give no reference_embeddings, "
             "or the batch itself with its diagonal as self_mask"

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from equimetric.losses.preconditions import class_labels
+from equimetric.losses.preconditions import class_labels, is_square_batch
 from equimetric.losses.triplet import pair_weight, triplet
 from equimetric.pairs import Pairs
 from equimetric.reductions import ratio
@@ -53,19 +53,25 @@ def other_classes_sum(pairs: Pairs, margin: float) -> tuple[Tensor, Tensor]:
 
     every = Thresholds(positive, times, torch.zeros_like(owner), 1)
     by_class = Thresholds(positive, times, owner, len(labels) + 1)
-    class_of_column = reference_classes(pairs, member, len(labels))
-    multiplicity = pairs.negative.double() if pairs.weight is None else pairs.negative * pairs.weight.double()
-    present = multiplicity.sum() * times.sum()
-    present = present - multiplicity.sum(1) @ by_class.number[member]
-    present = present - multiplicity.sum(0) @ by_class.number[class_of_column]
+    class_of_column = member if is_square_batch(pairs) else reference_classes(pairs, member, len(labels))
+    in_row, in_column = (negatives_along(pairs, dimension) for dimension in (1, 0))
+    present = in_row.sum() * times.sum()
+    present = present - in_row @ by_class.number[member] - in_column @ by_class.number[class_of_column]
 
     # Only negatives above the lowest threshold add anything: few of them, once training is under way.
     row, column = (pairs.negative & (pairs.similarity.detach() > positive.detach().min())).nonzero(as_tuple=True)
     similarity = pairs.similarity[row, column].double()
     excess = every.excess(similarity, torch.zeros_like(row))
     excess = excess - by_class.excess(similarity, member[row]) - by_class.excess(similarity, class_of_column[column])
-    value = (excess * multiplicity[row, column]).sum()
+    value = (excess if pairs.weight is None else excess * pairs.weight[row, column]).sum()
     return value.to(pairs.similarity.dtype), present.to(pairs.similarity.dtype)
+
+
+def negatives_along(pairs: Pairs, dimension: int) -> Tensor:
+    """Number of negatives in each row (dimension 1) or column (0), by multiplicity."""
+    if pairs.weight is None:
+        return pairs.negative.sum(dimension, dtype=torch.int32).double()
+    return (pairs.negative * pairs.weight).sum(dimension, dtype=torch.float64)
 
 
 def reference_classes(pairs: Pairs, member: Tensor, classes: int) -> Tensor:
