@@ -5,7 +5,8 @@ import equimetric as em
 loss = em.objective("multi_similarity", alpha=2.0)
 loss(embeddings, labels).backward()
 
-em.evaluate(embeddings, labels)          # Recall@K, R-Precision, MAP@R
+em.evaluate(embeddings, labels)          # Recall@K, R-Precision, MAP@R, OPIS, …
+em.calibrate(embeddings, labels)         # the threshold for a wanted false accept rate
 em.train(config)                         # one model
 em.compare(study)                        # a fair comparison of methods
 """
@@ -21,6 +22,7 @@ from equimetric.pairs import Pairs, TripletBand, Triplets
 from equimetric.registry import LOSSES, SELECTIONS, loss, selection
 
 if TYPE_CHECKING:
+    from equimetric.calibration import Calibration, calibrate
     from equimetric.data import Dataset, load_dataset
     from equimetric.evaluation import Evaluation, evaluate
     from equimetric.explain import pair_weights
@@ -31,6 +33,7 @@ __all__ = [
     "GEOMETRIES",
     "LOSSES",
     "SELECTIONS",
+    "Calibration",
     "Dataset",
     "EquimetricError",
     "Evaluation",
@@ -39,6 +42,7 @@ __all__ = [
     "Pairs",
     "TripletBand",
     "Triplets",
+    "calibrate",
     "compare",
     "evaluate",
     "load_dataset",
@@ -52,8 +56,10 @@ __all__ = [
 
 # Imported on first use, so that a loss in a loop of one's own costs no more than torch itself.
 _LATER = {
+    "Calibration": "equimetric.calibration",
     "Dataset": "equimetric.data",
     "Evaluation": "equimetric.evaluation",
+    "calibrate": "equimetric.calibration",
     "compare": "equimetric.studies",
     "evaluate": "equimetric.evaluation",
     "load_dataset": "equimetric.data",

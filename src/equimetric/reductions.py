@@ -194,7 +194,7 @@ class BoundedExp(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:
-        """g e^x."""
+        """The gradient times e^x."""
         (result,) = context.saved_tensors
         gradient: Tensor = gradients[0] * result
         return gradient

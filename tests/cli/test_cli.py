@@ -60,7 +60,7 @@ def test_version(equimetric):
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "methods", "datasets", "train", "compare", "evaluate", "explain", "report"]
+    "command", ["demo", "methods", "datasets", "train", "compare", "evaluate", "calibrate", "explain", "report"]
 )
 def test_every_command_has_help(equimetric, command):
     code, out, _ = equimetric(command, "--help")
@@ -129,6 +129,51 @@ def test_evaluate_embeddings_from_elsewhere(equimetric, tmp_path):
     assert "100.00%" in out
 
 
+@pytest.fixture
+def spaces(tmp_path):
+    """Two spaces of the same queries, the second with more noise."""
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(30), 8)
+    centres = generator.normal(size=(30, 12))
+    files = {}
+    for name, noise in (("good", 0.3), ("noisy", 0.9)):
+        files[name] = tmp_path / f"{name}.npz"
+        vectors = centres[labels] + noise * generator.normal(size=(len(labels), 12))
+        np.savez(files[name], embeddings=vectors.astype(np.float32), labels=labels)
+    return files
+
+
+def test_evaluate_named_metrics_with_intervals_comparison_and_plots(equimetric, spaces, tmp_path):
+    asked = "recall@1,map@r,nmi,eer,tar@far=1e-2,opis,opis@10%"
+    arguments = ("-m", asked, "--intervals", "--compare", spaces["noisy"], "--plots", tmp_path / "figures", "--json")
+    code, out, _ = equimetric("evaluate", spaces["good"], *arguments)
+    assert code == 0
+    found = json.loads(out)
+    assert list(found)[:7] == asked.split(",")
+    assert found["queries"] == 240
+    assert found["intervals"]["map@r"][0] <= found["map@r"] <= found["intervals"]["map@r"][1]
+    assert found["comparison"]["metrics"]["map@r"]["p_value"] < 0.01
+    for name in ("utility", "roc", "distances"):
+        assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    code, out, _ = equimetric("evaluate", spaces["good"], "-m", asked, "--compare", spaces["noisy"])
+    assert code == 0
+    assert "opis@10%" in out
+    assert "Compared with" in out
+
+
+def test_calibrate_writes_a_certificate(equimetric, spaces, tmp_path):
+    code, out, _ = equimetric("calibrate", spaces["noisy"], "--far", "0.01", "--out", tmp_path / "threshold.json")
+    assert code == 0
+    assert "accept distances below" in out
+    certificate = json.loads((tmp_path / "threshold.json").read_text())
+    assert certificate["wanted_far"] == 0.01
+    code, out, _ = equimetric("calibrate", spaces["noisy"], "--far", "0.01", "--json")
+    assert json.loads(out) == certificate
+    code, _, err = equimetric("calibrate", spaces["noisy"], "--far", "1e-7")
+    assert code == 2
+    assert one_sentence(err)
+
+
 def test_explain_draws_catalogue_methods_and_ones_own(equimetric, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def my_loss(pairs):\n    return -pairs.similarity[pairs.positive].sum()\n")
@@ -185,6 +230,9 @@ def test_mistakes_are_one_sentence_and_exit_code_2(equimetric, run_file, study_f
         (["evaluate", tmp_path / "missing.npz"], "there is no file"),
         (["evaluate", tmp_path], "holds no finished training run"),
         (["evaluate", lengths, "--ks", "one"], "whole numbers separated by commas"),
+        (["evaluate", lengths, "--metrics", "recal@1"], "did you mean 'recall@1'"),
+        (["evaluate", lengths, "--metrics", ","], "--metrics is empty"),
+        (["calibrate", no_labels], "has no array 'labels'"),
         (["explain", "tripplet"], "did you mean 'triplet'"),
         (["explain", "no.such.module:loss"], "cannot find 'no.such.module:loss'"),
         (["explain", "triplet", "--companions", "a"], "numbers separated by commas"),

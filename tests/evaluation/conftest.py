@@ -25,11 +25,24 @@ def score_by_definition(rankings, labels, gallery_labels, ks):
         of_query = {f"recall@{k}": float(any(relevant[:k])) for k in ks}
         of_query["precision@1"] = float(relevant[0])
         of_query["r_precision"] = sum(relevant[:count]) / count
-        precisions = [sum(relevant[: r + 1]) / (r + 1) for r in range(count) if relevant[r]]
-        of_query["map@r"] = sum(precisions) / count
+        precision = [sum(relevant[: r + 1]) / (r + 1) for r in range(len(relevant))]
+        precisions = [precision[r] * relevant[r] for r in range(len(relevant))]
+        of_query["map@r"] = sum(precisions[:count]) / count
+        of_query["map"] = sum(precisions) / count
+        of_query["mrr"] = 1 / (1 + relevant.index(True))
+        for k in ks:
+            of_query[f"precision@{k}"] = sum(relevant[:k]) / k
+            of_query[f"map@{k}"] = sum(precisions[:k]) / min(k, count)
         for name, score in of_query.items():
             scores.setdefault(name, []).append(score)
     return {name: sum(values) / len(values) for name, values in scores.items()}
+
+
+def exact_distance(queries, gallery):
+    """Squared Euclidean distances as exact fractions."""
+    rows = [[Fraction(value) for value in row] for row in queries.tolist()]
+    columns = [[Fraction(value) for value in row] for row in gallery.tolist()]
+    return [[sum((a - b) ** 2 for a, b in zip(row, column, strict=True)) for column in columns] for row in rows]
 
 
 def exact_similarity(queries, gallery):
@@ -42,10 +55,24 @@ def exact_similarity(queries, gallery):
 class Reference:
     """Rankings and scores of a labelled set by the definitions, in exact arithmetic."""
 
-    def __init__(self, embeddings, labels, gallery_embeddings=None, gallery_labels=None, ks=(1, 2, 4, 8)):
+    def __init__(
+        self,
+        embeddings,
+        labels,
+        gallery_embeddings=None,
+        gallery_labels=None,
+        ks=(1, 2, 4, 8),
+        geometry="dot",
+        same_image=lambda query, item: False,
+    ):
         alone = gallery_embeddings is None
-        similarity = exact_similarity(embeddings, embeddings if alone else gallery_embeddings)
-        self.rankings = rank_by_definition(similarity, leave_one_out=alone)
+        gallery = embeddings if alone else gallery_embeddings
+        if geometry == "euclidean":
+            similarity = [[-distance for distance in row] for row in exact_distance(embeddings, gallery)]
+        else:
+            similarity = exact_similarity(embeddings, gallery)
+        rankings = rank_by_definition(similarity, leave_one_out=alone)
+        self.rankings = [[j for j in ranking if not same_image(i, j)] for i, ranking in enumerate(rankings)]
         self.scores = score_by_definition(self.rankings, labels, labels if alone else gallery_labels, ks)
 
 

@@ -83,7 +83,7 @@ def with_rows(value, *rows):
         (with_rows(-torch.inf, 4, 2), "embeddings contain NaN or infinite values in 2 rows of 6, the first is row 2"),
         (
             EMBEDDINGS * (LABELS != 1)[:, None],
-            r"vectors of length zero .* in 2 rows of 6, the first is row 2; .*normal",
+            r"vectors of length zero .* in 2 rows of 6, the first is row 2; .*geometry",
         ),
         (EMBEDDINGS[0], r"embeddings have shape \(3,\); they must be two-dimensional"),
         (EMBEDDINGS[:0], r"embeddings are empty \(shape \(0, 3\)\)"),
@@ -109,7 +109,7 @@ def test_galleries_that_cannot_be_used():
 
 
 def test_products_that_overflow():
-    fails("inner products overflow float32; rescale", 1e25 * EMBEDDINGS, LABELS, normalize=False)
+    fails("inner products overflow float32; rescale", 1e25 * EMBEDDINGS, LABELS, geometry="dot")
     assert evaluate(1e25 * EMBEDDINGS, LABELS) == evaluate(1e-25 * EMBEDDINGS, LABELS) == evaluate(EMBEDDINGS, LABELS)
 
 

@@ -1,36 +1,45 @@
 import json
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from equimetric.evaluation import Evaluation, evaluate
-from equimetric.evaluation.retrieval import map_at_r, r_precision, recall_at
+from equimetric.evaluation.retrieval import (
+    average_precision,
+    map_at,
+    map_at_r,
+    precision_at,
+    r_precision,
+    recall_at,
+    reciprocal_rank,
+)
 
+WORKED = json.loads((Path(__file__).parents[1] / "worked_values/retrieval_metrics.json").read_text(encoding="utf-8"))
 ANGLES = torch.deg2rad(torch.tensor([0.0, 35.0, 50.0, 75.0, 170.0, 225.0]))
 CIRCLE = torch.stack([ANGLES.cos(), ANGLES.sin()], dim=1)
 CIRCLE_LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
-SPHERE = torch.tensor(
-    [[1, 0, 0], [0.8, 0.6, 0], [0.6, 0, 0.8], [-0.28, 0.96, 0], [0.352, 0.936, 0], [-0.48, 0.6, 0.64]]
-)
-SPHERE_LABELS = torch.tensor([0, 0, 0, 1, 1, 1])
+
+
+def worked(case, dtype):
+    arrays = {name: torch.tensor(case[name], dtype=dtype) for name in case if name.endswith("embeddings")}
+    return {**arrays, **{name: case[name] for name in case if name.endswith("labels")}}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_six_vectors_on_the_circle(dtype):
-    result = evaluate(CIRCLE.to(dtype), CIRCLE_LABELS, ks=(1, 2))
-    assert dict(result) == pytest.approx(
-        {"precision@1": 2 / 3, "recall@1": 2 / 3, "recall@2": 1, "r_precision": 2 / 3, "map@r": 2 / 3}
-    )
+@pytest.mark.parametrize("case", WORKED["definitions"], ids=lambda case: case["name"])
+def test_spaces_worked_by_hand(case, dtype):
+    result = evaluate(**worked(case, dtype), metrics=case["expected"])
+    assert dict(result) == pytest.approx(case["expected"], abs=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_six_vectors_on_the_sphere(dtype):
-    result = evaluate(SPHERE.to(dtype), SPHERE_LABELS, ks=(1,))
-    assert dict(result) == pytest.approx(
-        {"precision@1": 2 / 3, "recall@1": 2 / 3, "r_precision": 0.833333, "map@r": 0.75}, abs=1e-6
-    )
+@pytest.mark.parametrize("case", WORKED["pytorch_metric_learning"], ids=lambda case: case["name"])
+def test_the_same_as_pytorch_metric_learning_on_random_data(case, dtype):
+    result = evaluate(**worked(case, dtype), metrics=case["expected"])
+    assert dict(result) == pytest.approx(case["expected"], abs=1e-7)
 
 
 def test_queries_against_a_separate_gallery():
@@ -52,6 +61,22 @@ def test_what_a_ranking_of_ten_relevant_items_is_worth(relevant_ranks, r_at_1, r
     assert recall_at(relevance, 1).item() == r_at_1
     assert r_precision(relevance, relevant).item() == pytest.approx(rp)
     assert map_at_r(relevance, relevant).item() == pytest.approx(map_r)
+
+
+def test_what_the_first_k_of_a_ranking_are_worth():
+    relevance = torch.tensor([[True, False, True, False, True]])
+    assert precision_at(relevance, 4).item() == 0.5
+    assert precision_at(relevance, 10).item() == 0.3
+    assert map_at(relevance, torch.tensor([3]), 4).item() == pytest.approx((1 + 2 / 3) / 3)
+    assert map_at(relevance, torch.tensor([9]), 3).item() == pytest.approx((1 + 2 / 3) / 3)
+    assert map_at(relevance[:, :1], torch.tensor([9]), 1).item() == 1
+
+
+def test_what_the_ranks_of_all_relevant_items_are_worth():
+    # Relevant items at ranks 1, 3, 5, at rank 4 alone, and nowhere.
+    others = torch.tensor([[0, 1, 2], [3, -1, -1], [-1, -1, -1]])
+    assert reciprocal_rank(others).tolist() == [1, 0.25, 0]
+    assert average_precision(others).tolist() == pytest.approx([(1 + 2 / 3 + 3 / 5) / 3, 0.25, 0])
 
 
 def test_ranks_beyond_r_do_not_count():
@@ -109,13 +134,13 @@ def test_without_normalising_length_counts():
     embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.1, 9.0], [3.0, 9.0]])
     labels = [0, 0, 1, 1]
     assert evaluate(embeddings, labels, neighbours=1).neighbours.flatten().tolist() == [1, 0, 3, 2]
-    by_product = evaluate(embeddings, labels, neighbours=1, normalize=False).neighbours
+    by_product = evaluate(embeddings, labels, neighbours=1, geometry="dot").neighbours
     assert by_product.flatten().tolist() == [3, 3, 3, 2]
 
 
 def test_a_zero_vector_is_legal_without_normalising():
     embeddings = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [2.0, 0.0]])
-    neighbours = evaluate(embeddings, [0, 1, 0, 1], neighbours=3, normalize=False).neighbours
+    neighbours = evaluate(embeddings, [0, 1, 0, 1], neighbours=3, geometry="dot").neighbours
     assert neighbours.tolist() == [[1, 2, 3], [3, 0, 2], [0, 1, 3], [1, 0, 2]]
 
 
@@ -173,7 +198,7 @@ def test_the_inputs_are_left_alone():
     embeddings, labels = 3 * torch.randn(20, 4), torch.arange(20) % 3
     kept = embeddings.clone()
     evaluate(embeddings, labels)
-    evaluate(embeddings.numpy(), labels.numpy(), normalize=False)
+    evaluate(embeddings.numpy(), labels.numpy(), geometry="dot")
     assert torch.equal(embeddings, kept)
 
 
@@ -185,7 +210,7 @@ def test_the_result_is_a_readable_immutable_mapping():
     result = evaluate(CIRCLE, CIRCLE_LABELS, ks=(1, 2))
     assert isinstance(result, Evaluation)
     assert repr(result).splitlines() == [
-        "Evaluation: 6 queries, 0 lone",
+        "Evaluation: 6 queries, 3 classes, 0 lone (cosine, float32 products on cpu)",
         "  precision@1   66.67%",
         "  recall@1      66.67%",
         "  recall@2     100.00%",
@@ -203,4 +228,5 @@ def test_the_result_is_a_readable_immutable_mapping():
 def test_the_summary_is_plain_json():
     summary = evaluate(CIRCLE, torch.tensor([0, 0, 1, 1, 2, 3]), ks=(1,)).to_dict()
     assert json.loads(json.dumps(summary)) == summary
-    assert (summary["queries"], summary["lone"], summary["metrics"]["recall@1"]) == (6, 2, 0.5)
+    assert (summary["queries"], summary["classes"], summary["lone"]) == (6, 4, 2)
+    assert summary["metrics"]["recall@1"] == 0.5

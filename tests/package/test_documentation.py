@@ -16,7 +16,7 @@ def python_blocks(page):
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/studies.md", "docs/objectives.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/studies.md", "docs/objectives.md", "docs/evaluation.md"])
 def test_examples_run_one_after_another(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = {}

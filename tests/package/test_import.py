@@ -58,6 +58,7 @@ def test_rooms_depend_only_on_those_before_them():
         "data",
         "learners",
         "evaluation",
+        "calibration",
         "explain",
         "configuration",
         "training",

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from equimetric.cli import compare, datasets, demo, evaluate, explain, methods, report, train
+from equimetric.cli import calibrate, compare, datasets, demo, evaluate, explain, methods, report, train
 from equimetric.errors import EquimetricError
 
 __all__ = ["app", "main"]
@@ -25,6 +25,7 @@ app.command("datasets")(datasets.datasets)
 app.command("train", context_settings=WITH_OVERRIDES)(train.train)
 app.command("compare", context_settings=WITH_OVERRIDES)(compare.compare)
 app.command("evaluate")(evaluate.evaluate)
+app.command("calibrate")(calibrate.calibrate)
 app.command("explain")(explain.explain)
 app.command("report")(report.report)
 

@@ -33,15 +33,22 @@ class FixedPoint:
     """Vectors (N, D) that can be read in fixed point relative to their own length.
 
     They are rounded to what fixed point can hold, about 1e-14 of their length: nothing for most float32 vectors; for
-    float64 it also makes equal what differs by its own noise.
+    float64 it also makes equal what differs by its own noise. A copy is rounded, or with `in_place` the vectors given.
     """
 
-    def __init__(self, vectors: Tensor) -> None:
+    def __init__(self, vectors: Tensor, *, in_place: bool = False) -> None:
         self.vectors = vectors
         self.total_bits = 2 * COARSE_BITS - math.ceil(math.log2(vectors.shape[1]) / 2)
         self.length = torch.cat([torch.linalg.vector_norm(vectors[rows].double(), dim=1) for rows in self._pieces()])
         self.unit = _power_of_two_near(self.length)
-        self.vectors = torch.cat([torch.add(*self.split(rows)).to(vectors.dtype) for rows in self._pieces()])
+        self.vectors = vectors if in_place else vectors.clone()
+        # Only numbers this small relative to their unit have bits that fixed point cannot hold.
+        mantissa_bits = -math.log2(torch.finfo(vectors.dtype).eps)
+        least = (self.unit * 2.0 ** (mantissa_bits - self.total_bits)).to(vectors.dtype)[:, None]
+        for rows in self._pieces():
+            small = (vectors[rows].abs() < least[rows]).any(dim=1).nonzero().flatten() + rows.start
+            if len(small):
+                self.vectors[small] = torch.add(*self.split(small)).to(vectors.dtype)
 
     def __len__(self) -> int:
         return len(self.vectors)

@@ -1,10 +1,21 @@
-"""Embeddings made elsewhere, from a file."""
+"""Embeddings made elsewhere, read from a file: .npz, .parquet, or .npy with the labels in a .csv.
 
+A table (.parquet, .csv) has one row for each embedding. Its column `label` holds the classes, integers or strings; an
+optional column `set` says `query` or `gallery` where the two are different. In a .parquet file the vectors are lists in
+a column `embedding`, or spread over floating-point columns, one for each dimension, in the order of the file; other
+columns are ignored.
+"""
+
+import csv
+import re
 import zipfile
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError, unknown_name
 
@@ -12,20 +23,30 @@ __all__ = ["read_embeddings"]
 
 REQUIRED = ("embeddings", "labels")
 OPTIONAL = ("gallery_embeddings", "gallery_labels")
+SIDES = ("query", "gallery")
+INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
-def read_embeddings(file: Path) -> dict[str, Any]:
-    """The arrays 'embeddings' and 'labels', and where present those of the gallery, of an .npz file."""
+def read_embeddings(file: Path | str, labels: Path | str | None = None) -> dict[str, NDArray[Any]]:
+    """The arrays `embeddings` and `labels`, and where present those of the gallery, as `evaluate` takes them.
+
+    file    .npz with these arrays, .parquet, or .npy with an (N, D) array of embeddings
+    labels  the .csv with the labels of an .npy file; default: the one beside it, with the same name but for the ending
+    """
+    file = Path(file)
+    reader = READERS.get(file.suffix.lower())
     if not file.exists():
         raise EquimetricError(f"there is no file {str(file)!r}; check the path")
-    try:
-        # Opened here and not by numpy, which would leave it open when it is no archive.
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            names = getattr(stored, "files", None)
-            arrays = {name: stored[name] for name in names} if names is not None else None
-    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile):
-        arrays = None
-    if arrays is None:
+    if reader is None:
+        raise EquimetricError(f"{str(file)!r} is none of the files that can be read: {', '.join(READERS)}")
+    if labels is not None and file.suffix.lower() != ".npy":
+        raise EquimetricError(f"{str(file)!r} holds its own labels; a file of labels goes only with an .npy file")
+    return reader(file, Path(labels) if labels is not None else file.with_suffix(".csv"))
+
+
+def _read_npz(file: Path, _: Path) -> dict[str, NDArray[Any]]:
+    arrays = _load(file)
+    if not isinstance(arrays, dict):
         raise EquimetricError(
             f"{str(file)!r} is not an .npz file of plain arrays; write one with "
             "numpy.savez(file, embeddings=…, labels=…)"
@@ -37,3 +58,146 @@ def read_embeddings(file: Path) -> dict[str, Any]:
     if missing:
         raise EquimetricError(f"{str(file)!r} has no array {missing[0]!r}; it needs 'embeddings' and 'labels'")
     return arrays
+
+
+def _read_npy(file: Path, labels: Path) -> dict[str, NDArray[Any]]:
+    embeddings = _load(file)
+    if not isinstance(embeddings, np.ndarray):
+        raise EquimetricError(f"{str(file)!r} is not an .npy file of numbers; write one with numpy.save(file, …)")
+    if embeddings.ndim != 2:
+        raise EquimetricError(f"{str(file)!r} holds an array of shape {embeddings.shape}; it must be (N, D)")
+    if not labels.exists():
+        raise EquimetricError(
+            f"there is no file {str(labels)!r} with the labels of {str(file)!r}; write it, with a column 'label', or "
+            "name another"
+        )
+    columns = _read_csv(labels)
+    if len(columns["label"]) != len(embeddings):
+        raise EquimetricError(
+            f"{str(file)!r} has {len(embeddings)} embeddings but {str(labels)!r} has {len(columns['label'])} labels; "
+            "give one line for each"
+        )
+    return _in_sides(embeddings, _as_labels(columns["label"]), columns.get("set"), labels)
+
+
+def _read_csv(file: Path) -> dict[str, list[str]]:
+    """The columns `label` and, where present, `set` of a table with a header line."""
+    try:
+        # Spreadsheets put a mark in front of the text, which would become part of the first column's name.
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
+            header = reader.fieldnames or []
+            if "label" not in header:
+                raise EquimetricError(
+                    f"{str(file)!r} has no column 'label' (its first line reads {','.join(header)[:60]!r}); "
+                    "name the column of the classes 'label' in the first line"
+                )
+            lines = list(reader)
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise EquimetricError(f"{str(file)!r} is not a .csv file in UTF-8 ({problem})") from None
+    columns = {name: [line[name] for line in lines] for name in ("label", "set") if name in header}
+    for name, values in columns.items():
+        empty = next((number for number, value in enumerate(values) if not value), None)
+        if empty is not None:
+            raise EquimetricError(f"row {empty} of {str(file)!r} has no {name}; every row below the first needs one")
+    return columns
+
+
+def _read_parquet(file: Path, _: Path) -> dict[str, NDArray[Any]]:
+    try:
+        # By name: most installations do without it.
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise EquimetricError("reading .parquet files needs pyarrow; install it with: pip install pyarrow") from None
+    try:
+        table = parquet.read_table(file)
+    except (OSError, arrow.ArrowException) as problem:
+        raise EquimetricError(f"{str(file)!r} is not a .parquet file ({problem})") from None
+    if "label" not in table.column_names:
+        raise EquimetricError(f"{str(file)!r} has no column 'label' but {', '.join(table.column_names)}; name it so")
+    for name in table.column_names:
+        if name in ("label", "set", "embedding") and table[name].null_count:
+            raise EquimetricError(f"column {name!r} of {str(file)!r} has empty entries; every row needs one")
+    labels = table["label"]
+    if arrow.types.is_dictionary(labels.type):
+        labels = labels.cast(labels.type.value_type)
+    sides = table["set"].to_pylist() if "set" in table.column_names else None
+    return _in_sides(_vectors(table, arrow, file), labels.to_numpy(), sides, file)
+
+
+def _vectors(table: Any, arrow: Any, file: Path) -> NDArray[Any]:
+    """(N, D) from the lists in the column `embedding`, or from the floating-point columns, one for each dimension."""
+    if "embedding" not in table.column_names:
+        dimensions = [
+            field.name for field in table.schema if arrow.types.is_floating(field.type) and field.name != "label"
+        ]
+        if not dimensions:
+            raise EquimetricError(
+                f"{str(file)!r} has neither a column 'embedding' of lists nor floating-point columns; its columns are "
+                f"{', '.join(table.column_names)}"
+            )
+        return np.stack([table[name].to_numpy() for name in dimensions], axis=1)
+    lists = table["embedding"].combine_chunks()
+    kinds = arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list
+    if not any(is_kind(lists.type) for is_kind in kinds):
+        raise EquimetricError(
+            f"column 'embedding' of {str(file)!r} is of type {lists.type}; it must hold lists of numbers"
+        )
+    lengths = import_module("pyarrow.compute").list_value_length(lists).to_numpy(zero_copy_only=False)
+    if len(set(lengths.tolist())) > 1:
+        row = int((lengths != lengths[0]).argmax())
+        raise EquimetricError(
+            f"embedding 0 of {str(file)!r} has {lengths[0]} dimensions but embedding {row} has {lengths[row]}; "
+            "all must have the same"
+        )
+    values: NDArray[Any] = lists.flatten().to_numpy(zero_copy_only=False)
+    return values.reshape(len(lists), lengths[0] if len(lists) else 0)
+
+
+def _in_sides(
+    embeddings: NDArray[Any], labels: NDArray[Any], sides: Sequence[str] | None, file: Path
+) -> dict[str, NDArray[Any]]:
+    """All rows as embeddings, or those marked `query` as embeddings and those marked `gallery` as the gallery."""
+    if sides is None:
+        return {"embeddings": embeddings, "labels": labels}
+    for side in dict.fromkeys(sides):
+        if side not in SIDES:
+            raise unknown_name(f"entry of column 'set' in {str(file)!r}", str(side), SIDES)
+    in_gallery = np.array([side == "gallery" for side in sides], dtype=bool)
+    if in_gallery.all() or not in_gallery.any():
+        raise EquimetricError(
+            f"column 'set' of {str(file)!r} must name both queries and gallery items; without a gallery, leave it out"
+        )
+    return {
+        "embeddings": embeddings[~in_gallery],
+        "labels": labels[~in_gallery],
+        "gallery_embeddings": embeddings[in_gallery],
+        "gallery_labels": labels[in_gallery],
+    }
+
+
+def _as_labels(texts: list[str]) -> NDArray[Any]:
+    """Integers where all texts are such, otherwise strings: 007 is a name, not the number 7."""
+    numbers = [int(text) if INTEGER.fullmatch(text) else None for text in texts]
+    return np.array(texts, dtype=np.str_) if None in numbers else np.array(numbers, dtype=np.int64)
+
+
+def _load(file: Path) -> Any:
+    """A dict of arrays, one array, or None for what numpy cannot read without executing it."""
+    try:
+        # Opened here and not by numpy, which would leave it open when it is no archive.
+        with file.open("rb") as stream:
+            stored = np.load(stream, allow_pickle=False)
+            if isinstance(stored, np.ndarray):
+                return stored
+            with stored:
+                return {name: stored[name] for name in stored.files}
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile):
+        return None
+
+
+READERS: dict[str, Callable[[Path, Path], dict[str, NDArray[Any]]]] = {
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
+    ".npy": _read_npy,
+}

@@ -1,32 +1,61 @@
-"""What `evaluate` returns: the metrics, and the score of every query behind them."""
+"""What `evaluate` returns: the metrics, and the scores of queries and classes behind them."""
 
+import json
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
+
+from equimetric.errors import EquimetricError
+from equimetric.files import write_atomically
+
+if TYPE_CHECKING:
+    from equimetric.evaluation.uncertainty import Comparison, Interval
 
 __all__ = ["Evaluation"]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Evaluation(Mapping[str, float]):
-    """Metric values by name, with the per-query scores they are the means of.
+    """Metric values by name, with the scores of queries and classes that they summarise.
 
     Read one metric as evaluation["map@r"], all of them as dict(evaluation).
 
-    scores      name → value, a fraction in [0, 1]
-    labels      the queries' labels as given: an int64 tensor (N,), or the strings
-    queries     number of queries N, lone ones included
-    lone        number of queries without any relevant gallery item
-    neighbours  gallery indices (N, n) of the n nearest items of each query, if they were asked for
+    scores           name → value, mostly a fraction in [0, 1]
+    score_per_query  name → (N,) float64, for metrics that judge single queries
+    score_per_class  name → (C,) float64 by class number, for metrics that judge single classes
+    labels           the queries' labels as given: an int64 tensor (N,), or the strings
+    class_labels     the label of each class number
+    query_classes    (N,) the queries' class numbers
+    queries          number of queries N, lone ones included
+    gallery          number of gallery items G; None if the queries are their own gallery
+    lone             number of queries without any relevant gallery item
+    geometry         what was compared: cosine, euclidean, dot, hamming
+    path             how the similarities were computed, in words
+    percent          the metrics that are shown as percentages
+    details          what metrics found besides their value, such as curves, thresholds and ranges
+    neighbours       gallery indices (N, n) of the n nearest items of each query, if they were asked for
     """
 
     scores: Mapping[str, float]
     score_per_query: Mapping[str, Tensor]
+    score_per_class: Mapping[str, Tensor]
     labels: Tensor | tuple[str, ...]
+    class_labels: tuple[int, ...] | tuple[str, ...]
+    query_classes: Tensor
     queries: int
+    gallery: int | None
     lone: int
+    geometry: str
+    path: str
+    percent: frozenset[str]
+    details: Mapping[str, Any] = field(default_factory=dict)
     neighbours: Tensor | None = None
 
     @property
@@ -34,9 +63,66 @@ class Evaluation(Mapping[str, float]):
         """Name → float64 score of each query (N,); NaN marks a lone query that was excluded."""
         return dict(self.score_per_query)
 
+    @property
+    def per_class(self) -> dict[int | str, dict[str, float]]:
+        """Class label → metric → value, for the classes that have queries; NaN where a metric is not defined."""
+        columns = {name: values.tolist() for name, values in self.score_per_class.items()}
+        return {
+            self.class_labels[number]: {name: values[number] for name, values in columns.items()}
+            for number in np.unique(self.query_classes.numpy()).tolist()
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """The summary in plain types, ready for JSON."""
-        return {"metrics": dict(self.scores), "queries": self.queries, "lone": self.lone}
+        return {
+            "metrics": {name: _plain(value) for name, value in self.scores.items()},
+            "queries": self.queries,
+            "gallery": self.queries if self.gallery is None else self.gallery,
+            "classes": len(self.class_labels),
+            "lone": self.lone,
+            "geometry": self.geometry,
+            "path": self.path,
+        }
+
+    def to_json(self, file: str | Path) -> None:
+        """Write the summary, the scores of the classes, and the details but for those of two dimensions."""
+        per_class = [{"class": label, **_plain(scores)} for label, scores in self.per_class.items()]
+        document = {**self.to_dict(), "per_class": per_class, "details": _plain(self.details)}
+        write_atomically(Path(file), json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+
+    def to_dataframe(self) -> Any:
+        """One row per query: its label and its scores, as a pandas DataFrame."""
+        return _needed("pandas", "a DataFrame").DataFrame(self._per_query_columns())
+
+    def to_parquet(self, file: str | Path) -> None:
+        """Write one row per query, its label and its scores; the summary goes into the file's metadata."""
+        pyarrow, parquet = _needed("pyarrow", "a Parquet file"), _needed("pyarrow.parquet", "a Parquet file")
+        table = pyarrow.table(self._per_query_columns())
+        parquet.write_table(table.replace_schema_metadata({"equimetric": json.dumps(self.to_dict())}), Path(file))
+
+    def plot_utility(self, **options: Any) -> Any:
+        """The utility of every class against the threshold: see `evaluation.plots`."""
+        return self._plots().plot_utility(self, **options)
+
+    def plot_roc(self, **options: Any) -> Any:
+        """True against false accept rate: see `evaluation.plots`."""
+        return self._plots().plot_roc(self, **options)
+
+    def plot_distances(self, **options: Any) -> Any:
+        """Histograms of the distances of positive and negative pairs: see `evaluation.plots`."""
+        return self._plots().plot_distances(self, **options)
+
+    def interval(self, name: str, **options: Any) -> "Interval":
+        """A bootstrap interval of one metric, whole classes drawn: see `evaluation.uncertainty`."""
+        from equimetric.evaluation import uncertainty
+
+        return uncertainty.interval(self, name, **options)
+
+    def compare(self, other: "Evaluation", **options: Any) -> "Comparison":
+        """The paired comparison with another space on the same queries: see `evaluation.uncertainty`."""
+        from equimetric.evaluation import uncertainty
+
+        return uncertainty.compare(self, other, **options)
 
     def __getitem__(self, name: str) -> float:
         return self.scores[name]
@@ -49,5 +135,40 @@ class Evaluation(Mapping[str, float]):
 
     def __repr__(self) -> str:
         width = max(map(len, self.scores), default=0)
-        lines = [f"  {name:<{width}}  {value:7.2%}" for name, value in self.scores.items()]
-        return "\n".join([f"Evaluation: {self.queries} queries, {self.lone} lone", *lines])
+        searched = "" if self.gallery is None else f" against {self.gallery} gallery items"
+        sizes = f"{self.queries} queries{searched}, {len(self.class_labels)} classes, {self.lone} lone"
+        lines = [f"  {name:<{width}}  {self._shown(name)}" for name in self.scores]
+        return "\n".join([f"Evaluation: {sizes} ({self.geometry}, {self.path})", *lines])
+
+    def _shown(self, name: str) -> str:
+        return f"{self.scores[name]:7.2%}" if name in self.percent else f"{self.scores[name]:8.5g}"
+
+    def _per_query_columns(self) -> dict[str, Any]:
+        labels = list(self.labels) if isinstance(self.labels, tuple) else self.labels.numpy()
+        return {"label": labels, **{name: score.numpy() for name, score in self.score_per_query.items()}}
+
+    @staticmethod
+    def _plots() -> ModuleType:
+        return import_module("equimetric.evaluation.plots")
+
+
+def _needed(module: str, purpose: str) -> ModuleType:
+    """A library that only this needs."""
+    try:
+        return import_module(module)
+    except ImportError:
+        library = module.partition(".")[0]
+        raise EquimetricError(
+            f"{purpose} needs {library}, which is not installed; run: pip install {library}"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: NaN as null, arrays as lists; those of more than one dimension are left out."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items() if np.ndim(entry) < 2}
+    if isinstance(value, np.ndarray | np.generic | Tensor):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

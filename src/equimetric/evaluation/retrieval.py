@@ -1,30 +1,51 @@
 """Retrieval metrics by exact nearest-neighbour search.
 
 `relevance` (Q, k) says which of a query's k nearest gallery items are of its class, `relevant` (Q,) is R, the number of
-such items in the whole gallery; every metric is a pure function of the two.
+such items in the whole gallery; a metric that reads the first ranks only is a pure function of the two. Where all ranks
+count, it reads `others` (Q, R) instead: how many items of other classes rank before the m-th nearest relevant one.
 """
 
-import math
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from equimetric.errors import EquimetricError, unknown_name
-from equimetric.evaluation.inputs import GivenEmbeddings, GivenLabels, LabelledSets, labelled_sets
-from equimetric.evaluation.nearest import nearest
-from equimetric.evaluation.result import Evaluation
-from equimetric.evaluation.scan import Comparison, Tile, scan
+from equimetric.evaluation.families import Collector, Evidence, MetricFamily, Score
+from equimetric.evaluation.halves import LeadingOfHalves
+from equimetric.evaluation.inputs import LabelledSets
+from equimetric.evaluation.nearest import SPARE, nearest, settled
+from equimetric.evaluation.positive_ranks import others_before_relevant
+from equimetric.evaluation.scan import TILE_BYTES, Strip, Tile
 
-__all__ = ["evaluate", "map_at_r", "r_precision", "recall_at"]
+__all__ = [
+    "FAMILIES",
+    "NearestNeighbours",
+    "RelevantRanks",
+    "average_precision",
+    "map_at",
+    "map_at_r",
+    "precision_at",
+    "r_precision",
+    "recall_at",
+    "reciprocal_rank",
+]
 
 
 def recall_at(relevance: Tensor, k: int) -> Tensor:
     """1 if any of the first K items is relevant, else 0; (Q,). Not the fraction of the relevant items found."""
     return relevance[:, :k].any(dim=1).double()
+
+
+def precision_at(relevance: Tensor, k: int) -> Tensor:
+    """(1/K) Σ_{r≤K} rel_r; (Q,)."""
+    return relevance[:, :k].sum(dim=1).double() / k
+
+
+def map_at(relevance: Tensor, relevant: Tensor, k: int) -> Tensor:
+    """(1/min(R, K)) Σ_{r≤K} rel_r · precision@r, so that a perfect ranking scores 1; 0 where R = 0; (Q,)."""
+    return _sum_of_precisions(relevance[:, :k]) / relevant.clamp(min=1, max=k)
 
 
 def r_precision(relevance: Tensor, relevant: Tensor) -> Tensor:
@@ -34,132 +55,145 @@ def r_precision(relevance: Tensor, relevant: Tensor) -> Tensor:
 
 def map_at_r(relevance: Tensor, relevant: Tensor) -> Tensor:
     """(1/R) Σ_{r≤R} rel_r · precision@r, where precision@r = (Σ_{t≤r} rel_t) / r; 0 where R = 0; (Q,)."""
-    hits = _within_r(relevance, relevant)
-    precision = hits.cumsum(dim=1) / _ranks(relevance).double()
-    return (hits * precision).sum(dim=1) / relevant.clamp(min=1)
+    return _sum_of_precisions(_within_r(relevance, relevant)) / relevant.clamp(min=1)
 
 
-def evaluate(
-    embeddings: GivenEmbeddings,
-    labels: GivenLabels,
-    gallery_embeddings: GivenEmbeddings | None = None,
-    gallery_labels: GivenLabels | None = None,
-    *,
-    metrics: Iterable[str] | None = None,
-    ks: Iterable[int] = (1, 2, 4, 8),
-    normalize: bool = True,
-    lone: Literal["exclude", "zero"] = "exclude",
-    block_rows: int | None = None,
-    neighbours: int = 0,
-    progress: bool = False,
-) -> Evaluation:
-    """How well nearest neighbours in an embedding space share their class.
-
-    Every query is ranked against the whole gallery, exactly: by similarity, ties by lower gallery index. Without a
-    gallery the embeddings are their own, and each query is left out of its own ranking by index, so that duplicates of
-    it count. The result depends on neither block size nor number of threads.
-
-    embeddings    (N, D) tensor or array; half precision is computed in float32, float64 in float64
-    labels        N integers of any type and size, or N strings
-    gallery_…     (G, D) and G labels, where queries and gallery are different sets
-    metrics       names out of `recall@K` for any K, `precision@1`, `r_precision`, `map@r`; default: all of them
-    ks            the K of the default's `recall@K`
-    normalize     compare by cosine; otherwise by the inner product of the embeddings as they are
-    lone          queries without a relevant gallery item: `exclude` them from the means, or count them as `zero`
-    block_rows    queries compared at a time; memory is block_rows × G; default: 64 MB
-    neighbours    keep the gallery indices of this many nearest items of each query (all, where there are fewer)
-    progress      show a progress bar on standard error
-    """
-    chosen = _chosen_metrics(metrics, ks)
-    if lone not in ("exclude", "zero"):
-        raise unknown_name("treatment of lone queries", lone, ["exclude", "zero"])
-    if block_rows is not None and block_rows < 1:
-        raise EquimetricError(f"block_rows is {block_rows}; give at least 1, or None to let memory decide")
-    if neighbours < 0:
-        raise EquimetricError(f"neighbours is {neighbours}; give how many nearest items to keep, or 0 for none")
-
-    sets = labelled_sets(embeddings, labels, gallery_embeddings, gallery_labels, normalize=normalize)
-    comparison = Comparison(sets.queries, sets.gallery)
-    collector = RetrievalScores(chosen, sets, min(neighbours, sets.candidates))
-    scan(comparison, [collector], block_rows=block_rows, progress=progress)
-
-    is_lone = (sets.relevant == 0).cpu()
-    per_query = {name: torch.cat(tiles).cpu() for name, tiles in collector.scores.items()}
-    if lone == "exclude":
-        per_query = {name: score.masked_fill(is_lone, torch.nan) for name, score in per_query.items()}
-    return Evaluation(
-        scores={name: _mean(score) for name, score in per_query.items()},
-        score_per_query=per_query,
-        labels=sets.labels,
-        queries=len(is_lone),
-        lone=int(is_lone.sum()),
-        neighbours=torch.cat(collector.neighbours).cpu() if neighbours else None,
-    )
+def reciprocal_rank(others: Tensor) -> Tensor:
+    """1 / rank of the first relevant item; 0 where there is none; (Q,)."""
+    first = others[:, 0].double()
+    return torch.where(first >= 0, 1 / (1 + first), 0.0)
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A metric's score of (relevance, relevant), and the ranks it reads: a fixed number, or R of each query."""
+def average_precision(others: Tensor) -> Tensor:
+    """(1/R) Σ_m m / rank_m over all relevant items, the m-th of them at rank_m = m + others_m; (Q,)."""
+    exists = others >= 0
+    m = _ranks(others).double()
+    return _sum_in_order(torch.where(exists, m / (m + others), 0.0)) / exists.sum(dim=1).clamp(min=1)
 
-    score: Callable[[Tensor, Tensor], Tensor]
-    depth: int | None
 
-
-FIXED_METRICS = {
-    "precision@1": Metric(lambda relevance, _: recall_at(relevance, 1), depth=1),
-    "r_precision": Metric(r_precision, depth=None),
-    "map@r": Metric(map_at_r, depth=None),
+MOST_KEPT = 64
+"""Leading entries worth keeping for every query: with more, merging them costs what half of the products saves."""
+SCORES_OF_FIRST_RANKS: Mapping[str, Callable[[Tensor, Tensor, int], Tensor]] = {
+    "recall": lambda relevance, _, k: recall_at(relevance, k),
+    "precision": lambda relevance, _, k: precision_at(relevance, k),
+    "map": map_at,
+    "r_precision": lambda relevance, relevant, _: r_precision(relevance, relevant),
+    "map@r": lambda relevance, relevant, _: map_at_r(relevance, relevant),
 }
 
 
-class RetrievalScores:
-    """Collects the score of every query, and its nearest neighbours if wanted, as the tiles go by."""
+class NearestNeighbours(Collector):
+    """Scores every query by its nearest neighbours, as deep as the metrics read, and keeps some if wanted."""
 
-    def __init__(self, metrics: dict[str, Metric], sets: LabelledSets, neighbours: int) -> None:
-        self.metrics, self.sets, self.wanted_neighbours = metrics, sets, neighbours
-        most_relevant = int(sets.relevant.max())
-        depths = (most_relevant if metric.depth is None else metric.depth for metric in metrics.values())
-        self.depth = min(max(neighbours, *depths), sets.candidates)
-        self.scores: dict[str, list[Tensor]] = {name: [] for name in metrics}
-        self.neighbours: list[Tensor] = []
+    accepts_coarse = True
+
+    def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[re.Match[str]]) -> None:
+        super().__init__(sets, options, metrics)
+        self.kept = min(int(options["neighbours"]), sets.candidates)
+        self.neighbours = sets.query_classes.new_empty(len(sets.queries), self.kept)
+        self.scores = {metric.string: _unknown_scores(sets) for metric in metrics}
+        depths = [_depth(metric) for metric in metrics]
+        self.reads_r = None in depths
+        self.depth = max([1, self.kept, *(depth for depth in depths if depth is not None)])
+        self.half: LeadingOfHalves | None = None
+
+    def depth_for(self, relevant: Tensor) -> int:
+        """How many ranks the metrics read of queries with so many relevant items."""
+        return min(max(self.depth, int(relevant.max()) if self.reads_r else 0), self.sets.candidates)
+
+    def accepts_strips(self) -> bool:
+        """Strips keep the leading entries of all queries, so these must be few."""
+        width = self.depth_for(self.sets.relevant) + SPARE
+        return width <= MOST_KEPT and len(self.sets.queries) * width * 16 <= TILE_BYTES
 
     def collect(self, tile: Tile) -> None:
         """Rank the tile's queries as deep as the metrics read, and score each."""
+        depth = self.depth_for(self.sets.relevant[tile.rows])
+        self._score(tile.rows, nearest(tile, depth, sets=self.sets, ordered=self.kept))
 
-        def is_relevant(columns: Tensor) -> Tensor:
-            return self.sets.gallery_classes[columns] == self.sets.query_classes[tile.rows, None]
+    def collect_strip(self, strip: Strip) -> None:
+        """The same for a strip's queries, and keep from it what those after them will need."""
+        depth = self.depth_for(self.sets.relevant)
+        if self.half is None:
+            width = min(depth + SPARE, len(self.sets.queries))
+            self.half = LeadingOfHalves(len(self.sets.queries), width, like=strip.similarity)
+        values, columns = self.half.take(strip)
+        rows = torch.arange(strip.rows.start, strip.rows.stop, device=values.device)
+        self._score(rows, settled(strip.comparison, rows, values, columns, depth, sets=self.sets, ordered=self.kept))
 
-        columns = nearest(tile, self.depth, relevance=is_relevant, ordered=self.wanted_neighbours)
-        relevance = is_relevant(columns)
-        for name, metric in self.metrics.items():
-            self.scores[name].append(metric.score(relevance, self.sets.relevant[tile.rows]))
-        if self.wanted_neighbours:
-            self.neighbours.append(columns[:, : self.wanted_neighbours].clone())
+    def finish(self) -> None:
+        """Let go of what was kept for later."""
+        self.half = None
 
-
-def _chosen_metrics(metrics: Iterable[str] | None, ks: Iterable[int]) -> dict[str, Metric]:
-    if metrics is None:
-        metrics = ["precision@1", *(f"recall@{k}" for k in ks), "r_precision", "map@r"]
-    names = [metrics] if isinstance(metrics, str) else list(metrics)
-    if not names:
-        raise EquimetricError("metrics is empty; name at least one, or leave it out for all of them")
-    return {name: _metric(name) for name in names}
-
-
-def _metric(name: str) -> Metric:
-    if name in FIXED_METRICS:
-        return FIXED_METRICS[name]
-    match = re.fullmatch(r"recall@([1-9][0-9]*)", name)
-    if match is None:
-        raise unknown_name("metric", name, ["recall@1", *FIXED_METRICS])
-    k = int(match[1])
-    return Metric(lambda relevance, _: recall_at(relevance, k), depth=k)
+    def _score(self, rows: Tensor, columns: Tensor) -> None:
+        relevance, relevant = self.sets.is_relevant(rows, columns), self.sets.relevant[rows]
+        for metric in self.metrics:
+            score = SCORES_OF_FIRST_RANKS[metric["metric"]]
+            self.scores[metric.string][rows] = score(relevance, relevant, _depth(metric) or 0)
+        self.neighbours[rows] = columns[:, : self.kept]
 
 
-def _mean(score: Tensor) -> float:
-    """The mean of what is not NaN; summed without rounding, it depends on neither the order nor the threads."""
-    counted = score[~score.isnan()].tolist()
-    return math.fsum(counted) / len(counted)
+class RelevantRanks(Collector):
+    """Scores every query by the ranks of all its relevant items, or of the first if no metric reads more."""
+
+    def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[re.Match[str]]) -> None:
+        super().__init__(sets, options, metrics)
+        self.scores = {metric.string: _unknown_scores(sets) for metric in metrics}
+
+    def collect(self, tile: Tile) -> None:
+        """Count what ranks before the relevant items of the tile's queries, and score each query."""
+        others = others_before_relevant(tile, self.sets, first_only="map" not in self.scores)
+        if not others.shape[1]:
+            others = others.new_full((len(others), 1), -1)
+        for name, score in self.scores.items():
+            score[tile.rows] = average_precision(others) if name == "map" else reciprocal_rank(others)
+
+
+def _counted(per_query: Tensor, evidence: Evidence) -> Score:
+    """The mean over queries, without the lone ones unless these count as zero."""
+    if evidence.options["lone"] == "exclude":
+        per_query = per_query.masked_fill(evidence.sets.relevant == 0, torch.nan)
+    return Score.of_queries(per_query.cpu())
+
+
+def _score_of_first_ranks(metric: re.Match[str], evidence: Evidence) -> Score:
+    return _counted(evidence[NearestNeighbours].scores[metric.string], evidence)
+
+
+def _score_of_all_ranks(metric: re.Match[str], evidence: Evidence) -> Score:
+    return _counted(evidence[RelevantRanks].scores[metric.string], evidence)
+
+
+FAMILIES: tuple[MetricFamily, ...] = (
+    MetricFamily(
+        pattern=r"(?P<metric>recall|precision|map)@(?P<k>[1-9][0-9]*)",
+        examples=("recall@1", "precision@1", "map@10"),
+        collectors=(NearestNeighbours,),
+        score=_score_of_first_ranks,
+    ),
+    MetricFamily(
+        pattern=r"(?P<metric>r_precision|map@r)",
+        examples=("r_precision", "map@r"),
+        collectors=(NearestNeighbours,),
+        score=_score_of_first_ranks,
+    ),
+    MetricFamily(
+        pattern=r"map|mrr",
+        examples=("map", "mrr"),
+        collectors=(RelevantRanks,),
+        score=_score_of_all_ranks,
+    ),
+)
+
+
+def _depth(metric: re.Match[str]) -> int | None:
+    """The ranks that a metric reads: a fixed number, or None for R of each query."""
+    k = metric.groupdict().get("k")
+    return None if k is None else int(k)
+
+
+def _unknown_scores(sets: LabelledSets) -> Tensor:
+    return torch.full((len(sets.queries),), torch.nan, dtype=torch.float64, device=sets.queries.device)
 
 
 def _ranks(relevance: Tensor) -> Tensor:
@@ -169,3 +203,14 @@ def _ranks(relevance: Tensor) -> Tensor:
 def _within_r(relevance: Tensor, relevant: Tensor) -> Tensor:
     """Relevance at the ranks up to R, False behind; the ranking must be at least R deep."""
     return relevance & (_ranks(relevance) <= relevant[:, None])
+
+
+def _sum_of_precisions(relevance: Tensor) -> Tensor:
+    """Σ_r rel_r · precision@r; (Q,)."""
+    precision = relevance.cumsum(dim=1) / _ranks(relevance).double()
+    return _sum_in_order(relevance * precision)
+
+
+def _sum_in_order(terms: Tensor) -> Tensor:
+    """Sum of each row from left to right: zeros behind, of which a wider tile has more, do not change its last bit."""
+    return terms.cumsum(dim=1)[:, -1]

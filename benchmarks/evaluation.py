@@ -1,0 +1,222 @@
+"""What `evaluate` costs: CPU seconds and memory, beside the matrix product it cannot do without, and beside its peers.
+
+Precision@1, R-precision and MAP@R of a trained space, query = gallery. Every measurement is a process of its own, so
+that its peak memory is its own; contenders take turns, so that all meet the same machine. Memory is what is needed
+beyond the embeddings themselves and the libraries. Ratios are medians over the rounds.
+
+    python benchmarks/evaluation.py --shape cars
+    python benchmarks/evaluation.py --shape products --rounds 1
+    python benchmarks/evaluation.py --shape large --only product equimetric --rounds 1
+
+A peer that is not installed is named and left out. faiss multiplies by OpenBLAS, which on virtual machines may not
+recognise the processor: 'pml+faiss, right kernel' sets OPENBLAS_CORETYPE.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SHAPES = {
+    "cars": (8_131, 512, 98),
+    "products": (60_502, 512, 11_316),
+    "third": (20_000, 512, 3_740),
+    "large": (250_000, 512, 40_000),
+}
+RESULTS = ("precision@1", "r_precision", "map@r")
+RIGHT_KERNEL = ", right kernel"
+
+
+def space(shape: str, kind: str) -> tuple[Any, Any]:
+    """Unit vectors: classes around centres, or random ones, or a trained space of which a tenth are duplicates."""
+    import torch
+
+    items, dimension, classes = SHAPES[shape]
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(items) % classes
+    embeddings = torch.randn(items, dimension, generator=generator)
+    centres = torch.nn.functional.normalize(torch.randn(classes, dimension, generator=generator), dim=1)
+    length = embeddings.norm(dim=1, keepdim=True)
+    for start in range(0, items, 4096):
+        rows = slice(start, start + 4096)
+        pull = 0.0 if kind == "random" else 0.35
+        embeddings[rows] = torch.nn.functional.normalize(embeddings[rows] / length[rows] + pull * centres[labels[rows]])
+    if kind == "duplicates":
+        copies = len(embeddings[::10])
+        embeddings[::10] = embeddings[torch.randint(items, (copies,), generator=generator)]
+    return embeddings, labels
+
+
+def product(embeddings: Any, _: Any) -> None:
+    """The bare product, in blocks as `evaluate` has them, into a tile that is used again: faster than in one piece."""
+    import torch
+
+    tile = torch.empty(256, len(embeddings))
+    for row in range(0, len(embeddings), 256):
+        queries = embeddings[row : row + 256]
+        for column in range(0, len(embeddings), 1024):
+            columns = slice(column, column + 1024)
+            torch.mm(queries, embeddings[columns].T, out=tile[: len(queries), columns])
+
+
+def equimetric(embeddings: Any, labels: Any, **options: Any) -> dict[str, float]:
+    from equimetric.evaluation import evaluate
+
+    return dict(evaluate(embeddings, labels, metrics=RESULTS, **options))
+
+
+def equimetric_with_ranks(embeddings: Any, labels: Any) -> dict[str, float]:
+    from equimetric.evaluation import evaluate
+
+    return dict(evaluate(embeddings, labels, metrics=[*RESULTS, "mrr", "map"]))
+
+
+def equimetric_bfloat16(embeddings: Any, labels: Any) -> dict[str, float]:
+    return equimetric(embeddings, labels, prefilter="bfloat16")
+
+
+def pytorch_metric_learning(embeddings: Any, labels: Any) -> dict[str, float]:
+    import faiss  # noqa: F401  (without it the library would fall over later)
+    from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+
+    names = {"precision_at_1": "precision@1", "r_precision": "r_precision", "mean_average_precision_at_r": "map@r"}
+    calculator = AccuracyCalculator(include=tuple(names), k="max_bin_count")
+    found = calculator.get_accuracy(embeddings, labels)
+    return {names[name]: float(value) for name, value in found.items()}
+
+
+def torchmetrics(embeddings: Any, labels: Any) -> dict[str, float]:
+    import torch
+    from torchmetrics.functional.retrieval import (
+        retrieval_average_precision,
+        retrieval_precision,
+        retrieval_r_precision,
+    )
+
+    sums = dict.fromkeys(RESULTS, 0.0)
+    for start in range(0, len(labels), 256):
+        similarity = embeddings[start : start + 256] @ embeddings.T
+        for row, values in enumerate(similarity):
+            others = torch.arange(len(labels)) != start + row
+            values, target = values[others], labels[others] == labels[start + row]
+            relevant = int(target.sum())
+            sums["precision@1"] += float(retrieval_precision(values, target, top_k=1))
+            sums["r_precision"] += float(retrieval_r_precision(values, target))
+            # Its average precision divides by the relevant items found; MAP@R divides by all.
+            found = float(retrieval_precision(values, target, top_k=relevant))
+            sums["map@r"] += float(retrieval_average_precision(values, target, top_k=relevant)) * found
+    return {name: total / len(labels) for name, total in sums.items()}
+
+
+def open_metric_learning(embeddings: Any, labels: Any) -> dict[str, float]:
+    """Its search, and its CMC, precision and MAP at the largest R: it has neither R-precision nor MAP@R."""
+    import torch
+    from oml.functional.knn import batched_knn
+    from oml.functional.metrics import calc_retrieval_metrics
+
+    everybody, deepest = torch.arange(len(labels)), int(labels.bincount().max()) - 1
+    _, retrieved, relevant = batched_knn(embeddings, everybody, everybody, top_n=deepest, labels_gt=labels)
+    found = calc_retrieval_metrics(
+        retrieved, relevant, cmc_top_k=(1,), precision_top_k=(deepest,), map_top_k=(deepest,), verbose=False
+    )
+    return {"precision@1": float(found["cmc"][1])}
+
+
+CONTENDERS: dict[str, Callable[[Any, Any], dict[str, float] | None]] = {
+    "product": product,
+    "equimetric": equimetric,
+    "equimetric + mrr + map": equimetric_with_ranks,
+    "equimetric, bfloat16 first": equimetric_bfloat16,
+    "pml+faiss": pytorch_metric_learning,
+    f"pml+faiss{RIGHT_KERNEL}": pytorch_metric_learning,
+    "open-metric-learning": open_metric_learning,
+    "torchmetrics": torchmetrics,
+}
+QUERY_BY_QUERY = ("torchmetrics",)
+"""These sort every row in full: only for the small shape, unless asked for by name."""
+
+
+def measure(name: str, shape: str, kind: str, threads: int) -> dict[str, Any]:
+    """CPU seconds, elapsed seconds and memory of one contender, in this process."""
+    import torch
+
+    torch.set_num_threads(threads)
+    small = torch.nn.functional.normalize(torch.randn(600, 512), dim=1), torch.arange(600) % 60
+    try:
+        CONTENDERS[name](*small)  # the first call pays for imports and for loading the kernels
+    except ImportError as error:
+        return {"missing": str(error).splitlines()[0]}
+    embeddings, labels = space(shape, kind)
+    before = resident_megabytes()
+    cpu, wall = time.process_time(), time.perf_counter()
+    found = CONTENDERS[name](embeddings, labels)
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"cpu": cpu, "wall": wall, "megabytes": peak - before, "found": found}
+
+
+def resident_megabytes() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def measure_apart(name: str, shape: str, kind: str, threads: int) -> dict[str, Any]:
+    """The same in a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+    if name.endswith(RIGHT_KERNEL):
+        flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+        environment["OPENBLAS_CORETYPE"] = "SkylakeX" if "avx512f" in flags else "Haswell"
+    command = [sys.executable, __file__, "--measure", name, "--shape", shape, "--space", kind]
+    command += ["--threads", str(threads)]
+    finished = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if finished.returncode:
+        return {"missing": finished.stderr.strip().splitlines()[-1]}
+    return dict(json.loads(finished.stdout.splitlines()[-1]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="cars")
+    parser.add_argument("--space", choices=["trained", "random", "duplicates"], default="trained")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=CONTENDERS, metavar="CONTENDER")
+    parser.add_argument("--measure", choices=CONTENDERS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(measure(options.measure, options.shape, options.space, options.threads)))
+        return
+
+    items, dimension, classes = SHAPES[options.shape]
+    chosen = options.only or [name for name in CONTENDERS if options.shape == "cars" or name not in QUERY_BY_QUERY]
+    rounds = [
+        {name: measure_apart(name, options.shape, options.space, options.threads) for name in chosen}
+        for _ in range(options.rounds)
+    ]
+    print(
+        f"{items} × {dimension}, {classes} classes, {options.space}, {options.threads} threads, {options.rounds} rounds"
+    )
+    print(f"{'':<28}{'CPU s':>9}{'s':>9}{'MB':>8}{'× product':>11}{'÷ equimetric':>14}")
+    for name in chosen:
+        taken = [measured[name] for measured in rounds]
+        if "missing" in taken[0]:
+            print(f"{name:<28}not run: {taken[0]['missing']}")
+            continue
+        cpu, wall, megabytes = (statistics.median(run[key] for run in taken) for key in ("cpu", "wall", "megabytes"))
+        print(f"{name:<28}{cpu:>9.2f}{wall:>9.2f}{megabytes:>8.0f}", end="")
+        for base, width in (("product", 11), ("equimetric", 14)):
+            ratios = [one[name]["cpu"] / one[base]["cpu"] for one in rounds if "cpu" in one.get(base, {})]
+            print(f"{statistics.median(ratios):>{width}.2f}" if ratios else " " * width, end="")
+        found = taken[0]["found"]
+        print("   " + " ".join(f"{found[key]:.6f}" for key in RESULTS if key in found) if found else "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Figures of an evaluation: utility curves of classes, the ROC curve, and the distances of positive and negative pairs.
+
+Each is drawn from plain arrays by a function of its own, and by another from an evaluation that has them. All return a
+matplotlib figure that belongs to the caller: nothing is shown, and pyplot's state is not touched.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equimetric.errors import EquimetricError
+from equimetric.evaluation.result import Evaluation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["distance_figure", "plot_distances", "plot_roc", "plot_utility", "roc_figure", "utility_figure"]
+
+Array = NDArray[np.float64]
+POSITIVE, NEGATIVE, BEST, WORST, INK = "#1b7837", "#2166ac", "#009e73", "#d55e00", "#333333"
+BAND = (0.1, 0.9)
+TAR_AT = "tar@far="
+MOST_SINGLE_CURVES = 200
+"""Above this number of classes their own curves would only be a smear behind the band."""
+
+
+def plot_utility(evaluation: Evaluation, *, share: float = 0.1) -> "Figure":
+    """The utility curves behind `opis`, with the given share of best and of worst classes apart."""
+    curves = _details(evaluation, "utility", "opis")
+    return utility_figure(curves["threshold"], curves["utility"], share=share, calibration_range=curves.get("range"))
+
+
+def plot_roc(evaluation: Evaluation) -> "Figure":
+    """The ROC curve behind `auc`, `eer` and `tar@far=…`, with the values of the latter written beside it."""
+    curve = _details(evaluation, "roc", "auc")
+    marked = {float(name.removeprefix(TAR_AT)): tar for name, tar in evaluation.items() if name.startswith(TAR_AT)}
+    return roc_figure(curve["far"], curve["tar"], marked=marked)
+
+
+def plot_distances(evaluation: Evaluation, *, threshold: float | None = None) -> "Figure":
+    """The distances of positive and of negative pairs, with a threshold; default: that of `eer`, where it was taken."""
+    counts = _details(evaluation, "distances", "auc")
+    if threshold is None:
+        threshold = evaluation.details.get("eer_threshold")
+    return distance_figure(counts["edges"], counts["positive"], counts["negative"], threshold=threshold)
+
+
+def utility_figure(
+    threshold: Array,
+    utility: Array,
+    *,
+    share: float = 0.1,
+    calibration_range: tuple[float, float] | None = None,
+) -> "Figure":
+    """Utility of T classes (T, G) at G thresholds: their mean, the middle 80 %, and the means of the best and worst.
+
+    share              which share of the classes, at least one, makes up the best and the worst
+    calibration_range  the thresholds over which classes are ranked, marked in the figure; default: all
+    """
+    threshold, utility = np.asarray(threshold, dtype=np.float64), np.asarray(utility, dtype=np.float64)
+    if utility.ndim != 2 or utility.shape[1:] != threshold.shape or not len(utility):
+        raise EquimetricError(
+            f"utility has shape {utility.shape} and threshold {threshold.shape}; give (classes, thresholds) and "
+            "(thresholds,)"
+        )
+    if not 0 < share <= 1:
+        raise EquimetricError(f"share is {share}; give the share of best and worst classes, such as 0.1")
+    low, high = calibration_range or (threshold[0], threshold[-1])
+    within = (threshold >= low) & (threshold <= high)
+    if not within.any():
+        raise EquimetricError(f"no threshold lies within the calibration range {low:g} … {high:g}; give a wider one")
+    ranked = utility[np.argsort(utility[:, within].mean(axis=1), kind="stable")]
+    group = max(1, int(share * len(utility) + 0.5))
+
+    figure, axes = _figure("distance threshold", "utility of a class")
+    if len(utility) <= MOST_SINGLE_CURVES:
+        single = axes.plot(threshold, utility.T, color=INK, alpha=0.15, linewidth=0.7)
+        single[0].set_label("single classes")
+    band = np.quantile(utility, BAND, axis=0)
+    axes.fill_between(threshold, *band, color=NEGATIVE, alpha=0.2, linewidth=0, label="middle 80 % of the classes")
+    axes.plot(threshold, utility.mean(axis=0), color=NEGATIVE, linewidth=2, label=f"mean of {len(utility)} classes")
+    members = "class" if group == 1 else f"{group} classes"
+    axes.plot(threshold, ranked[-group:].mean(axis=0), color=BEST, linestyle="--", label=f"best {members}")
+    axes.plot(threshold, ranked[:group].mean(axis=0), color=WORST, linestyle="-.", label=f"worst {members}")
+    if low <= threshold[0] and high >= threshold[-1]:
+        axes.set_xlabel("distance threshold, over the calibration range")
+    else:
+        axes.axvspan(low, high, color=INK, alpha=0.07, linewidth=0, label=f"calibration range {low:.3g} … {high:.3g}")
+    axes.set_xlim(threshold[0], threshold[-1])
+    axes.set_ylim(-0.02, 1.02)
+    axes.legend(fontsize="small")
+    return figure
+
+
+def roc_figure(far: Array, tar: Array, *, marked: Mapping[float, float] | None = None) -> "Figure":
+    """True against false accept rate, the latter on a logarithmic axis.
+
+    marked  FAR → TAR of operating points to be written beside the curve; those left of its beginning are not shown
+    """
+    far, tar = np.asarray(far, dtype=np.float64), np.asarray(tar, dtype=np.float64)
+    if far.shape != tar.shape or far.ndim != 1:
+        raise EquimetricError(f"far has shape {far.shape} and tar {tar.shape}; give two lists of the same length")
+    order = np.lexsort((tar, far))
+    far, tar = far[order], tar[order]
+    if not (far > 0).any():
+        raise EquimetricError("no threshold accepts a negative pair, so there is no ROC curve to draw")
+    least = far[far > 0][0]
+
+    figure, axes = _figure("false accept rate (FAR)", "true accept rate (TAR)")
+    axes.set_xscale("log")
+    # What is reached without any false accept holds from the left edge on.
+    left = least / 2
+    at_zero = tar[far == 0][-1:]
+    x, y = np.append(np.full(len(at_zero), left), far[far > 0]), np.append(at_zero, tar[far > 0])
+    axes.plot(x, y, color=POSITIVE, linewidth=2, drawstyle="steps-post", label="this space")
+    chance = np.geomspace(left, 1, 200)
+    axes.plot(chance, chance, color=INK, linewidth=0.8, linestyle=":", label="chance")
+    for rate, reached in (marked or {}).items():
+        if left <= rate <= 1:
+            axes.plot(rate, reached, "o", color=POSITIVE, markersize=5)
+            axes.annotate(
+                f"{reached:.1%} at {rate:g}",
+                (rate, reached),
+                xytext=(6, -12),
+                textcoords="offset points",
+                fontsize="small",
+            )
+    axes.set_xlim(left, 1)
+    axes.set_ylim(-0.02, 1.02)
+    axes.legend(fontsize="small", loc="lower right")
+    return figure
+
+
+def distance_figure(edges: Array, positive: Array, negative: Array, *, threshold: float | None = None) -> "Figure":
+    """Histograms (B,) of the distances of positive and negative pairs over B + 1 edges, each as a density.
+
+    With a threshold, the legend says which share of the pairs it rejects and accepts wrongly, as far as the bins tell.
+    """
+    edges = np.asarray(edges, dtype=np.float64)
+    figure, axes = _figure("distance of a pair", "density")
+    for counts, colour, name in ((positive, POSITIVE, "positive"), (negative, NEGATIVE, "negative")):
+        counts = np.asarray(counts, dtype=np.float64)
+        if counts.shape != (len(edges) - 1,):
+            raise EquimetricError(f"{len(edges)} edges make {len(edges) - 1} bins, but {name} has shape {counts.shape}")
+        total = counts.sum()
+        density = counts / (total or 1.0) / np.diff(edges)
+        label = f"{name} pairs ({total:,.0f})"
+        if threshold is not None and total:
+            accepted = float(np.interp(threshold, edges, np.append(0.0, counts.cumsum()))) / total
+            wrong = f"{1 - accepted:.2%} rejected" if name == "positive" else f"{accepted:.2%} accepted"
+            label += f": {wrong}"
+        axes.stairs(density, edges, color=colour, fill=True, alpha=0.3)
+        axes.stairs(density, edges, color=colour, linewidth=1.4, label=label)
+    if threshold is not None:
+        axes.axvline(threshold, color=INK, linestyle="--", linewidth=1.2, label=f"threshold {threshold:.4g}")
+    axes.set_xlim(edges[0], edges[-1])
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize="small")
+    return figure
+
+
+def _figure(x: str, y: str) -> "tuple[Figure, Axes]":
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.6, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(alpha=0.3)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _details(evaluation: Evaluation, name: str, metric: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] | None = evaluation.details.get(name)
+    if found is None:
+        raise EquimetricError(f"this evaluation has no {name} to plot; evaluate with {metric!r} among the metrics")
+    return found

@@ -1,0 +1,73 @@
+"""Every pair of a set once: the same neighbours and scores as from the whole matrix."""
+
+import pytest
+import torch
+
+from equimetric.evaluation import evaluate, retrieval
+from equimetric.evaluation.families import Collector
+from equimetric.evaluation.halves import LeadingOfHalves
+from equimetric.evaluation.scan import Comparison, scan
+
+METRICS = ["recall@1", "precision@5", "map@8", "r_precision", "map@r"]
+
+
+class KeepLeading(Collector):
+    def __init__(self, queries, width):
+        self.half, self.found = LeadingOfHalves(queries, width, like=torch.empty(0)), []
+
+    def accepts_strips(self):
+        return True
+
+    def collect_strip(self, strip):
+        self.found.append(torch.cat([part.double() for part in self.half.take(strip)], dim=1))
+
+
+@pytest.mark.parametrize(("block_rows", "width"), [(64, 5), (48, 20), (7, 3), (7, 20), (100, 12)])
+def test_leading_entries_of_halves_are_those_of_whole_rows(block_rows, width):
+    comparison = Comparison(torch.randn(300, 6), geometry="dot")
+    collector = KeepLeading(300, width)
+    assert scan(comparison, [collector], block_rows=block_rows) == "float32 products, each pair once, on cpu"
+    values, columns = torch.cat(collector.found).split(width, dim=1)
+    expected = comparison.similarity(torch.arange(300)).topk(width, dim=1)
+    torch.testing.assert_close(values, expected.values.double(), rtol=0, atol=1e-5)
+    assert torch.equal(columns.long(), expected.indices)
+
+
+@pytest.mark.parametrize("geometry", ["cosine", "dot"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("block_rows", [16, 50, 90])
+def test_halves_give_the_same_result_as_the_whole(monkeypatch, geometry, dtype, block_rows):
+    embeddings, labels = torch.randn(200, 12, dtype=dtype), torch.arange(200) % 23
+    embeddings[120:] = embeddings[10:90].flip(0)  # ties, across strips and in the order of the later one
+    embeddings[:9] = embeddings[0]
+    options = {"metrics": METRICS, "neighbours": 12, "geometry": geometry, "block_rows": block_rows}
+    halves = evaluate(embeddings, labels, **options)
+    monkeypatch.setattr(retrieval, "MOST_KEPT", 0)
+    whole = evaluate(embeddings, labels, **options)
+    assert "each pair once" in halves.path
+    assert "each pair once" not in whole.path
+    assert halves == whole
+    assert torch.equal(halves.neighbours, whole.neighbours)
+    assert all(torch.equal(halves.per_query[name], whole.per_query[name]) for name in METRICS)
+
+
+def test_halves_leave_out_the_same_images(reference):
+    embeddings, labels = torch.randn(90, 5), torch.arange(90) % 6
+    ids = torch.arange(90) % 40
+    result = evaluate(embeddings, labels, query_ids=ids, geometry="dot", metrics=METRICS, neighbours=30, block_rows=20)
+    expected = reference(
+        embeddings, labels.tolist(), ks=(1, 5, 8), same_image=lambda one, other: one % 40 == other % 40
+    )
+    assert "each pair once" in result.path
+    assert result.neighbours.tolist() == [ranking[:30] for ranking in expected.rankings]
+    assert dict(result) == pytest.approx({name: expected.scores[name] for name in METRICS})
+
+
+@pytest.mark.parametrize(
+    ("options", "metrics"),
+    [({"geometry": "hamming"}, ["map@r"]), ({"geometry": "euclidean"}, ["map@r"]), ({}, ["map@r", "mrr"])],
+    ids=["hamming", "euclidean", "all ranks"],
+)
+def test_what_halves_cannot_do_is_done_with_whole_rows(options, metrics):
+    result = evaluate(torch.randn(60, 4), torch.arange(60) % 5, metrics=metrics, block_rows=20, **options)
+    assert result.path == "float32 products on cpu"

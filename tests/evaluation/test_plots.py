@@ -1,0 +1,153 @@
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from equimetric.errors import EquimetricError
+from equimetric.evaluation import evaluate
+from equimetric.evaluation.plots import (
+    distance_figure,
+    plot_distances,
+    plot_roc,
+    plot_utility,
+    roc_figure,
+    utility_figure,
+)
+
+THRESHOLDS = np.linspace(0.0, 2.0, 41)
+UTILITY = np.clip(1 - (THRESHOLDS - np.linspace(0.8, 1.2, 20)[:, None]) ** 2 - np.linspace(0.5, 0, 20)[:, None], 0, 1)
+
+
+def lines_of(figure):
+    """Label → (x, y) of the lines with a label."""
+    (axes,) = figure.axes
+    labelled = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
+    return {line.get_label(): line.get_xydata().T for line in labelled}
+
+
+def legend_of(figure):
+    return [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+
+
+def test_utility_curves():
+    figure = utility_figure(THRESHOLDS, UTILITY, share=0.1, calibration_range=(0.5, 1.5))
+    lines = lines_of(figure)
+    np.testing.assert_allclose(lines["mean of 20 classes"][1], UTILITY.mean(axis=0))
+    # The classes become better from first to last.
+    np.testing.assert_allclose(lines["best 2 classes"][1], UTILITY[-2:].mean(axis=0))
+    np.testing.assert_allclose(lines["worst 2 classes"][1], UTILITY[:2].mean(axis=0))
+    assert {"middle 80 % of the classes", "calibration range 0.5 … 1.5", "single classes"} < set(legend_of(figure))
+    assert figure.axes[0].get_xlabel() == "distance threshold"
+    assert figure.axes[0].get_ylabel() == "utility of a class"
+
+
+def test_classes_are_ranked_within_the_calibration_range():
+    low_thresholds = np.where(THRESHOLDS < 1, 0.9, 0.1)
+    utility = np.stack([low_thresholds, 1 - low_thresholds])
+    best = lines_of(utility_figure(THRESHOLDS, utility, calibration_range=(0.2, 0.8)))["best class"]
+    np.testing.assert_allclose(best[1], utility[0])
+    best = lines_of(utility_figure(THRESHOLDS, utility, calibration_range=(1.2, 1.8)))["best class"]
+    np.testing.assert_allclose(best[1], utility[1])
+
+
+def test_many_classes_are_not_drawn_one_by_one():
+    figure = utility_figure(THRESHOLDS, np.tile(UTILITY, (20, 1)))
+    assert len(figure.axes[0].get_lines()) == 3
+    # The range is the whole axis: nothing to mark in it.
+    assert not any("calibration" in label for label in legend_of(figure))
+    assert figure.axes[0].get_xlabel() == "distance threshold, over the calibration range"
+
+
+def test_roc_curve():
+    far, tar = np.array([0, 0, 1e-3, 1e-2, 0.5, 1]), np.array([0, 0.2, 0.4, 0.7, 0.9, 1])
+    figure = roc_figure(far[::-1], tar[::-1], marked={1e-5: 0.1, 1e-2: 0.7, 0.1: 0.75})
+    (axes,) = figure.axes
+    assert axes.get_xscale() == "log"
+    x, y = lines_of(figure)["this space"]
+    np.testing.assert_allclose(x, [5e-4, 1e-3, 1e-2, 0.5, 1])
+    np.testing.assert_allclose(y, [0.2, 0.4, 0.7, 0.9, 1])
+    # 1e-5 is left of what these pairs can tell.
+    assert [text.get_text() for text in axes.texts] == ["70.0% at 0.01", "75.0% at 0.1"]
+    assert axes.get_xlabel() == "false accept rate (FAR)"
+    assert axes.get_ylabel() == "true accept rate (TAR)"
+
+
+def test_histograms_of_distances():
+    edges, positive, negative = np.array([0.0, 0.5, 1.0, 2.0]), np.array([6, 2, 0]), np.array([0, 10, 90])
+    figure = distance_figure(edges, positive, negative, threshold=0.75)
+    steps = {patch.get_label(): patch.get_data() for patch in figure.axes[0].patches if patch.get_label()}
+    shown = steps["positive pairs (8): 12.50% rejected"]
+    np.testing.assert_allclose(shown.values, [1.5, 0.5, 0])
+    np.testing.assert_allclose(shown.edges, edges)
+    assert (shown.values * np.diff(edges)).sum() == pytest.approx(1)
+    np.testing.assert_allclose(steps["negative pairs (100): 5.00% accepted"].values, [0, 0.2, 0.9])
+    np.testing.assert_allclose(lines_of(figure)["threshold 0.75"][0], 0.75)
+    plain = distance_figure(edges, positive, negative)
+    assert legend_of(plain) == ["positive pairs (8)", "negative pairs (100)"]
+    assert "distance" in plain.axes[0].get_xlabel()
+
+
+def test_figures_of_an_evaluation(tmp_path):
+    result = evaluate(torch.eye(4), [0, 0, 1, 1])
+    details = {
+        "utility": {"threshold": THRESHOLDS, "utility": UTILITY, "range": (0.5, 1.5)},
+        "roc": {"far": np.array([0, 0.5, 1]), "tar": np.array([0.2, 0.9, 1])},
+        "distances": {"edges": np.array([0.0, 1, 2]), "positive": np.array([3, 1]), "negative": np.array([1, 9])},
+    }
+    detailed = replace(result, scores={"tar@far=0.5": 0.9}, details=details)
+    figures = {
+        "utility": plot_utility(detailed, share=0.5),
+        "roc": plot_roc(detailed),
+        "distances": plot_distances(detailed, threshold=1.0),
+    }
+    assert "best 10 classes" in lines_of(figures["utility"])
+    assert [text.get_text() for text in figures["roc"].axes[0].texts] == ["90.0% at 0.5"]
+    at_equal_error = plot_distances(replace(detailed, details={**details, "eer_threshold": 0.5}))
+    assert "threshold 0.5" in legend_of(at_equal_error)
+    for name, figure in figures.items():
+        figure.savefig(tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    for plot, metric in ((plot_utility, "opis"), (plot_roc, "auc"), (plot_distances, "auc")):
+        with pytest.raises(EquimetricError, match=f"evaluate with '{metric}' among the metrics"):
+            plot(result)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: utility_figure(THRESHOLDS, UTILITY[:, 1:]), "give \\(classes, thresholds\\)"),
+        (lambda: utility_figure(THRESHOLDS, UTILITY[:0]), "give \\(classes, thresholds\\)"),
+        (lambda: utility_figure(THRESHOLDS, UTILITY, share=10), "share is 10"),
+        (lambda: utility_figure(THRESHOLDS, UTILITY, calibration_range=(3, 4)), "no threshold lies within"),
+        (lambda: roc_figure(np.zeros(3), np.zeros(2)), "two lists of the same length"),
+        (lambda: roc_figure(np.zeros(3), np.ones(3)), "no ROC curve to draw"),
+        (lambda: distance_figure(np.zeros(3), np.zeros(3), np.zeros(2)), "3 edges make 2 bins"),
+    ],
+)
+def test_what_cannot_be_drawn(draw, message):
+    with pytest.raises(EquimetricError, match=message):
+        draw()
+
+
+def test_figures_of_a_real_evaluation():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(8).repeat_interleave(5)
+    embeddings = torch.randn(8, 4, generator=generator)[labels] + 0.5 * torch.randn(40, 4, generator=generator)
+    result = evaluate(embeddings, labels, metrics=["opis", "auc", "eer", "tar@far=0.1"])
+    assert "mean of 8 classes" in legend_of(result.plot_utility())
+    (mark,) = result.plot_roc().axes[0].texts
+    assert mark.get_text() == f"{result['tar@far=0.1']:.1%} at 0.1"
+    labels_shown = legend_of(result.plot_distances())
+    assert labels_shown[0].startswith("positive pairs (80)")
+    assert labels_shown[1].startswith("negative pairs (700)")
+
+
+def test_pyplot_is_left_alone():
+    code = (
+        "import sys, numpy as np; from equimetric.evaluation import plots; assert 'matplotlib' not in sys.modules;"
+        "plots.roc_figure(np.array([0.1, 1]), np.array([0.5, 1])); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

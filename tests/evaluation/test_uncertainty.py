@@ -1,0 +1,264 @@
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from equimetric.errors import EquimetricError
+from equimetric.evaluation import Evaluation, evaluate, uncertainty
+from equimetric.evaluation.uncertainty import compare, interval
+
+
+def random_evaluation(seed=0, classes=12, each=6, metrics=("precision@1", "map@r"), noise=0.9, **options):
+    """Spaces of different noise share their class centres, so that they can be compared."""
+    generator = torch.Generator().manual_seed(7)
+    labels = torch.arange(classes).repeat_interleave(each)
+    centres = torch.randn(classes, 8, generator=generator)
+    generator.manual_seed(seed)
+    embeddings = centres[labels] + noise * torch.randn(len(labels), 8, generator=generator)
+    return evaluate(embeddings, labels, metrics=metrics, **options)
+
+
+def with_scores(scores, classes):
+    """An evaluation whose only metric `score` is the mean of these scores of queries."""
+    scores, classes = torch.as_tensor(scores, dtype=torch.float64), torch.as_tensor(classes)
+    value = float(scores[~scores.isnan()].mean())
+    return Evaluation(
+        scores={"score": value},
+        score_per_query={"score": scores},
+        score_per_class={},
+        labels=classes,
+        class_labels=tuple(range(int(classes.max()) + 1)),
+        query_classes=classes,
+        queries=len(classes),
+        gallery=None,
+        lone=0,
+        geometry="cosine",
+        path="",
+        percent=frozenset(),
+    )
+
+
+def with_curves(utility, threshold, value, name):
+    empty = with_scores([0.0, 1.0], [0, 1])
+    details = {"utility": {"threshold": threshold, "utility": utility, "classes": np.arange(len(utility))}}
+    return replace(empty, scores={name: value}, score_per_query={}, details=details)
+
+
+def opis_by_definition(utility, threshold, share=None):
+    """OPIS and ε-OPIS word by word: trapezoids over the range."""
+    width = threshold[-1] - threshold[0]
+    if share is None:
+        mean = sum(utility) / len(utility)
+        return sum(np.trapezoid((curve - mean) ** 2, threshold) / width for curve in utility) / len(utility)
+    ranked = sorted(utility, key=lambda curve: np.trapezoid(curve, threshold))
+    group = max(1, int(share * len(utility) + 0.5))
+    best, worst = sum(ranked[-group:]) / group, sum(ranked[:group]) / group
+    return np.trapezoid((best - worst) ** 2, threshold) / width
+
+
+def test_an_interval_lies_around_its_metric():
+    result = random_evaluation()
+    found = interval(result, "map@r")
+    assert found.low < found.value == result["map@r"] < found.high
+    assert (found.classes, found.draws, found.confidence) == (12, 2000, 0.95)
+    narrow = interval(result, "map@r", confidence=0.5)
+    assert found.low < narrow.low < narrow.high < found.high
+
+
+def test_the_standard_error_is_that_of_class_means():
+    generator = np.random.default_rng(0)
+    per_class = generator.random(40)
+    result = with_scores(np.repeat(per_class, 5), np.repeat(np.arange(40), 5))
+    found = interval(result, "score", draws=5000)
+    assert found.standard_error == pytest.approx(per_class.std() / np.sqrt(40), rel=0.05)
+    # Normal to good approximation, so the interval reaches about two standard errors to each side.
+    assert found.high - found.low == pytest.approx(2 * 1.96 * found.standard_error, rel=0.1)
+
+
+def test_draws_are_those_of_a_plain_loop_over_classes():
+    scores, classes = [1.0, 0.0, 0.5, 0.2, float("nan"), 0.9, 0.4], [0, 0, 0, 2, 2, 3, 4]
+    statistic = uncertainty._statistic(with_scores(scores, classes), "score")
+    assert statistic.classes.tolist() == [0, 2, 3, 4]  # class 1 has no queries
+    drawn = [0, 0, 3, 2]
+    queries = [score for number in drawn for score, of in zip(scores, classes, strict=True) if of == number]
+    expected = np.nanmean(queries)
+    assert statistic.of_weights(np.array([[2.0, 1.0, 1.0, 0.0]]))[0] == pytest.approx(expected)
+
+
+def test_a_seed_decides_everything_and_blocks_nothing(monkeypatch):
+    result = random_evaluation()
+    first, other = interval(result, "map@r", seed=1), interval(result, "map@r", seed=2)
+    assert first == interval(result, "map@r", seed=1) != other
+    monkeypatch.setattr(uncertainty, "DRAWN_AT_A_TIME", 100)
+    assert interval(result, "map@r", seed=1) == first
+
+
+def test_every_class_is_drawn_as_often_as_chance_has_it():
+    blocks = list(uncertainty._drawn_weights(10, 3000, np.random.default_rng(0)))
+    weights = np.concatenate([weights for _, weights in blocks])
+    assert weights.shape == (3000, 10)
+    assert (weights.sum(axis=1) == 10).all()
+    assert weights.mean(axis=0) == pytest.approx(np.ones(10), abs=0.1)
+    assert weights.var(axis=0) == pytest.approx(np.full(10, 0.9), abs=0.12)
+
+
+@pytest.mark.parametrize(("name", "share"), [("opis", None), ("opis@10%", 0.1), ("opis@34%", 0.34)])
+def test_opis_of_drawn_classes(name, share):
+    generator = np.random.default_rng(1)
+    threshold, utility = np.linspace(0.4, 1.1, 21), generator.random((15, 21))
+    value = opis_by_definition(list(utility), threshold, share)
+    result = with_curves(utility, threshold, value, name)
+    statistic = uncertainty._statistic(result, name)
+    assert statistic.of_weights(np.ones((1, 15)))[0] == pytest.approx(value, rel=1e-10)
+    drawn = generator.integers(15, size=15)
+    weights = np.bincount(drawn, minlength=15).astype(float)[None]
+    expected = opis_by_definition(list(utility[drawn]), threshold, share)
+    assert statistic.of_weights(weights)[0] == pytest.approx(expected, rel=1e-10)
+    found = interval(result, name)
+    assert found.low < found.high
+    assert found.classes == 15
+
+
+def test_metrics_of_classes_are_resampled_by_class():
+    result = random_evaluation(metrics=("pi_intra", "pi_ratio"))
+    for name in ("pi_intra", "pi_ratio"):
+        found = interval(result, name)
+        per_class = result.score_per_class[name].numpy()
+        assert found.low < found.value < found.high
+        assert found.standard_error == pytest.approx(per_class.std() / np.sqrt(12), rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["tar@far=0.05", "frr@distance=1", "alignment", "alignment@alpha=1"])
+def test_metrics_of_positive_pairs_are_resampled_by_class(name):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(12).repeat_interleave(torch.arange(2, 14))
+    embeddings = torch.randn(12, 8, generator=generator)[labels] + torch.randn(len(labels), 8, generator=generator)
+    result = evaluate(embeddings, labels, metrics=[name])
+    statistic = uncertainty._statistic(result, name)
+    assert statistic.of_weights(np.ones((1, 12)))[0] == pytest.approx(result[name], rel=1e-9)
+    # Classes count by their pairs: the largest alone is its own value.
+    assert statistic.of_weights(np.eye(12))[-1] == pytest.approx(result.score_per_class[name][-1].item())
+    found = interval(result, name)
+    assert found.low < found.value < found.high
+
+
+def test_positive_pairs_with_a_gallery_have_no_interval():
+    labels = torch.arange(4).repeat_interleave(torch.arange(2, 6))
+    embeddings = torch.randn(len(labels), 8, generator=torch.Generator().manual_seed(0))
+    result = evaluate(embeddings, labels, embeddings[2:7] + 1, labels[2:7], metrics=["alignment"])
+    with pytest.raises(EquimetricError, match="'alignment' is a property of all classes together here"):
+        interval(result, "alignment")
+
+
+@pytest.mark.parametrize("name", ["opis", "opis@20%"])
+def test_opis_of_an_evaluation(name):
+    result = random_evaluation(metrics=[name], classes=30)
+    statistic = uncertainty._statistic(result, name)
+    assert statistic.of_weights(np.ones((1, 30)))[0] == pytest.approx(result[name], rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["auc", "eer", "far@distance=1", "uniformity", "pi_inter"])
+def test_metrics_across_classes_have_no_interval(name):
+    with pytest.raises(EquimetricError, match="is a property of all classes together here"):
+        interval(random_evaluation(metrics=[name]), name)
+
+
+def test_a_better_space_is_found_better():
+    good, bad = random_evaluation(noise=0.5), random_evaluation(1, noise=1.5)
+    comparison = compare(good, bad)
+    assert list(comparison) == ["precision@1", "map@r"]
+    found = comparison["map@r"]
+    assert found.difference == pytest.approx(good["map@r"] - bad["map@r"])
+    assert 0 < found.low < found.difference < found.high
+    assert found.p_value < 0.01
+    assert (found.test, found.classes) == ("sign flips", 12)
+    backward = compare(bad, good, ["map@r"])["map@r"]
+    assert (backward.low, backward.high) == pytest.approx((-found.high, -found.low))
+    assert backward.p_value == found.p_value
+
+
+def test_a_space_equals_itself():
+    result = random_evaluation()
+    found = compare(result, result)["map@r"]
+    assert (found.difference, found.low, found.high, found.p_value) == (0, 0, 0, 1)
+
+
+def test_sign_flips_approach_the_exact_test():
+    difference = np.array([0.5, 0.4, -0.1, 0.3, 0.2, 0.6, -0.2])
+    signs = np.array(list(itertools.product([-1, 1], repeat=7)))
+    exact = (np.abs(signs @ difference) >= abs(difference.sum()) - 1e-12).mean()
+    assert uncertainty._sign_flips(difference, 20_000, seed=0) == pytest.approx(exact, abs=0.01)
+
+
+def test_under_equality_p_is_uniform():
+    generator = np.random.default_rng(0)
+    classes = np.repeat(np.arange(20), 4)
+    p_values = []
+    for _ in range(200):
+        # Queries of a class share most of their luck: a test that ignores classes would find differences everywhere.
+        luck = generator.normal(size=(2, 20)).repeat(4, axis=1) + 0.1 * generator.normal(size=(2, 80))
+        first, other = (with_scores(scores, classes) for scores in luck)
+        p_values.append(compare(first, other, draws=200)["score"].p_value)
+    assert np.mean(np.array(p_values) <= 0.05) < 0.1
+    assert np.mean(p_values) == pytest.approx(0.5, abs=0.07)
+
+
+def test_opis_is_compared_by_the_bootstrap():
+    generator = np.random.default_rng(2)
+    threshold = np.linspace(0.5, 1.0, 11)
+    tight, wide = 0.8 + 0.02 * generator.random((30, 11)), 0.5 + 0.5 * generator.random((30, 1)) * np.ones(11)
+    first, other = (
+        with_curves(utility, threshold, opis_by_definition(list(utility), threshold), "opis")
+        for utility in (tight, wide)
+    )
+    found = compare(first, other)["opis"]
+    assert found.test == "bootstrap"
+    assert found.low < found.difference < found.high < 0
+    assert found.p_value == pytest.approx(2 / 2001)
+    same = compare(first, first)["opis"]
+    assert (same.low, same.high, same.p_value) == (0, 0, 1)
+
+
+def test_a_comparison_can_be_read_and_written():
+    comparison = compare(random_evaluation(), random_evaluation(1))
+    document = json.loads(json.dumps(comparison.to_dict()))
+    assert document["metrics"]["map@r"]["p_value"] == comparison["map@r"].p_value
+    assert document["metrics"]["map@r"]["difference"] == comparison["map@r"].difference
+    lines = repr(comparison).splitlines()
+    assert len(lines) == 3
+    assert f"{comparison['map@r'].p_value:.4f}" in lines[2]
+
+
+def test_what_cannot_be_compared():
+    result = random_evaluation()
+    with pytest.raises(EquimetricError, match="72 queries and the other 60"):
+        compare(result, random_evaluation(classes=10))
+    swapped = replace(result, labels=result.labels.flip(0), query_classes=result.query_classes.flip(0))
+    with pytest.raises(EquimetricError, match="query 0 is of class 0 in one evaluation and 11 in the other"):
+        compare(result, swapped)
+    with pytest.raises(EquimetricError, match="query 0 is of class 0 in one evaluation and a in the other"):
+        compare(result, replace(result, labels=("a",) * 72))
+    with pytest.raises(EquimetricError, match="share no metric"):
+        compare(result, random_evaluation(metrics=("mrr",)))
+    with pytest.raises(EquimetricError, match="did you mean 'map@r'"):
+        compare(result, result, ["mapr"])
+    lone = with_scores([0.5, 0.5, float("nan")], [0, 1, 2]), with_scores([0.5, 0.5, 0.0], [0, 1, 2])
+    with pytest.raises(EquimetricError, match="different queries or classes"):
+        compare(*lone)
+
+
+def test_what_has_no_interval():
+    result = random_evaluation()
+    with pytest.raises(EquimetricError, match="did you mean 'map@r'"):
+        interval(result, "map@")
+    with pytest.raises(EquimetricError, match="confidence is 95"):
+        interval(result, "map@r", confidence=95)
+    with pytest.raises(EquimetricError, match="draws is 1"):
+        interval(result, "map@r", draws=1)
+    with pytest.raises(EquimetricError, match="a single class"):
+        interval(with_scores([0.5, 1.0, float("nan")], [0, 0, 1]), "score")
+    with pytest.raises(EquimetricError, match="'nmi' is a property of all classes together here"):
+        interval(random_evaluation(metrics=("nmi",)), "nmi")
