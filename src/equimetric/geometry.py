@@ -25,13 +25,19 @@ def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
     """(Q, R) −var(q − r) / var(q), variances over the coordinates; not symmetric: the query is the signal.
 
     With centred vectors −‖q − r‖² / ‖q‖² = [2q, −1] · [r, ‖r‖²] / ‖q‖² − 1: one matrix product of one more dimension.
+    Rounding can leave it a trifle above 0.
     """
-    queries = queries - queries.mean(1, keepdim=True)
-    references = references - references.mean(1, keepdim=True)
-    signal = queries.square().sum(1, keepdim=True) + 1e-12
-    ends = torch.cat([2 * queries, -torch.ones_like(signal)], 1) / signal
-    others = torch.cat([references, references.square().sum(1, keepdim=True)], 1)
-    return torch.addmm(-torch.ones_like(signal), ends, others.T).clamp_max(0)
+    signals = centred(queries)
+    others = signals if references is queries else centred(references)
+    power = signals.square().sum(1, keepdim=True) + 1e-12
+    minus_one = -torch.ones_like(power)
+    ends = torch.cat([2 * signals, minus_one], 1) / power
+    return torch.addmm(minus_one, ends, torch.cat([others, others.square().sum(1, keepdim=True)], 1).T)
+
+
+def centred(vectors: Tensor) -> Tensor:
+    """Vectors less the mean of their coordinates."""
+    return vectors - vectors.mean(1, keepdim=True)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from equimetric.pairs import Pairs
-from equimetric.reductions import mean_rows, reduce, row_sum
+from equimetric.reductions import mean_rows, reduce_terms, row_sum
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -33,7 +33,9 @@ def contrastive(
     push = (neg_margin - distance).relu()
     if power != 1:
         pull, push = pull**power, push**power
-    return reduce(pull, pairs.positive, pairs.weight, reduction) + reduce(push, pairs.negative, pairs.weight, reduction)
+    return reduce_terms(pull, pairs.positive, pairs.weight, reduction) + reduce_terms(
+        push, pairs.negative, pairs.weight, reduction
+    )
 
 
 @loss(

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from equimetric.errors import unknown_name
+from equimetric.errors import EquimetricError, unknown_name
 from equimetric.pairs import Pairs
-from equimetric.reductions import bounded_exp, log_sum_exp, mean_rows, row_sum
+from equimetric.reductions import bounded_exp, mean_rows
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -14,11 +14,15 @@ __all__ = ["ranked_list"]
 
 def weighted_violation(violation: Tensor, mask: Tensor, weight: Tensor | None, temperature: float) -> Tensor:
     """(Q,) Σ w v / Σ w over the entries v > 0 of each row, w = e^{T v} held constant; 0 where there are none."""
-    nontrivial = mask & (violation > 0)
-    exponent = temperature * violation.detach()
-    largest = log_sum_exp(exponent, nontrivial, weight)[:, None]
-    share = torch.where(nontrivial, bounded_exp(exponent - largest), 0.0)
-    return row_sum(share * violation, nontrivial, weight)
+    if temperature < 0:
+        raise EquimetricError(f"ranked list weighs larger violations more: its temperatures are ≥ 0, not {temperature}")
+    nontrivial = violation.relu() * mask.to(violation.dtype)
+    with torch.no_grad():
+        share = bounded_exp(temperature * (nontrivial - nontrivial.amax(1, keepdim=True))) * nontrivial.sign()
+        if weight is not None:
+            share *= weight
+        share /= share.sum(1, keepdim=True).clamp_min(torch.finfo(share.dtype).tiny)
+    return (share * nontrivial).sum(1)
 
 
 @loss(
