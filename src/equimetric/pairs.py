@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Pairs", "Queries", "Selected", "TripletBand", "Triplets"]
 
+MANY, FEW_OF = 2**16, 8
+"""From so many pairs on, packing positives beats passing over all pairs, where they are an eighth or less."""
+
 TOGETHER = 2**17
 """Triples that are looked at in one pass; more of them would leave the processor's cache."""
 
@@ -107,6 +110,19 @@ class Pairs:
         most = int(counts.max()) if len(counts) else 0
         is_positive, columns = self.positive.to(torch.uint8).topk(most, dim=1)
         return columns, is_positive.bool()
+
+    def packed_positives(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The entries of (Q, R) values at the positives, with mask and weight; in large batches packed to (Q, K).
+
+        Positives are few there, and what looks at them alone need not pass over all pairs.
+        """
+        if values.numel() < MANY or torch.compiler.is_compiling():
+            return values, self.positive, self.weight
+        columns, is_positive = self.positive_slots()
+        if not 0 < FEW_OF * columns.shape[1] <= values.shape[1]:
+            return values, self.positive, self.weight
+        weight = None if self.weight is None else self.weight.gather(1, columns)
+        return values.gather(1, columns), is_positive, weight
 
     def positive_slot_groups(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The positive slots, several at a time where the batch is small: (Q, some) columns and which are positives."""

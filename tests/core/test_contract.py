@@ -342,6 +342,9 @@ def test_a_few_rows_at_a_time_give_the_same_value_and_gradients(method, monkeypa
     at_once = gradients()
     monkeypatch.setattr("equimetric.rowwise.LARGE", 1)
     monkeypatch.setattr("equimetric.rowwise.CHUNK_ENTRIES", 3 * len(LABELS))
+    # Packed positives, as in large batches: few beside the columns.
+    monkeypatch.setattr("equimetric.pairs.MANY", 1)
+    monkeypatch.setattr("equimetric.pairs.FEW_OF", 2)
     if recipes()[method].selection not in RANDOM:
         torch.testing.assert_close(gradients(), at_once)
     assert all(torch.isfinite(part).all() for part in gradients())

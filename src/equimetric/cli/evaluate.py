@@ -99,7 +99,8 @@ def embedding_arrays(source: Path, labels: Path | None) -> dict[str, Any]:
         return dict(read_embeddings(source, labels))
     trained = load_trained(source)
     dataset, split = load_split(trained.config.data)
-    return {"embeddings": trained.embed(dataset.images[split.test]), "labels": dataset.labels[split.test]}
+    test = dataset.subset(split.test)
+    return {"embeddings": trained.embed(test.images), "labels": test.labels}
 
 
 def interval_or_none(result: Evaluation, name: str) -> Any:

@@ -29,7 +29,8 @@ def binomial(
     L = 1/B Σ_i { 1/|P_i| Σ_{j∈P_i} softplus(α(γ − s_ij)) + 1/|N_i| Σ_{k∈N_i} softplus(β(s_ik − γ)) };
     `reduction='sum'` leaves 1/B out.
     """
-    pull = row_mean(softplus(alpha * (gamma - pairs.similarity)), pairs.positive, pairs.weight)
+    of_positives, positive, weight = pairs.packed_positives(pairs.similarity)
+    pull = row_mean(softplus(alpha * (gamma - of_positives)), positive, weight)
     push = row_mean(softplus(beta * (pairs.similarity - gamma)), pairs.negative, pairs.weight)
     return reduce_rows(pull + push, torch.ones_like(pull, dtype=torch.bool), reduction)
 

@@ -29,13 +29,13 @@ def contrastive(
     many negatives cannot drown the positives.
     """
     distance = pairs.distance()
-    pull = (distance - pos_margin).relu()
+    of_positives, positive, weight = pairs.packed_positives(distance)
+    pull = (of_positives - pos_margin).relu()
     push = (neg_margin - distance).relu()
     if power != 1:
         pull, push = pull**power, push**power
-    return reduce_terms(pull, pairs.positive, pairs.weight, reduction) + reduce_terms(
-        push, pairs.negative, pairs.weight, reduction
-    )
+    pulled = reduce_terms(pull, positive, weight, reduction)
+    return pulled + reduce_terms(push, pairs.negative, pairs.weight, reduction)
 
 
 @loss(

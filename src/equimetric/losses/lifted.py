@@ -55,7 +55,8 @@ def lifted_generalized(pairs: Pairs, *, margin: float = 1.0, denominator: str = 
     L = 1/B Σ_i [log Σ_{j∈P_i} e^{d_ij} + log Σ_{k∈N_i} e^{margin − d_ik}]₊, with −s for d in the cosine geometry. An
     anchor without positives or negatives gives 0; `denominator='valid'` leaves it out of the mean.
     """
-    positives = log_sum_exp(-pairs.similarity, pairs.positive, pairs.weight)
+    of_positives, positive, weight = pairs.packed_positives(pairs.similarity)
+    positives = log_sum_exp(-of_positives, positive, weight)
     negatives = log_sum_exp(margin + pairs.similarity, pairs.negative, pairs.weight)
     valid = pairs.positive.any(1) & pairs.negative.any(1)
     return mean_anchors((positives + negatives).relu(), valid, denominator)

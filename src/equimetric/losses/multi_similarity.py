@@ -26,7 +26,8 @@ def multi_similarity(pairs: Pairs, *, alpha: float = 2.0, beta: float = 50.0, ba
 
     L = 1/B Σ_i { 1/α log[1 + Σ_{j∈P_i} e^{−α(s_ij − base)}] + 1/β log[1 + Σ_{k∈N_i} e^{β(s_ik − base)}] }
     """
-    pull = log1p_sum_exp(alpha * (base - pairs.similarity), pairs.positive, pairs.weight) / alpha
+    of_positives, positive, weight = pairs.packed_positives(pairs.similarity)
+    pull = log1p_sum_exp(alpha * (base - of_positives), positive, weight) / alpha
     push = log1p_sum_exp(beta * (pairs.similarity - base), pairs.negative, pairs.weight) / beta
     return mean_rows(pull + push)
 

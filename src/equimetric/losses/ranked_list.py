@@ -52,7 +52,8 @@ def ranked_list(
     L⁻_i = Σ w⁻ v⁻ / Σ w⁻ over negatives with v⁻ = α − d > 0, w⁻ = e^{Tn v⁻}; weights w are held constant.
     """
     distance = pairs.distance()
-    pull = weighted_violation(distance - (alpha - margin), pairs.positive, pairs.weight, Tp)
+    of_positives, positive, weight = pairs.packed_positives(distance)
+    pull = weighted_violation(of_positives - (alpha - margin), positive, weight, Tp)
     push = weighted_violation(alpha - distance, pairs.negative, pairs.weight, Tn)
     if form == "convex":
         lam = 0.5 if lam is None else lam

@@ -29,6 +29,7 @@ def tcm(pairs: Pairs, *, m_pos: float = 0.9, m_neg: float = 0.5, lam_pos: float 
     L = λ⁺ mean_{positives with s ≤ m⁺} (m⁺ − s) + λ⁻ mean_{negatives with s ≥ m⁻} (s − m⁻)
     """
     similarity = pairs.similarity
-    pull = mean(m_pos - similarity, pairs.positive & (similarity <= m_pos), pairs.weight)
+    of_positives, positive, weight = pairs.packed_positives(similarity)
+    pull = mean(m_pos - of_positives, positive & (of_positives <= m_pos), weight)
     push = mean(similarity - m_neg, pairs.negative & (similarity >= m_neg), pairs.weight)
     return lam_pos * pull + lam_neg * push
