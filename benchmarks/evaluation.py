@@ -78,6 +78,36 @@ def equimetric_with_ranks(embeddings: Any, labels: Any) -> dict[str, float]:
     return dict(evaluate(embeddings, labels, metrics=[*RESULTS, "mrr", "map"]))
 
 
+def equimetric_with_opis(embeddings: Any, labels: Any) -> dict[str, float]:
+    from equimetric.evaluation import evaluate
+
+    return dict(evaluate(embeddings, labels, metrics=[*RESULTS, "opis", "opis@10%"], calibration_points=1000))
+
+
+PASSES = 4
+
+
+def centre_products(embeddings: Any, labels: Any) -> None:
+    """The bare products of `PASSES` passes of k-means: all points with one centre per class."""
+    import torch
+
+    centres = embeddings[: int(labels.max()) + 1]
+    tile = torch.empty(256, len(centres))
+    for _ in range(PASSES):
+        for row in range(0, len(embeddings), 256):
+            queries = embeddings[row : row + 256]
+            torch.mm(queries, centres.T, out=tile[: len(queries)])
+
+
+def kmeans_passes(embeddings: Any, labels: Any) -> None:
+    """As many passes of k-means as there are in `centre_products`: the seeds' own and one for each time they move."""
+    import torch
+
+    from equimetric.evaluation.clustering import lloyd
+
+    lloyd(embeddings, torch.arange(int(labels.max()) + 1), iterations=PASSES - 1, spherical=True)
+
+
 def equimetric_bfloat16(embeddings: Any, labels: Any) -> dict[str, float]:
     return equimetric(embeddings, labels, prefilter="bfloat16")
 
@@ -133,6 +163,9 @@ CONTENDERS: dict[str, Callable[[Any, Any], dict[str, float] | None]] = {
     "product": product,
     "equimetric": equimetric,
     "equimetric + mrr + map": equimetric_with_ranks,
+    "equimetric + opis": equimetric_with_opis,
+    "centre products": centre_products,
+    "k-means passes": kmeans_passes,
     "equimetric, bfloat16 first": equimetric_bfloat16,
     "pml+faiss": pytorch_metric_learning,
     f"pml+faiss{RIGHT_KERNEL}": pytorch_metric_learning,
@@ -211,7 +244,8 @@ def main() -> None:
             continue
         cpu, wall, megabytes = (statistics.median(run[key] for run in taken) for key in ("cpu", "wall", "megabytes"))
         print(f"{name:<28}{cpu:>9.2f}{wall:>9.2f}{megabytes:>8.0f}", end="")
-        for base, width in (("product", 11), ("equimetric", 14)):
+        products = "centre products" if name in ("centre products", "k-means passes") else "product"
+        for base, width in ((products, 11), ("equimetric", 14)):
             ratios = [one[name]["cpu"] / one[base]["cpu"] for one in rounds if "cpu" in one.get(base, {})]
             print(f"{statistics.median(ratios):>{width}.2f}" if ratios else " " * width, end="")
         found = taken[0]["found"]

@@ -35,6 +35,7 @@ __all__ = [
     "KMeans",
     "adjusted_mutual_information",
     "kmeans",
+    "lloyd",
     "normalized_mutual_information",
     "pairwise_f1",
     "sums_by_group",
@@ -86,15 +87,27 @@ def kmeans(
         if number < 1:
             raise EquimetricError(f"{name} is {number}; k-means needs at least 1")
     with torch.no_grad(), full_precision(points.device):
-        squared_lengths = torch.linalg.vector_norm(points, dim=1, dtype=torch.float64).square()
+        squared_lengths = _squared_lengths(points)
         found = [
-            _lloyd(points, squared_lengths, _seeds(points, squared_lengths, clusters, one), iterations, spherical)
+            lloyd(
+                points,
+                _seeds(points, squared_lengths, clusters, one),
+                iterations=iterations,
+                spherical=spherical,
+                squared_lengths=squared_lengths,
+            )
             for one in (seed, *(derive_seed(seed, "start", start) for start in range(1, starts)))
         ]
     return min(found, key=lambda run: run.inertia)
 
 
-def _lloyd(points: Tensor, squared_lengths: Tensor, seeds: Tensor, iterations: int, spherical: bool) -> KMeans:
+@torch.no_grad()
+def lloyd(
+    points: Tensor, seeds: Tensor, *, iterations: int, spherical: bool, squared_lengths: Tensor | None = None
+) -> KMeans:
+    """Lloyd's algorithm from the points at these indices (k,): see `kmeans`."""
+    if squared_lengths is None:
+        squared_lengths = _squared_lengths(points)
     centres = points[seeds]
     assignment, squared_distance = _assigned(points, squared_lengths, centres)
     moved, converged = 0, False
@@ -104,6 +117,11 @@ def _lloyd(points: Tensor, squared_lengths: Tensor, seeds: Tensor, iterations: i
         assignment, squared_distance = _assigned(points, squared_lengths, centres)
         moved, converged = moved + 1, bool((assignment == before).all())
     return KMeans(assignment, centres, float(squared_distance.sum()), moved, converged)
+
+
+def _squared_lengths(points: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(points, dim=1, dtype=torch.float64)
+    return lengths.square()
 
 
 def _by_closeness_to_the_mean(points: Tensor) -> Tensor:
