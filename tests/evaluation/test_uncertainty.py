@@ -8,6 +8,7 @@ import torch
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import Evaluation, evaluate, uncertainty
+from equimetric.evaluation.clustering import Contingency, normalized_mutual_information, pairwise_f1
 from equimetric.evaluation.uncertainty import compare, interval
 
 
@@ -160,7 +161,35 @@ def test_opis_of_an_evaluation(name):
     assert statistic.of_weights(np.ones((1, 30)))[0] == pytest.approx(result[name], rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["auc", "eer", "far@distance=1", "uniformity", "pi_inter"])
+@pytest.mark.parametrize("name", ["nmi", "nmi_geometric", "f1"])
+def test_partitions_count_a_class_as_often_as_it_is_drawn(name):
+    result = random_evaluation(metrics=[name], classes=5, each=4)
+    statistic = uncertainty._statistic(result, name)
+    weights = np.array([[1, 1, 1, 1, 1], [2, 0, 1, 2, 0]])
+    classes, clusters = result.query_classes.numpy(), result.details["clustering"]["clusters"][0]
+    metric = {
+        "nmi": normalized_mutual_information,
+        "nmi_geometric": lambda table: normalized_mutual_information(table, "geometric"),
+        "f1": pairwise_f1,
+    }[name]
+    expected = [
+        metric(Contingency.of(np.repeat(classes, row[classes]), np.repeat(clusters, row[classes]))) for row in weights
+    ]
+    assert statistic.of_weights(weights.astype(np.float64)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["auc", "eer"])
+def test_verification_follows_the_classes_that_are_drawn(name):
+    result = random_evaluation(metrics=[name], classes=30)
+    statistic = uncertainty._statistic(result, name)
+    assert statistic.of_weights(np.ones((1, 30)))[0] == pytest.approx(result[name], abs=1e-12)
+    found = interval(result, name)
+    assert found.low < result[name] < found.high
+    noisy = random_evaluation(1, metrics=[name], classes=30, noise=2.0)
+    assert compare(result, noisy)[name].p_value < 0.01
+
+
+@pytest.mark.parametrize("name", ["ami", "far@distance=1", "uniformity", "pi_inter"])
 def test_metrics_across_classes_have_no_interval(name):
     with pytest.raises(EquimetricError, match="is a property of all classes together here"):
         interval(random_evaluation(metrics=[name]), name)
@@ -260,5 +289,3 @@ def test_what_has_no_interval():
         interval(result, "map@r", draws=1)
     with pytest.raises(EquimetricError, match="a single class"):
         interval(with_scores([0.5, 1.0, float("nan")], [0, 0, 1]), "score")
-    with pytest.raises(EquimetricError, match="'nmi' is a property of all classes together here"):
-        interval(random_evaluation(metrics=("nmi",)), "nmi")

@@ -5,7 +5,9 @@ as there are, each with all its queries. A metric is then a function of how ofte
 all draws are taken together as matrix products. What a metric owes to all classes at once stays as it is: the gallery
 that a query is ranked in, the threshold of `tar@far=…`, the distance between classes in `pi_ratio`.
 
-Metrics of pairs across classes (`auc`, `far@…`, `uniformity`) and of a whole partition (`nmi`) have no such interval.
+A negative pair counts for both its classes, half for each: `auc` and `eer` follow from the curves of single classes, to
+first order in how often these are drawn. `nmi` and `f1` keep the clusters that all points formed together. `ami`,
+`uniformity`, `spectral_decay`, `far@…` and the distance between classes alone have no such interval.
 """
 
 import re
@@ -192,6 +194,10 @@ def _known_by_class(evaluation: Evaluation, name: str) -> ClassStatistic:
         raise unknown_name("metric of this evaluation", name, evaluation)
     if name in evaluation.per_query:
         return _of_queries(evaluation.per_query[name], evaluation.query_classes, len(evaluation.class_labels))
+    if name in ROC_VALUES and "class_roc" in evaluation.details:
+        return _of_class_curves(evaluation, name)
+    if name in PARTITION_VALUES and "clustering" in evaluation.details:
+        return _of_partitions(evaluation, name)
     match = OPIS.fullmatch(name)
     if match is not None and "utility" in evaluation.details:
         curves = evaluation.details["utility"]
@@ -217,6 +223,104 @@ def _is_resampled(evaluation: Evaluation, name: str) -> bool:
     except EquimetricError:
         return False
     return True
+
+
+def _of_class_curves(evaluation: Evaluation, name: str) -> ClassStatistic:
+    """AUC or EER of FAR = Σ w_c n_c(d) / Σ w_c n_c and TAR likewise, of the curves n_c of single classes."""
+    curves = evaluation.details["class_roc"]
+    present = np.flatnonzero(curves["negatives"] > 0)
+    positive, negative, positives, negatives = (
+        curves[key][present] for key in ("positive", "negative", "positives", "negatives")
+    )
+
+    def value(weights: Array) -> Array:
+        tar = weights @ positive / np.maximum(weights @ positives, 1)[:, None]
+        far = weights @ negative / np.maximum(weights @ negatives, 1)[:, None]
+        start = np.zeros((len(weights), 1))
+        return ROC_VALUES[name](np.hstack([start, far]), np.hstack([start, tar]))
+
+    return _shifted_to(evaluation[name], ClassStatistic(present, value))
+
+
+def _area(far: Array, tar: Array) -> Array:
+    """(B,) area under (B, T) points of curves."""
+    return np.asarray((np.diff(far, axis=1) * (tar[:, 1:] + tar[:, :-1]) / 2).sum(axis=1))
+
+
+def _equal_rates(far: Array, tar: Array) -> Array:
+    """(B,) where FAR = FRR, between the last point below and the first above."""
+    excess = far + tar - 1
+    above = np.argmax(excess >= 0, axis=1)
+    rows, below = np.arange(len(far)), np.maximum(above - 1, 0)
+    step = excess[rows, above] - excess[rows, below]
+    share = -excess[rows, below] / np.where(step > 0, step, 1)
+    return np.asarray(far[rows, below] + share * (far[rows, above] - far[rows, below]))
+
+
+def _of_partitions(evaluation: Evaluation, name: str) -> ClassStatistic:
+    """NMI or F1 where a class counts as often as it was drawn, with all its points, in the clusters they formed."""
+    from scipy.sparse import csr_array
+
+    classes = evaluation.query_classes.numpy()
+    present, member = np.unique(classes, return_inverse=True)
+    sizes = np.bincount(member).astype(np.float64)
+    tables = []
+    for clusters in evaluation.details["clustering"]["clusters"]:
+        width = int(clusters.max()) + 1
+        place, counts = np.unique(member * width + clusters, return_counts=True)
+        cluster = csr_array((counts.astype(np.float64), (np.arange(len(place)), place % width)), (len(place), width))
+        tables.append((place // width, counts.astype(np.float64), cluster))
+
+    def value(weights: Array) -> Array:
+        values = np.zeros(len(weights))
+        for in_class, counts, cluster in tables:
+            for rows in slices(len(weights), max(1, DRAWN_AT_A_TIME // len(counts))):
+                drawn = weights[rows][:, in_class]
+                of_table = PARTITION_VALUES[name](weights[rows] * sizes, drawn @ cluster, drawn * counts)
+                values[rows] += of_table / len(tables)
+        return values
+
+    return _shifted_to(evaluation[name], ClassStatistic(present, value))
+
+
+def _pairs(sizes: Array) -> Array:
+    """(B,) twice the pairs within parts of (B, ·) sizes."""
+    return np.asarray((sizes * (sizes - 1)).sum(axis=1))
+
+
+def _partition_f1(classes: Array, clusters: Array, both: Array) -> Array:
+    """2·both / (in one class + in one cluster), in pairs."""
+    return 2 * _pairs(both) / (_pairs(classes) + _pairs(clusters))
+
+
+def _entropy(sizes: Array) -> Array:
+    """(B,) H = log n − Σ m log m / n of parts of (B, ·) sizes m."""
+    points = sizes.sum(axis=1)
+    return np.asarray(np.log(points) - (sizes * np.log(np.maximum(sizes, 1))).sum(axis=1) / points)
+
+
+def _partition_nmi(average: Callable[[Array, Array], Array]) -> Callable[[Array, Array, Array], Array]:
+    def value(classes: Array, clusters: Array, both: Array) -> Array:
+        """I / norm, I = H_classes + H_clusters − H_both."""
+        of_classes, of_clusters, of_both = map(_entropy, (classes, clusters, both))
+        norm = average(of_classes, of_clusters)
+        return np.asarray((of_classes + of_clusters - of_both) / np.where(norm > 0, norm, 1))
+
+    return value
+
+
+ROC_VALUES: dict[str, Callable[[Array, Array], Array]] = {"auc": _area, "eer": _equal_rates}
+PARTITION_VALUES: dict[str, Callable[[Array, Array, Array], Array]] = {
+    "nmi": _partition_nmi(lambda first, second: (first + second) / 2),
+    "nmi_geometric": _partition_nmi(lambda first, second: np.sqrt(first * second)),
+    "f1": _partition_f1,
+}
+
+
+def _shifted_to(value: float, statistic: ClassStatistic) -> ClassStatistic:
+    """The statistic plus what it lacks, with all classes drawn once, to the metric itself."""
+    lacks = value - float(statistic.of_weights(np.ones((1, len(statistic.classes))))[0])
+    return ClassStatistic(statistic.classes, lambda weights: statistic.of_weights(weights) + lacks)
 
 
 def _of_queries(scores: Tensor, classes: Tensor, count: int) -> ClassStatistic:

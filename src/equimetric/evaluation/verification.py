@@ -33,6 +33,8 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 PLOTTED_POINTS = 512
+CLASS_POINTS = 64
+"""Thresholds of the curves of single classes, along each of the two kinds of pairs."""
 PLOTTED_BINS = 100
 
 
@@ -157,15 +159,33 @@ def _curves(distances: PairDistances) -> dict[str, Any]:
     }
 
 
+def _curves_of_classes(distances: PairDistances) -> dict[str, Any]:
+    """Accepted pairs of every class at thresholds that lie along both curves; (C, T), and (C,) of all its pairs."""
+    shares = np.linspace(0, 1, CLASS_POINTS)
+    negative = distances.negative_distance((shares * (distances.negatives - 1)).astype(np.int64))
+    farthest = distances.operating_distances
+    evenly = farthest[np.linspace(0, len(farthest) - 1, CLASS_POINTS).astype(np.int64)]
+    counts = distances.accepted_of_classes(np.unique(np.concatenate([negative, evenly])))
+    return {
+        "class_roc": {
+            "positive": counts.positive,
+            "negative": counts.negative,
+            "positives": distances.positives_of_class.astype(np.float64),
+            "negatives": distances.negatives_of_class.astype(np.float64),
+        }
+    }
+
+
 def _score_auc(_: re.Match[str], evidence: Evidence) -> Score:
     distances = evidence[PairDistances]
-    return Score(area_under_roc(distances), details=_curves(distances))
+    return Score(area_under_roc(distances), details={**_curves(distances), **_curves_of_classes(distances)})
 
 
 def _score_eer(_: re.Match[str], evidence: Evidence) -> Score:
     distances = evidence[PairDistances]
     error, threshold = equal_error_rate(distances)
-    return Score(error, details={**_curves(distances), "eer_threshold": threshold})
+    details = {**_curves(distances), **_curves_of_classes(distances), "eer_threshold": threshold}
+    return Score(error, details=details)
 
 
 def _score_tar(match: re.Match[str], evidence: Evidence) -> Score:
