@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from equimetric.errors import EquimetricError, did_you_mean
 
@@ -16,6 +16,7 @@ __all__ = [
     "BatchConfig",
     "Conditions",
     "DataConfig",
+    "LoggingConfig",
     "MethodConfig",
     "ModelConfig",
     "OptimizerConfig",
@@ -35,22 +36,59 @@ class Strict(BaseModel):
 
 
 class DataConfig(Strict):
-    """Which images, and which of their classes are for training, validation and test."""
+    """Which images, how they are seen, and which of their classes are for training, validation and test."""
 
-    name: str = Field("glyphs", description="a built-in data set, or 'folder' for your own images")
-    options: dict[str, Any] = Field(default_factory=dict, description="options of the data set, e.g. root and size")
+    name: str = Field("glyphs", description="a data set of `equimetric datasets`; 'folder' for your own images")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="options of the data set, e.g. root, size, damaged = 'skip', cache = 'disk'"
+    )
     fold: int = Field(0, ge=0, description="which block of the first half of the classes is for validation")
     folds: int = Field(4, ge=1, description="how many such blocks there are to choose from")
-    augmentation: str = Field("affine", description="'affine' or 'none'")
+    split_seed: int | None = Field(
+        None, ge=0, description="draw training and validation classes at random by this seed, not in order of label"
+    )
+    transform: str = Field(
+        "affine", description="how images are seen in training and test, a name of `equimetric.data.TRANSFORMS`"
+    )
+    workers: int | None = Field(None, ge=1, description="decoding threads for images in files; one per core by default")
 
 
 class ModelConfig(Strict):
     """The network."""
 
-    backbone: str = Field("small_cnn", description="name of the backbone")
+    backbone: str = Field(
+        "small_cnn", description="a name of `equimetric.backbones.BACKBONES`, or 'timm:…' or 'torchvision:…'"
+    )
+    pretrained: str | None = Field(
+        None, description="weights to start from: 'package', 'timm', 'torchvision', or the path of a file"
+    )
+    pooling: str | None = Field(
+        None, description="of the last maps, a name of `equimetric.backbones.POOLINGS`; by default the backbone's own"
+    )
+    frozen_batch_norm: bool | Literal["statistics"] = Field(
+        False, description="keep batch normalisation as it is: whole, or its running 'statistics' alone"
+    )
+    freeze: dict[str, float] | list[str] = Field(
+        default_factory=dict,
+        description="parts that do not learn, by the beginnings of parameter names, or the step from which on they do: "
+        "{ backbone = 500 }; inf is never",
+    )
+    frozen: bool = Field(
+        False,
+        description="compute the backbone's features once, by the transform's test form, and train the head alone",
+    )
     dim: int = Field(64, ge=1, description="embedding dimension")
     head: str = Field("linear", description="'linear', or 'layer_norm' as for normalised softmax")
+    head_init: Literal["random", "pca"] = Field(
+        "random", description="where the head starts: at random, or at the principal directions of training features"
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout in the head")
+
+    @model_validator(mode="after")
+    def _frozen_leaves_nothing_to_freeze(self) -> ModelConfig:
+        if self.frozen and self.freeze:
+            raise ValueError("frozen trains the head alone, so there is nothing left for freeze; give one of them")
+        return self
 
 
 class BatchConfig(Strict):
@@ -60,25 +98,108 @@ class BatchConfig(Strict):
     classes: int = Field(32, ge=1, description="classes per batch (C), or pairs, or triples")
     samples: int = Field(4, ge=1, description="samples of each (M)")
     options: dict[str, Any] = Field(default_factory=dict, description="further options of this kind of batches")
+    per_step: int = Field(1, ge=1, description="batches (or episodes) whose mean gradient makes one optimiser step")
+    at_once: int | None = Field(
+        None,
+        ge=1,
+        description="images in the network at a time: a larger batch passes it twice, for the same gradients in the "
+        "memory of so many images; needs a network without batch normalisation, or with it frozen",
+    )
 
 
 class OptimizerConfig(Strict):
-    """How parameters move."""
+    """How parameters move. The network is trunk and head; the objective's own are proxies, boundaries and so on."""
 
     name: Literal["adamw", "adam", "rmsprop", "sgd"] = Field("adamw", description="the update rule")
     lr: float = Field(3e-3, gt=0, description="learning rate of the network")
-    weight_decay: float = Field(1e-4, ge=0, description="weight decay of the network; the objective has none")
+    weight_decay: float = Field(1e-4, ge=0, description="weight decay of the network")
+    head_lr: float | None = Field(None, gt=0, description="learning rate of the head, where not that of the network")
+    head_weight_decay: float | None = Field(
+        None, ge=0, description="weight decay of the head, where not that of the network"
+    )
     objective_lr: float = Field(3e-2, gt=0, description="learning rate of the objective's own parameters")
-    schedule: Literal["cosine", "constant"] = Field("cosine", description="how learning rates fall over the budget")
+    objective_weight_decay: float = Field(0.0, ge=0, description="weight decay of the objective's own parameters")
+    momentum: float | None = Field(None, ge=0, lt=1, description="of rmsprop and sgd; 0.9 where not given")
+    eps: float | None = Field(
+        None, gt=0, description="what adam, adamw and rmsprop add to the denominator; 1e-8 where not given"
+    )
+    warmup_steps: int = Field(0, ge=0, description="steps over which learning rates rise linearly to their full value")
+    schedule: Literal["cosine", "constant", "linear", "step", "plateau"] = Field(
+        "cosine",
+        description="learning rates after the warm-up: fall to 0 over the budget by a half 'cosine' or by a 'linear' "
+        "ramp, stay 'constant', are multiplied by `decay` at each 'step' of `milestones`, or whenever validation has "
+        "reached a 'plateau'",
+    )
+    milestones: list[int] = Field(default=[], description="of schedule 'step': after how many steps rates are lowered")
+    decay: float = Field(0.1, gt=0, lt=1, description="factor of the schedules 'step' and 'plateau'")
+    plateau_steps: int | None = Field(
+        None, ge=1, description="of schedule 'plateau': steps without a better validation before rates are lowered"
+    )
+    clip_norm: float | None = Field(None, gt=0, description="largest norm of the gradient of all parameters together")
+    clip_value: float | None = Field(None, gt=0, description="largest absolute value of each entry of the gradient")
+
+    @model_validator(mode="after")
+    def _keys_belong_together(self) -> OptimizerConfig:
+        if self.momentum is not None and self.name in ("adam", "adamw"):
+            raise ValueError(f"{self.name!r} has no momentum to set; leave it out or choose 'rmsprop' or 'sgd'")
+        if self.eps is not None and self.name == "sgd":
+            raise ValueError("'sgd' divides by nothing, so eps means nothing; leave it out")
+        if (self.schedule == "step") != bool(self.milestones):
+            raise ValueError("milestones and schedule = 'step' belong together; give both or neither")
+        if sorted(set(self.milestones)) != self.milestones or min(self.milestones, default=1) < 1:
+            raise ValueError(f"milestones must be ascending numbers of steps from 1 on, not {self.milestones}")
+        if (self.schedule == "plateau") != (self.plateau_steps is not None):
+            raise ValueError("plateau_steps and schedule = 'plateau' belong together; give both or neither")
+        if self.clip_norm is not None and self.clip_value is not None:
+            raise ValueError("gradients are clipped by norm or by value; give clip_norm or clip_value, not both")
+        return self
 
 
 class TrainingConfig(Strict):
-    """The budget."""
+    """The budget, and how it is computed."""
 
-    steps: int = Field(600, ge=1, description="optimiser steps")
+    steps: int = Field(600, ge=1, description="optimiser steps, at most")
     validate_every: int = Field(100, ge=1, description="steps between validations; each also saves a checkpoint")
+    patience: int | None = Field(
+        None, ge=1, description="stop at a validation when the best one lies more than so many steps back"
+    )
+    ema: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="judge and keep a moving average of the weights instead of the weights themselves, with this decay "
+        "(0.999, say); in the first steps t with the smaller (1 + t) / (10 + t)",
+    )
     log_every: int = Field(20, ge=1, description="steps between lines of the training log")
     threads: int = Field(1, ge=1, description="processor threads; fixed here because they change last digits")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="where to compute; 'auto': cuda where there is one"
+    )
+    precision: Literal["float32", "bfloat16", "float64"] = Field(
+        "float32",
+        description="of the network; with 'bfloat16' its products are in half precision (autocast), while weights and "
+        "objective stay in float32",
+    )
+    channels_last: bool = Field(False, description="keep images and kernels with their channels last, often faster")
+    compile: bool = Field(False, description="compile the network (torch.compile): minutes at first, then faster steps")
+
+    @model_validator(mode="after")
+    def _patience_outlasts_a_validation(self) -> TrainingConfig:
+        if self.patience is not None and self.patience < self.validate_every:
+            raise ValueError(
+                f"patience = {self.patience} would stop at the first validation that is not better; "
+                f"give at least validate_every = {self.validate_every}"
+            )
+        return self
+
+
+class LoggingConfig(Strict):
+    """Where figures go beside metrics.jsonl; has no influence on them."""
+
+    tensorboard: bool = Field(False, description="write TensorBoard events into the run's folder")
+    mlflow: str | None = Field(
+        None, description="an MLflow experiment to log to; the server is taken from MLFLOW_TRACKING_URI"
+    )
 
 
 class Conditions(Strict):
@@ -89,6 +210,16 @@ class Conditions(Strict):
     batch: BatchConfig = Field(default_factory=BatchConfig)
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig)
+    logging: LoggingConfig = Field(default_factory=LoggingConfig)
+
+    @model_validator(mode="after")
+    def _warmup_ends_before_the_budget(self) -> Conditions:
+        if self.optimizer.warmup_steps >= self.training.steps:
+            raise ValueError(
+                f"optimizer.warmup_steps = {self.optimizer.warmup_steps} leaves nothing of the "
+                f"{self.training.steps} training.steps; lower it"
+            )
+        return self
 
 
 class RunConfig(Conditions):
@@ -236,8 +367,10 @@ def explain(model: type[BaseModel], error: Any) -> str:
         return f"unknown key {key!r}; {did_you_mean(location[-1], names)}"
     if error["type"] == "missing":
         return f"the key {key!r} is missing"
-    message = error["msg"].removeprefix("Value error, ")
-    return f"{key}: {message[0].lower()}{message[1:]}" + ("" if "input" not in error else f", got {error['input']!r}")
+    message = str(error["msg"]).removeprefix("Value error, ")
+    # What is wrong with a whole table is said by the message alone.
+    given = "" if isinstance(error.get("input", {}), dict) else f", got {error['input']!r}"
+    return (f"{key}: " if key else "") + message[0].lower() + message[1:] + given
 
 
 def fields_at(model: type[BaseModel], location: Sequence[str]) -> type[BaseModel] | None:

@@ -37,6 +37,7 @@ def test_properties():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"sample_attributes": {"part": ("train", "tset", "test", "test", "test")}}, "'tset'; did you mean 'test'"),
         ({"images": torch.zeros(5, 3, 4, 4)}, r"must be uint8 .* not float32 of shape \(5, 3, 4, 4\)"),
         ({"images": torch.zeros(5, 4, 4, dtype=torch.uint8)}, r"not uint8 of shape \(5, 4, 4\)"),
         ({"images": torch.zeros(5, 1, 4, 6, dtype=torch.uint8)}, r"\(N, channels, size, size\)"),
@@ -91,6 +92,14 @@ def test_subset_of_consecutive_images_shares_memory():
     assert torch.equal(dataset.subset(torch.tensor([-2, -1])).images, dataset.images[3:])
 
 
+def test_parts_of_the_official_split():
+    official = small_dataset(sample_attributes={"part": ("train", "train", "query", "gallery", "gallery")})
+    assert official.part("train").tolist() == [0, 1]
+    assert official.part("query", "gallery").tolist() == [2, 3, 4]
+    assert official.subset(torch.tensor([4, 0])).sample_attributes["part"] == ("gallery", "train")
+    assert small_dataset().part("train").tolist() == [0, 1, 2, 3, 4]
+
+
 def test_empty_subset_is_refused():
     with pytest.raises(EquimetricError, match="at least one image"):
         small_dataset().subset(torch.tensor([], dtype=torch.int64))
@@ -104,10 +113,17 @@ def test_a_dataset_is_frozen():
 
 def test_descriptions_name_every_option():
     found = {record.name: record for record in dataset_descriptions()}
-    assert set(found) == {"digits", "folder", "glyphs"}
+    assert set(found) == {
+        *("digits", "folder", "glyphs", "manifest", "arrays", "features"),
+        *("cub", "cars", "online_products", "in_shop", "inaturalist", "omniglot"),
+    }
     assert found["glyphs"].options == {"minimum_faces": 14}
     assert found["folder"].required == ("root",)
-    assert found["folder"].options == {"size": 64, "channels": 3}
+    assert found["folder"].options == {
+        **{"size": 64, "channels": 3, "damaged": "refuse"},
+        **{"in_memory": True, "cache": "none"},
+    }
+    assert found["cub"].options["accept_counts"] is False
     assert found["digits"].options == {}
     assert all(record.description and "\n" not in record.description for record in found.values())
 

@@ -181,14 +181,25 @@ def test_damaged_files_are_named(root):
     assert "cut.jpg (image file is truncated" in message
 
 
-def test_only_the_first_damaged_files_are_listed(root):
+def test_damaged_files_can_be_left_out(root):
+    (root / "cat" / "text.png").write_text("this is no picture")
+    with pytest.warns(UserWarning, match=r"1 image file\(s\) cannot be read and are left out: .*text.png"):
+        assert len(load(root, damaged="skip")) == 4
+    (root / "cat" / "a.bmp").write_text("nor this")
+    with pytest.warns(UserWarning, match="2 image"), pytest.raises(EquimetricError, match="class 'cat' has one image"):
+        load(root, damaged="skip")
+
+
+def test_only_the_first_damaged_files_are_listed(root, cache):
     for number in range(8):
         (root / "cat" / f"bad{number}.png").write_bytes(b"")
     message = message_of(root)
     assert "8 image file(s)" in message
     assert "bad4.png" in message
     assert "bad5.png" not in message
+    message, _, file = message.partition(", all listed in ")
     assert message.endswith("and 3 more")
+    assert "bad7.png" in (cache / "damaged" / file.rpartition("/")[2]).read_text()
 
 
 @pytest.mark.parametrize(

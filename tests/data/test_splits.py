@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from equimetric.data import Dataset, class_disjoint_split, require_pairs
+from equimetric.data import Dataset, class_disjoint_split, require_pairs, split_by_classes, split_dataset
 from equimetric.data.splits import require_two_images
 from equimetric.errors import EquimetricError
 
@@ -74,6 +74,68 @@ def test_labels_need_not_be_contiguous():
 def test_impossible_splits(classes, options, message):
     with pytest.raises(EquimetricError, match=message):
         class_disjoint_split(torch.arange(classes), **options)
+
+
+def test_a_seed_shuffles_the_folds_but_not_the_test():
+    labels = torch.arange(40).repeat_interleave(2)
+    ordered, seeded = class_disjoint_split(labels), class_disjoint_split(labels, seed=1)
+    assert torch.equal(ordered.test, seeded.test)
+    assert not torch.equal(ordered.validation, seeded.validation)
+    assert torch.equal(seeded.validation, class_disjoint_split(labels, seed=1).validation)
+    assert not torch.equal(seeded.validation, class_disjoint_split(labels, seed=2).validation)
+    folds = [set(classes_of(labels, class_disjoint_split(labels, fold=fold, seed=1).validation)) for fold in range(4)]
+    assert set.union(*folds) == set(range(20))
+    assert sum(map(len, folds)) == 20
+
+
+def dataset_in_parts(parts, labels):
+    names = tuple(f"class {label}" for label in range(max(labels) + 1))
+    images = torch.zeros(len(labels), 1, 2, 2, dtype=torch.uint8)
+    return Dataset("official", images, torch.tensor(labels), names, {}, {"part": tuple(parts)}, "0")
+
+
+def test_an_official_split_is_followed():
+    # sixteen classes: odd ones are for the test
+    labels = [label for label in range(16) for _ in range(2)]
+    official = dataset_in_parts(["test" if label % 2 else "train" for label in labels], labels)
+    split = split_dataset(official, fold=1)
+    assert classes_of(official.labels, split.test) == [1, 3, 5, 7, 9, 11, 13, 15]
+    assert classes_of(official.labels, split.validation) == [0, 2]
+    assert classes_of(official.labels, split.train) == [4, 6, 8, 10, 12, 14]
+    assert split.query is split.gallery is None
+
+
+def test_without_an_official_split_classes_are_halved():
+    dataset = dataset_with([2] * 10)
+    ours, plain = split_dataset(dataset, fold=2), class_disjoint_split(dataset.labels, fold=2)
+    assert all(torch.equal(getattr(ours, part), getattr(plain, part)) for part in ("train", "validation", "test"))
+
+
+@pytest.mark.parametrize(
+    ("parts", "labels", "message"),
+    [
+        (["train", "train", "test"], [0, 1, 1], "class 'class 1' of data set 'official' is in train and in test"),
+        (["train", "validation", "test"], [0, 0, 1], "is in train and in validation"),
+        (["train", "train"], [0, 1], "has no test images"),
+        (["test", "query"], [0, 1], "has no train images"),
+        (["train", "validation", "query"], [0, 1, 2], "has queries or a gallery only"),
+    ],
+)
+def test_official_splits_that_cannot_be(parts, labels, message):
+    with pytest.raises(EquimetricError, match=message):
+        split_dataset(dataset_in_parts(parts, labels))
+
+
+def test_a_split_by_class_names():
+    dataset = dataset_with([2] * 10)
+    split = split_by_classes(dataset, train="jabcdefg", test="h", folds=4, fold=0)
+    assert classes_of(dataset.labels, split.test) == [7]
+    assert classes_of(dataset.labels, split.validation) == [6, 9]
+    assert classes_of(dataset.labels, split.train) == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(EquimetricError, match="class 'a' is for training and for the test"):
+        split_by_classes(dataset, train="abcde", test="ha")
+    with pytest.raises(EquimetricError, match="unknown class of data set 'counted' 'z'"):
+        split_by_classes(dataset, train="abcdz", test="h")
 
 
 def dataset_with(counts):

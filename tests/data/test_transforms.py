@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from equimetric.data import RandomAffine, augmentation, prepare
+from equimetric.data import RandomAffine, prepare, transform
 from equimetric.errors import EquimetricError
 
 
@@ -24,7 +24,7 @@ def test_prepare_refuses_what_is_prepared_already():
 
 def test_affine_is_deterministic_given_the_generator():
     images = torch.rand(4, 1, 16, 16, generator=seeded())
-    affine = augmentation("affine")
+    affine = transform("affine").augment
     assert torch.equal(affine(images, seeded(5)), affine(images, seeded(5)))
     assert not torch.equal(affine(images, seeded(5)), affine(images, seeded(6)))
 
@@ -55,7 +55,7 @@ def test_nothing_to_do_changes_nothing():
     images = torch.rand(2, 1, 9, 13, generator=seeded())
     still = RandomAffine(degrees=0, scale=(1, 1), translate=0, shear=0)
     torch.testing.assert_close(still(images, seeded()), images)
-    assert augmentation("none")(images, seeded()) is images
+    assert transform("none").augment(images, seeded()) is images
 
 
 @pytest.fixture
@@ -115,6 +115,6 @@ def test_affine_explains_unprepared_images():
         RandomAffine()(torch.zeros(2, 1, 4, 4, dtype=torch.uint8), seeded())
 
 
-def test_unknown_augmentation():
-    with pytest.raises(EquimetricError, match="unknown augmentation 'afine'; did you mean 'affine'"):
-        augmentation("afine")
+def test_unknown_transform():
+    with pytest.raises(EquimetricError, match="unknown transform 'afine'; did you mean 'affine'"):
+        transform("afine")

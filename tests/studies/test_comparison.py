@@ -136,7 +136,7 @@ def test_mistakes_show_before_anything_is_trained(tmp_path):
         ({"batch": {"classes": 50}}, "a batch of 50 classes cannot be drawn from 3"),
         ({"data": {"name": "digitz"}}, "unknown data set 'digitz'; did you mean 'digits'"),
         ({"model": {"backbone": "resnet"}}, "unknown backbone 'resnet'"),
-        ({"data": {"name": "digits", "augmentation": "afine"}}, "unknown augmentation 'afine'"),
+        ({"data": {"name": "digits", "transform": "afine"}}, "unknown transform 'afine'"),
     ):
         with pytest.raises(EquimetricError, match=message):
             em.compare({**TINY, **change}, output=tmp_path)

@@ -279,6 +279,18 @@ def test_parts_joined_in_order_of_rank_are_the_batch_row_by_row(name):
     assert [first + second for first, second in parts] == list(make(name))
 
 
+def test_uneven_parts_are_still_exactly_the_batch():
+    parts = list(zip(*(ShardedBatches(make("class_balanced"), rank, 3) for rank in range(3)), strict=True))
+    assert [[len(part) for part in batch] for batch in parts] == [[3, 3, 6]] * len(parts)
+    assert [[*first, *second, *third] for first, second, third in parts] == list(make("class_balanced"))
+
+
+def test_a_stream_of_parts_goes_on_with_the_next_epoch():
+    expected = [batch for epoch in epochs(ShardedBatches(make("class_balanced"), 1, 2), 2) for batch in epoch]
+    stream = ShardedBatches(make("class_balanced"), 1, 2).stream()
+    assert [next(stream).tolist() for _ in expected] == expected
+
+
 def test_parts_keep_whole_classes_pairs_and_triples():
     for batch in ShardedBatches(make("class_balanced"), 1, 2):
         assert LABELS[batch].unique(return_counts=True)[1].tolist() == [3, 3]
@@ -304,7 +316,7 @@ def test_shards_resume_and_go_to_an_epoch_as_the_whole_does():
 
 @pytest.mark.parametrize(
     ("rank", "world_size", "message"),
-    [(0, 3, "cannot be shared equally by 3"), (2, 2, "is 0 … 1, got 2"), (0, 0, "must be at least 1")],
+    [(0, 5, "cannot be shared by 5"), (2, 2, "is 0 … 1, got 2"), (0, 0, "must be at least 1")],
 )
 def test_parts_that_cannot_be_are_refused(rank, world_size, message):
     with pytest.raises(EquimetricError, match=message):

@@ -80,5 +80,7 @@ def test_an_override_of_an_unknown_key_is_refused():
 def test_round_trip_through_toml():
     config = load_config({"method": "margin", "options": {"nu": 0.1}, "data": {"options": {"size": 8}}}, RunConfig)
     assert load_config(tomllib.loads(to_toml(config)), RunConfig) == config
+    staged = load_config({"model": {"freeze": {"backbone": float("inf"), "backbone.b": 500}}}, RunConfig)
+    assert load_config(tomllib.loads(to_toml(staged)), RunConfig) == staged
     study = load_config({**STUDY, "methods": {"a": {"objective_lr": 0.5}, "b": {}}}, StudyConfig)
     assert load_config(tomllib.loads(to_toml(study)), StudyConfig) == study

@@ -16,7 +16,7 @@ from equimetric.training.checkpoint import load_weights
 
 TINY = {
     "method": "multi_similarity_miner",
-    "data": {"name": "digits", "augmentation": "affine"},
+    "data": {"name": "digits", "transform": "affine"},
     "model": {"dim": 8},
     "batch": {"classes": 2, "samples": 8},
     "training": {"steps": 12, "validate_every": 4, "log_every": 2},
@@ -148,24 +148,6 @@ def test_divergence_is_a_message(tmp_path):
     }
     with pytest.raises(EquimetricError, match=r"'contrastive_cosine' of 'contrastive_cosine' became nan at step \d+"):
         train(explosive, folder=tmp_path / "run")
-
-
-def test_the_objective_has_a_learning_rate_of_its_own_and_no_weight_decay(tmp_path):
-    from equimetric.catalogue import Context
-    from equimetric.configuration import RunConfig, load_config
-    from equimetric.training.loop import build_learner
-    from equimetric.training.optimizers import build_optimizer, set_learning_rates
-
-    config = load_config({**TINY, "method": "arcface"}, RunConfig)
-    learner = build_learner(config, 1, Context(classes=5, dim=8, images=10))
-    optimizer = build_optimizer(learner, config.optimizer)
-    network, objective = optimizer.param_groups
-    assert [parameter is learner.objective.references.weight for parameter in objective["params"]] == [True]
-    assert objective["weight_decay"] == 0
-    assert network["weight_decay"] == config.optimizer.weight_decay
-    set_learning_rates(optimizer, "cosine", 0.5)
-    assert network["lr"] == pytest.approx(config.optimizer.lr / 2)
-    assert objective["lr"] == pytest.approx(config.optimizer.objective_lr / 2)
 
 
 def test_all_methods_of_a_study_start_from_the_same_network():

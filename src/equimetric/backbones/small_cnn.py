@@ -3,13 +3,26 @@
 import torch
 from torch import Tensor, nn
 
+from equimetric.backbones.backbone import MapBackbone
+from equimetric.backbones.conventions import InputConvention
+
 __all__ = ["SmallCNN"]
 
 PLACES = 4
 """Rows and columns of the last map; images of 32×32 arrive there without further pooling."""
 
 
-class SmallCNN(nn.Module):
+class PlacesKept(nn.Module):
+    """Every place of a 4×4 map as features of its own; maps of another size are averaged down to it."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(B, C, h, w) → (B, 16 C)."""
+        if maps.shape[2:] != (PLACES, PLACES):
+            maps = nn.functional.adaptive_avg_pool2d(maps, PLACES)
+        return maps.flatten(1)
+
+
+class SmallCNN(MapBackbone):
     """Three blocks of convolution, 2×2 max pooling, batch normalisation and ReLU, pooled to 4×4 places.
 
     Pooling before normalisation quarters the work of everything after it; keeping 4×4 places instead of one keeps
@@ -27,12 +40,13 @@ class SmallCNN(nn.Module):
                 nn.ReLU(inplace=True),
             ]
         self.blocks = nn.Sequential(*blocks)
-        self.features = widths[-1] * PLACES**2
+        self.pooling = PlacesKept()
+        self.maps = widths[-1]
+        self.features = self.maps * PLACES**2
+        self.convention = InputConvention(32, 32, mean=(127.5,) * channels, std=(127.5,) * channels)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(B, channels, H, W) → (B, features)."""
+    def forward_maps(self, images: Tensor) -> Tensor:
+        """(B, channels, H, W) → (B, maps, ⌈H/8⌉, ⌈W/8⌉)."""
         maps: Tensor = self.blocks(images.contiguous(memory_format=torch.channels_last))
-        if maps.shape[2:] != (PLACES, PLACES):
-            maps = nn.functional.adaptive_avg_pool2d(maps, PLACES)
-        return maps.flatten(1)
+        return maps

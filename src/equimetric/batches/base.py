@@ -33,6 +33,8 @@ def require_samples(samples: int, needed: int, unit: str) -> None:
 def draw_samples(members: Tensor, number: int, generator: torch.Generator) -> Tensor:
     """(number,) members: none twice if there are enough, else every one at least once and the rest again."""
     once = members[torch.randperm(len(members), generator=generator)[:number]]
+    if len(once) == number:
+        return once
     again = members[torch.randint(len(members), (number - len(once),), generator=generator)]
     return torch.cat([once, again])
 

@@ -14,18 +14,19 @@ __all__ = ["ShardedBatches"]
 class ShardedBatches:
     """The part of each batch that belongs to one of several processes.
 
-    All processes draw the same batch and each takes an equal number of its units: whole classes of a C×M batch, whole
-    pairs, triples or episodes. Together the parts are exactly the batch.
+    All processes draw the same batch and each takes some of its units: whole classes of a C×M batch, whole pairs,
+    triples or episodes; equally many, or some one more where they cannot be shared equally. Together the parts are
+    exactly the batch.
     """
 
     def __init__(self, batches: Batches, rank: int, world_size: int) -> None:
         require_at_least(1, world_size=world_size)
         if not 0 <= rank < world_size:
             raise EquimetricError(f"the rank of one of {world_size} processes is 0 … {world_size - 1}, got {rank}")
-        if batches.units_per_batch % world_size:
+        if batches.units_per_batch < world_size:
             raise EquimetricError(
-                f"the {batches.units_per_batch} classes, pairs or episodes of a batch cannot be shared equally by "
-                f"{world_size} processes; choose a multiple of {world_size}"
+                f"the {batches.units_per_batch} classes, pairs or episodes of a batch cannot be shared by "
+                f"{world_size} processes; choose at least {world_size}"
             )
         self.batches = batches
         self.rank = rank
@@ -33,8 +34,15 @@ class ShardedBatches:
 
     def batch(self, number: int) -> Tensor:
         """(rows of this process,) indices of batch `number`."""
-        share = self.batches.units_per_batch // self.world_size
-        return self.batches.arrange(self.batches.units(number)[self.rank * share :][:share])
+        units = self.batches.units_per_batch
+        first, stop = (units * rank // self.world_size for rank in (self.rank, self.rank + 1))
+        return self.batches.arrange(self.batches.units(number)[first:stop])
+
+    def stream(self) -> Iterator[Tensor]:
+        """Batches without end, epoch after epoch, from where the sampler stands."""
+        while True:
+            for number in self.batches.numbers():
+                yield self.batch(number)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the first batch of an epoch."""

@@ -9,6 +9,7 @@ import typer
 from equimetric.cli.console import as_text, console, progress_bar
 from equimetric.configuration import RunConfig, load_config, parse_overrides
 from equimetric.training import train as train_model
+from equimetric.training.processes import is_first_process
 
 __all__ = ["train"]
 
@@ -29,15 +30,19 @@ def train(
         data.options = { root = "my_images", size = 64 }
 
         training.steps = 1000
+
+    Several processes train one model together: torchrun --nproc-per-node 4 -m equimetric train run.toml
     """
     run = load_config(config, RunConfig, parse_overrides(context.args))
     with progress_bar() as progress:
-        task = progress.add_task(run.method, total=run.training.steps, figures="")
+        task = progress.add_task(run.method, total=run.training.steps, figures="", visible=is_first_process())
 
         def show(step: int, figures: Mapping[str, float]) -> None:
             progress.update(task, completed=step, figures=as_text(figures))
 
         trained = train_model(run, folder=folder, progress=show)
+    if not is_first_process():
+        return
     console.print(f"Test classes, never seen in training (best validation at step {trained.best_step}):")
     for name, value in trained.metrics.items():
         console.print(f"  {name:<12} {100 * value:6.2f} %", highlight=False)

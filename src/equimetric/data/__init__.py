@@ -1,39 +1,101 @@
-"""Images to learn from: data sets, splits that share no class, and transforms.
+"""Images to learn from: data sets, splits that share no class, views of image files, and transforms.
 
 Knows nothing of models, losses or training. Everything here is deterministic and works without a network.
 """
 
+from equimetric.data.arrays import load_arrays, load_features
+from equimetric.data.cars import load_cars
+from equimetric.data.cub import load_cub
 from equimetric.data.dataset import (
     Dataset,
     DatasetDescription,
+    Images,
     builtin_dataset,
-    cache_directory,
     content_fingerprint,
     dataset_descriptions,
     load_dataset,
 )
 from equimetric.data.digits import load_digits
+from equimetric.data.file_list import FileList
 from equimetric.data.folder import load_folder
 from equimetric.data.glyphs import load_glyphs
-from equimetric.data.splits import Split, class_disjoint_split, require_pairs
-from equimetric.data.transforms import Augmentation, RandomAffine, augmentation, prepare
+from equimetric.data.image_files import FileStore, ImageFiles, damaged_files
+from equimetric.data.in_shop import load_in_shop
+from equimetric.data.inaturalist import load_inaturalist
+from equimetric.data.loading import Loader
+from equimetric.data.manifest import load_manifest
+from equimetric.data.near_duplicates import NearDuplicate, near_duplicates
+from equimetric.data.omniglot import load_omniglot
+from equimetric.data.online_products import load_online_products
+from equimetric.data.shifted_splits import (
+    ShiftedSplit,
+    class_means,
+    frechet_distance,
+    read_shifted_splits,
+    shifted_splits,
+    write_shifted_splits,
+)
+from equimetric.data.splits import Split, class_disjoint_split, require_pairs, split_by_classes, split_dataset
+from equimetric.data.storage import cache_directory
+from equimetric.data.transforms import (
+    TRANSFORMS,
+    Augmentation,
+    RandomAffine,
+    Transform,
+    prepare,
+    transform,
+)
+from equimetric.data.views import CentreCrop, RandomCrop, RandomResizedCrop, Resize, View, fit
 
 __all__ = [
+    "TRANSFORMS",
     "Augmentation",
+    "CentreCrop",
     "Dataset",
     "DatasetDescription",
+    "FileList",
+    "FileStore",
+    "ImageFiles",
+    "Images",
+    "Loader",
+    "NearDuplicate",
     "RandomAffine",
+    "RandomCrop",
+    "RandomResizedCrop",
+    "Resize",
+    "ShiftedSplit",
     "Split",
-    "augmentation",
+    "Transform",
+    "View",
     "builtin_dataset",
     "cache_directory",
     "class_disjoint_split",
+    "class_means",
     "content_fingerprint",
+    "damaged_files",
     "dataset_descriptions",
+    "fit",
+    "frechet_distance",
+    "load_arrays",
+    "load_cars",
+    "load_cub",
     "load_dataset",
     "load_digits",
+    "load_features",
     "load_folder",
     "load_glyphs",
+    "load_in_shop",
+    "load_inaturalist",
+    "load_manifest",
+    "load_omniglot",
+    "load_online_products",
+    "near_duplicates",
     "prepare",
+    "read_shifted_splits",
     "require_pairs",
+    "shifted_splits",
+    "split_by_classes",
+    "split_dataset",
+    "transform",
+    "write_shifted_splits",
 ]

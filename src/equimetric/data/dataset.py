@@ -1,40 +1,51 @@
-"""Labelled images in memory, the data sets known by name, and where derived data are kept."""
+"""Labelled images, in memory or in their files, and the data sets known by name."""
 
 import hashlib
 import inspect
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from equimetric.data.decoding import in_threads
+from equimetric.data.image_files import ImageFiles, channels_first
+from equimetric.data.views import View, view_tensor
 from equimetric.errors import EquimetricError, unknown_name
 
 __all__ = [
     "Dataset",
     "DatasetDescription",
+    "Images",
     "builtin_dataset",
-    "cache_directory",
     "content_fingerprint",
     "dataset_descriptions",
     "load_dataset",
 ]
 
 
+Images: TypeAlias = Tensor | ImageFiles
+"""A uint8 tensor (N, C, S, S), files that are decoded when indexed, or feature vectors (N, D) in float32."""
+
+PARTS = ("train", "validation", "test", "query", "gallery")
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images with one class each, all in memory.
+    """Images with one class each.
 
-    Shapes: images (N, C, S, S) uint8, square; labels (N,) int64, where label k is the k-th of `class_names` and every
-    class has at least one image. Each entry of `class_attributes` has one value per class, each of `sample_attributes`
-    one per image. `fingerprint` identifies the content, see `content_fingerprint`.
+    Shapes: images (N, C, S, S) uint8, square, as a tensor or as `ImageFiles`; or feature vectors (N, D) float32 that
+    stand for the images, of D channels and size 1. labels (N,) int64, where label k is the k-th of `class_names` and
+    every class has at least one image. Each entry of `class_attributes` has one value per class, each of
+    `sample_attributes` one per image. The sample attribute `part` is the official split: train, validation, test, and
+    query or gallery where the test images are searched for in others. `fingerprint` identifies the content, see
+    `content_fingerprint`.
     """
 
     name: str
-    images: Tensor
+    images: Images
     labels: Tensor
     class_names: tuple[str, ...]
     class_attributes: Mapping[str, tuple[str, ...]] = field(repr=False)
@@ -46,6 +57,8 @@ class Dataset:
         _check_labels(self)
         _check_attributes("class", self.class_attributes, self.classes)
         _check_attributes("sample", self.sample_attributes, len(self))
+        for part in set(self.sample_attributes.get("part", ())) - set(PARTS):
+            raise unknown_name(f"part of data set {self.name!r}", part, PARTS)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -58,18 +71,36 @@ class Dataset:
 
     @property
     def channels(self) -> int:
-        """Colour channels of an image: 1 for grey, 3 for red, green, blue."""
+        """Colour channels of an image: 1 for grey, 3 for red, green, blue; the dimension of feature vectors."""
         return self.images.shape[1]
 
     @property
     def size(self) -> int:
-        """Pixels along one side of the square images."""
-        return self.images.shape[2]
+        """Pixels along one side of the square images; 1 for feature vectors."""
+        return self.images.shape[2] if len(self.images.shape) == 4 else 1
 
     @property
     def classes(self) -> int:
         """How many classes there are."""
         return len(self.class_names)
+
+    def part(self, *names: str) -> Tensor:
+        """(M,) ascending indices of the images in these parts of the official split; all where there is none."""
+        official = self.sample_attributes.get("part")
+        if official is None:
+            return torch.arange(len(self))
+        return torch.tensor([index for index, part in enumerate(official) if part in names], dtype=torch.int64)
+
+    def viewed(self, view: View) -> "Dataset":
+        """The same images through a view that is not random; those in files stay there."""
+        if view.random:
+            raise EquimetricError("a data set is seen through a view that is not random; random ones are for a Loader")
+        if isinstance(self.images, ImageFiles):
+            images: Images = self.images.viewed(view)
+        else:
+            seen = in_threads(lambda image: view_tensor(image, view, None), list(self.images))
+            images = channels_first(np.stack(list(seen))).contiguous()
+        return replace(self, images=images, fingerprint=content_fingerprint(images, self.labels))
 
     def subset(self, indices: Tensor) -> "Dataset":
         """The images at `indices` (int64) as a data set of their own.
@@ -92,8 +123,10 @@ class Dataset:
         )
 
 
-def _take(images: Tensor, indices: Tensor) -> Tensor:
-    """images[indices], without a copy where the indices are consecutive."""
+def _take(images: Images, indices: Tensor) -> Images:
+    """images[indices], without a copy where the indices are consecutive, without decoding where they are files."""
+    if isinstance(images, ImageFiles):
+        return images.subset(indices)
     first = int(indices[0])
     stop = first + len(indices)
     if first >= 0 and torch.equal(indices, torch.arange(first, stop, device=indices.device)):
@@ -106,13 +139,16 @@ def _pick(values: Sequence[str], positions: Sequence[int]) -> tuple[str, ...]:
 
 
 def _check_images(dataset: Dataset) -> None:
-    images = dataset.images
-    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[2] != images.shape[3]:
+    images, shape = dataset.images, dataset.images.shape
+    are_pixels = images.dtype == torch.uint8 and len(shape) == 4 and shape[2] == shape[3]
+    are_features = images.dtype == torch.float32 and len(shape) == 2
+    if not are_pixels and not are_features:
         raise EquimetricError(
             f"the images of data set {dataset.name!r} must be uint8 of shape (N, channels, size, size), "
-            f"not {str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
+            "or feature vectors in float32 of shape (N, D), "
+            f"not {str(images.dtype).removeprefix('torch.')} of shape {tuple(shape)}"
         )
-    if images.numel() == 0:
+    if shape.numel() == 0:
         raise EquimetricError(f"data set {dataset.name!r} has no images; give it at least one")
 
 
@@ -148,23 +184,18 @@ def _check_attributes(kind: str, attributes: Mapping[str, tuple[str, ...]], expe
             )
 
 
-def content_fingerprint(images: Tensor, labels: Tensor) -> str:
-    """The sha256 of images and labels, shapes included: equal exactly for equal content."""
+def content_fingerprint(images: Images, labels: Tensor) -> str:
+    """The sha256 of images and labels, shapes included: equal exactly for equal content.
+
+    For images in files it takes names and sizes of the files instead of their pixels.
+    """
     digest = hashlib.sha256()
-    for tensor in (images, labels):
+    if isinstance(images, ImageFiles):
+        digest.update(images.fingerprint().encode())
+    for tensor in (labels,) if isinstance(images, ImageFiles) else (images, labels):
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.contiguous().cpu().numpy().data)
     return digest.hexdigest()
-
-
-def cache_directory() -> Path:
-    """Where derived data are kept: $EQUIMETRIC_CACHE, or the user's cache folder of the operating system."""
-    chosen = os.environ.get("EQUIMETRIC_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
-    from platformdirs import user_cache_path
-
-    return user_cache_path("equimetric")
 
 
 @dataclass(frozen=True)
@@ -177,15 +208,15 @@ class DatasetDescription:
     options: Mapping[str, object]
 
 
-Loader = TypeVar("Loader", bound=Callable[..., Dataset])
+LoadingFunction = TypeVar("LoadingFunction", bound=Callable[..., Dataset])
 
 _LOADERS: dict[str, Callable[..., Dataset]] = {}
 
 
-def builtin_dataset(name: str) -> Callable[[Loader], Loader]:
+def builtin_dataset(name: str) -> Callable[[LoadingFunction], LoadingFunction]:
     """Make a loader known by name; its keyword arguments are the options, its first docstring line the description."""
 
-    def register(loader: Loader) -> Loader:
+    def register(loader: LoadingFunction) -> LoadingFunction:
         _LOADERS[name] = loader
         return loader
 
@@ -211,7 +242,7 @@ def dataset_descriptions() -> tuple[DatasetDescription, ...]:
 
 
 def load_dataset(name: str, /, **options: object) -> Dataset:
-    """The data set of that name: 'glyphs', 'digits' or 'folder'; `dataset_descriptions` lists the options of each."""
+    """The data set of that name; `dataset_descriptions` lists the names, and the options of each."""
     if name not in _LOADERS:
         raise unknown_name("data set", name, _LOADERS)
     known = _describe(name)

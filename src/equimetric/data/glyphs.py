@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from equimetric.data.dataset import Dataset, builtin_dataset, cache_directory, content_fingerprint
+from equimetric.data.dataset import Dataset, builtin_dataset, content_fingerprint
 from equimetric.data.lookalikes import merge_lookalikes, unambiguous
 from equimetric.data.rendering import FACES, Pictures, face_files, render
+from equimetric.data.storage import cache_directory
 from equimetric.errors import EquimetricError
 from equimetric.files import write_atomically
 

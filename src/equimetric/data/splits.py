@@ -1,16 +1,17 @@
 """Splits in which no class is shared: a model is judged on classes it has never seen."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from equimetric.data.dataset import Dataset
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, unknown_name
+from equimetric.seeding import derive_seed
 
-__all__ = ["Split", "class_disjoint_split", "require_pairs", "require_two_images"]
+__all__ = ["Split", "class_disjoint_split", "require_pairs", "require_two_images", "split_by_classes", "split_dataset"]
 
 FEWEST_CLASSES = 7  # each part needs two classes, for nothing can be confused within one; half are for the test
 NAMES_SHOWN = 5
@@ -18,19 +19,27 @@ NAMES_SHOWN = 5
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Ascending sample indices (int64) of three parts that share no class."""
+    """Ascending sample indices (int64) of three parts that share no class.
+
+    Where test images are looked for in others, `query` and `gallery` divide `test`; otherwise they are None, and every
+    test image is looked for among all the others.
+    """
 
     train: Tensor
     validation: Tensor
     test: Tensor
+    query: Tensor | None = None
+    gallery: Tensor | None = None
 
 
-def class_disjoint_split(labels: Tensor, *, fold: int = 0, folds: int = 4, validation_fraction: float = 0.125) -> Split:
+def class_disjoint_split(
+    labels: Tensor, *, fold: int = 0, folds: int = 4, validation_fraction: float = 0.125, seed: int | None = None
+) -> Split:
     """Split by classes, in the order of their labels, as in Musgrave et al., "A Metric Learning Reality Check" (2020).
 
     Of n classes the last ⌊n/2⌋ are the test classes, the same in every fold. The first m = n − ⌊n/2⌋ form a ring: the
     m − n_val classes from number ⌊fold·m/folds⌋ on are for training, the n_val = max(2, ⌊n·validation_fraction⌋) that
-    follow them for validation.
+    follow them for validation. With a `seed` the classes stand in the ring in random order; the test stays the same.
 
     Shapes: labels (N,) integer; any values, a class is a value that occurs.
     """
@@ -38,26 +47,112 @@ def class_disjoint_split(labels: Tensor, *, fold: int = 0, folds: int = 4, valid
     classes = len(values)
     if classes < FEWEST_CLASSES:
         raise EquimetricError(f"a split by class needs at least {FEWEST_CLASSES} classes; these labels have {classes}")
+    testing = position >= classes - classes // 2
+    return _with_validation(position, testing, fold, folds, validation_fraction, classes, seed)
+
+
+def split_dataset(
+    dataset: Dataset, *, fold: int = 0, folds: int = 4, validation_fraction: float = 0.125, seed: int | None = None
+) -> Split:
+    """The official split of a data set that has one, otherwise `class_disjoint_split`.
+
+    An official split without validation classes gets them from its training classes, by the same rule: folds of a ring,
+    ⌊n·validation_fraction⌋ of all n classes each.
+    """
+    if "part" not in dataset.sample_attributes:
+        return class_disjoint_split(
+            dataset.labels, fold=fold, folds=folds, validation_fraction=validation_fraction, seed=seed
+        )
+    test = dataset.part("test", "query", "gallery")
+    training, validation = dataset.part("train"), dataset.part("validation")
+    for name, indices in {"train": training, "test": test}.items():
+        if not len(indices):
+            raise EquimetricError(f"the official split of data set {dataset.name!r} has no {name} images; add some")
+    _require_disjoint(dataset, {"train": training, "validation": validation, "test": test})
+    if len(validation):
+        split = Split(training, validation, test)
+    else:
+        testing = torch.zeros(len(dataset), dtype=torch.bool)
+        testing[test] = True
+        split = _with_validation(dataset.labels, testing, fold, folds, validation_fraction, dataset.classes, seed)
+    query, gallery = dataset.part("query"), dataset.part("gallery")
+    if bool(len(query)) != bool(len(gallery)):
+        raise EquimetricError(f"data set {dataset.name!r} has queries or a gallery only; it needs both or neither")
+    return replace(split, query=query, gallery=gallery) if len(query) else split
+
+
+def split_by_classes(
+    dataset: Dataset,
+    *,
+    train: Iterable[str],
+    test: Iterable[str],
+    fold: int = 0,
+    folds: int = 4,
+    validation_fraction: float = 0.25,
+    seed: int | None = None,
+) -> Split:
+    """A split by lists of class names; images of other classes are in no part.
+
+    Of m training classes ⌊m·validation_fraction⌋ are for validation, again in folds of a ring.
+    """
+    label_of = {name: label for label, name in enumerate(dataset.class_names)}
+    groups = []
+    for names in (train, test):
+        for name in (names := list(names)):
+            if name not in label_of:
+                raise unknown_name(f"class of data set {dataset.name!r}", name, label_of)
+        groups.append(torch.tensor(sorted(label_of[name] for name in names), dtype=torch.int64))
+    shared = set(groups[0].tolist()) & set(groups[1].tolist())
+    if shared:
+        raise EquimetricError(
+            f"class {dataset.class_names[min(shared)]!r} is for training and for the test; choose one"
+        )
+    chosen = _indices(torch.isin(dataset.labels, torch.cat(groups)))
+    testing = torch.isin(dataset.labels[chosen], groups[1])
+    split = _with_validation(dataset.labels[chosen], testing, fold, folds, validation_fraction, len(groups[0]), seed)
+    return Split(chosen[split.train], chosen[split.validation], chosen[split.test])
+
+
+def _require_disjoint(dataset: Dataset, parts: Mapping[str, Tensor]) -> None:
+    part_of_class: dict[int, str] = {}
+    for part, indices in parts.items():
+        for label in torch.unique(dataset.labels[indices]).tolist():
+            other = part_of_class.setdefault(label, part)
+            if other != part:
+                raise EquimetricError(
+                    f"class {dataset.class_names[label]!r} of data set {dataset.name!r} is in {other} and in {part}; "
+                    "parts must share no class: change the split, or leave it out of the data and split by class"
+                )
+
+
+def _with_validation(
+    labels: Tensor,
+    testing: Tensor,
+    fold: int,
+    folds: int,
+    validation_fraction: float,
+    of_classes: int,
+    seed: int | None,
+) -> Split:
+    """The images not for testing (N,) divided by class: folds of a ring, max(2, ⌊of_classes·fraction⌋) to validate."""
     if folds < 1:
         raise EquimetricError(f"folds must be at least 1, not {folds}")
     if not 0 <= fold < folds:
         raise EquimetricError(f"fold {fold} does not exist; with folds={folds} choose one of 0 to {folds - 1}")
-    test_classes = classes // 2
-    ring = classes - test_classes
-    validation_classes = max(2, math.floor(classes * validation_fraction))
-    if validation_fraction < 0 or validation_classes > ring - 2:
+    values, position = torch.unique(labels[~testing], return_inverse=True)
+    ring = len(values)
+    held_out = max(2, math.floor(of_classes * validation_fraction))
+    if validation_fraction < 0 or held_out > ring - 2:
         raise EquimetricError(
             f"validation_fraction {validation_fraction} leaves fewer than two classes to train on; choose a smaller one"
         )
-    start = fold * ring // folds
+    if seed is not None:
+        place = torch.randperm(ring, generator=torch.Generator().manual_seed(derive_seed(seed, "folds")))
+        position = place[position]
     # how far a class lies behind the first training class, going round the ring
-    turn = (position - start) % ring
-    cross_validation = position < ring
-    return Split(
-        train=_indices(cross_validation & (turn < ring - validation_classes)),
-        validation=_indices(cross_validation & (turn >= ring - validation_classes)),
-        test=_indices(~cross_validation),
-    )
+    turn = (position - fold * ring // folds) % ring
+    rest = _indices(~testing)
+    return Split(train=rest[turn < ring - held_out], validation=rest[turn >= ring - held_out], test=_indices(testing))
 
 
 def _indices(chosen: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""From stored bytes to what a network sees, and small random distortions of it."""
+"""From stored bytes to what a network sees, and the random changes of it that each protocol trains with."""
 
 import math
 from collections.abc import Callable
@@ -9,15 +9,29 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from equimetric.data.views import CentreCrop, RandomCrop, RandomResizedCrop, Resize, View
 from equimetric.errors import EquimetricError, unknown_name
 
-__all__ = ["Augmentation", "RandomAffine", "augmentation", "prepare", "unchanged"]
+__all__ = [
+    "TRANSFORMS",
+    "Augmentation",
+    "RandomAffine",
+    "Transform",
+    "prepare",
+    "transform",
+    "unchanged",
+]
 
 Augmentation: TypeAlias = Callable[[Tensor, Generator], Tensor]
 
 
 def prepare(images: Tensor) -> Tensor:
-    """uint8 in 0..255 to float32 in [−1, 1]:  x / 127.5 − 1.   Shapes: any, kept."""
+    """uint8 in 0..255 to float32 in [−1, 1]:  x / 127.5 − 1.   Shapes: any, kept.
+
+    Feature vectors (N, D) in floating point, as the data set 'features' holds them, are returned as they are.
+    """
+    if images.is_floating_point() and images.ndim == 2:
+        return images
     if images.dtype != torch.uint8:
         raise EquimetricError(f"prepare expects uint8 images as a Dataset holds them, not {images.dtype}")
     return images.to(torch.float32) / 127.5 - 1
@@ -90,11 +104,64 @@ def unchanged(images: Tensor, generator: Generator) -> Tensor:  # noqa: ARG001  
     return images
 
 
-_AUGMENTATIONS: dict[str, Augmentation] = {"none": unchanged, "affine": RandomAffine()}
+@dataclass(frozen=True)
+class Transform:
+    """What a protocol does to an image file for training and for the test, and to a prepared batch in training.
+
+    Where the views are None, images are taken as the data set gives them.
+    """
+
+    name: str
+    description: str
+    train: View | None = None
+    test: View | None = None
+    augment: Augmentation = unchanged
 
 
-def augmentation(name: str) -> Augmentation:
-    """The augmentation of that name: 'none' or 'affine' (`RandomAffine` with its defaults)."""
-    if name not in _AUGMENTATIONS:
-        raise unknown_name("augmentation", name, _AUGMENTATIONS)
-    return _AUGMENTATIONS[name]
+_SHORTER_256 = Resize(256, "shorter")
+_SQUARE_256 = Resize(256, "square")
+
+TRANSFORMS: dict[str, Transform] = {
+    entry.name: entry
+    for entry in (
+        Transform("none", "images as the data set gives them"),
+        Transform("affine", "small turns, scalings, shears and shifts (`RandomAffine`)", augment=RandomAffine()),
+        Transform(
+            "reality_check",
+            "Musgrave, Belongie, Lim (2020), as released: 16 to 100 % of the area of a 256-pixel image, at 227 pixels",
+            train=View(_SHORTER_256, RandomResizedCrop(227, scale=(0.16, 1.0)), flip=True),
+            test=View(_SHORTER_256, CentreCrop(227)),
+        ),
+        Transform(
+            "reality_check_slides",
+            "the same as the authors' slides tell it: crops of 40 to 256 pixels of a 256-pixel image, at 227 pixels",
+            train=View(_SHORTER_256, RandomResizedCrop(227, scale=((40 / 256) ** 2, 1.0)), flip=True),
+            test=View(_SHORTER_256, CentreCrop(227)),
+        ),
+        Transform(
+            "unbiased",
+            "Fehérvári, Ravichandran, Appalaraju (2019): 256×256 whatever the proportions, random crop of 224 pixels",
+            train=View(_SQUARE_256, RandomCrop(224), flip=True),
+            test=View(_SQUARE_256, CentreCrop(224)),
+        ),
+        Transform(
+            "unified_view",
+            "A unified view of deep metric learning via gradient analysis: 256×256, random crop of 227 pixels",
+            train=View(_SQUARE_256, RandomCrop(227), flip=True),
+            test=View(_SQUARE_256, CentreCrop(227)),
+        ),
+        Transform(
+            "imagenet",
+            "8 to 100 % of the area of the whole image at 224 pixels, as in the code of Proxy-Anchor and SoftTriple",
+            train=View(None, RandomResizedCrop(224, scale=(0.08, 1.0)), flip=True),
+            test=View(_SHORTER_256, CentreCrop(224)),
+        ),
+    )
+}
+
+
+def transform(name: str) -> Transform:
+    """The transform of that name, one of `TRANSFORMS`."""
+    if name not in TRANSFORMS:
+        raise unknown_name("transform", name, TRANSFORMS)
+    return TRANSFORMS[name]

@@ -36,17 +36,33 @@ class SingleLearner(Learner):
         """The network's unit-length embeddings."""
         return self.network.embed(images)
 
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
+    def prepare(self, images: Tensor) -> Tensor:
+        """Images by the convention of the backbone's weights; feature vectors (N, D) as they are."""
+        return images if images.ndim == 2 else self.network.convention.apply(images)
+
+    def outputs(self, images: Tensor) -> Tensor:
+        """The network's embeddings, not scaled to unit length."""
+        embeddings: Tensor = self.network(images)
+        return embeddings
+
+    def losses_of(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """The terms of the objective on this batch."""
-        embeddings = self.network(batch.images)
-        batch.watch(embeddings.detach())
-        return self.objective.terms(embeddings, batch.labels, index=batch.index)
+        batch.watch(outputs.detach())
+        return self.objective.terms(outputs, batch.labels, index=batch.index)
+
+    def begin_step(self, step: int) -> bool:
+        """Let those parts of the network learn whose time has come by its freeze plan."""
+        return self.network.begin_step(step)
 
     def begin_epoch(self, view: EmbeddingView, labels: Tensor) -> None:
         """Let every part of the objective that has a `begin_epoch(view, labels)` of its own do its work."""
         for part in self.objective.modules():
             if isinstance(part, BeginsEpochs):
                 part.begin_epoch(view, labels)
+
+    def head_parameters(self) -> Iterable[nn.Parameter]:
+        """The parameters of the network's head."""
+        return self.network.head.parameters()
 
     def objective_parameters(self) -> Iterable[nn.Parameter]:
         """Proxies, boundaries and whatever else the objective learns."""

@@ -11,14 +11,17 @@ import torch
 
 from equimetric.catalogue import Context
 from equimetric.configuration import RunConfig, StudyConfig, load_config
-from equimetric.data import Dataset, Split, augmentation
+from equimetric.data import Dataset, Split
 from equimetric.errors import EquimetricError
 from equimetric.training.embedding import embed_images
 from equimetric.training.loop import (
     Progress,
     build_learner,
     build_run_batches,
+    context_of,
     count_parameters,
+    data_transform,
+    holds_vectors,
     judge,
     load_split,
     threads,
@@ -74,15 +77,14 @@ def plan(study: StudyConfig, output: Path, data_fingerprint: str) -> list[Job]:
 
 def check_study(jobs: list[Job], dataset: Dataset, split: Split) -> None:
     """Build every learner and one sampler before anything is trained, so that mistakes show at once."""
-    training = dataset.subset(split.train)
     for job in jobs:
         if job.kind == "trained":
             config = job.config
-            context = Context(classes=training.classes, dim=config.model.dim, images=len(training))
             try:
-                augmentation(config.data.augmentation)
-                build_learner(config, training.channels, context)
-                build_run_batches(config, training.labels)
+                data_transform(config.data, dataset)
+                context = context_of(config, dataset, split)
+                build_learner(config, dataset.channels, context, vectors=holds_vectors(dataset))
+                build_run_batches(config, dataset.labels[split.train])
             except TypeError as error:
                 raise EquimetricError(f"method {job.row!r}: {error}") from None
 
@@ -115,14 +117,16 @@ def run_baseline(job: Job, run: RunFolder) -> None:
     with threads(config.training.threads):
         dataset, split = load_split(config.data)
         run.prepare(config, dataset.fingerprint)
-        images = dataset.images[split.test]
+        seen, vectors = data_transform(config.data, dataset), holds_vectors(dataset)
+        judged = dataset if seen.test is None else dataset.viewed(seen.test)
+        images = judged.subset(split.test).images
         if config.method == "raw_pixels":
             parameters = 0
-            embeddings = images.flatten(1).to(torch.float32) / 255
+            embeddings = images[:].flatten(1).to(torch.float32) / (1 if vectors else 255)
         else:
             context = Context(classes=2, dim=config.model.dim, images=1)
             plain = config.model_copy(update={"method": "contrastive", "options": {}})
-            learner = build_learner(plain, dataset.channels, context)
+            learner = build_learner(plain, dataset.channels, context, vectors=vectors)
             parameters = count_parameters(learner)
             embeddings = embed_images(learner, images)
         scores, per_query = judge(embeddings, dataset, split)

@@ -17,6 +17,7 @@ from equimetric.files import write_atomically
 from equimetric.seeding import derive_seed
 from equimetric.studies.jobs import Job, plan
 from equimetric.studies.records import GalleryRow, RunRecord, StudyRecord
+from equimetric.training.loop import holds_vectors
 from equimetric.training.run_folder import RunFolder
 
 __all__ = ["load_study", "save_study"]
@@ -80,7 +81,7 @@ def find_images(study: StudyConfig, fingerprint: str) -> Dataset | None:
         dataset = load_dataset(study.data.name, **study.data.options)
     except EquimetricError:
         return None
-    return dataset if dataset.fingerprint == fingerprint else None
+    return dataset if dataset.fingerprint == fingerprint and not holds_vectors(dataset) else None
 
 
 def statement(study: StudyConfig, jobs: Sequence[Job]) -> tuple[str, ...]:
@@ -110,14 +111,20 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
     data, batch, optimizer, training = study.data, study.batch, study.optimizer, study.training
     shown = {
         "Images": data.name + "".join(f", {key} {value}" for key, value in data.options.items()),
-        "Split": f"by class: second half test; validation block {data.fold + 1} of {data.folds} of the first half",
-        "Augmentation": data.augmentation,
-        "Network": f"{study.model.backbone}, {study.model.dim}-dimensional embedding of unit length",
+        "Split": "the official one where the data have one, else by class: second half test; "
+        f"validation block {data.fold + 1} of {data.folds} of the other classes"
+        + ("" if data.split_seed is None else f", drawn by seed {data.split_seed}"),
+        "Images seen as": data.transform,
+        "Network": study.model.backbone
+        + (f", weights from {study.model.pretrained}" if study.model.pretrained else "")
+        + (", frozen" if study.model.frozen else "")
+        + f", {study.model.dim}-dimensional embedding of unit length",
         "Batch": f"{batch.kind}, {batch.classes} × {batch.samples} images"
         + "".join(f", {key} {value}" for key, value in batch.options.items()),
         "Optimiser": f"{optimizer.name}, learning rate {optimizer.lr:g} ({optimizer.schedule}), "
         f"weight decay {optimizer.weight_decay:g}",
-        "Objective's own parameters": f"learning rate {optimizer.objective_lr:g}, no weight decay",
+        "Objective's own parameters": f"learning rate {optimizer.objective_lr:g}, "
+        f"weight decay {optimizer.objective_weight_decay:g}",
         "Budget": f"{training.steps} steps, validated every {training.validate_every}",
         "Seeds": ", ".join(map(str, study.seeds)),
     }

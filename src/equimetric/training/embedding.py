@@ -1,22 +1,45 @@
 """Embeddings of many images, a block at a time."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from equimetric.data.transforms import prepare
+from equimetric.data import Images
 from equimetric.learners import Learner
+from equimetric.training.processes import Processes
 
-__all__ = ["embed_images"]
+__all__ = ["embed_images", "in_blocks"]
+
+ALONE = Processes()
 
 
-def embed_images(learner: Learner, images: Tensor, *, block: int = 512) -> Tensor:
-    """(N, C, H, W) uint8 → (N, D) embeddings, in evaluation mode, without gradient and without augmentation."""
+def embed_images(learner: Learner, images: Images, *, block: int = 512, processes: Processes = ALONE) -> Tensor:
+    """(N, C, H, W) uint8 → (N, D) embeddings, in evaluation mode, without gradient and without augmentation.
+
+    Of several processes each embeds its part of the blocks, and all have the whole result, the same as of one.
+    """
     was_training = learner.training
-    device = next((parameter.device for parameter in learner.parameters()), images.device)
+    parameter = next(learner.parameters(), None)
+
+    def embed(part: Tensor) -> Tensor:
+        if parameter is None:
+            return learner.embed(learner.prepare(part))
+        return learner.embed(learner.prepare(part.to(parameter.device)).to(parameter.dtype))
+
     learner.eval()
     try:
-        with torch.inference_mode():
-            blocks = [learner.embed(prepare(part.to(device))).cpu() for part in torch.split(images, block)]
+        return in_blocks(embed, images, block, processes)
     finally:
         learner.train(was_training)
-    return torch.cat(blocks).clone()
+
+
+def in_blocks(function: Callable[[Tensor], Tensor], images: Images, block: int, processes: Processes) -> Tensor:
+    """What a function gives for (N, …) images, computed without gradient so many at a time; on the processor."""
+    starts = range(0, len(images), block)
+    own = processes.part(len(starts))
+    with torch.inference_mode():
+        # Where there are more processes than blocks, some embed one image for its shape and give none of it.
+        blocks = [function(images[start : start + block]) for start in starts[own.start : own.stop]]
+        rows = torch.cat(blocks) if blocks else function(images[:1])[:0]
+        return processes.gathered(rows).cpu().clone()

@@ -1,5 +1,6 @@
 """What a run leaves on disk: configuration, environment, log, per-query scores, result and weights."""
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -29,7 +30,8 @@ RESULT_SCHEMA = 1
 
 def run_hash(config: RunConfig, data_fingerprint: str) -> str:
     """What identifies a run: everything that determines its result."""
-    content = {"config": config.model_dump(), "data": data_fingerprint, "protocol": PROTOCOL_VERSION}
+    determining = config.model_dump(exclude={"logging"})
+    content = {"config": determining, "data": data_fingerprint, "protocol": PROTOCOL_VERSION}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -50,27 +52,50 @@ def describe_environment(data_fingerprint: str) -> dict[str, Any]:
 
 
 class RunFolder:
-    """One run's folder; every file is written atomically, except the log, which only grows."""
+    """One run's folder; every file is written atomically, except the log, which only grows.
 
-    def __init__(self, path: Path) -> None:
+    With `writes=False` nothing is written: of several processes that train together only one does.
+    """
+
+    def __init__(self, path: Path, *, writes: bool = True) -> None:
         self.path = path
+        self.writes = writes
 
     def prepare(self, config: RunConfig, data_fingerprint: str) -> None:
         """Write what is known before the run starts."""
-        write_atomically(self.path / "config.toml", to_toml(config))
-        write_atomically(self.path / "environment.json", json.dumps(describe_environment(data_fingerprint), indent=2))
+        self.write("config.toml", to_toml(config))
+        self.write("environment.json", json.dumps(describe_environment(data_fingerprint), indent=2))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder against other processes; the operating system lets go even after a kill."""
-        try:
+        if not self.writes:
+            yield
+            return
+        with self.writing():
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("w")
-        except OSError as error:
-            raise EquimetricError(f"cannot write to the run folder {str(self.path)!r}: {error.strerror}") from None
         with lock as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Say in one sentence what it means when something cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+            raise EquimetricError(
+                f"cannot write to the run folder {str(self.path)!r}: {why}; nothing finished is lost: "
+                "make it writable, with space left, and run the same command again"
+            ) from error
+
+    def write(self, name: str, content: str | bytes) -> None:
+        """Write a file of the folder."""
+        if self.writes:
+            with self.writing():
+                write_atomically(self.path / name, content)
 
     def result(self) -> dict[str, Any] | None:
         """The result, or None while there is none."""
@@ -84,13 +109,13 @@ class RunFolder:
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write the result; its presence is what marks a run as finished."""
-        write_atomically(self.path / "result.json", json.dumps({"schema": RESULT_SCHEMA, **result}, indent=2))
+        self.write("result.json", json.dumps({"schema": RESULT_SCHEMA, **result}, indent=2))
 
     def write_per_query(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Write per-query scores and neighbours."""
         buffer = BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
-        write_atomically(self.path / "per_query.npz", buffer.getvalue())
+        self.write("per_query.npz", buffer.getvalue())
 
     def per_query(self) -> dict[str, np.ndarray[Any, Any]]:
         """Per-query scores and neighbours."""
@@ -99,8 +124,9 @@ class RunFolder:
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Append a line to the log."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        if self.writes:
+            with self.writing(), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
 
     def log_size(self) -> int:
         """Bytes in the log."""
@@ -110,8 +136,8 @@ class RunFolder:
     def truncate_log(self, size: int) -> None:
         """Forget the lines after a checkpoint; they are written again when the run goes on from there."""
         file = self.path / "metrics.jsonl"
-        if file.exists():
-            with file.open("r+b") as opened:
+        if self.writes and file.exists():
+            with self.writing(), file.open("r+b") as opened:
                 opened.truncate(size)
 
     def history(self) -> list[dict[str, Any]]:

@@ -1,0 +1,161 @@
+"""The training loop beside its bare work, and beside a plain PyTorch loop with pytorch-metric-learning.
+
+Bare work is forward, loss, backward and optimiser step on the same batches, which lie ready: what the loop adds to it
+is drawing, indexing and preparing batches, learning rates, checks and logging. The plain loop is a DataLoader with the
+peer's sampler and loss, and the same network, preparation and optimiser. All three take turns, step by step, in one
+process; printed are medians, and medians of the ratios of neighbouring steps.
+
+    python benchmarks/training.py
+    python benchmarks/training.py --steps 200 --methods contrastive arcface --threads 2
+
+Without pytorch-metric-learning (pip install "equimetric[peers]") only the bare work is compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from equimetric.configuration import RunConfig, load_config
+from equimetric.data import Dataset
+from equimetric.learners import Batch
+from equimetric.training.loop import build_learner, build_run_batches, context_of, load_split, train
+from equimetric.training.optimizers import build_optimizer
+
+WARM_UP = 5
+
+Step = Callable[[], None]
+
+
+def peers() -> dict[str, Callable[[int, int], tuple]]:
+    """Method → the peer's loss and miner for so many classes and dimensions, with options that make them the same."""
+    try:
+        from pytorch_metric_learning import losses, miners
+    except ImportError:
+        return {}
+    return {
+        "contrastive": lambda c, d: (losses.ContrastiveLoss(), None),
+        "multi_similarity_miner": lambda c, d: (
+            losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5),
+            miners.MultiSimilarityMiner(epsilon=0.1),
+        ),
+        "margin": lambda c, d: (losses.MarginLoss(), miners.DistanceWeightedMiner()),
+        "arcface": lambda c, d: (losses.ArcFaceLoss(c, d), None),
+    }
+
+
+def bare_step(config: RunConfig, dataset: Dataset, training: Dataset, context) -> Step:
+    learner = build_learner(config, dataset.channels, context)
+    optimizer = build_optimizer(learner, config.optimizer)
+    ready = iter(
+        [
+            Batch(learner.prepare(training.images[chosen]), training.labels[chosen], chosen, lambda _: None)
+            for chosen in islice(build_run_batches(config, training.labels).stream(), config.training.steps)
+        ]
+    )
+    learner.train()
+
+    def step() -> None:
+        losses = learner.losses(next(ready))
+        optimizer.zero_grad(set_to_none=True)
+        sum(losses.values()).backward()
+        optimizer.step()
+
+    return step
+
+
+def plain_step(config: RunConfig, dataset: Dataset, training: Dataset, context) -> Step:
+    from pytorch_metric_learning import samplers
+    from torch.utils.data import DataLoader, TensorDataset
+
+    network = build_learner(config, dataset.channels, context).network
+    loss_function, miner = peers()[config.method](context.classes, context.dim)
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": network.parameters(), "lr": config.optimizer.lr, "weight_decay": config.optimizer.weight_decay},
+            {"params": loss_function.parameters(), "lr": config.optimizer.objective_lr, "weight_decay": 0.0},
+        ]
+    )
+    size = config.batch.classes * config.batch.samples
+    sampler = samplers.MPerClassSampler(
+        training.labels, m=config.batch.samples, batch_size=size, length_before_new_iter=10**5
+    )
+    stored = TensorDataset(training.images, training.labels)
+    batches: Iterator[tuple[Tensor, Tensor]] = iter(DataLoader(stored, batch_size=size, sampler=sampler))
+    network.train()
+
+    def step() -> None:
+        images, labels = next(batches)
+        embeddings = network(images.to(torch.float32) / 127.5 - 1)
+        pairs = miner(embeddings, labels) if miner else None
+        loss = loss_function(embeddings, labels, pairs)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+    return step
+
+
+def measure(method: str, steps: int, threads: int) -> dict[str, list[float]]:
+    """Seconds of every step of each; the loop calls back after each of its steps, and there the others take theirs."""
+    config = load_config(
+        {
+            "method": method,
+            "data": {"transform": "none"},
+            "training": {"steps": steps + WARM_UP, "validate_every": steps + WARM_UP, "threads": threads},
+        },
+        RunConfig,
+    )
+    dataset, split = load_split(config.data)
+    training, context = dataset.subset(split.train), context_of(config, dataset, split)
+    others = {"bare": bare_step(config, dataset, training, context)}
+    if method in peers():
+        others["peer"] = plain_step(config, dataset, training, context)
+    times: dict[str, list[float]] = {name: [] for name in ("ours", *others)}
+    since = time.perf_counter()
+
+    def take_turns(number: int, _: object) -> None:
+        nonlocal since
+        times["ours"].append(time.perf_counter() - since)
+        # In alternating order, so that none always follows the same one.
+        for name, step in list(others.items())[:: 1 if number % 2 else -1]:
+            begin = time.perf_counter()
+            step()
+            times[name].append(time.perf_counter() - begin)
+        since = time.perf_counter()
+
+    with tempfile.TemporaryDirectory() as folder:
+        train(config, folder=Path(folder) / "run", progress=take_turns)
+    # The first steps set things up, the last one ends in a validation.
+    return {name: values[WARM_UP:-1] for name, values in times.items()}
+
+
+def median_ratio(times: dict[str, list[float]], one: str, other: str) -> float:
+    return statistics.median(a / b for a, b in zip(times[one], times[other], strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--methods", nargs="+", default=["contrastive", "multi_similarity_miner", "margin", "arcface"])
+    options = parser.parse_args()
+    print(f"small_cnn on glyphs, 32 × 4 images, {options.threads} threads, {options.steps} steps")
+    print(f"{'method':<24}{'ms a step':>10}{'÷ bare':>9}{'peer ÷ ours':>13}")
+    for method in options.methods:
+        times = measure(method, options.steps, options.threads)
+        row = f"{method:<24}{1000 * statistics.median(times['ours']):>10.2f}{median_ratio(times, 'ours', 'bare'):>9.3f}"
+        print(row + (f"{median_ratio(times, 'peer', 'ours'):>13.2f}" if "peer" in times else ""), flush=True)
+
+
+if __name__ == "__main__":
+    main()

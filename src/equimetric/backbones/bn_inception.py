@@ -1,0 +1,144 @@
+"""BN-Inception, the backbone of most metric learning papers until 2021."""
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from equimetric.backbones.backbone import MapBackbone
+from equimetric.backbones.conventions import InputConvention
+from equimetric.errors import EquimetricError
+
+__all__ = ["BNInception"]
+
+
+class Block(NamedTuple):
+    """Widths of one inception block; without `single` and `projected` it halves the map and passes its input on."""
+
+    single: int | None
+    """1×1"""
+    triple: tuple[int, int]
+    """1×1 → 3×3"""
+    double: tuple[int, int]
+    """1×1 → 3×3 → 3×3, both of the second width"""
+    projected: int | None
+    """3×3 pooling → 1×1"""
+    pooling: Literal["avg", "max"] = "avg"
+
+    @property
+    def stride(self) -> int:
+        """2 where the block halves the map."""
+        return 1 if self.single else 2
+
+    def width(self, before: int) -> int:
+        """Channels of the concatenated branches."""
+        return (self.single or 0) + self.triple[1] + self.double[1] + (self.projected or before)
+
+
+BLOCKS = {
+    "3a": Block(64, (64, 64), (64, 96), 32),
+    "3b": Block(64, (64, 96), (64, 96), 64),
+    "3c": Block(None, (128, 160), (64, 96), None),
+    "4a": Block(224, (64, 96), (96, 128), 128),
+    "4b": Block(192, (96, 128), (96, 128), 128),
+    "4c": Block(160, (128, 160), (128, 160), 128),
+    "4d": Block(96, (128, 192), (160, 192), 128),
+    "4e": Block(None, (128, 192), (192, 256), None),
+    "5a": Block(352, (192, 320), (160, 224), 128),
+    "5b": Block(352, (192, 320), (192, 224), 128, "max"),
+}
+
+
+class BNInception(MapBackbone):
+    """Inception with batch normalisation.   Ioffe, Szegedy: Batch normalization (2015); 10,270,240 parameters.
+
+    Layers have the names of the widely used public weight file, a port of the Caffe model: every convolution `name` is
+    followed by its normalisation `name_bn` and a ReLU. The momentum 0.9 of other ports is Caffe's and would mean
+    here that nine tenths of the statistics come from the last batch; it is PyTorch's 0.1.
+    """
+
+    maps = features = 1024
+    convention = InputConvention(224, 256, mean=(104.0, 117.0, 128.0), std=(1.0, 1.0, 1.0), order="bgr")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._add("conv1_7x7_s2", 3, 64, kernel=7, stride=2)
+        self._add("conv2_3x3_reduce", 64, 64)
+        self._add("conv2_3x3", 64, 192, kernel=3)
+        before = 192
+        for name, block in BLOCKS.items():
+            prefix = f"inception_{name}"
+            if block.single:
+                self._add(f"{prefix}_1x1", before, block.single)
+            reduced, width = block.triple
+            self._add(f"{prefix}_3x3_reduce", before, reduced)
+            self._add(f"{prefix}_3x3", reduced, width, kernel=3, stride=block.stride)
+            reduced, width = block.double
+            self._add(f"{prefix}_double_3x3_reduce", before, reduced)
+            self._add(f"{prefix}_double_3x3_1", reduced, width, kernel=3)
+            self._add(f"{prefix}_double_3x3_2", width, width, kernel=3, stride=block.stride)
+            if block.projected:
+                self._add(f"{prefix}_pool_proj", before, block.projected)
+            before = block.width(before)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def _add(self, name: str, before: int, width: int, kernel: int = 1, stride: int = 1) -> None:
+        self.add_module(name, nn.Conv2d(before, width, kernel, stride, padding=kernel // 2))
+        self.add_module(f"{name}_bn", nn.BatchNorm2d(width))
+
+    def _convolve(self, maps: Tensor, *names: str) -> Tensor:
+        for name in names:
+            maps = F.relu(self.get_submodule(f"{name}_bn")(self.get_submodule(name)(maps)), inplace=True)
+        return maps
+
+    def _inception(self, maps: Tensor, name: str) -> Tensor:
+        """The branches 1×1, 3×3, double 3×3 and pooling of one block, side by side."""
+        block, prefix = BLOCKS[name], f"inception_{name}"
+        branches = [self._convolve(maps, f"{prefix}_1x1")] if block.single else []
+        branches += [
+            self._convolve(maps, f"{prefix}_3x3_reduce", f"{prefix}_3x3"),
+            self._convolve(maps, *(f"{prefix}_double_3x3_{part}" for part in ("reduce", "1", "2"))),
+        ]
+        if not block.projected:
+            branches.append(F.max_pool2d(maps, 3, stride=2, ceil_mode=True))
+        else:
+            pool = F.avg_pool2d if block.pooling == "avg" else F.max_pool2d
+            branches.append(self._convolve(pool(maps, 3, stride=1, padding=1), f"{prefix}_pool_proj"))
+        return torch.cat(branches, dim=1)
+
+    def stages(self, images: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Name and maps after each pooling of the stem and after each block, in order."""
+        maps = self._convolve(images.contiguous(memory_format=torch.channels_last), "conv1_7x7_s2")
+        maps = F.max_pool2d(maps, 3, stride=2, ceil_mode=True)
+        yield "pool1_3x3_s2", maps
+        maps = self._convolve(maps, "conv2_3x3_reduce", "conv2_3x3")
+        maps = F.max_pool2d(maps, 3, stride=2, ceil_mode=True)
+        yield "pool2_3x3_s2", maps
+        for name in BLOCKS:
+            maps = self._inception(maps, name)
+            yield f"inception_{name}", maps
+
+    def forward_maps(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) → (B, 1024, h, w), for sides H from 32h − 1 to 32h + 6; so 224 and 227 give 7×7.
+
+        Only then do the convolutions and the pooling that halve a map, which have different margins, agree on its size.
+        """
+        if any((side + 1) % 32 > 7 or side < 31 for side in images.shape[2:]):
+            raise EquimetricError(
+                f"BN-Inception cannot take images of {images.shape[2]}×{images.shape[3]} pixels: a side must be from "
+                "1 below to 6 above a multiple of 32, as 224 and 227 are"
+            )
+        for _, maps in self.stages(images):
+            last = maps
+        return last
+
+    @staticmethod
+    def public_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """A public weight file in this network's terms: no classifier, and statistics of shape (C,) where (1, C)."""
+        return {
+            name: value.squeeze(0) if "_bn." in name and value.ndim == 2 else value
+            for name, value in weights.items()
+            if not name.startswith(("last_linear.", "fc."))
+        }

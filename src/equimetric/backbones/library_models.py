@@ -1,0 +1,179 @@
+"""Any model of timm or torchvision as a backbone: `timm:resnet50`, `torchvision:vit_b_16`."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.backbones.backbone import Backbone
+from equimetric.backbones.conventions import InputConvention
+from equimetric.backbones.pooling import build_pooling
+from equimetric.backbones.torchvision_import import import_vision_library
+from equimetric.backbones.weights import first_line, load_weights, read_weights
+from equimetric.errors import EquimetricError, did_you_mean
+
+__all__ = ["LibraryBackbone", "timm_backbone", "torchvision_backbone"]
+
+
+CLASSIFIERS = ("fc", "classifier", "head", "heads")
+"""What torchvision's models call the part that ends in the classifier."""
+
+AUXILIARY_CLASSIFIERS = ("aux1", "aux2", "AuxLogits")
+"""Further classifiers half-way, of GoogLeNet and Inception v3."""
+
+
+class LibraryBackbone(Backbone):
+    """A classification model without its classifier.
+
+    How many features it has is found by running it once, since libraries do not agree on where they write it.
+    """
+
+    def __init__(self, name: str, model: nn.Module, convention: InputConvention) -> None:
+        super().__init__()
+        self.name = name
+        self.model = model
+        self.convention = convention
+        self.features = self._count_features()
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) → (B, features)."""
+        features: Tensor = self.model(images.contiguous(memory_format=torch.channels_last))
+        return features
+
+    def pool_by(self, pooling: str) -> None:
+        """Put another pooling into the model's own place for it."""
+        replacement = build_pooling(pooling)
+        for path in ("global_pool", "head.global_pool", "avgpool"):
+            parent, _, attribute = path.rpartition(".")
+            holder = getattr(self.model, parent, None) if parent else self.model
+            present = getattr(holder, attribute, None)
+            if not isinstance(holder, nn.Module) or not isinstance(present, nn.Module):
+                continue
+            pooled = present(torch.zeros(1, 2, 3, 3)).shape
+            if pooled == (1, 2, 1, 1):
+                replacement = nn.Sequential(replacement, nn.Unflatten(1, (-1, 1, 1)))
+            elif pooled != (1, 2):
+                continue  # channels last of all: not the maps that the poolings take
+            setattr(holder, attribute, replacement)
+            self.features = self._count_features()
+            return
+        raise EquimetricError(
+            f"{self.name} has no exchangeable pooling for {pooling!r}; leave `pooling` out to take its own"
+        )
+
+    @torch.no_grad()
+    def _count_features(self) -> int:
+        was_training = self.training
+        output = self.eval().model(torch.zeros(1, self.convention.channels, *(self.convention.size,) * 2))
+        self.train(was_training)
+        if not isinstance(output, Tensor) or output.ndim != 2:
+            raise EquimetricError(f"{self.name} does not give one vector per image; choose a classification model")
+        return int(output.shape[1])
+
+
+def timm_backbone(model_name: str, pretrained: str | None = None) -> LibraryBackbone:
+    """A timm model by name; `pretrained` is 'timm' for its download, or a file for this model."""
+    timm: Any = import_vision_library("timm")
+    name = f"timm:{model_name}"
+    architecture = model_name.partition(".")[0]
+    if not timm.is_model(architecture):
+        raise EquimetricError(f"timm has no model {model_name!r}; {did_you_mean(architecture, timm.list_models())}")
+    _refuse_weights_of_others(name, pretrained)
+    with _explained_download(name):
+        model = timm.create_model(model_name, pretrained=pretrained == "timm", num_classes=0)
+    settings = timm.data.resolve_model_data_config(model)
+    size = int(settings["input_size"][-1])
+    convention = InputConvention.of_unit_range(
+        size,
+        max(size, math.floor(size / settings["crop_pct"])),
+        tuple(settings["mean"]),
+        tuple(settings["std"]),
+        _interpolation(settings["interpolation"]),
+    )
+    if pretrained is not None and pretrained != "timm":
+        classifiers = model.pretrained_cfg.get("classifier") or ()
+        _load_without(model, pretrained, (classifiers,) if isinstance(classifiers, str) else tuple(classifiers))
+    return LibraryBackbone(name, model, convention)
+
+
+def torchvision_backbone(model_name: str, pretrained: str | None = None) -> LibraryBackbone:
+    """A torchvision classification model by name; `pretrained` is 'torchvision' for its download, or a file."""
+    models: Any = import_vision_library("torchvision.models")
+    name = f"torchvision:{model_name}"
+    known = models.list_models(module=models)
+    if model_name not in known:
+        raise EquimetricError(f"torchvision has no model {model_name!r}; {did_you_mean(model_name, known)}")
+    _refuse_weights_of_others(name, pretrained)
+    weights = models.get_model_weights(model_name).DEFAULT
+    options: dict[str, Any] = {}
+    if model_name in ("googlenet", "inception_v3") and pretrained != "torchvision":
+        # Their published weights take ImageNet-normalised input and re-normalise it themselves; the library says so
+        # to the model only where it loads the weights itself.
+        options = {"init_weights": pretrained is None, "transform_input": pretrained is not None}
+    with _explained_download(name):
+        model = models.get_model(model_name, weights=weights if pretrained == "torchvision" else None, **options)
+    classifier = _remove_classifier(name, model)
+    for part in AUXILIARY_CLASSIFIERS:
+        if hasattr(model, part):
+            setattr(model, part, None)
+            model.aux_logits = False
+    if pretrained is not None and pretrained != "torchvision":
+        _load_without(model, pretrained, (classifier, *AUXILIARY_CLASSIFIERS))
+    preset = weights.transforms()
+    size = int(preset.crop_size[0])
+    convention = InputConvention.of_unit_range(
+        size,
+        max(size, int(preset.resize_size[0])),
+        tuple(preset.mean),
+        tuple(preset.std),
+        _interpolation(preset.interpolation.value),
+    )
+    return LibraryBackbone(name, model, convention)
+
+
+def _remove_classifier(name: str, model: nn.Module) -> str:
+    """Put an identity in place of the last linear layer; returns that layer's name."""
+    linear: list[str] = [path for path, module in model.named_modules() if isinstance(module, nn.Linear)]
+    ends = [path for path in linear if path.partition(".")[0] in CLASSIFIERS]
+    if not ends:
+        raise EquimetricError(f"{name} has no linear classifier to take off; choose another model")
+    parent, _, attribute = ends[-1].rpartition(".")
+    setattr(model.get_submodule(parent), attribute, nn.Identity())
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Dropout) and path.partition(".")[0] in ("dropout", *CLASSIFIERS):
+            module.p = 0.0  # the classifier's own; the head here has a switch for it
+    return ends[-1]
+
+
+def _load_without(model: nn.Module, path: str, dropped: tuple[str, ...]) -> None:
+    """Load a file, except for the parts of these names."""
+    prefixes = tuple(f"{part}." for part in dropped)
+    weights = {name: value for name, value in read_weights(path).items() if not name.startswith(prefixes)}
+    load_weights(model, weights, path)
+
+
+def _refuse_weights_of_others(name: str, pretrained: str | None) -> None:
+    library = name.partition(":")[0]
+    if pretrained in {"package", "timm", "torchvision"} - {library}:
+        raise EquimetricError(
+            f"there are no weights {pretrained!r} for {name}; `pretrained` is {library!r} to download them or a file"
+        )
+
+
+@contextmanager
+def _explained_download(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # what every way of not reaching a server or a file is
+        raise EquimetricError(
+            f"the weights of {name} could not be downloaded ({first_line(error)}); give the path of a weight file as "
+            "`pretrained`, or take efficientnet_lite0 with 'package', which needs no internet"
+        ) from error
+
+
+def _interpolation(name: str) -> Literal["bilinear", "bicubic"]:
+    return cast(Literal["bilinear", "bicubic"], name if name in ("bilinear", "bicubic") else "bilinear")

@@ -1,0 +1,151 @@
+"""Images, or features of images, that are arrays in a file already."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from equimetric.data.dataset import Dataset, builtin_dataset, content_fingerprint
+from equimetric.data.manifest import part_named, read_columns
+from equimetric.errors import EquimetricError, did_you_mean
+
+__all__ = ["load_arrays", "load_features"]
+
+FEATURE_NAMES = ("features", "embeddings")
+
+
+@builtin_dataset("arrays")
+def load_arrays(*, file: str | Path) -> Dataset:
+    """Images in an .npz file: uint8 `images`, one of `labels` for each, and perhaps `split` and attributes.
+
+    images (N, S, S) grey, (N, S, S, C) or (N, C, S, S) with C = 1 or 3; labels (N,) integers or text, classes in sorted
+    order. `split` (N,) says train, validation, test, query or gallery. Other text arrays of length N are sample
+    attributes.
+    """
+    file = Path(file).expanduser()
+    stored = _read_npz(file)
+    images = torch.from_numpy(_channels_first(_take(stored, ("images",), file), file))
+    return _dataset(file, images, _take(stored, ("labels",), file), stored)
+
+
+@builtin_dataset("features")
+def load_features(*, file: str | Path, labels: str | Path | None = None) -> Dataset:
+    """Feature vectors computed before, in place of images: .npz with `features` and `labels`, or .npy and a label file.
+
+    features (N, D) become `Dataset.images` in float32, with D channels and size 1; `prepare` leaves them as they are,
+    so a head can be trained on them. `labels` is an .npy of (N,), or a .csv or .parquet with the column `label` and
+    perhaps `split`; by default the .csv beside the .npy.
+    """
+    file = Path(file).expanduser()
+    if file.suffix == ".npy":
+        stored = _labels_beside(file, None if labels is None else Path(labels).expanduser())
+        stored["features"] = _read_npy(file)
+    else:
+        stored = _read_npz(file)
+    features = _take(stored, FEATURE_NAMES, file)
+    if features.ndim != 2 or features.dtype.kind not in "fiu":
+        raise EquimetricError(
+            f"the features in {str(file)!r} must be numbers of shape (N, D), not {features.dtype} of {features.shape}"
+        )
+    vectors = torch.from_numpy(np.asarray(features, dtype=np.float32))
+    if not torch.isfinite(vectors).all():
+        raise EquimetricError(f"the features in {str(file)!r} have values that are not finite; compute them again")
+    return _dataset(file, vectors, _take(stored, ("labels",), file), stored)
+
+
+def _dataset(file: Path, images: torch.Tensor, labels: NDArray[Any], stored: dict[str, NDArray[Any]]) -> Dataset:
+    if labels.ndim != 1 or len(labels) != len(images) or labels.dtype.kind not in "iuUS":
+        raise EquimetricError(
+            f"the labels in {str(file)!r} must be {len(images)} integers or texts, one per image, "
+            f"not {labels.dtype} of shape {labels.shape}"
+        )
+    values, numbers = np.unique(labels, return_inverse=True)
+    attributes = {
+        name: tuple(map(str, array.tolist()))
+        for name, array in stored.items()
+        if name not in ("images", "labels", "split", *FEATURE_NAMES)
+        and array.shape == labels.shape
+        and array.dtype.kind in "US"
+    }
+    if "split" in stored:
+        attributes["part"] = _parts(stored["split"].tolist(), len(images), file)
+    numbered = torch.from_numpy(numbers.astype(np.int64))
+    return Dataset(
+        name=file.stem,
+        images=images,
+        labels=numbered,
+        class_names=tuple(map(str, values.tolist())),
+        class_attributes={},
+        sample_attributes=attributes,
+        fingerprint=content_fingerprint(images, numbered),
+    )
+
+
+def _parts(split: Sequence[Any], images: int, file: Path) -> tuple[str, ...]:
+    if len(split) != images:
+        raise EquimetricError(
+            f"'split' in {str(file)!r} has {len(split)} values for {images} images; give one per image"
+        )
+    return tuple(part_named(str(part), file) for part in split)
+
+
+def _channels_first(images: NDArray[Any], file: Path) -> NDArray[np.uint8]:
+    if images.ndim == 3:
+        images = images[:, None]
+    elif images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
+        images = images.transpose(0, 3, 1, 2)
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[2] != images.shape[3]:
+        raise EquimetricError(
+            f"the images in {str(file)!r} must be uint8 of shape (N, S, S), (N, S, S, C) or (N, C, S, S), "
+            f"not {images.dtype} of shape {images.shape}"
+        )
+    return np.ascontiguousarray(images)
+
+
+def _take(stored: dict[str, NDArray[Any]], names: tuple[str, ...], file: Path) -> NDArray[Any]:
+    for name in names:
+        if name in stored:
+            return stored[name]
+    raise EquimetricError(f"{str(file)!r} has no array {names[0]!r}; {did_you_mean(names[0], stored)}")
+
+
+def _require(file: Path) -> None:
+    if not file.is_file():
+        raise EquimetricError(f"there is no file {str(file)!r}; check the path")
+
+
+def _read_npz(file: Path) -> dict[str, NDArray[Any]]:
+    _require(file)
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except Exception as error:  # a zip file can be damaged in many ways
+        raise EquimetricError(
+            f"{str(file)!r} is not an .npz file of plain arrays ({error}); write it with numpy.savez"
+        ) from None
+
+
+def _read_npy(file: Path) -> NDArray[Any]:
+    _require(file)
+    try:
+        array: NDArray[Any] = np.load(file, allow_pickle=False, mmap_mode="c")
+    except (OSError, EOFError, ValueError) as error:
+        raise EquimetricError(
+            f"{str(file)!r} is not an .npy file of numbers ({error}); write it with numpy.save"
+        ) from None
+    return array
+
+
+def _labels_beside(file: Path, labels: Path | None) -> dict[str, NDArray[Any]]:
+    labels = labels or file.with_suffix(".csv")
+    if not labels.is_file():
+        raise EquimetricError(
+            f"there is no file {str(labels)!r} with the labels of {file.name!r}; give one with the option 'labels'"
+        )
+    if labels.suffix == ".npy":
+        return {"labels": _read_npy(labels)}
+    columns = read_columns(labels, required=("label",), optional=("split",))
+    return {"labels" if name == "label" else name: np.array(values) for name, values in columns.items()}

@@ -1,0 +1,57 @@
+"""CUB-200-2011: birds (Wah, Branson, Welinder, Perona, Belongie, 2011)."""
+
+from pathlib import Path
+
+from equimetric.data.archive import Archive, read_lines
+from equimetric.data.dataset import Dataset, builtin_dataset
+from equimetric.data.file_list import Damaged, FileList
+from equimetric.data.image_files import CacheKind
+
+__all__ = ["load_cub"]
+
+TRAINING_CLASSES = 100
+
+CUB = Archive(
+    title="CUB-200-2011",
+    folder="CUB_200_2011",
+    tree="""
+CUB_200_2011/
+  images.txt              "1 001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg"
+  image_class_labels.txt  "1 1"
+  classes.txt             "1 001.Black_footed_Albatross"
+  images/001.Black_footed_Albatross/*.jpg …
+""",
+    published="https://www.vision.caltech.edu/datasets/cub_200_2011/ (not the smaller CUB-200 of 2010)",
+    counts={"train": (100, 5_864), "test": (100, 5_924)},
+)
+
+
+@builtin_dataset("cub")
+def load_cub(
+    *,
+    root: str | Path,
+    size: int = 224,
+    channels: int = 3,
+    damaged: Damaged = "refuse",
+    cache: CacheKind = "none",
+    accept_counts: bool = False,
+) -> Dataset:
+    """CUB-200-2011, 200 bird species: the first 100 classes for training, the others for the test.
+
+    The file train_test_split.txt of the archive is for another task, with the same classes in both parts, and is not
+    used; nor are the bounding boxes.
+    """
+    root = CUB.locate(root, "images.txt", "image_class_labels.txt", "classes.txt", "images")
+    name_of_class = dict(read_lines(root / "classes.txt", 2))
+    class_of_image = dict(read_lines(root / "image_class_labels.txt", 2))
+    images = read_lines(root / "images.txt", 2)
+    listed = FileList(
+        name="cub",
+        root=root,
+        files=[root / "images" / path for _, path in images],
+        classes=[name_of_class[class_of_image[number]] for number, _ in images],
+        class_order=tuple(name_of_class[number] for number in sorted(name_of_class, key=int)),
+        parts=["train" if int(class_of_image[number]) <= TRAINING_CLASSES else "test" for number, _ in images],
+    )
+    CUB.check(listed, accept=accept_counts)
+    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache)

@@ -1,0 +1,134 @@
+"""One image file as upright 8-bit pixels, and whole lists of files by a pool of threads."""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equimetric.data.progress import track
+from equimetric.data.views import Resize
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PillowImage
+
+__all__ = [
+    "Box",
+    "available_cores",
+    "decode",
+    "in_threads",
+]
+
+WHITE_OF_16_BITS = 65535
+EXIF_ORIENTATION = 0x0112
+UPRIGHT = 1
+LYING_ON_THE_SIDE = (5, 6, 7, 8)  # the EXIF orientations that exchange width and height
+
+Box: TypeAlias = tuple[float, float, float, float]
+"""x, y of the upper left corner, width, height: pixels of the upright image."""
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+def decode(file: Path, *, channels: int, resize: Resize | None, box: Box | None = None) -> "PillowImage":
+    """The image of a file: upright, cut to `box`, in 8-bit grey or RGB, laid over white where transparent, resized.
+
+    A JPEG much larger than needed is decoded at 1/2, 1/4 or 1/8 of its size, never below what `resize` asks for.
+    """
+    from PIL import Image, ImageOps
+
+    with Image.open(file) as opened:
+        full_width = opened.width
+        orientation = _orientation(opened)
+        if resize is not None:
+            _decode_no_more_than_needed(opened, resize, box, lying=orientation in LYING_ON_THE_SIDE)
+        shrunk = full_width / opened.width
+        # each of these steps would copy an image that needs no change
+        opened.load()
+        image: PillowImage = opened if orientation == UPRIGHT else ImageOps.exif_transpose(opened)
+        image = _without_alpha(_eight_bits(image))
+        mode = "RGB" if channels == 3 else "L"
+        image = image if image.mode == mode else image.convert(mode)
+    if box is not None:
+        image = _cut(image, box, shrunk)
+    return image if resize is None else resize(image)
+
+
+def _orientation(opened: "PillowImage") -> int:
+    """The EXIF orientation, 1 to 8. Most JPEGs have no such tag, and parsing nothing takes Pillow a while."""
+    if opened.format == "JPEG" and "exif" not in opened.info and "xmp" not in opened.info:
+        return UPRIGHT
+    return int(opened.getexif().get(EXIF_ORIENTATION, UPRIGHT))
+
+
+def _decode_no_more_than_needed(opened: "PillowImage", resize: Resize, box: Box | None, *, lying: bool) -> None:
+    """Ask the JPEG decoder for fewer pixels; other formats know no such mode and ignore the request."""
+    needed = (resize.side, resize.side)
+    if box is not None:
+        width, height = reversed(opened.size) if lying else opened.size
+        upright = (math.ceil(resize.side * width / max(box[2], 1)), math.ceil(resize.side * height / max(box[3], 1)))
+        needed = (upright[1], upright[0]) if lying else upright
+    opened.draft(None, needed)  # None: keep the colour mode, change only the scale
+
+
+def _cut(image: "PillowImage", box: Box, shrunk: float) -> "PillowImage":
+    """The part of the image inside the box, which counts pixels of the image at full size."""
+    x, y, width, height = (value / shrunk for value in box)
+    left, top = max(0, round(x)), max(0, round(y))
+    right, bottom = min(image.width, round(x + width)), min(image.height, round(y + height))
+    if right <= left or bottom <= top:
+        raise ValueError(f"the bounding box {box} lies outside the image")
+    return image.crop((left, top, right, bottom))
+
+
+def _eight_bits(image: "PillowImage") -> "PillowImage":
+    """Grey images of 16 bits or of floating point brought to 0..255; others as they are.
+
+    White is 65535 in an integer image; in a floating-point one it is 1, or 255 where a value exceeds 1.
+    """
+    from PIL import Image
+
+    if not image.mode.startswith(("I", "F")):
+        return image
+    values: NDArray[Any] = np.asarray(image, dtype=np.float64)
+    white = WHITE_OF_16_BITS if image.mode.startswith("I") else (255 if values.max() > 1 else 1)
+    return Image.fromarray(np.rint(np.clip(values / white, 0, 1) * 255).astype(np.uint8))
+
+
+def _without_alpha(image: "PillowImage") -> "PillowImage":
+    """A transparent image laid over white."""
+    from PIL import Image
+
+    if not image.has_transparency_data:
+        return image
+    coloured = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", coloured.size, "white"), coloured)
+
+
+def available_cores() -> int:
+    """Processor cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def in_threads(
+    work: Callable[[Given], Made], items: Sequence[Given], *, workers: int | None = None, description: str = ""
+) -> Iterator[Made]:
+    """work(item) for every item, in order. Decoding and resizing leave Python's lock, so threads run side by side.
+
+    A pool lives for one call only: nothing is left behind that a forked process could wait for in vain.
+    """
+    workers = workers or available_cores()
+    if workers == 1 or len(items) < 2:
+        made: Iterable[Made] = map(work, items)
+        yield from track(made, description, total=len(items)) if description else made
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        made = pool.map(work, items)
+        yield from track(made, description, total=len(items)) if description else made

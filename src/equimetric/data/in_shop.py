@@ -1,0 +1,63 @@
+"""In-Shop Clothes Retrieval of DeepFashion (Liu, Luo, Qiu, Wang, Tang, 2016)."""
+
+from pathlib import Path
+
+from equimetric.data.archive import Archive, read_lines
+from equimetric.data.dataset import Dataset, builtin_dataset
+from equimetric.data.file_list import Damaged, FileList
+from equimetric.data.image_files import CacheKind
+from equimetric.errors import EquimetricError
+
+__all__ = ["load_in_shop"]
+
+HEADER_LINES = 2  # the number of images, and the names of the columns
+PARTITION = "list_eval_partition.txt"
+
+IN_SHOP = Archive(
+    title="In-Shop Clothes Retrieval",
+    folder="In-shop Clothes Retrieval Benchmark",
+    tree="""
+Eval/list_eval_partition.txt    "img/WOMEN/Dresses/id_00000002/02_1_front.jpg id_00000002 train"
+Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg …
+""",
+    published="https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html",
+    counts={"train": (3_997, 25_882), "query": (3_985, 14_218), "gallery": (3_985, 12_612)},
+)
+
+
+@builtin_dataset("in_shop")
+def load_in_shop(
+    *,
+    root: str | Path,
+    size: int = 224,
+    channels: int = 3,
+    damaged: Damaged = "refuse",
+    cache: CacheKind = "none",
+    accept_counts: bool = False,
+) -> Dataset:
+    """In-Shop Clothes Retrieval, 7,982 pieces of clothing: queries are looked for in a gallery of other images."""
+    root = Path(root).expanduser()
+    roots = [candidate for candidate in (root, root / IN_SHOP.folder) if candidate.is_dir()]
+    partition = next((file for r in roots for file in (r / "Eval" / PARTITION, r / PARTITION) if file.exists()), None)
+    if partition is None:
+        raise IN_SHOP.missing(root, f"Eval/{PARTITION}")
+    base = partition.parent.parent if partition.parent.name == "Eval" else partition.parent
+    images = next((folder for folder in (base / "Img", base) if (folder / "img").is_dir()), None)
+    if images is None:
+        raise IN_SHOP.missing(base, "Img/img")
+    rows = read_lines(partition, 3, skip=HEADER_LINES)
+    for path, _, status in rows:
+        if status not in IN_SHOP.counts:
+            raise EquimetricError(
+                f"{str(partition)!r} says {status!r} of {path!r}; it should be train, query or gallery"
+            )
+    listed = FileList(
+        name="in_shop",
+        root=base,
+        files=[images / path for path, _, _ in rows],
+        classes=[item for _, item, _ in rows],
+        class_order=sorted({item for _, item, _ in rows}),
+        parts=[status for _, _, status in rows],
+    )
+    IN_SHOP.check(listed, accept=accept_counts)
+    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache)

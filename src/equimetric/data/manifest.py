@@ -1,0 +1,158 @@
+"""Images listed in a table: a path and a label per row, and perhaps a part, a query or gallery mark, a bounding box."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+
+from equimetric.data.dataset import PARTS, Dataset, builtin_dataset
+from equimetric.data.decoding import Box
+from equimetric.data.file_list import Damaged, FileList
+from equimetric.data.image_files import CacheKind
+from equimetric.errors import EquimetricError, did_you_mean, unknown_name
+
+__all__ = ["load_manifest", "part_named", "read_columns"]
+
+BOX_COLUMNS = ("x", "y", "w", "h")
+OTHER_NAMES = {"val": "validation", "valid": "validation", "background": "train", "evaluation": "test"}
+
+
+@builtin_dataset("manifest")
+def load_manifest(
+    *,
+    file: str | Path,
+    root: str | Path | None = None,
+    path: str = "path",
+    label: str = "label",
+    split: str = "split",
+    mark: str = "set",
+    size: int = 224,
+    channels: int = 3,
+    damaged: Damaged = "refuse",
+    cache: CacheKind = "none",
+) -> Dataset:
+    """Images listed in a .csv or .parquet file: a path and a label per row.
+
+    `path`, `label`, `split` and `mark` name the columns. Paths count from `root`, by default the folder of the file.
+    Optional columns: `split` (train, validation, test), `set` (query or gallery, for test images), and the bounding box
+    x, y, w, h in pixels of the upright image; an empty box means the whole image. Labels that are all whole numbers are
+    ordered by value, others as text.
+    """
+    file = Path(file).expanduser()
+    columns = read_columns(file, required=(path, label), optional=(split, mark, *BOX_COLUMNS))
+    base = file.parent if root is None else Path(root).expanduser()
+    labels = columns[label]
+    for row, value in enumerate(labels, start=1):
+        if not value:
+            raise EquimetricError(f"row {row} of {str(file)!r} has no {label!r}; give every image a label")
+    listed = FileList(
+        name=file.stem,
+        root=base,
+        files=[base / name for name in columns[path]],
+        classes=labels,
+        class_order=_ordered(set(labels)),
+        parts=_parts(columns.get(split), columns.get(mark), file),
+        boxes=_boxes(columns, file),
+    )
+    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache)
+
+
+def read_columns(file: Path, *, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Columns of a .csv or .parquet file as text, those that are there; an empty cell is ''."""
+    if not file.is_file():
+        raise EquimetricError(f"there is no file {str(file)!r}; give a .csv or .parquet file")
+    if file.suffix not in (".csv", ".parquet"):
+        raise EquimetricError(f"{str(file)!r} is neither a .csv nor a .parquet file; give one of these")
+    table = _read_csv(file) if file.suffix == ".csv" else _read_parquet(file)
+    for name in required:
+        if name not in table:
+            raise EquimetricError(f"{str(file)!r} has no column {name!r}; {did_you_mean(name, table)}")
+    if not table[required[0]]:
+        raise EquimetricError(f"{str(file)!r} has no rows; list at least one image")
+    return {name: table[name] for name in (*required, *optional) if name in table}
+
+
+def _read_csv(file: Path) -> dict[str, list[str]]:
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            rows = list(csv.reader(stream))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise EquimetricError(f"{str(file)!r} is not a .csv file in UTF-8 ({error})") from None
+    header, *body = rows or [[]]
+    for number, row in enumerate(body, start=2):
+        if len(row) != len(header):
+            raise EquimetricError(f"line {number} of {str(file)!r} has {len(row)} cells; the header has {len(header)}")
+    return {name.strip(): [row[column].strip() for row in body] for column, name in enumerate(header)}
+
+
+def _read_parquet(file: Path) -> dict[str, list[str]]:
+    try:
+        parquet = import_module("pyarrow.parquet")
+    except ImportError:
+        raise EquimetricError("reading .parquet files needs pyarrow; install it with: pip install pyarrow") from None
+    try:
+        columns = parquet.read_table(file).to_pydict()
+    except (OSError, ValueError) as error:
+        raise EquimetricError(f"{str(file)!r} is not a .parquet file ({error})") from None
+    return {name: ["" if value is None else str(value) for value in values] for name, values in columns.items()}
+
+
+def part_named(value: str, file: Path) -> str:
+    """A part of a split by the names in use: 'val' is validation; upper or lower case."""
+    part = OTHER_NAMES.get(value.lower(), value.lower())
+    if part not in PARTS:
+        raise unknown_name(f"part in {str(file)!r}", value, PARTS)
+    return part
+
+
+def _parts(split: Sequence[str] | None, mark: Sequence[str] | None, file: Path) -> list[str] | None:
+    """The part of each row: its mark where it has one, otherwise its split; a row without both is for training."""
+    if split is None and mark is None:
+        return None
+    rows = len(split or mark or ())
+    parts = []
+    for part, marked in zip(split or [""] * rows, mark or [""] * rows, strict=True):
+        if marked and marked.lower() not in ("query", "gallery"):
+            raise unknown_name(f"mark in {str(file)!r}", marked, ("query", "gallery"))
+        if marked and part and part_named(part, file) != "test":
+            raise EquimetricError(
+                f"{str(file)!r} marks an image of part {part!r} as {marked!r}; only test images can be"
+            )
+        if split is not None and not part and not marked:
+            raise EquimetricError(f"{str(file)!r} has a row without a part; say train, validation or test in every row")
+        parts.append(marked.lower() or (part_named(part, file) if part else "train"))
+    if "test" in parts and ("query" in parts or "gallery" in parts):
+        raise EquimetricError(f"{str(file)!r} marks some test images as query or gallery; mark all of them or none")
+    return parts
+
+
+def _boxes(columns: Mapping[str, Sequence[str]], file: Path) -> list[Box | None] | None:
+    present = [name for name in BOX_COLUMNS if name in columns]
+    if not present:
+        return None
+    if len(present) < len(BOX_COLUMNS):
+        raise EquimetricError(f"{str(file)!r} has the columns {', '.join(present)}; a bounding box needs x, y, w and h")
+    boxes: list[Box | None] = []
+    for row, cells in enumerate(zip(*(columns[name] for name in BOX_COLUMNS), strict=True), start=1):
+        if not any(cells):
+            boxes.append(None)
+            continue
+        try:
+            x, y, w, h = (float(cell) for cell in cells)
+        except ValueError:
+            raise EquimetricError(
+                f"row {row} of {str(file)!r} has the bounding box {cells}; give four numbers"
+            ) from None
+        if not (w > 0 and h > 0):
+            raise EquimetricError(
+                f"row {row} of {str(file)!r} has a bounding box of {w:g}×{h:g} pixels; give a larger one"
+            )
+        boxes.append((x, y, w, h))
+    return boxes
+
+
+def _ordered(labels: set[str]) -> list[str]:
+    try:
+        return sorted(labels, key=int)
+    except ValueError:
+        return sorted(labels)

@@ -1,0 +1,57 @@
+"""Stanford Online Products (Song, Xiang, Jegelka, Savarese, 2016)."""
+
+from pathlib import Path
+
+from equimetric.data.archive import Archive, read_lines
+from equimetric.data.dataset import Dataset, builtin_dataset
+from equimetric.data.file_list import Damaged, FileList
+from equimetric.data.image_files import CacheKind
+
+__all__ = ["load_online_products"]
+
+LISTS = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}
+
+ONLINE_PRODUCTS = Archive(
+    title="Stanford Online Products",
+    folder="Stanford_Online_Products",
+    tree="""
+Stanford_Online_Products/
+  Ebay_train.txt     header "image_id class_id super_class_id path"
+  Ebay_test.txt
+  bicycle_final/111085122871_0.JPG …
+""",
+    published="https://cvgl.stanford.edu/projects/lifted_struct/",
+    counts={"train": (11_318, 59_551), "test": (11_316, 60_502)},
+)
+
+
+@builtin_dataset("online_products")
+def load_online_products(
+    *,
+    root: str | Path,
+    size: int = 224,
+    channels: int = 3,
+    damaged: Damaged = "refuse",
+    cache: CacheKind = "none",
+    accept_counts: bool = False,
+) -> Dataset:
+    """Stanford Online Products, 22,634 products in 12 groups, split by the archive's own lists.
+
+    Per class: `group`, such as 'bicycle'.
+    """
+    root = ONLINE_PRODUCTS.locate(root, *LISTS.values())
+    rows = [(part, *row[1:]) for part, file in LISTS.items() for row in read_lines(root / file, 4, skip=1)]
+    products = sorted({product for _, product, _, _ in rows}, key=int)
+    listed = FileList(
+        name="online_products",
+        root=root,
+        files=[root / path for _, _, _, path in rows],
+        classes=[product for _, product, _, _ in rows],
+        class_order=products,
+        parts=[part for part, _, _, _ in rows],
+        class_attributes={
+            "group": {product: Path(path).parts[0].removesuffix("_final") for _, product, _, path in rows}
+        },
+    )
+    ONLINE_PRODUCTS.check(listed, accept=accept_counts)
+    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache)

@@ -1,0 +1,199 @@
+"""Harder and easier divisions of the classes: how well does a metric hold when test classes move away from training?
+
+Milbich, Roth, Sinha, Schmidt, Ghassemi, Ommer: "Characterizing Generalization under Out-Of-Distribution Shifts in Deep
+Metric Learning" (2021). Classes are represented by the mean of features that were not learned on the data.
+"""
+
+import json
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from equimetric.data.dataset import Dataset
+from equimetric.errors import EquimetricError
+from equimetric.files import write_atomically
+
+__all__ = [
+    "ShiftedSplit",
+    "class_means",
+    "frechet_distance",
+    "read_shifted_splits",
+    "shifted_splits",
+    "write_shifted_splits",
+]
+
+RIDGE = 1e-8  # added to the covariances inside the square root, which is then defined for few classes too
+FORMAT = "equimetric shifted splits 1"
+
+
+@dataclass(frozen=True)
+class ShiftedSplit:
+    """Training and test classes by name, the Fréchet distance of the two, and how many steps led to it."""
+
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    distance: float
+    swaps: int
+    removals: int
+
+
+def class_means(features: Tensor, labels: Tensor) -> Tensor:
+    """The mean feature of each class.   Shapes: features (N, D), labels (N,) 0 … K−1 → (K, D) float64."""
+    classes = int(labels.max()) + 1
+    sums = torch.zeros(classes, features.shape[1], dtype=torch.float64).index_add_(0, labels, features.double())
+    return sums / torch.bincount(labels, minlength=classes).unsqueeze(1)
+
+
+def frechet_distance(first: Tensor, second: Tensor) -> float:
+    """‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2 (Σ₁Σ₂)^½) of two sets of vectors, each taken as a normal distribution.
+
+    Covariances have n − 1 in the denominator and ε = 1e-8 added to their diagonal inside the root. Σ₁Σ₂ has the
+    eigenvalues of the symmetric Σ₁^½ Σ₂ Σ₁^½, whose roots add up to the trace wanted. Across all directions in which
+    no vector differs from its mean both are ε·I and the root adds ε each, so only the others are computed with.
+    Shapes: (n₁, D), (n₂, D), n ≥ 2.
+    """
+    for vectors in (first, second):
+        if vectors.ndim != 2 or len(vectors) < 2:
+            shape = tuple(vectors.shape)
+            raise EquimetricError(f"a Fréchet distance needs at least two vectors on each side, not shape {shape}")
+    means = [vectors.double().mean(0) for vectors in (first, second)]
+    centred = [vectors.double() - mean for vectors, mean in zip((first, second), means, strict=True)]
+    directions = torch.linalg.qr(torch.cat(centred).T).Q
+    within = [vectors @ directions for vectors in centred]
+    one, other = (vectors.T @ vectors / (len(vectors) - 1) for vectors in within)
+    ridge = RIDGE * torch.eye(len(one), dtype=torch.float64)
+    values, axes = torch.linalg.eigh(one + ridge)
+    root = (axes * values.clamp(min=0).sqrt()) @ axes.T
+    trace_of_root = torch.linalg.eigvalsh(root @ (other + ridge) @ root).clamp(min=0).sqrt().sum()
+    trace_of_root = trace_of_root + RIDGE * (first.shape[1] - len(one))
+    return float((means[0] - means[1]).square().sum() + one.trace() + other.trace() - 2 * trace_of_root)
+
+
+def shifted_splits(
+    means: Tensor,
+    class_names: Sequence[str],
+    *,
+    train: Sequence[int] | None = None,
+    swaps: int = 48,
+    removals: int = 0,
+    step: int = 2,
+    easier: bool = False,
+    remember: int | None = None,
+) -> list[ShiftedSplit]:
+    """The split at the start, after each swap, and after each removal, with the Fréchet distance of its two sides.
+
+    means        (K, D), one row per class (`class_means`); `train` are the training classes at the start, by default
+                 the first half, all others are test classes
+    swaps        each exchanges the `step` classes of either side that stand nearest to the other side: ranked by
+                 distance to the other side's mean less distance to the own, ascending (descending where `easier`)
+    remember     classes exchanged in that many last swaps stay where they are: 5, or 30 where `easier`
+    removals     afterwards each takes the `step` nearest classes of either side away altogether, as soon as a further
+                 swap would no longer raise the distance
+    """
+    classes = len(means)
+    if means.ndim != 2 or len(class_names) != classes:
+        raise EquimetricError(f"means of shape {tuple(means.shape)} need as many class names, not {len(class_names)}")
+    if step < 1 or swaps < 0 or removals < 0:
+        raise EquimetricError(f"step must be at least 1, swaps and removals 0 or more, not {step}, {swaps}, {removals}")
+    sides = [sorted(train if train is not None else range(classes - classes // 2)), []]
+    sides[1] = sorted(set(range(classes)) - set(sides[0]))
+    left = min(map(len, sides)) - step * removals
+    for label in set(sides[0]) - set(range(classes)):
+        raise EquimetricError(f"training class {label} does not exist; there are 0 to {classes - 1}")
+    if left < 2:
+        raise EquimetricError(
+            f"{removals} removals of {step} classes leave fewer than two of {len(sides[0])} training and "
+            f"{len(sides[1])} test classes; remove fewer, or begin with more"
+        )
+    means = means.double()
+    recent: deque[set[int]] = deque(maxlen=(30 if easier else 5) if remember is None else remember)
+    found = [_record(means, sides, class_names, 0, 0)]
+    for swap in range(1, swaps + 1):
+        moving = _movers(means, sides, recent, step, easier)
+        if not moving[0]:
+            break
+        sides = _exchanged(sides, moving)
+        recent.append({*moving[0], *moving[1]})
+        found.append(_record(means, sides, class_names, swap, 0))
+    while found[-1].removals < removals:
+        last = found[-1]
+        moving = _movers(means, sides, recent, step, easier=False)
+        swapped = _exchanged(sides, moving)
+        after_swap = _record(means, swapped, class_names, last.swaps + 1, last.removals)
+        if after_swap.distance > last.distance:
+            sides = swapped
+            recent.append({*moving[0], *moving[1]})
+            found.append(after_swap)
+            continue
+        leaving = [set(_nearest_to_other(means, sides, side, easier=False)[:step]) for side in (0, 1)]
+        sides = [sorted(set(sides[side]) - leaving[side]) for side in (0, 1)]
+        found.append(_record(means, sides, class_names, last.swaps, last.removals + 1))
+    return found
+
+
+def _movers(
+    means: Tensor, sides: Sequence[Sequence[int]], recent: Iterable[set[int]], step: int, easier: bool
+) -> list[list[int]]:
+    """As many classes of either side, at most `step`: the first in the ranking that were not exchanged recently."""
+    resting = set().union(*recent)
+    ranked = [[k for k in _nearest_to_other(means, sides, side, easier) if k not in resting] for side in (0, 1)]
+    count = min(step, *map(len, ranked))
+    return [side[:count] for side in ranked]
+
+
+def _exchanged(sides: Sequence[Sequence[int]], moving: Sequence[Sequence[int]]) -> list[list[int]]:
+    return [sorted((set(sides[side]) - set(moving[side])) | set(moving[1 - side])) for side in (0, 1)]
+
+
+def _nearest_to_other(means: Tensor, sides: Sequence[Sequence[int]], side: int, easier: bool) -> list[int]:
+    """The classes of a side by  ‖m − μ_other‖ − ‖m − μ_own‖, ascending; descending where splits are to be easier."""
+    own, other = means[list(sides[side])], means[list(sides[1 - side])]
+    score = (own - other.mean(0)).norm(dim=1) - (own - own.mean(0)).norm(dim=1)
+    order = score.argsort(descending=easier, stable=True).tolist()
+    return [sides[side][place] for place in order]
+
+
+def _record(
+    means: Tensor, sides: Sequence[Sequence[int]], names: Sequence[str], swaps: int, removals: int
+) -> ShiftedSplit:
+    train, test = (tuple(names[label] for label in side) for side in sides)
+    return ShiftedSplit(train, test, frechet_distance(means[list(sides[0])], means[list(sides[1])]), swaps, removals)
+
+
+def write_shifted_splits(file: str | Path, splits: Sequence[ShiftedSplit], dataset: Dataset) -> None:
+    """Freeze class lists in a JSON file, with the data set they belong to."""
+    content = {
+        "format": FORMAT,
+        "dataset": dataset.name,
+        "classes": dataset.classes,
+        "splits": [asdict(s) for s in splits],
+    }
+    write_atomically(Path(file).expanduser(), json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_shifted_splits(file: str | Path, dataset: Dataset) -> list[ShiftedSplit]:
+    """Class lists that were frozen before, checked against the data set; `split_by_classes` makes splits of them."""
+    file = Path(file).expanduser()
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise KeyError(f"format {content['format']!r}")
+        splits = [
+            ShiftedSplit(tuple(s["train"]), tuple(s["test"]), s["distance"], s["swaps"], s["removals"])
+            for s in content["splits"]
+        ]
+    except FileNotFoundError:
+        raise EquimetricError(f"there is no file {str(file)!r}; write it with write_shifted_splits") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise EquimetricError(f"{str(file)!r} holds no shifted splits ({error}); write it again") from None
+    missing = {name for split in splits for name in (*split.train, *split.test)} - set(dataset.class_names)
+    if missing:
+        raise EquimetricError(
+            f"{str(file)!r} was written for data set {content['dataset']!r} with {content['classes']} classes; "
+            f"data set {dataset.name!r} has no class {min(missing)!r}"
+        )
+    return splits

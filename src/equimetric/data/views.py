@@ -1,0 +1,240 @@
+"""How an image file becomes a square of pixels: a fixed resizing, then a crop that may be random.
+
+The two steps are apart because the first gives the same pixels every time and can be kept (see `FileStore`), while the
+second is drawn anew. Everything random comes from a generator that the caller seeds for each image, so the number of
+threads changes nothing. Resampling is Pillow's, with anti-aliasing.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PillowImage
+
+__all__ = [
+    "CentreCrop",
+    "Crop",
+    "Draws",
+    "RandomCrop",
+    "RandomResizedCrop",
+    "Resize",
+    "View",
+    "draws_of_batch",
+    "fit",
+    "view_tensor",
+]
+
+ATTEMPTS = 10  # tries of RandomResizedCrop to place a crop, as in torchvision
+DRAWS_PER_IMAGE = 4 * ATTEMPTS + 1  # area, proportions and place of every try, and the mirror
+
+
+class Draws:
+    """The random numbers for one image, uniform in [0, 1) and drawn beforehand: all that a view may ask for."""
+
+    def __init__(self, numbers: NDArray[np.float64]) -> None:
+        self.numbers: Iterator[float] = iter(numbers.tolist())
+
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
+        """A number from low to high."""
+        return low + (high - low) * next(self.numbers)
+
+    def below(self, count: int) -> int:
+        """One of 0 … count − 1."""
+        return int(count * next(self.numbers))
+
+
+def draws_of_batch(seed: int, step: int, count: int) -> list[Draws]:
+    """The random numbers of the first `count` images of batch `step`; image p has the same whatever the count."""
+    return [Draws(row) for row in np.random.default_rng((seed, step)).random((count, DRAWS_PER_IMAGE))]
+
+
+@dataclass(frozen=True)
+class Resize:
+    """Bring an image to `side` pixels.
+
+    how      "shorter": the shorter side has `side` pixels, proportions are kept, the other ⌊side·longer/shorter⌋
+             "square":  both sides have, proportions are not kept
+             "fit":     the shorter side has, and the centre square is cut out (bicubic instead of bilinear)
+    """
+
+    side: int
+    how: Literal["shorter", "square", "fit"]
+
+    def __post_init__(self) -> None:
+        _require_pixels(self.side)
+        if self.how not in ("shorter", "square", "fit"):
+            raise EquimetricError(f"an image is resized by 'shorter', 'square' or 'fit', not {self.how!r}")
+
+    def __call__(self, image: "PillowImage") -> "PillowImage":
+        """The image at its new size."""
+        from PIL import Image, ImageOps
+
+        if self.how == "fit":
+            return ImageOps.fit(image, (self.side, self.side), method=Image.Resampling.BICUBIC)
+        size = (self.side, self.side)
+        if self.how == "shorter":
+            shorter = min(image.size)
+            width, height = (self.side * length // shorter for length in image.size)
+            size = (width, height)
+        return image if image.size == size else image.resize(size, Image.Resampling.BILINEAR)
+
+
+@dataclass(frozen=True)
+class CentreCrop:
+    """The square of `side` pixels in the middle."""
+
+    side: int
+
+    def __post_init__(self) -> None:
+        _require_pixels(self.side)
+
+    def __call__(self, image: "PillowImage", draws: Draws | None) -> "PillowImage":  # noqa: ARG002  (as every crop)
+        """The same crop every time; what the image lacks is black."""
+        left, top = round((image.width - self.side) / 2), round((image.height - self.side) / 2)
+        return image.crop((left, top, left + self.side, top + self.side))
+
+
+@dataclass(frozen=True)
+class RandomCrop:
+    """A square of `side` pixels, every place equally likely."""
+
+    side: int
+
+    def __post_init__(self) -> None:
+        _require_pixels(self.side)
+
+    def __call__(self, image: "PillowImage", draws: Draws | None) -> "PillowImage":
+        """A crop at a place drawn anew."""
+        if min(image.size) < self.side:
+            raise EquimetricError(
+                f"a crop of {self.side} pixels does not fit into an image of {image.width}×{image.height}; "
+                "resize it to at least that before"
+            )
+        draws = _require_draws(draws)
+        left, top = draws.below(image.width - self.side + 1), draws.below(image.height - self.side + 1)
+        return image.crop((left, top, left + self.side, top + self.side))
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop:
+    """A rectangle of random area, proportions and place, brought to a square of `side` pixels.
+
+    The area is uniform in `scale` times the image's, the logarithm of width / height uniform between those of `ratio`.
+    A rectangle that does not fit is drawn again, at most ten times; then the largest centre crop with proportions
+    inside `ratio` is taken. As torchvision's transform of this name.
+    """
+
+    side: int
+    scale: tuple[float, float]
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __post_init__(self) -> None:
+        _require_pixels(self.side)
+        for name, (low, high) in {"scale": self.scale, "ratio": self.ratio}.items():
+            if not 0 < low <= high < math.inf:
+                raise EquimetricError(f"{name} must be (smallest, largest) with 0 < smallest ≤ largest")
+
+    def __call__(self, image: "PillowImage", draws: Draws | None) -> "PillowImage":
+        """A crop drawn anew."""
+        from PIL import Image
+
+        left, top, width, height = self.place(image.width, image.height, _require_draws(draws))
+        crop = image.crop((left, top, left + width, top + height))
+        return crop.resize((self.side, self.side), Image.Resampling.BILINEAR)
+
+    def place(self, width: int, height: int, draws: Draws) -> tuple[int, int, int, int]:
+        """left, top, width and height of the crop in an image of that size."""
+        for _ in range(ATTEMPTS):
+            area = width * height * draws.uniform(*self.scale)
+            proportion = math.exp(draws.uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
+            crop_width, crop_height = round(math.sqrt(area * proportion)), round(math.sqrt(area / proportion))
+            if 0 < crop_width <= width and 0 < crop_height <= height:
+                left, top = draws.below(width - crop_width + 1), draws.below(height - crop_height + 1)
+                return left, top, crop_width, crop_height
+        crop_width, crop_height = width, height
+        if width / height < self.ratio[0]:
+            crop_height = min(height, round(width / self.ratio[0]))
+        elif width / height > self.ratio[1]:
+            crop_width = min(width, round(height * self.ratio[1]))
+        return (width - crop_width) // 2, (height - crop_height) // 2, crop_width, crop_height
+
+
+Crop: TypeAlias = CentreCrop | RandomCrop | RandomResizedCrop
+
+
+@dataclass(frozen=True)
+class View:
+    """A resizing (None: the image as it is), a crop (None: none), and a mirror image half of the time if `flip`."""
+
+    resize: Resize | None
+    crop: Crop | None = None
+    flip: bool = False
+
+    def __post_init__(self) -> None:
+        if self.crop is None and (self.resize is None or self.resize.how == "shorter"):
+            raise EquimetricError("a view must end in a square: give it a crop, or resize by 'square' or 'fit'")
+        kept = self.resize.side if self.resize else math.inf
+        if isinstance(self.crop, CentreCrop | RandomCrop) and self.crop.side > kept:
+            raise EquimetricError(f"a crop of {self.crop.side} pixels does not fit into images resized to {kept}")
+
+    @property
+    def size(self) -> int:
+        """Pixels along one side of what comes out."""
+        if self.crop is not None:
+            return self.crop.side
+        assert self.resize is not None
+        return self.resize.side
+
+    @property
+    def random(self) -> bool:
+        """Whether two looks at one image may differ."""
+        return self.flip or isinstance(self.crop, RandomCrop | RandomResizedCrop)
+
+    def finish(self, resized: "PillowImage", draws: Draws | None) -> NDArray[np.uint8]:
+        """Crop and mirror an image that `resize` has been applied to already → (size, size, C)."""
+        from PIL import Image
+
+        image = resized if self.crop is None else self.crop(resized, draws)
+        if self.flip and _require_draws(draws).uniform() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        pixels: NDArray[np.uint8] = np.asarray(image, dtype=np.uint8)
+        return pixels.reshape(self.size, self.size, -1)
+
+
+def fit(size: int) -> View:
+    """The shorter side brought to `size` pixels and the centre kept."""
+    return View(Resize(size, "fit"))
+
+
+def view_tensor(image: Tensor, view: View, draws: Draws | None) -> NDArray[np.uint8]:
+    """An image held in memory, seen through a view.   Shapes: (C, H, W) uint8 → (size, size, C)."""
+    pixels = pillow_image(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
+    return view.finish(pixels if view.resize is None else view.resize(pixels), draws)
+
+
+def pillow_image(pixels: NDArray[np.uint8]) -> "PillowImage":
+    """(H, W, 1 or 3) as Pillow's image."""
+    from PIL import Image
+
+    if pixels.shape[2] not in (1, 3):
+        raise EquimetricError(f"a view needs images of 1 or 3 channels, not {pixels.shape[2]}")
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+
+
+def _require_pixels(side: int) -> None:
+    if not isinstance(side, int) or side < 1:
+        raise EquimetricError(f"size must be a whole number of pixels, at least 1, not {side!r}")
+
+
+def _require_draws(draws: Draws | None) -> Draws:
+    if draws is None:
+        raise EquimetricError("this view is random; read it through a Loader, or give `draws`")
+    return draws

@@ -1,0 +1,41 @@
+"""A moving average of the weights, which is judged and kept in place of the weights themselves."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from equimetric.learners import Learner
+
+__all__ = ["averaged_weights", "start_average", "update_average"]
+
+
+def start_average(learner: Learner) -> dict[str, Tensor]:
+    """The average before the first step: a copy of all parameters. Buffers are not averaged."""
+    return {name: parameter.detach().clone() for name, parameter in learner.named_parameters()}
+
+
+@torch.no_grad()
+def update_average(average: dict[str, Tensor], learner: Learner, decay: float, step: int) -> None:
+    """θ̄ ← d θ̄ + (1 − d) θ after step t, with d = min(decay, (1 + t) / (10 + t)): a young average forgets faster."""
+    share = 1 - min(decay, (1 + step) / (10 + step))
+    parameters = dict(learner.named_parameters())
+    torch._foreach_lerp_(list(average.values()), [parameters[name].detach() for name in average], share)
+
+
+@contextmanager
+def averaged_weights(learner: Learner, average: dict[str, Tensor] | None) -> Iterator[None]:
+    """Inside the block the learner has the averaged weights; without an average its own."""
+    if average is None:
+        yield
+        return
+    parameters = dict(learner.named_parameters())
+    own = {name: parameters[name].data for name in average}
+    for name, mean in average.items():
+        parameters[name].data = mean
+    try:
+        yield
+    finally:
+        for name, values in own.items():
+            parameters[name].data = values

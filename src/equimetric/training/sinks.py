@@ -1,0 +1,128 @@
+"""Where the figures of a run go: its own log, and on request TensorBoard and MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import Any, Protocol
+
+from equimetric.configuration import RunConfig
+from equimetric.errors import EquimetricError
+from equimetric.training.run_folder import RunFolder
+
+__all__ = ["Log", "Sink", "open_log"]
+
+
+class Sink(Protocol):
+    """Takes numbers of a run."""
+
+    def write(self, figures: Mapping[str, float], step: int) -> None:
+        """Take in the figures of one step, by names such as 'validation/map_at_r'."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
+
+
+class Log:
+    """Writes each record as a line of the run's metrics.jsonl and passes its numbers to the sinks."""
+
+    def __init__(self, run: RunFolder, sinks: list[Sink]) -> None:
+        self.run = run
+        self.sinks = sinks
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Log a record with a kind and a step."""
+        self.run.log(record)
+        for sink in self.sinks:
+            sink.write(figures_of(record), record["step"])
+
+
+def figures_of(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a record under names that both services take: {'train/loss': …, 'train/terms/margin': …}."""
+    figures: dict[str, float] = {}
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            figures |= {f"{record['kind']}/{name}/{inner}": number for inner, number in value.items()}
+        elif name not in ("kind", "step"):
+            figures[f"{record['kind']}/{name}"] = value
+    return {
+        "".join(c if c.isalnum() or c in "/_-." else "_" for c in name.replace("@", "_at_")): value
+        for name, value in figures.items()
+    }
+
+
+class TensorBoardSink:
+    """Event files in the folder `tensorboard` of the run."""
+
+    def __init__(self, run: RunFolder, first_step: int) -> None:
+        module = imported("torch.utils.tensorboard", "logging.tensorboard", "tensorboard")
+        # What was written after the checkpoint that the run goes on from is purged.
+        self.writer = module.SummaryWriter(
+            str(run.path / "tensorboard"), purge_step=first_step + 1 if first_step else 0
+        )
+
+    def write(self, figures: Mapping[str, float], step: int) -> None:
+        """Write scalars."""
+        for name, value in figures.items():
+            self.writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Close the event file."""
+        self.writer.close()
+
+
+class MLflowSink:
+    """A run of an MLflow experiment; its id is kept in the run's folder, so that a resumed run goes on with it."""
+
+    def __init__(self, run: RunFolder, config: RunConfig) -> None:
+        self.mlflow = imported("mlflow", "logging.mlflow", "mlflow")
+        self.mlflow.set_experiment(config.logging.mlflow)
+        kept = run.path / "mlflow_run"
+        if kept.exists():
+            self.mlflow.start_run(run_id=kept.read_text(encoding="utf-8"))
+            return
+        started = self.mlflow.start_run(run_name=f"{config.method}-{config.seed}")
+        run.write("mlflow_run", started.info.run_id)
+        self.mlflow.log_params(dict(flat(config.model_dump())))
+
+    def write(self, figures: Mapping[str, float], step: int) -> None:
+        """Log metrics."""
+        self.mlflow.log_metrics(dict(figures), step=step)
+
+    def close(self) -> None:
+        """End the run."""
+        self.mlflow.end_run()
+
+
+def flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """('optimizer.lr', 0.003), … of nested tables."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def imported(module: str, key: str, package: str) -> Any:
+    """A module of an optional package, or an error that says how to get it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise EquimetricError(
+            f"{key} needs the package {package!r}, which is not installed; run: pip install {package}, or leave it out"
+        ) from None
+
+
+@contextmanager
+def open_log(run: RunFolder, config: RunConfig, first_step: int) -> Iterator[Log]:
+    """The log of a run that stands at a step; sinks are closed at the end, whatever happens."""
+    with ExitStack() as stack:
+        sinks: list[Sink] = []
+        if run.writes and config.logging.tensorboard:
+            sinks.append(TensorBoardSink(run, first_step))
+            stack.callback(sinks[-1].close)
+        if run.writes and config.logging.mlflow is not None:
+            sinks.append(MLflowSink(run, config))
+            stack.callback(sinks[-1].close)
+        yield Log(run, sinks)
