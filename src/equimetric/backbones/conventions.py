@@ -74,7 +74,9 @@ class InputConvention:
             )
         if self.order == "bgr":
             images = images.flip(1)
+        values = images.expand(-1, self.channels, -1, -1).to(torch.float32)
+        if len(set(self.std)) == len(set(self.mean)) == 1:
+            return values.div_(self.std[0]).sub_(self.mean[0] / self.std[0])
         std = torch.tensor(self.std, dtype=torch.float32, device=images.device).view(-1, 1, 1)
         offset = torch.tensor(self.mean, dtype=torch.float32, device=images.device).view(-1, 1, 1).div_(-std)
-        values = images.expand(-1, self.channels, -1, -1).to(torch.float32)
         return torch.addcdiv(offset, values, std, out=values)

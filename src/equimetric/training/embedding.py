@@ -14,11 +14,19 @@ __all__ = ["embed_images", "in_blocks"]
 ALONE = Processes()
 
 
-def embed_images(learner: Learner, images: Images, *, block: int = 512, processes: Processes = ALONE) -> Tensor:
+LARGEST_BLOCK, SMALLEST_BLOCK, PIXELS = 512, 16, 2**20
+"""Images in the network at a time: as many as have a million pixels together, but neither too few nor too many."""
+
+
+def embed_images(learner: Learner, images: Images, *, block: int | None = None, processes: Processes = ALONE) -> Tensor:
     """(N, C, H, W) uint8 → (N, D) embeddings, in evaluation mode, without gradient and without augmentation.
 
+    `block` images at a time, by default as many as the network computes with quickly.
     Of several processes each embeds its part of the blocks, and all have the whole result, the same as of one.
     """
+    if block is None:
+        pixels = images.shape[2] * images.shape[3] if len(images.shape) == 4 else 1
+        block = max(SMALLEST_BLOCK, min(LARGEST_BLOCK, PIXELS // pixels))
     was_training = learner.training
     parameter = next(learner.parameters(), None)
 
