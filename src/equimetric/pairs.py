@@ -249,8 +249,10 @@ class TripletBand:
         return self.above == self.at_least == -inf and self.below == inf
 
     def holds(self, violation: Tensor) -> Tensor:
-        """Bool, where a violation lies inside the band."""
+        """Bool, where a violation lies inside the band; −∞ lies in none."""
         inside = violation < self.below if self.below < inf else torch.ones_like(violation, dtype=torch.bool)
+        if self.above == self.at_least == -inf:
+            inside &= violation > -inf
         if self.above > -inf:
             inside &= violation > self.above
         if self.at_least > -inf:

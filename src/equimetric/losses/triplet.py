@@ -62,7 +62,7 @@ def triplet(
 
 def soft_sum(band: TripletBand, margin: float) -> tuple[Tensor, Tensor]:
     """Σ softplus(v + margin) over a band, and the number of triples."""
-    return sum_by_slots(band, lambda violation: softplus(violation + margin), only_active=False)
+    return sum_by_slots(band, margin, softplus, only_active=False)
 
 
 def hinge_sum(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Tensor, Tensor]:
@@ -71,12 +71,14 @@ def hinge_sum(band: TripletBand, margin: float, *, only_active: bool) -> tuple[T
         return sum_by_sorting(band, margin, only_active=only_active)
     # Inside a band that begins above −margin all terms are above zero.
     if band.above >= -margin:
-        return sum_by_slots(band, lambda violation: violation + margin, only_active=False)
-    return sum_by_slots(band, lambda violation: (violation + margin).relu_(), only_active=only_active)
+        return sum_by_slots(band, margin, lambda excess: excess, only_active=False)
+    return sum_by_slots(band, margin, torch.relu_, only_active=only_active)
 
 
-def sum_by_slots(band: TripletBand, term: Callable[[Tensor], Tensor], *, only_active: bool) -> tuple[Tensor, Tensor]:
-    """Σ term(v) and a number, with one pass over the rows of negatives per positive of an anchor: best for few.
+def sum_by_slots(
+    band: TripletBand, margin: float, term: Callable[[Tensor], Tensor], *, only_active: bool
+) -> tuple[Tensor, Tensor]:
+    """Σ term(v + margin) and a number, in one pass over the rows of negatives per positive of an anchor.
 
     What is no triple has v = −∞, where every term is 0.
     """
@@ -85,16 +87,31 @@ def sum_by_slots(band: TripletBand, term: Callable[[Tensor], Tensor], *, only_ac
     negatives = torch.where(pairs.negative, similarity, -torch.inf)[:, None]
     values, numbers = [], []
     for columns, is_positive in pairs.positive_slot_groups():
-        violation = negatives - torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
-        terms = term(violation)
-        chosen = terms.detach() > 0 if only_active else violation.detach() > -torch.inf
-        if not band.is_everything:
-            inside = band.holds(violation.detach())
-            terms, chosen = torch.where(inside, terms, 0.0), chosen & inside
+        own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
+        terms = term(negatives - (own - margin))
         times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
+        if not band.is_everything:
+            inside = band.holds((negatives - own).detach())
+            terms = torch.where(inside, terms, 0.0)
+            if not only_active:
+                numbers.append(count(inside, times, terms.dtype))
+        if only_active:
+            # The terms are hinges: their signs are 1 where they are above zero.
+            active = terms.detach().sign()
+            numbers.append((active if times is None else active * times).sum())
         values.append((terms if times is None else terms * times).sum())
-        numbers.append(count(chosen, times, terms.dtype))
-    return added(values), added(numbers)
+    return added(values), added(numbers) if numbers else number_of_triples(pairs)
+
+
+def number_of_triples(pairs: Pairs) -> Tensor:
+    """Σ over the anchors of their positives times their negatives, by multiplicity."""
+    positives, negatives = (
+        mask.sum(1, dtype=torch.int32).to(pairs.similarity.dtype)
+        if pairs.weight is None
+        else (mask * pairs.weight).sum(1)
+        for mask in (pairs.positive, pairs.negative)
+    )
+    return torch.dot(positives, negatives)
 
 
 def sum_by_sorting(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Tensor, Tensor]:
