@@ -91,6 +91,7 @@ class Calibration:
 
     threshold  pairs at a smaller distance are accepted as the same
     interval   of the threshold, had other classes been drawn
+    resampled  what that was found from: `pairs` one by one, or to first order from the `class counts`
     fitted     FAR and FRR at the threshold on the data it was found on
     held_out   FAR and FRR of held-out pairs, each at the threshold of the other folds
     classes    the same by class, of all classes with negative pairs in their fold
@@ -100,6 +101,7 @@ class Calibration:
     far: float
     threshold: float
     interval: tuple[float, float]
+    resampled: str
     fitted: Rates
     held_out: Rates
     fold_thresholds: tuple[float, ...]
@@ -144,6 +146,7 @@ class Calibration:
             "wanted_far": self.far,
             "threshold": self.threshold,
             "threshold_interval": list(self.interval),
+            "threshold_interval_from": self.resampled,
             "accepts": "distance < threshold",
             "fitted": self.fitted.to_dict(),
             "held_out": self.held_out.to_dict(),
@@ -239,11 +242,13 @@ def calibrate(
         "seed": seed,
         "members": members is not None,
     }
+    interval, resampled = _interval(everything, far, resamples, confidence, seed)
     one_of_several = 1 - (1 - confidence) / max(1, len(by_data_set))
     return Calibration(
         far=far,
         threshold=point.threshold,
-        interval=_interval(everything, far, resamples, confidence, seed),
+        interval=interval,
+        resampled=resampled,
         fitted=_rates_together(_counts(everything, point.threshold), far, confidence),
         held_out=_rates_together(np.concatenate(by_fold), far, confidence),
         fold_thresholds=tuple(thresholds),
@@ -329,8 +334,8 @@ def _wilson_lower_bound(accepted: float, trials: float, confidence: float) -> fl
 
 def _interval(
     distances: PairDistances, far: float, resamples: int, confidence: float, seed: int
-) -> tuple[float, float]:
-    """Percentiles of the threshold under resampling of classes with replacement.
+) -> tuple[tuple[float, float], str]:
+    """Percentiles of the threshold under resampling of classes with replacement, and what was resampled.
 
     A pair of classes a and b that are drawn w_a and w_b times counts w_a·w_b times. Where too few of the closest pairs
     were kept one by one for that, w_a + w_b − 1 is taken for it, its first order: all that is needed of a class then is
@@ -338,15 +343,15 @@ def _interval(
     """
     closest = distances.closest_negatives(math.ceil(SEARCHED_FACTOR * far * distances.negatives))
     if len(closest.distance) >= min(distances.negatives, LEAST_SEARCHED_FACTOR * far * distances.negatives):
-        threshold_of = _resampled_pairs(distances, closest, far)
+        threshold_of, resampled = _resampled_pairs(distances, closest, far), "pairs"
     else:
-        threshold_of = _resampled_class_counts(distances, far)
+        threshold_of, resampled = _resampled_class_counts(distances, far), "class counts"
     generator = np.random.default_rng(derive_seed(seed, "resampled classes"))
     classes = distances.classes
     draws = (np.bincount(generator.integers(0, classes, classes), minlength=classes) for _ in range(resamples))
     found = [threshold_of(weights) for weights in draws if np.count_nonzero(weights) > 1]
     low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)
+    return (float(low), float(high)), resampled
 
 
 def _resampled_pairs(distances: PairDistances, closest: Closest, far: float) -> Callable[[Weights], float]:

@@ -133,6 +133,8 @@ def test_the_first_order_of_resampling_agrees_with_resampled_pairs(monkeypatch):
     assert first_order.threshold == pytest.approx(pairs.threshold, abs=1e-4)
     width = pairs.interval[1] - pairs.interval[0]
     np.testing.assert_allclose(first_order.interval, pairs.interval, atol=0.35 * width)
+    assert pairs.certificate()["threshold_interval_from"] == "pairs"
+    assert first_order.certificate()["threshold_interval_from"] == "class counts"
 
 
 def test_too_few_pairs_say_how_many_are_needed():

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from equimetric.catalogue import recipes
+from equimetric.configuration import RunConfig, load_config
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -56,3 +59,8 @@ def test_adding_a_loss_in_one_file_works_as_written(tmp_path):
 def test_the_demo_study_is_part_of_the_package():
     package = Path(importlib.util.find_spec("equimetric").origin).parent
     assert (package / "studies" / "demo.toml").exists()
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.name)
+def test_the_examples_are_valid_configurations(file):
+    assert load_config(file, RunConfig).method in recipes()
