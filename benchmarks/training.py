@@ -65,7 +65,7 @@ def bare_step(config: RunConfig, dataset: Dataset, training: Dataset, context) -
 
     def step() -> None:
         losses = learner.losses(next(ready))
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         sum(losses.values()).backward()
         optimizer.step()
 

@@ -119,6 +119,15 @@ class OptimizerConfig(Strict):
     )
     objective_lr: float = Field(3e-2, gt=0, description="learning rate of the objective's own parameters")
     objective_weight_decay: float = Field(0.0, ge=0, description="weight decay of the objective's own parameters")
+    objective_name: Literal["adamw", "adam", "rmsprop", "sgd"] | None = Field(
+        None, description="the update rule of the objective's own parameters, where not that of the network"
+    )
+    objective_momentum: float | None = Field(
+        None, ge=0, lt=1, description="momentum of the objective's own parameters; by default as for the network's rule"
+    )
+    objective_eps: float | None = Field(
+        None, gt=0, description="eps of the objective's own parameters; by default as for the network's rule"
+    )
     momentum: float | None = Field(None, ge=0, lt=1, description="of rmsprop and sgd; 0.9 where not given")
     eps: float | None = Field(
         None, gt=0, description="what adam, adamw and rmsprop add to the denominator; 1e-8 where not given"
@@ -140,10 +149,13 @@ class OptimizerConfig(Strict):
 
     @model_validator(mode="after")
     def _keys_belong_together(self) -> OptimizerConfig:
-        if self.momentum is not None and self.name in ("adam", "adamw"):
-            raise ValueError(f"{self.name!r} has no momentum to set; leave it out or choose 'rmsprop' or 'sgd'")
-        if self.eps is not None and self.name == "sgd":
-            raise ValueError("'sgd' divides by nothing, so eps means nothing; leave it out")
+        for before, name in {"": self.name, "objective_": self.objective_name or self.name}.items():
+            if getattr(self, f"{before}momentum") is not None and name in ("adam", "adamw"):
+                raise ValueError(
+                    f"{name!r} has no momentum to set; leave {before}momentum out or choose 'rmsprop' or 'sgd'"
+                )
+            if getattr(self, f"{before}eps") is not None and name == "sgd":
+                raise ValueError(f"'sgd' divides by nothing, so {before}eps means nothing; leave it out")
         if (self.schedule == "step") != bool(self.milestones):
             raise ValueError("milestones and schedule = 'step' belong together; give both or neither")
         if sorted(set(self.milestones)) != self.milestones or min(self.milestones, default=1) < 1:

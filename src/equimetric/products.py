@@ -4,6 +4,7 @@ Small batches are bound by the number of operations, large ones by the number of
 node in the graph where plain arithmetic has five. Under `torch.compile` and `torch.func` plain arithmetic is used.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -14,6 +15,12 @@ __all__ = ["full_precision", "inner_products", "negative_distance", "plain_arith
 
 COINCIDENT = 1e-7
 """Distances up to this are taken as 0, with gradient 0: the direction between coincident points is rounding noise."""
+
+STRIP = 256
+"""Rows of a symmetric matrix computed together, and the rows of one that are gone over while they are in the cache."""
+
+MANY_STRIPS = 4
+"""From so many strips on, the half of a symmetric matrix that is saved is worth the copying."""
 
 
 def plain_arithmetic() -> bool:
@@ -64,6 +71,33 @@ def symmetrised(matrix: Tensor) -> Tensor:
     return matrix.T.clone(memory_format=torch.contiguous_format).add_(matrix)
 
 
+def symmetric(vectors: Tensor, strip: Callable[[slice, slice], Tensor]) -> Tensor:
+    """(N, N) of `strip(rows, columns)`, a symmetric measure of some vectors and others, each pair computed once.
+
+    Strip by strip the entries right of the diagonal are computed, and copied to their mirror place.
+    """
+    size = len(vectors)
+    if size < MANY_STRIPS * STRIP:
+        return strip(slice(None), slice(None))
+    whole = vectors.new_empty(size, size)
+    for start in range(0, size, STRIP):
+        rows, onwards = slice(start, start + STRIP), slice(start, None)
+        whole[rows, onwards] = part = strip(rows, onwards)
+        whole[onwards, rows] = part.T.contiguous()
+    return whole
+
+
+def by_strips(function: Callable[..., Tensor], *matrices: Tensor) -> Tensor:
+    """(N, M) function of matrices (N, M) entry by entry, its passes made while a strip of rows is in the cache."""
+    if len(matrices[0]) < MANY_STRIPS * STRIP:
+        return function(*matrices)
+    whole = torch.empty_like(matrices[0])
+    for start in range(0, len(whole), STRIP):
+        rows = slice(start, start + STRIP)
+        whole[rows] = function(*(matrix[rows] for matrix in matrices))
+    return whole
+
+
 class SelfProducts(torch.autograd.Function):
     """S = X Xᵀ. Its gradient (G + Gᵀ) X is one matrix product; differentiating both factors apart would take two."""
 
@@ -71,7 +105,7 @@ class SelfProducts(torch.autograd.Function):
     def forward(context: Any, vectors: Tensor) -> Tensor:
         """(N, D) → (N, N)."""
         context.save_for_backward(vectors)
-        return vectors @ vectors.T
+        return symmetric(vectors, lambda rows, columns: vectors[rows] @ vectors[columns].T)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:
@@ -88,9 +122,14 @@ class NegativeDistance(torch.autograd.Function):
     def forward(context: Any, queries: Tensor, references: Tensor) -> Tensor:
         """(Q, D), (R, D) → (Q, R)."""
         query_lengths = torch.linalg.vecdot(queries, queries)
-        reference_lengths = query_lengths if queries is references else torch.linalg.vecdot(references, references)
-        squared = torch.addmm(query_lengths[:, None], queries, references.T, alpha=-2).add_(reference_lengths)
-        distance = squared.clamp_min_(0).sqrt_().neg_()
+        same = queries is references
+        reference_lengths = query_lengths if same else torch.linalg.vecdot(references, references)
+
+        def strip(rows: slice, columns: slice) -> Tensor:
+            products = torch.addmm(query_lengths[rows, None], queries[rows], references[columns].T, alpha=-2)
+            return products.add_(reference_lengths[columns]).clamp_min_(0).sqrt_().neg_()
+
+        distance = symmetric(queries, strip) if same else strip(slice(None), slice(None))
         context.save_for_backward(queries, references, distance)
         return distance
 
@@ -98,7 +137,11 @@ class NegativeDistance(torch.autograd.Function):
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """W R − q Σ_r W for the queries and Wᵀ Q − r Σ_q W for the references, W = g/d."""
         queries, references, distance = context.saved_tensors
-        slope = gradients[0] / distance.neg().masked_fill(distance > -COINCIDENT, torch.inf)
+        slope = by_strips(
+            lambda gradient, distance: gradient / distance.neg().masked_fill(distance > -COINCIDENT, torch.inf),
+            gradients[0],
+            distance,
+        )
         if queries is references:
             return pulled(symmetrised(slope), queries, references), None
         wanted = context.needs_input_grad

@@ -23,6 +23,7 @@ __all__ = [
     "REDUCTIONS",
     "added",
     "bounded_exp",
+    "closed_form",
     "count",
     "divide",
     "log1p_sum_exp",
@@ -84,6 +85,27 @@ def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     """Numerator / denominator, and 0 with gradient 0 where nothing was counted."""
     return numerator / denominator.masked_fill(denominator <= 0, torch.inf)
+
+
+class ClosedForm(torch.autograd.Function):
+    """A value whose slope by some tensor is known beforehand."""
+
+    @staticmethod
+    def forward(context: Any, of: Tensor, value: Tensor, slope: Tensor) -> Tensor:  # noqa: ARG004
+        """The value."""
+        context.save_for_backward(slope)
+        return value.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """Its slope, times what comes from above."""
+        return gradients[0] * context.saved_tensors[0], None, None
+
+
+def closed_form(value: Tensor, of: Tensor, slope: Tensor) -> Tensor:
+    """A scalar with a given slope, of the shape of the tensor it is a function of."""
+    result: Tensor = ClosedForm.apply(of, value, slope)  # type: ignore[no-untyped-call]
+    return result
 
 
 class RatioTaker(Protocol):

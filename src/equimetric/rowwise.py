@@ -82,10 +82,10 @@ class Gradients:
         for part in self.parts:
             part *= factor
 
-    def add(self, other: Gradients) -> None:
-        """Plus those of another value."""
+    def add(self, other: Gradients, factor: Tensor) -> None:
+        """Plus those of another value, times a scalar."""
         for part, others in zip(self.parts, other.parts, strict=True):
-            part += others
+            part.addcmul_(others, factor)
 
 
 class ByRows(torch.autograd.Function):
@@ -133,25 +133,30 @@ class ByRows(torch.autograd.Function):
             divide(slope, denominator)
             for slope, (_, denominator) in zip(torch.autograd.grad(value, ratios), sums, strict=True)
         ]
-        if kept:
-            for gradients, slope in zip(kept, slopes, strict=True):
-                gradients.scale(slope)
-            summed = kept[0]
-            for gradients in kept[1:]:
-                summed.add(gradients)
-        else:
+        factor = torch.ones_like(value)
+        if not kept:
             summed = Gradients(similarity, parameters)
             for rows in chunks:
                 chunk, collected = run(rows)
                 summed.take(rows, chunk, [numerator for numerator, _ in collected.parts], slopes)
-        context.save_for_backward(*summed.parts)
+        elif len(kept) == 1:
+            # The way back multiplies by what comes from above: one pass for both.
+            summed, factor = kept[0], slopes[0]
+        else:
+            summed = kept[0]
+            summed.scale(slopes[0])
+            for gradients, slope in zip(kept[1:], slopes[1:], strict=True):
+                summed.add(gradients, slope)
+        context.save_for_backward(factor, *summed.parts)
         return value.detach()
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """The kept gradients, times what comes from above."""
-        return None, None, *(part * upstream[0] for part in context.saved_tensors)
+        factor, *parts = context.saved_tensors
+        factor = factor * upstream[0]
+        return None, None, *(part * factor for part in parts)
 
 
 def value_by_rows(function: Callable[[Pairs], Tensor], pairs: Pairs, parameters: Sequence[Tensor] = ()) -> Tensor:

@@ -580,11 +580,12 @@ def test_many_positives_and_negatives_agree_with_all_triples_at_once():
     torch.testing.assert_close(em.objective("ntxent", temperature=0.5)(x, labels), expected[positive].mean())
 
 
-@pytest.mark.parametrize("few", [0, 16])
+@pytest.mark.parametrize(("few", "plain"), [(0, False), (16, False), (16, True)])
 @pytest.mark.parametrize("reduction", ["nonzero", "mean", "sum", "batch"])
 @pytest.mark.parametrize("bounds", [{}, {"below": 0.1}, {"above": -0.3}, {"at_least": -0.1, "below": 0.3}])
-def test_triplet_over_a_band_is_that_of_its_listed_triples(bounds, reduction, few, monkeypatch):
+def test_triplet_over_a_band_is_that_of_its_listed_triples(bounds, reduction, few, plain, monkeypatch):
     monkeypatch.setattr("equimetric.losses.triplet.FEW_POSITIVES", few)
+    monkeypatch.setattr("equimetric.losses.triplet.plain_arithmetic", lambda: plain)
     torch.manual_seed(3)
     embeddings = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 3])

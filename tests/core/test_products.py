@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from equimetric import products
 from equimetric.geometry import GEOMETRIES
 from equimetric.products import inner_products, negative_distance, unit
 
@@ -28,6 +29,17 @@ def test_first_and_second_derivatives(function):
     x = vectors().requires_grad_()
     assert torch.autograd.gradcheck(function, (x,))
     assert torch.autograd.gradgradcheck(function, (x,))
+
+
+@pytest.mark.parametrize("measure", [inner_products, negative_distance])
+def test_strip_by_strip_is_the_same_with_both_derivatives(measure, monkeypatch):
+    x = vectors(9).requires_grad_()
+    whole = measure(x, x)
+    monkeypatch.setattr(products, "STRIP", 2)
+    striped = measure(x, x)
+    torch.testing.assert_close(striped, whole, rtol=1e-12, atol=1e-7 if measure is negative_distance else 1e-12)
+    assert torch.autograd.gradcheck(lambda x: off_diagonal(measure(x, x)), (x,))
+    assert torch.autograd.gradgradcheck(lambda x: off_diagonal(measure(x, x)), (x,))
 
 
 @pytest.mark.parametrize("name", sorted(set(GEOMETRIES) - {"snr"}))

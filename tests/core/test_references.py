@@ -12,7 +12,6 @@ import equimetric as em
 from equimetric.catalogue import Context, build_objective
 from equimetric.errors import EquimetricError
 from equimetric.references.cleaning import dominant_centres
-from equimetric.references.proxies import sample_classes
 from equimetric.registry import REFERENCES
 from equimetric.search_space import Choice
 
@@ -160,39 +159,6 @@ def test_worked_values_of_sampled_classes(case, monkeypatch):
         assert objective.eval()(embeddings, labels).item() == pytest.approx(case["full"], abs=1e-6)
 
 
-def test_sampled_classes_hold_all_of_the_batch_and_follow_the_seed():
-    labels = torch.tensor([7, 2, 7, 40])
-    draws = []
-    for seed in (0, 0, 1):
-        torch.manual_seed(seed)
-        draws.append(sample_classes(labels, 50, 12))
-    assert torch.equal(draws[0], draws[1])
-    assert not torch.equal(draws[0], draws[2])
-    for ids in draws:
-        assert len(ids) == 12
-        assert (ids.diff() > 0).all()
-        assert torch.isin(labels, ids).all()
-    assert sample_classes(labels, 50, 2).tolist() == [2, 7, 40]
-    assert sample_classes(labels, 50, 50).tolist() == list(range(50))
-
-
-@pytest.mark.parametrize("per_class", [1, 2])
-def test_only_sampled_proxies_learn(per_class, monkeypatch):
-    monkeypatch.setattr("equimetric.references.proxies.sample_classes", lambda *_: torch.tensor([0, 1, 4]))
-    objective = em.objective("arcface", classes=6, dim=3, per_class=per_class, sample_rate=0.5).double()
-    pairs = objective.pairs(random(4, 3, seed=1), IDS)
-    assert pairs.similarity.shape == (4, 3)
-    assert pairs.positive.sum() == 4
-    objective.value(pairs).backward()
-    moved = objective.references.weight.grad.abs().view(6, -1).sum(1) > 0
-    assert moved.tolist() == [True, True, False, False, True, False]
-
-
-def test_a_sample_rate_of_one_is_the_full_loss():
-    embeddings, proxies = random(4, 3), random(6, 3, seed=1)
-    assert arcface(proxies, sample_rate=1.0)(embeddings, IDS) == arcface(proxies)(embeddings, IDS)
-
-
 @pytest.mark.parametrize("per_class", [1, 2])
 def test_dynamic_assignment_takes_the_nearest_proxy_whatever_the_label(per_class):
     embeddings, proxies = random(6, 3).requires_grad_(), random(4 * per_class, 3, seed=1)
@@ -213,6 +179,12 @@ def test_dynamic_assignment_takes_the_nearest_proxy_whatever_the_label(per_class
     again = embeddings.detach().clone().requires_grad_()
     static(again, distance.argmin(1)).backward()
     torch.testing.assert_close(embeddings.grad, again.grad)
+    # Also where the positive is in the denominator, as in all classification.
+    softmax = em.objective("normalized_softmax", classes=4, dim=3, per_class=per_class, assignment="dynamic").double()
+    softmax.references.weight.data = proxies
+    cosine = (unit(embeddings) @ unit(proxies).T).view(6, 4, per_class).amax(2)
+    expected = torch.nn.functional.cross_entropy(cosine / 0.05, cosine.argmax(1))
+    torch.testing.assert_close(softmax(embeddings, torch.tensor([2**40, -3, 7, 7, 7, 7])), expected)
 
 
 # Cleaning

@@ -23,6 +23,8 @@ CASES = {
     "subcentres": ("subcenter_arcface", {}),
     "softtriple": ("softtriple", {"per_class": 3}),
     "a quarter of the classes": ("arcface", {"sample_rate": 0.25}),
+    "all but one class": ("large_margin_softmax", {"sample_rate": 0.9}),
+    "all but one class, three centres each": ("subcenter_arcface", {"sample_rate": 0.9}),
     "all but one class, with bias": ("softmax", {"sample_rate": 0.9, "bias": True}),
     "nearest proxies": ("proxy_nca", {"assignment": "dynamic"}),
 }
@@ -69,6 +71,12 @@ def work(rank):
     return results
 
 
+def with_a_seed_of_its_own():
+    torch.manual_seed(dist.get_rank())
+    objective = em.objective("arcface", classes=4, dim=3, sharded=True, sample_rate=0.5)
+    return objective(torch.randn(2, 3), torch.arange(2))
+
+
 def mistakes():
     """In a process of several: what is refused, and the first rows drawn for the own classes."""
     said = []
@@ -77,6 +85,7 @@ def mistakes():
         lambda: objective(torch.randn(3, 3), torch.arange(3) + dist.get_rank()),
         lambda: objective(torch.randn(2 + dist.get_rank(), 3), torch.zeros(2 + dist.get_rank(), dtype=torch.int64)),
         lambda: em.objective("arcface", classes=3, dim=3, sharded=True, static=True),
+        with_a_seed_of_its_own,
     ):
         with pytest.raises(EquimetricError) as refused:
             attempt()
@@ -98,12 +107,13 @@ def test_two_processes_with_half_the_classes_equal_one_with_all(of_two_processes
     assert [len(part[2][0]) // per_class for part in (first, second)] == [4, 3]
 
 
-def test_different_batches_and_fixed_proxies_are_refused(of_two_processes):
+def test_different_batches_and_draws_and_fixed_proxies_are_refused(of_two_processes):
     for rank in of_two_processes:
-        other_labels, other_size, static = rank["mistakes"][0]
+        other_labels, other_size, static, other_seed = rank["mistakes"][0]
         assert "give gather=True" in other_labels
         assert "give gather=True" in other_size
         assert "nothing to share out" in static
+        assert "call torch.manual_seed with one seed for all" in other_seed
 
 
 def test_shards_start_from_different_rows_and_leave_the_global_generator_alike(of_two_processes):

@@ -11,13 +11,23 @@ from equimetric.learners import SingleLearner
 from equimetric.objectives import compose
 from equimetric.training.frozen import FeatureVectors
 from equimetric.training.loop import build_learner
-from equimetric.training.optimizers import build_optimizer, clip_gradients, learning_rate_factor, set_learning_rates
+from equimetric.training.optimizers import (
+    Optimizers,
+    build_optimizer,
+    clip_gradients,
+    learning_rate_factor,
+    set_learning_rates,
+)
 
 
 def arcface(**optimizer):
     config = load_config({"method": "arcface", "model": {"dim": 8}, "optimizer": optimizer}, RunConfig)
     learner = build_learner(config, 1, Context(classes=5, dim=8, images=10))
     return learner, build_optimizer(learner, config.optimizer)
+
+
+def names_of(optimizer):
+    return [type(one).__name__.lower() for one in optimizer.optimizers]
 
 
 def identities(parameters):
@@ -62,8 +72,49 @@ def test_nothing_to_learn_is_a_message():
 )
 def test_momentum_and_eps_reach_the_update_rule(name, options, expected):
     _, optimizer = arcface(name=name, **options)
-    assert type(optimizer).__name__.lower() == name
+    assert names_of(optimizer) == [name]
     assert all(group[key] == value for group in optimizer.param_groups for key, value in expected.items())
+
+
+def test_the_objective_may_have_an_update_rule_of_its_own():
+    _, optimizer = arcface(
+        name="adam", eps=1e-2, lr=1e-4, objective_name="sgd", objective_lr=0.1, objective_weight_decay=0.5
+    )
+    assert names_of(optimizer) == ["adam", "sgd"]
+    trunk, head, objective = optimizer.param_groups
+    assert trunk["eps"] == head["eps"] == 1e-2
+    assert (objective["lr"], objective["weight_decay"], objective["momentum"]) == (0.1, 0.5, 0.9)
+    set_learning_rates(optimizer, 0.5)
+    assert [group["lr"] for group in optimizer.param_groups] == [5e-5, 5e-5, 0.05]
+
+
+@pytest.mark.parametrize(
+    ("options", "rules", "momenta"),
+    [
+        ({"objective_name": "rmsprop"}, ["rmsprop"], [0.8, 0.8]),
+        ({"objective_momentum": 0.0}, ["rmsprop", "rmsprop"], [0.8, 0.0]),
+        ({"objective_name": "sgd"}, ["rmsprop", "sgd"], [0.8, 0.9]),
+        ({"objective_name": "sgd", "objective_momentum": 0.5}, ["rmsprop", "sgd"], [0.8, 0.5]),
+    ],
+)
+def test_what_the_objective_does_not_say_is_the_networks_as_far_as_the_rule_is(options, rules, momenta):
+    _, optimizer = arcface(name="rmsprop", momentum=0.8, **options)
+    assert names_of(optimizer) == rules
+    assert [optimizer.param_groups[place]["momentum"] for place in (0, -1)] == momenta
+
+
+def test_two_rules_move_parameters_as_two_optimisers_would():
+    learner, optimizer = arcface(name="sgd", momentum=0.0, lr=0.5, weight_decay=0.0, objective_name="adam")
+    before = {name: parameter.detach().clone() for name, parameter in learner.named_parameters()}
+    for parameter in learner.parameters():
+        parameter.grad = torch.full_like(parameter, 2.0)
+    optimizer.step()
+    for name, parameter in learner.named_parameters():
+        # Plain gradient descent moves by lr · g, Adam's first step by lr · sign g.
+        expected = 3e-2 if name.startswith("objective.") else 1.0
+        assert torch.allclose(before[name] - parameter, torch.tensor(expected), atol=1e-6)
+    optimizer.zero_grad()
+    assert all(parameter.grad is None for parameter in learner.parameters())
 
 
 @pytest.mark.parametrize(
@@ -91,7 +142,7 @@ def test_a_plateau_lowers_rates_as_often_as_it_was_reached():
 
 def test_clipping_by_norm_and_by_value():
     weight = torch.nn.Parameter(torch.zeros(2))
-    optimizer = torch.optim.SGD([weight], lr=1.0)
+    optimizer = Optimizers(torch.optim.SGD([weight], lr=1.0))
     weight.grad = torch.tensor([3.0, -4.0])
     clip_gradients(optimizer, OptimizerConfig())
     assert weight.grad.tolist() == [3.0, -4.0]
@@ -106,6 +157,9 @@ def test_clipping_by_norm_and_by_value():
     [
         ({"optimizer": {"momentum": 0.9}}, "optimizer: 'adamw' has no momentum to set"),
         ({"optimizer": {"name": "sgd", "eps": 1e-8}}, "'sgd' divides by nothing"),
+        ({"optimizer": {"objective_momentum": 0.9}}, "'adamw' has no momentum to set; leave objective_momentum out"),
+        ({"optimizer": {"objective_name": "sgd", "objective_eps": 1e-8}}, "so objective_eps means nothing"),
+        ({"optimizer": {"objective_name": "lion"}}, "optimizer.objective_name: input should be 'adamw', 'adam'"),
         ({"optimizer": {"schedule": "step"}}, "milestones and schedule = 'step' belong together"),
         ({"optimizer": {"milestones": [3]}}, "milestones and schedule = 'step' belong together"),
         ({"optimizer": {"schedule": "step", "milestones": [5, 3]}}, "milestones must be ascending"),

@@ -33,6 +33,7 @@ RUNS = {
     "pairs, uneven parts": changed(method="contrastive", batch={"classes": 3}),
     "own boundary, random selection": changed(method="margin"),
     "proxies, average": changed(method="arcface", training={"ema": 0.5}),
+    "sampled classes": changed(method="arcface", options={"sample_rate": 0.7}),
     "sum": changed(method="proxy_anchor+tcm"),
     "several batches a step": changed(method="multi_similarity", batch={"per_step": 2}),
     "two passes": changed(method="arcface", batch={"classes": 3, "at_once": 3, "per_step": 2}),

@@ -29,7 +29,15 @@ EVERYTHING = {
     **BASE,
     "model": {"dim": 8, "dropout": 0.2, "frozen_batch_norm": True, "freeze": {"backbone": 5}},
     "batch": {"classes": 2, "samples": 4, "per_step": 2, "at_once": 5},
-    "optimizer": {"name": "rmsprop", "warmup_steps": 3, "schedule": "plateau", "plateau_steps": 2, "clip_norm": 1.0},
+    "optimizer": {
+        "name": "rmsprop",
+        "objective_name": "sgd",
+        "objective_momentum": 0.5,
+        "warmup_steps": 3,
+        "schedule": "plateau",
+        "plateau_steps": 2,
+        "clip_norm": 1.0,
+    },
     "training": {"steps": 14, "validate_every": 2, "log_every": 1, "ema": 0.9},
 }
 

@@ -8,7 +8,8 @@ from torch.nn.functional import softplus
 
 from equimetric.errors import unknown_name
 from equimetric.pairs import Pairs, TripletBand, Triplets
-from equimetric.reductions import added, count, ratio, reduce
+from equimetric.products import plain_arithmetic
+from equimetric.reductions import added, closed_form, count, ratio, reduce
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -69,10 +70,43 @@ def hinge_sum(band: TripletBand, margin: float, *, only_active: bool) -> tuple[T
     """Σ [v + margin]₊ over a band, and the number of triples or of those with a term above zero."""
     if int(band.pairs.positive.sum(1, dtype=torch.int32).max()) > FEW_POSITIVES:
         return sum_by_sorting(band, margin, only_active=only_active)
-    # Inside a band that begins above −margin all terms are above zero.
-    if band.above >= -margin:
-        return sum_by_slots(band, margin, lambda excess: excess, only_active=False)
-    return sum_by_slots(band, margin, torch.relu_, only_active=only_active)
+    if plain_arithmetic():
+        return sum_by_slots(band, margin, torch.relu, only_active=only_active)
+    value, number, slope = hinges_by_slots(band, margin, only_active=only_active)
+    return closed_form(value, band.pairs.similarity, slope), number
+
+
+@torch.no_grad()
+def hinges_by_slots(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Σ [v + margin]₊, a number, and the (Q, R) slope of the sum.
+
+    A hinge has slope 1 where it is above zero, so a pair's share in the slope is the number of such triples that it
+    is in: added for the negative, taken away for the positive.
+    """
+    pairs = band.pairs
+    similarity, weight = pairs.similarity, pairs.weight
+    negatives = torch.where(pairs.negative, similarity, -torch.inf)[:, None]
+    slope = torch.zeros_like(similarity)
+    value, number = similarity.new_zeros(()), similarity.new_zeros(())
+    for columns, is_positive in pairs.positive_slot_groups():
+        own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
+        terms = (negatives - (own - margin)).relu_()
+        times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
+        if not band.is_everything:
+            inside = band.holds(negatives - own)
+            terms.mul_(inside)
+            if not only_active:
+                number += count(inside, times, terms.dtype)
+        value += terms.sum() if times is None else (terms * times).sum()
+        active = terms.sign_() if times is None else terms.sign_().mul_(times)
+        slope += active.sum(1)
+        of_positives = active.sum(2)
+        slope.scatter_add_(1, columns, -of_positives)
+        if only_active:
+            number += of_positives.sum()
+    if band.is_everything and not only_active:
+        number = number_of_triples(pairs)
+    return value, number, slope
 
 
 def sum_by_slots(

@@ -22,15 +22,14 @@ __all__ = ["ProxyReferences", "sample_classes"]
 ASSIGNMENTS = ("static", "dynamic")
 
 
-def sample_classes(labels: Tensor, classes: int, number: int) -> Tensor:
-    """Sorted ids of all classes of the batch and, up to `number` in all, of others drawn without replacement.
-
-    Draws from torch's global generator: processes that share a batch must share its seed.
-    """
-    order = torch.rand(classes).to(labels.device)
-    order[labels] = -1.0
-    present = int((order < 0).sum())
-    return order.argsort(stable=True)[: max(number, present)].sort().values
+def sample_classes(labels: Tensor, classes: int, number: int, generator: torch.Generator) -> Tensor:
+    """Ascending ids of all classes of the batch and, up to `number` in all, of others drawn without replacement."""
+    chosen = torch.zeros(classes, dtype=torch.bool)
+    chosen[labels.cpu()] = True
+    shuffled = torch.randperm(classes, generator=generator)
+    others = shuffled[~chosen[shuffled]]
+    chosen[others[: max(0, number - (classes - len(others)))]] = True
+    return chosen.nonzero()[:, 0].to(labels.device)
 
 
 def initial_proxies(rows: int, dim: int, shard: Shard) -> Tensor:
@@ -61,8 +60,10 @@ class ProxyReferences(References):
     `pool` = 'max' takes the nearest, 'soft' a mean weighted by softmax(s / gamma). `tau` times the spread of the
     centres of each class is added to the loss, which draws them together (`divisor`: see `centre_spread`).
     `bias` adds a learned offset per class to the similarity. `sample_rate` < 1 compares, in training, only with the
-    classes of the batch and random others, that share of all in total (Partial FC); the other rows get no gradient, but
-    an optimiser with momentum or weight decay still moves them. `sharded` shares the classes out among the processes of
+    classes of the batch and random others, that share of all in total (Partial FC): similarities have as many columns,
+    and the other rows get no gradient from them, but an optimiser with momentum or weight decay still moves them. Which
+    classes a step draws follows from a seed, taken from torch's generator at the beginning, and the number of steps
+    before it, both part of the state. `sharded` shares the classes out among the processes of
     torch.distributed, each of which keeps and learns the rows of its own; it needs `gather=True` beside it, and the
     rows' gradients, unlike the network's, must not be averaged over processes. `static` makes the proxies the fixed
     one-hot vectors, which needs dim = classes. `normalize_embeddings=False` leaves embeddings as they are where both
@@ -71,6 +72,9 @@ class ProxyReferences(References):
     `assignment` = 'dynamic' takes the nearest proxy, p(x) = argmin_p d(x, p), as the one that stands for a sample,
     instead of that of its class. Labels then play no part and may be any; `classes` is the number of proxies.
     """
+
+    sampling_seed: Tensor
+    sampled_steps: Tensor
 
     def __init__(
         self,
@@ -113,6 +117,10 @@ class ProxyReferences(References):
         self.normalize_embeddings, self.normalize_proxies = normalize_embeddings, normalize_proxies
         self.assignment = assignment
         self.shard = Shard.of_this_process(classes) if sharded else Shard.whole(classes)
+        if sample_rate < 1:
+            # Before the rows, of which processes with other classes draw others: the seed is that of all.
+            self.register_buffer("sampling_seed", torch.randint(2**31, ()))
+            self.register_buffer("sampled_steps", torch.zeros((), dtype=torch.int64))
         self.weight: Tensor
         if static:
             self.register_buffer("weight", torch.eye(classes))
@@ -127,34 +135,57 @@ class ProxyReferences(References):
         labels = self.checked_classes(given.labels, embeddings)
         if self.bias is not None and geometry.name != "dot":
             raise EquimetricError(f"a bias means nothing in the {geometry.name} geometry; use geometry='dot'")
+        seed = self.step_seed()
+        self.shard.require_same_batch(labels, seed)
+        ids = None if seed is None else self.drawn_classes(labels, seed)
+        proxies, bias, counts = self.compared_rows(ids)
         # Proxies may be float32 while float64 embeddings are passed, or the reverse: compare in the finer of the two.
-        finer = torch.promote_types(self.weight.dtype, embeddings.dtype)
-        embeddings, proxies = embeddings.to(finer), self.weight.to(finer)
+        finer = torch.promote_types(proxies.dtype, embeddings.dtype)
+        embeddings, proxies = embeddings.to(finer), proxies.to(finer)
         if normalize and self.normalize_embeddings:
             embeddings = unit(embeddings)
         scaled = normalize or self.normalize_proxies
         if scaled:
             proxies = unit(proxies)
-        lengths = self.lengths(proxies, scaled)
-        self.shard.require_same_batch(labels)
-        ids, counts = torch.arange(self.classes, device=labels.device), list(self.shard.sizes)
-        bias: Tensor | None = self.bias
-        if self.training and self.sample_rate < 1:
-            ids = sample_classes(labels, self.classes, int(self.sample_rate * self.classes))
-            here, counts = self.shard.places(ids)
-            proxies = self.by_class(proxies)[here].flatten(0, 1)
-            bias = None if bias is None else bias[here]
         similarity = geometry.measure(self.shard.spread(embeddings), proxies)
         similarity = pool_centres(similarity, self.per_class, self.pool, self.gamma)
         if bias is not None:
             similarity = similarity + bias.to(finer)
         similarity = self.shard.join_columns(similarity, counts)
-        targets = similarity.argmax(1) if self.assignment == "dynamic" else labels
-        positive, negative = relation(targets, ids, (len(labels), len(ids)), None)
-        target_length = lengths[targets] if isinstance(lengths, Tensor) else lengths
+        target = labels if ids is None else torch.searchsorted(ids, labels)
+        if self.assignment == "dynamic":
+            target = similarity.argmax(1)
+        columns = torch.arange(similarity.shape[1], device=labels.device)
+        positive, negative = relation(target, columns, (len(labels), len(columns)), None)
+        lengths = self.lengths(proxies, scaled, counts)
+        target_length = lengths[target] if isinstance(lengths, Tensor) else lengths
         queries = Queries(embeddings, labels, given.index, target_length)
-        target = labels if len(ids) == self.classes else None
         return Pairs(similarity, positive, negative, geometry=geometry, queries=queries, target=target)
+
+    def step_seed(self) -> int | None:
+        """What the classes of this step of training are drawn by; None where all are compared with."""
+        if self.sample_rate == 1 or not self.training:
+            return None
+        seed = derive_seed(int(self.sampling_seed), "sampled classes", int(self.sampled_steps))
+        self.sampled_steps += 1
+        return seed
+
+    def drawn_classes(self, labels: Tensor, seed: int) -> Tensor:
+        """Ascending ids of the classes that a step compares with: those of the batch and ⌊rate · classes⌋ in all."""
+        # 0.29 · 100 is a trifle below 29.
+        number = int(self.sample_rate * self.classes + 1e-9)
+        return sample_classes(labels, self.classes, number, torch.Generator().manual_seed(seed))
+
+    def compared_rows(self, ids: Tensor | None) -> tuple[Tensor, Tensor | None, list[int]]:
+        """The rows and biases of the classes with these ids, or of all, that are here; how many each process has.
+
+        Rows are taken out before anything is computed from them, so that time and memory follow their number.
+        """
+        if ids is None:
+            return self.weight, self.bias, list(self.shard.sizes)
+        here, counts = self.shard.places(ids)
+        rows = torch.nn.functional.embedding(here, self.weight.view(self.shard.own, -1))
+        return rows.view(-1, self.weight.shape[1]), None if self.bias is None else self.bias[here], counts
 
     def checked_classes(self, labels: Labels, embeddings: Tensor) -> Tensor:
         """Class ids, each of which has a proxy of the embeddings' dimension, unless proxies are assigned otherwise."""
@@ -174,13 +205,13 @@ class ProxyReferences(References):
         """(C·K, D) rows as (C, K, D), of the classes of this process."""
         return proxies.view(self.shard.own, self.per_class, -1)
 
-    def lengths(self, proxies: Tensor, scaled: bool) -> Tensor | float | None:
-        """(C,) length of the proxy of each class; unknown where several of any length are pooled."""
+    def lengths(self, proxies: Tensor, scaled: bool, counts: list[int]) -> Tensor | float | None:
+        """(columns,) length of the proxy of each class; unknown where several of any length are pooled."""
         if scaled:
             return 1.0
         if self.per_class > 1:
             return None
-        return self.shard.join(torch.linalg.vector_norm(proxies, dim=1), list(self.shard.sizes))
+        return self.shard.join(torch.linalg.vector_norm(proxies, dim=1), counts)
 
     def objective_value(self, loss: Callable[[Pairs], Tensor], pairs: Pairs) -> Tensor:
         """The loss of the pairs + tau · spread of the centres of a class."""

@@ -84,16 +84,21 @@ class Shard:
         scaled: Tensor = ScaleGradient.apply(embeddings, len(self.sizes))  # type: ignore[no-untyped-call]
         return scaled
 
-    def require_same_batch(self, labels: Tensor) -> None:
-        """Refuse to join the columns of different batches."""
+    def require_same_batch(self, labels: Tensor, seed: int | None = None) -> None:
+        """Refuse to join the columns of different batches, or of classes drawn by different seeds."""
         if not self.shared:
             return
         place = torch.arange(1, len(labels) + 1, device=labels.device)
-        summary = torch.stack([place.new_tensor(len(labels)), (place * labels).sum()])
+        summary = torch.stack([(place * labels).sum(), place.new_tensor(len(labels)), place.new_tensor(seed or 0)])
         summaries = [torch.empty_like(summary) for _ in self.sizes]
         dist.all_gather(summaries, summary)
-        if not all(torch.equal(one, summary) for one in summaries):
+        if not all(torch.equal(one[:2], summary[:2]) for one in summaries):
             raise EquimetricError("sharded=True needs the same batch in all processes; give gather=True beside it")
+        if not all(torch.equal(one, summary) for one in summaries):
+            raise EquimetricError(
+                "the processes would compare with different classes; call torch.manual_seed with one seed for all "
+                "before making the objective"
+            )
 
 
 class JoinRows(torch.autograd.Function):

@@ -123,7 +123,8 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
         + "".join(f", {key} {value}" for key, value in batch.options.items()),
         "Optimiser": f"{optimizer.name}, learning rate {optimizer.lr:g} ({optimizer.schedule}), "
         f"weight decay {optimizer.weight_decay:g}",
-        "Objective's own parameters": f"learning rate {optimizer.objective_lr:g}, "
+        "Objective's own parameters": f"{optimizer.objective_name or optimizer.name}, "
+        f"learning rate {optimizer.objective_lr:g}, "
         f"weight decay {optimizer.objective_weight_decay:g}",
         "Budget": f"{training.steps} steps, validated every {training.validate_every}",
         "Seeds": ", ".join(map(str, study.seeds)),

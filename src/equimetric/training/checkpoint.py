@@ -7,12 +7,12 @@ from typing import Any
 
 from safetensors.torch import load_file, save
 from torch import Tensor
-from torch.optim import Optimizer
 
 from equimetric.batches import Batches
 from equimetric.errors import EquimetricError
 from equimetric.learners import Learner
 from equimetric.training.averaging import start_average
+from equimetric.training.optimizers import Optimizers
 from equimetric.training.run_folder import RunFolder
 
 __all__ = [
@@ -83,17 +83,16 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 
 
 def save_checkpoint(
-    run: RunFolder, checkpoint: Checkpoint, learner: Learner, optimizer: Optimizer, batches: Batches
+    run: RunFolder, checkpoint: Checkpoint, learner: Learner, optimizer: Optimizers, batches: Batches
 ) -> None:
     """Write a checkpoint; the pointer file is replaced last, so a crash at any moment leaves a whole one."""
     if not run.writes:
         return
-    state = optimizer.state_dict()
     tensors = {f"learner.{name}": tensor for name, tensor in copy_weights(learner).items()}
     tensors |= {f"best.{name}": tensor for name, tensor in (checkpoint.best_weights or {}).items()}
     tensors |= {f"average.{name}": tensor for name, tensor in (checkpoint.average or {}).items()}
     numbers: dict[str, dict[str, Any]] = {}
-    for parameter, values in state["state"].items():
+    for parameter, values in optimizer.state().items():
         for name, value in values.items():
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{parameter}.{name}"] = value.detach().clone()
@@ -115,7 +114,7 @@ def save_checkpoint(
             old.unlink(missing_ok=True)
 
 
-def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizer, batches: Batches) -> Checkpoint | None:
+def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, batches: Batches) -> Checkpoint | None:
     """Bring learner, optimiser and batches back to the last checkpoint; None where there is none."""
     pointer = run.path / POINTER
     if not pointer.exists():
@@ -133,7 +132,7 @@ def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizer, batc
         state.setdefault(int(parameter), {})[name] = tensor
     for parameter, values in record["optimizer_numbers"].items():
         state.setdefault(int(parameter), {}).update(values)
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    optimizer.load_state(state)
     batches.load_state_dict({**record["batches"], "mined": parts["batches"]})
     checkpoint = Checkpoint(**{name: record[name] for name in PLAIN_FIELDS})
     checkpoint.best_weights = parts["best"] or None

@@ -184,7 +184,7 @@ def run_training(
             factor = learning_rate_factor(config.optimizer, step, steps, state.lowered)
             set_learning_rates(optimizer, factor)
 
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
             for number in range(per_step):
                 chosen, pixels = next(loaded)
                 with processes.own_draws():
