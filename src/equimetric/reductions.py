@@ -36,8 +36,8 @@ __all__ = [
     "mean_valid",
     "ratio",
     "reduce",
+    "reduce_hinges",
     "reduce_rows",
-    "reduce_terms",
     "row_max",
     "row_mean",
     "row_min",
@@ -161,18 +161,31 @@ def reduce(values: Tensor, mask: Tensor, weight: Tensor | None, reduction: str) 
     return REDUCTIONS[reduction](values, mask, weight)
 
 
-def reduce_terms(terms: Tensor, mask: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
-    """As `reduce`, for terms that are finite and never below zero, also outside the mask: hinges.
+def reduce_hinges(excess: Tensor, mask: Tensor, weight: Tensor | None, reduction: str, *, power: float = 1) -> Tensor:
+    """As `reduce`, of [excess]₊^power, with an excess that is finite also outside the mask.
 
-    They can be multiplied by the mask, which is faster than choosing by it, and the sign of what is left is a count.
+    Such terms can be multiplied by the mask, which is faster than choosing by it, and the sign of what is left is a
+    count.
     """
     if reduction not in REDUCTIONS:
         raise unknown_name("reduction", reduction, REDUCTIONS)
-    times = (mask.to(terms.dtype) if weight is None else mask * weight).flatten()
-    numerator = torch.dot(terms.flatten(), times)
-    if reduction == "nonzero":
-        return ratio(numerator, torch.dot(terms.detach().sign().flatten(), times))
-    return ratio(numerator, times.sum() if reduction == "mean" else torch.ones_like(numerator))
+    times = mask.to(excess.dtype) if weight is None else mask * weight
+    if power == 1 and excess.numel() > FEW and not plain_arithmetic():
+        numerator, active = sum_of_hinges(excess, times)
+    else:
+        terms = excess.relu() if power == 1 else excess.relu() ** power
+        numerator = torch.dot(terms.flatten(), times.flatten())
+        active = torch.dot(terms.detach().sign().flatten(), times.flatten())
+    denominators = {"nonzero": lambda: active, "mean": times.sum, "sum": lambda: torch.ones_like(numerator)}
+    return ratio(numerator, denominators[reduction]())
+
+
+def sum_of_hinges(excess: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ times · [excess]₊, whose slope is `times` where the excess is above zero, and the sum of that slope."""
+    terms = excess.detach().relu()
+    value = torch.dot(terms.flatten(), times.flatten())
+    slope = terms.sign_().mul_(times)
+    return closed_form(value, excess, slope), slope.sum()
 
 
 def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from equimetric.pairs import Pairs
-from equimetric.reductions import mean_rows, reduce_terms, row_sum
+from equimetric.reductions import mean_rows, reduce_hinges, row_sum
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -29,13 +29,9 @@ def contrastive(
     many negatives cannot drown the positives.
     """
     distance = pairs.distance()
-    of_positives, positive, weight = pairs.packed_positives(distance)
-    pull = (of_positives - pos_margin).relu()
-    push = (neg_margin - distance).relu()
-    if power != 1:
-        pull, push = pull**power, push**power
-    pulled = reduce_terms(pull, positive, weight, reduction)
-    return pulled + reduce_terms(push, pairs.negative, pairs.weight, reduction)
+    pull = reduce_hinges(distance - pos_margin, pairs.positive, pairs.weight, reduction, power=power)
+    push = reduce_hinges(neg_margin - distance, pairs.negative, pairs.weight, reduction, power=power)
+    return pull + push
 
 
 @loss(
