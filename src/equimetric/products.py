@@ -87,17 +87,6 @@ def symmetric(vectors: Tensor, strip: Callable[[slice, slice], Tensor]) -> Tenso
     return whole
 
 
-def by_strips(function: Callable[..., Tensor], *matrices: Tensor) -> Tensor:
-    """(N, M) function of matrices (N, M) entry by entry, its passes made while a strip of rows is in the cache."""
-    if len(matrices[0]) < MANY_STRIPS * STRIP:
-        return function(*matrices)
-    whole = torch.empty_like(matrices[0])
-    for start in range(0, len(whole), STRIP):
-        rows = slice(start, start + STRIP)
-        whole[rows] = function(*(matrix[rows] for matrix in matrices))
-    return whole
-
-
 class SelfProducts(torch.autograd.Function):
     """S = X Xᵀ. Its gradient (G + Gᵀ) X is one matrix product; differentiating both factors apart would take two."""
 
@@ -137,18 +126,22 @@ class NegativeDistance(torch.autograd.Function):
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """W R − q Σ_r W for the queries and Wᵀ Q − r Σ_q W for the references, W = g/d."""
         queries, references, distance = context.saved_tensors
-        slope = by_strips(
-            lambda gradient, distance: gradient / distance.neg().masked_fill(distance > -COINCIDENT, torch.inf),
-            gradients[0],
-            distance,
-        )
         if queries is references:
-            return pulled(symmetrised(slope), queries, references), None
+            return pulled(over_distance(symmetrised(gradients[0]), distance), queries, references), None
+        slope = over_distance(gradients[0].clone(), distance)
         wanted = context.needs_input_grad
         return (
             pulled(slope, queries, references) if wanted[0] else None,
             pulled(slope.T, references, queries) if wanted[1] else None,
         )
+
+
+def over_distance(slope: Tensor, negative: Tensor) -> Tensor:
+    """(Q, R) numbers over the distance, in place, and 0 for coincident points."""
+    for start in range(0, len(slope), STRIP):
+        rows = slice(start, start + STRIP)
+        slope[rows].div_(negative[rows].neg().masked_fill_(negative[rows] > -COINCIDENT, torch.inf))
+    return slope
 
 
 def pulled(slope: Tensor, vectors: Tensor, towards: Tensor) -> Tensor:

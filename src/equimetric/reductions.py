@@ -10,6 +10,7 @@ over rows, which is what lets `equimetric.rowwise` compute it a few rows at a ti
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import exp
 from typing import Any, Protocol
 
 import torch
@@ -176,8 +177,9 @@ def reduce_hinges(excess: Tensor, mask: Tensor, weight: Tensor | None, reduction
         terms = excess.relu() if power == 1 else excess.relu() ** power
         numerator = torch.dot(terms.flatten(), times.flatten())
         active = torch.dot(terms.detach().sign().flatten(), times.flatten())
-    denominators = {"nonzero": lambda: active, "mean": times.sum, "sum": lambda: torch.ones_like(numerator)}
-    return ratio(numerator, denominators[reduction]())
+    if reduction == "nonzero":
+        return ratio(numerator, active)
+    return ratio(numerator, times.sum() if reduction == "mean" else torch.ones_like(numerator))
 
 
 def sum_of_hinges(excess: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
@@ -250,9 +252,44 @@ class BoundedExp(torch.autograd.Function):
         return gradient
 
 
+class LogSumExp(torch.autograd.Function):
+    """l_i = log Σ_j e^{v_ij} over a mask, with the shares p = e^{v − l}, which are its slope."""
+
+    @staticmethod
+    def forward(context: Any, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """(…, R), (…, R) → (…,) and (…, R); of an empty row about −1e30 and 0."""
+        context.set_materialize_grads(False)
+        exponent = torch.where(mask, values, -torch.inf)
+        largest = exponent.amax(-1, keepdim=True).clamp_min_(FAR_BELOW)
+        lowest = least_exponent(values.dtype)
+        shares = exponent.sub_(largest).clamp_(lowest, 0).exp_()
+        # What was held at the lowest exponent, everything outside the mask with it, has no share.
+        torch.threshold_(shares, 2 * exp(lowest), 0)
+        total = shares.sum(-1, keepdim=True).clamp_min_(torch.finfo(values.dtype).tiny)
+        shares.div_(total)
+        context.save_for_backward(shares)
+        return (total.log_() + largest)[..., 0], shares
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None]:
+        """Shares p times ∂l; and p (g − Σ p g) of their own gradient g, where the slope itself is differentiated."""
+        (shares,) = context.saved_tensors
+        of_result, of_shares = gradients
+        gradient = None if of_result is None else shares * of_result[..., None]
+        if of_shares is not None:
+            own = shares * (of_shares - (shares * of_shares).sum(-1, keepdim=True))
+            gradient = own if gradient is None else gradient + own
+        return gradient, None
+
+
+def least_exponent(dtype: torch.dtype) -> float:
+    """An exponent whose exponential is a normal number, though one that adds nothing to 1."""
+    return -80.0 if dtype == torch.float32 else -700.0
+
+
 def clamped(exponent: Tensor) -> Tensor:
     """Exponents ≤ 0 whose exponentials are normal numbers."""
-    return exponent.clamp(-80.0 if exponent.dtype == torch.float32 else -700.0, 0.0)
+    return exponent.clamp(least_exponent(exponent.dtype), 0.0)
 
 
 def bounded_exp(exponent: Tensor) -> Tensor:
@@ -272,8 +309,11 @@ def log_sum_exp(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> T
         values = values + torch.where(mask, weight, 1.0).log()
     if values.numel() <= FEW:
         return torch.where(mask, values, FAR_BELOW).logsumexp(-1)
+    if not plain_arithmetic():
+        result: Tensor = LogSumExp.apply(values, mask)[0]  # type: ignore[no-untyped-call]
+        return result
     largest = row_max(values.detach(), mask).clamp_min(FAR_BELOW)
-    share = torch.where(mask, bounded_exp(values - largest), 0.0).sum(-1)
+    share = torch.where(mask, clamped(values - largest).exp(), 0.0).sum(-1)
     return share.clamp_min(torch.finfo(share.dtype).tiny).log() + largest[..., 0]
 
 

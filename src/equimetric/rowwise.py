@@ -133,30 +133,28 @@ class ByRows(torch.autograd.Function):
             divide(slope, denominator)
             for slope, (_, denominator) in zip(torch.autograd.grad(value, ratios), sums, strict=True)
         ]
-        factor = torch.ones_like(value)
-        if not kept:
-            summed = Gradients(similarity, parameters)
-            for rows in chunks:
-                chunk, collected = run(rows)
-                summed.take(rows, chunk, [numerator for numerator, _ in collected.parts], slopes)
-        elif len(kept) == 1:
-            # The way back multiplies by what comes from above: one pass for both.
-            summed, factor = kept[0], slopes[0]
-        else:
+        if kept:
             summed = kept[0]
             summed.scale(slopes[0])
             for gradients, slope in zip(kept[1:], slopes[1:], strict=True):
                 summed.add(gradients, slope)
-        context.save_for_backward(factor, *summed.parts)
+        else:
+            summed = Gradients(similarity, parameters)
+            for rows in chunks:
+                chunk, collected = run(rows)
+                summed.take(rows, chunk, [numerator for numerator, _ in collected.parts], slopes)
+        context.save_for_backward(*summed.parts)
         return value.detach()
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """The kept gradients, times what comes from above."""
-        factor, *parts = context.saved_tensors
-        factor = factor * upstream[0]
-        return None, None, *(part * factor for part in parts)
+        parts = context.saved_tensors
+        # From `loss.backward()` comes a 1, which spares a pass over all pairs; to ask an accelerator takes longer.
+        if not upstream[0].is_cpu or upstream[0] != 1:
+            parts = [part * upstream[0] for part in parts]
+        return None, None, *parts
 
 
 def value_by_rows(function: Callable[[Pairs], Tensor], pairs: Pairs, parameters: Sequence[Tensor] = ()) -> Tensor:

@@ -1,0 +1,58 @@
+"""The closed forms of large batches against the plain arithmetic of small ones."""
+
+import pytest
+import torch
+
+from equimetric import reductions
+from equimetric.reductions import log_sum_exp, reduce_hinges
+
+
+@pytest.fixture(params=["small", "large"])
+def size(request, monkeypatch):
+    monkeypatch.setattr(reductions, "FEW", 2**14 if request.param == "small" else 0)
+    return request.param
+
+
+def some(rows=4, columns=5, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(rows, columns, dtype=torch.float64, generator=generator)
+    return values, torch.rand(rows, columns, generator=generator) < 0.6
+
+
+@pytest.mark.usefixtures("size")
+def test_log_sum_exp_with_both_derivatives():
+    values, mask = some()
+    mask[0] = True
+    values.requires_grad_()
+    expected = torch.stack([row[chosen].logsumexp(0) for row, chosen in zip(values, mask, strict=True)])
+    torch.testing.assert_close(log_sum_exp(values, mask), expected)
+    assert torch.autograd.gradcheck(lambda v: log_sum_exp(v, mask), (values,))
+    assert torch.autograd.gradgradcheck(lambda v: log_sum_exp(v, mask), (values,))
+
+
+@pytest.mark.usefixtures("size")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_log_sum_exp_outside_its_mask_and_of_an_empty_row(dtype):
+    values = torch.tensor([[0.0, -900.0, torch.inf], [1.0, 2.0, 3.0]], dtype=dtype, requires_grad=True)
+    mask = torch.tensor([[True, True, False], [False, False, False]])
+    result = log_sum_exp(values, mask)
+    assert result[0] == 0
+    assert result[1] < -1e29
+    (gradient,) = torch.autograd.grad(result.sum(), values)
+    assert torch.equal(gradient[~mask], torch.zeros(4, dtype=dtype))
+    assert gradient[0, 0] == 1
+
+
+@pytest.mark.usefixtures("size")
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("reduction", ["nonzero", "mean", "sum"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_hinges_are_reduced_as_their_definition_says(power, reduction, weighted):
+    excess, mask = some(seed=1)
+    excess.requires_grad_()
+    weight = torch.arange(20.0, dtype=torch.float64).view(4, 5) if weighted else None
+    terms = excess.relu() ** power
+    expected = reductions.reduce(terms, mask, weight, reduction)
+    found = reduce_hinges(excess, mask, weight, reduction, power=power)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(value, excess)[0] for value in (found, expected)))
