@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
+from equimetric.masks import columns_of
 
 if TYPE_CHECKING:
     from equimetric.geometry import Geometry
@@ -106,10 +107,7 @@ class Pairs:
 
         One pass per slot visits every positive pair with its row of negatives, without a tensor of all triples.
         """
-        counts = self.positive.sum(1, dtype=torch.int32)
-        most = int(counts.max()) if len(counts) else 0
-        is_positive, columns = self.positive.to(torch.uint8).topk(most, dim=1)
-        return columns, is_positive.bool()
+        return columns_of(self.positive)
 
     def packed_positives(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The entries of (Q, R) values at the positives, with mask and weight; in large batches packed to (Q, K).
@@ -248,15 +246,16 @@ class TripletBand:
         """Whether the band has no bounds."""
         return self.above == self.at_least == -inf and self.below == inf
 
-    def holds(self, violation: Tensor) -> Tensor:
-        """Bool, where a violation lies inside the band; −∞ lies in none."""
-        inside = violation < self.below if self.below < inf else torch.ones_like(violation, dtype=torch.bool)
+    def indicator(self, violation: Tensor) -> Tensor:
+        """1 where a violation lies inside the band, else 0, of its own type; −∞ lies in none. Without gradient."""
+        # Every band is above −∞, and says so once.
+        bounds = [(torch.gt, self.above), (torch.ge, self.at_least), (torch.lt, self.below)]
+        finite = [(compare, bound) for compare, bound in bounds if abs(bound) < inf]
         if self.above == self.at_least == -inf:
-            inside &= violation > -inf
-        if self.above > -inf:
-            inside &= violation > self.above
-        if self.at_least > -inf:
-            inside &= violation >= self.at_least
+            finite.append((torch.gt, -inf))
+        inside, *others = (compare(violation, bound, out=torch.empty_like(violation)) for compare, bound in finite)
+        for other in others:
+            inside *= other
         return inside
 
     def triplets(self) -> Triplets:
@@ -264,7 +263,7 @@ class TripletBand:
         pairs = self.pairs
         anchor, positive = pairs.positive.nonzero(as_tuple=True)
         violation = pairs.similarity[anchor] - pairs.similarity[anchor, positive, None]
-        row, negative = (pairs.negative[anchor] & self.holds(violation)).nonzero(as_tuple=True)
+        row, negative = (pairs.negative[anchor] & self.indicator(violation.detach()).bool()).nonzero(as_tuple=True)
         return Triplets.chosen(pairs, anchor[row], positive[row], negative)
 
     def as_pairs(self) -> Pairs:

@@ -140,7 +140,7 @@ def over_distance(slope: Tensor, negative: Tensor) -> Tensor:
     """(Q, R) numbers over the distance, in place, and 0 for coincident points."""
     for start in range(0, len(slope), STRIP):
         rows = slice(start, start + STRIP)
-        slope[rows].div_(negative[rows].neg().masked_fill_(negative[rows] > -COINCIDENT, torch.inf))
+        slope[rows].div_(torch.threshold_(negative[rows].neg(), COINCIDENT, torch.inf))
     return slope
 
 

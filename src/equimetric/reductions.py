@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric.errors import unknown_name
+from equimetric.masks import as_numbers, number_of
 from equimetric.products import plain_arithmetic
 
 __all__ = [
@@ -170,7 +171,7 @@ def reduce_hinges(excess: Tensor, mask: Tensor, weight: Tensor | None, reduction
     """
     if reduction not in REDUCTIONS:
         raise unknown_name("reduction", reduction, REDUCTIONS)
-    times = mask.to(excess.dtype) if weight is None else mask * weight
+    times = as_numbers(mask, excess.dtype) if weight is None else mask * weight
     if power == 1 and excess.numel() > FEW and not plain_arithmetic():
         numerator, active = sum_of_hinges(excess, times)
     else:
@@ -197,7 +198,7 @@ def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tenso
 
 def row_mean(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """(Q,) mean of each row's entries; 0 for an empty row."""
-    numbers = mask.sum(1, dtype=values.dtype) if weight is None else (mask * weight).sum(1)
+    numbers = number_of(mask).to(values.dtype) if weight is None else (mask * weight).sum(1)
     return divide(row_sum(values, mask, weight), numbers)
 
 

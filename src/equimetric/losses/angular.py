@@ -8,6 +8,7 @@ from torch.nn.functional import softplus
 from equimetric.geometry import unit
 from equimetric.losses.npairs import first_pairs, npairs
 from equimetric.losses.preconditions import check_square_batch, known_queries
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import added, count, log1p_sum_exp, log_sum_exp, masked_sum, mean_valid, ratio
 from equimetric.registry import loss
@@ -34,7 +35,7 @@ def angular(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
     check_square_batch(pairs, "angular")
     push, pull = coefficients(alpha_deg)
     similarity, weight = pairs.similarity, pairs.weight
-    has_negatives = pairs.negative.any(1)
+    has_negatives = has_any(pairs.negative)
     values, numbers = [], []
     for columns, is_positive in pairs.positive_slot_groups():
         compared = is_positive & has_negatives[:, None]

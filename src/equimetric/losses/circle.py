@@ -7,6 +7,7 @@ from torch.nn.functional import softplus
 
 from equimetric.errors import unknown_name
 from equimetric.losses.preconditions import check_square_batch
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, mean_valid
 from equimetric.registry import loss
@@ -43,4 +44,4 @@ def circle(pairs: Pairs, *, m: float = 0.4, gamma: float = 80.0, mode: str = "an
     elif mode != "anchor":
         raise unknown_name("circle mode", mode, ("anchor", "batch"))
     exponent = log_sum_exp(pull, positive, weight) + log_sum_exp(push, negative, weight) - twice
-    return mean_valid(softplus(exponent), positive.any(1) & negative.any(1))
+    return mean_valid(softplus(exponent), has_any(positive) & has_any(negative))

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import unknown_name
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, reduce_rows, row_mean
 
@@ -37,5 +38,5 @@ def cross_entropy(
             raise unknown_name("smoothing", smoothing, ("others", "uniform"))
         elsewhere = denominator - row_mean(logits, share, pairs.weight)
         values = (1 - label_smoothing) * values + label_smoothing * elsewhere
-    valid = pairs.positive.any(1) & pairs.negative.any(1)
+    valid = has_any(pairs.positive) & has_any(pairs.negative)
     return reduce_rows(values, valid, reduction)

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.losses.histogram import soft_histograms
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import divide, mean_valid
 from equimetric.registry import loss
@@ -33,4 +34,4 @@ def fastap(pairs: Pairs, *, num_bins: int = 10) -> Tensor:
     positive, negative = soft_histograms(pairs, squared_distance * (num_bins / 4), num_bins + 1)
     wrong, right = negative.cumsum(1), positive.cumsum(1)
     missed = (positive * divide(wrong, wrong + right)).sum(1)
-    return mean_valid(divide(missed, positive.sum(1).detach()), pairs.positive.any(1))
+    return mean_valid(divide(missed, positive.sum(1).detach()), has_any(pairs.positive))

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from equimetric.losses.preconditions import check_square_batch
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, mean, mean_anchors
 from equimetric.registry import loss
@@ -33,7 +34,7 @@ def lifted(pairs: Pairs, *, margin: float = 1.0) -> Tensor:
     negatives = log_sum_exp(margin - distance, pairs.negative, pairs.weight)
     columns, is_positive = pairs.positive_slots()
     competition = torch.logaddexp(negatives[:, None], negatives[columns]) + distance.gather(1, columns)
-    has_negatives = pairs.negative.any(1)
+    has_negatives = has_any(pairs.negative)
     compared = is_positive & (has_negatives[:, None] | has_negatives[columns])
     weight = None if pairs.weight is None else pairs.weight.gather(1, columns)
     return mean(competition.relu().square() / 2, compared, weight)
@@ -58,5 +59,5 @@ def lifted_generalized(pairs: Pairs, *, margin: float = 1.0, denominator: str = 
     of_positives, positive, weight = pairs.packed_positives(pairs.similarity)
     positives = log_sum_exp(-of_positives, positive, weight)
     negatives = log_sum_exp(margin + pairs.similarity, pairs.negative, pairs.weight)
-    valid = pairs.positive.any(1) & pairs.negative.any(1)
+    valid = has_any(pairs.positive) & has_any(pairs.negative)
     return mean_anchors((positives + negatives).relu(), valid, denominator)

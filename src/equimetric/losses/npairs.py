@@ -5,6 +5,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.losses.preconditions import check_square_batch, known_queries
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import FAR_BELOW, mean_valid
 from equimetric.registry import loss
@@ -23,9 +24,9 @@ def first_pairs(pairs: Pairs, loss: str) -> tuple[Tensor, Tensor, Tensor]:
     labels = known_queries(pairs, loss).labels
     if labels is None:
         raise EquimetricError(f"loss {loss!r} takes one pair per class; give one class id per sample as labels")
-    has_positive = pairs.positive.any(1)
+    has_positive = has_any(pairs.positive)
     earlier = (labels[:, None] == labels).tril_(-1) & has_positive
-    is_anchor = has_positive & ~earlier.any(1)
+    is_anchor = has_positive & ~has_any(earlier)
     column = pairs.positive.view(torch.uint8).argmax(1)
     competes = pairs.negative.index_select(1, column) & is_anchor
     return column, is_anchor, competes

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 from equimetric.losses.preconditions import whole_batch
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_valid
 from equimetric.registry import loss
@@ -82,5 +83,5 @@ class PositionDependentMetric(nn.Module):
         learned = (self.a + far - near).relu() + (self.a + far_from_positive - near).relu()
         near, far, far_from_positive = (pairs.similarity[i, j] for i, j in edges)
         plain = (self.b + far - near).relu() + (self.b + far_from_positive - near).relu()
-        valid = pairs.positive.any(1) & pairs.negative.any(1)
+        valid = has_any(pairs.positive) & has_any(pairs.negative)
         return mean_valid(learned, valid) + self.lam * mean_valid(plain, valid)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import unknown_name
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import log1p_sum_exp, mean
 from equimetric.registry import loss
@@ -36,4 +37,4 @@ def proxy_anchor(pairs: Pairs, *, alpha: float = 32.0, delta: float = 0.1, reduc
         return pull + push
     if reduction != "mean":
         raise unknown_name("reduction", reduction, ("mean", "none"))
-    return mean(pull, positive.any(1), multiplicity) + mean(push, torch.ones_like(multiplicity).bool(), multiplicity)
+    return mean(pull, has_any(positive), multiplicity) + mean(push, torch.ones_like(multiplicity).bool(), multiplicity)

@@ -8,6 +8,7 @@ from torch.nn.functional import pad
 
 from equimetric.losses.preconditions import class_labels, is_square_batch
 from equimetric.losses.triplet import pair_weight, triplet
+from equimetric.masks import as_numbers
 from equimetric.pairs import Pairs
 from equimetric.reductions import ratio
 from equimetric.registry import loss
@@ -81,8 +82,8 @@ def reference_classes(pairs: Pairs, member: Tensor, classes: int) -> Tensor:
     else of those to which it is never a negative. This is exact where no selection has dropped pairs.
     """
     of_class = torch.nn.functional.one_hot(member, classes).T.to(pairs.similarity.dtype)
-    as_positive = of_class @ pairs.positive.to(of_class.dtype)
-    as_negative = of_class @ pairs.negative.to(of_class.dtype)
+    as_positive = of_class @ as_numbers(pairs.positive, of_class.dtype)
+    as_negative = of_class @ as_numbers(pairs.negative, of_class.dtype)
     found = ((as_positive > 0) | (as_negative == 0)).any(0)
     return torch.where(found, (as_positive * (len(member) + 1) - as_negative).argmax(0), classes)
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.masks import as_numbers
 from equimetric.pairs import Pairs
 from equimetric.reductions import bounded_exp, mean_rows
 from equimetric.registry import loss
@@ -16,7 +17,7 @@ def weighted_violation(violation: Tensor, mask: Tensor, weight: Tensor | None, t
     """(Q,) Σ w v / Σ w over the entries v > 0 of each row, w = e^{T v} held constant; 0 where there are none."""
     if temperature < 0:
         raise EquimetricError(f"ranked list weighs larger violations more: its temperatures are ≥ 0, not {temperature}")
-    nontrivial = violation.relu() * mask.to(violation.dtype)
+    nontrivial = violation.relu() * as_numbers(mask, violation.dtype)
     with torch.no_grad():
         share = bounded_exp(temperature * (nontrivial - nontrivial.amax(1, keepdim=True))) * nontrivial.sign()
         if weight is not None:

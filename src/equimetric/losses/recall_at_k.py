@@ -10,6 +10,7 @@ from equimetric.errors import EquimetricError
 from equimetric.losses.preconditions import whole_batch
 from equimetric.losses.smooth_ap import with_query
 from equimetric.losses.triplet import pair_weight
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_valid, row_sum
 from equimetric.registry import loss
@@ -74,7 +75,7 @@ def soft_recall(pairs: Pairs, *, ks: Sequence[int], tau1: float, tau2: float, in
         found = found + torch.sigmoid((k - rank[:, None]) / tau1) * times[:, None]
     possible = torch.minimum(k, present.sum(1, keepdim=True)).clamp_min(1)
     recall = torch.minimum(found, k) / possible
-    return mean_valid(1 - recall.mean(1), pairs.positive.any(1) & pairs.negative.any(1))
+    return mean_valid(1 - recall.mean(1), has_any(pairs.positive) & has_any(pairs.negative))
 
 
 def mixed_pairs(pairs: Pairs, share: Tensor | None = None) -> Pairs:

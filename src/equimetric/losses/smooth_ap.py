@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from equimetric.losses.triplet import pair_weight
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import divide, mean_valid, row_sum
 from equimetric.registry import loss
@@ -44,7 +45,7 @@ def smooth_ap(pairs: Pairs, *, tau: float = 0.01, include_query: bool = False) -
     L = mean_q (1 − AP_q) = mean_q 1/|P_q| Σ_i n_i / (1 + p_i + n_i), n_i and p_i the sums over negatives and over the
     other positives. `include_query` counts the query, at cosine 1, among its own positives, as the authors' code does.
     """
-    ranks = pairs.positive.any(1)
+    ranks = has_any(pairs.positive)
     if include_query:
         pairs = with_query(pairs, pairs.similarity.new_ones(len(pairs.similarity)), positive=True)
     scaled = pairs.similarity / tau

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, mean_anchors, row_mean
 from equimetric.registry import loss
@@ -28,4 +29,4 @@ def supcon(pairs: Pairs, *, temperature: float = 0.1, denominator: str = "valid"
     logits = pairs.similarity / temperature
     everyone = log_sum_exp(logits, pairs.any, pairs.weight)
     values = everyone - row_mean(logits, pairs.positive, pairs.weight)
-    return mean_anchors(values, pairs.positive.any(1) & pairs.negative.any(1), denominator)
+    return mean_anchors(values, has_any(pairs.positive) & has_any(pairs.negative), denominator)

@@ -7,9 +7,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric.errors import unknown_name
+from equimetric.masks import number_of
 from equimetric.pairs import Pairs, TripletBand, Triplets
 from equimetric.products import plain_arithmetic
-from equimetric.reductions import added, closed_form, count, ratio, reduce
+from equimetric.reductions import added, closed_form, ratio, reduce
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -68,7 +69,7 @@ def soft_sum(band: TripletBand, margin: float) -> tuple[Tensor, Tensor]:
 
 def hinge_sum(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Tensor, Tensor]:
     """Σ [v + margin]₊ over a band, and the number of triples or of those with a term above zero."""
-    if int(band.pairs.positive.sum(1, dtype=torch.int32).max()) > FEW_POSITIVES:
+    if int(number_of(band.pairs.positive).max()) > FEW_POSITIVES:
         return sum_by_sorting(band, margin, only_active=only_active)
     if plain_arithmetic():
         return sum_by_slots(band, margin, torch.relu, only_active=only_active)
@@ -90,16 +91,17 @@ def hinges_by_slots(band: TripletBand, margin: float, *, only_active: bool) -> t
     value, number = similarity.new_zeros(()), similarity.new_zeros(())
     for columns, is_positive in pairs.positive_slot_groups():
         own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
-        terms = (negatives - (own - margin)).relu_()
         times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
-        if not band.is_everything:
-            inside = band.holds(negatives - own)
-            terms.mul_(inside)
+        violation = negatives - own
+        inside = None if band.is_everything else band.indicator(violation)
+        terms = violation.add_(margin).relu_()
+        if inside is not None:
+            terms *= inside
             if not only_active:
-                number += count(inside, times, terms.dtype)
+                number += inside.sum() if times is None else (inside * times).sum()
         value += terms.sum() if times is None else (terms * times).sum()
         active = terms.sign_() if times is None else terms.sign_().mul_(times)
-        slope += active.sum(1)
+        slope += active[:, 0] if active.shape[1] == 1 else active.sum(1)
         of_positives = active.sum(2)
         slope.scatter_add_(1, columns, -of_positives)
         if only_active:
@@ -125,10 +127,10 @@ def sum_by_slots(
         terms = term(negatives - (own - margin))
         times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
         if not band.is_everything:
-            inside = band.holds((negatives - own).detach())
-            terms = torch.where(inside, terms, 0.0)
+            inside = band.indicator((negatives - own).detach())
+            terms = terms * inside
             if not only_active:
-                numbers.append(count(inside, times, terms.dtype))
+                numbers.append((inside if times is None else inside * times).sum())
         if only_active:
             # The terms are hinges: their signs are 1 where they are above zero.
             active = terms.detach().sign()
@@ -140,9 +142,7 @@ def sum_by_slots(
 def number_of_triples(pairs: Pairs) -> Tensor:
     """Σ over the anchors of their positives times their negatives, by multiplicity."""
     positives, negatives = (
-        mask.sum(1, dtype=torch.int32).to(pairs.similarity.dtype)
-        if pairs.weight is None
-        else (mask * pairs.weight).sum(1)
+        number_of(mask).to(pairs.similarity.dtype) if pairs.weight is None else (mask * pairs.weight).sum(1)
         for mask in (pairs.positive, pairs.negative)
     )
     return torch.dot(positives, negatives)

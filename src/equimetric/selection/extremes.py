@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs, Triplets
 from equimetric.registry import selection
 
@@ -29,7 +30,7 @@ def closest(similarity: Tensor, mask: Tensor) -> Tensor:
 def one_per_row(pairs: Pairs, positive: Tensor, negative: Tensor, allowed: Tensor | None = None) -> Triplets:
     """One triple for each anchor that has a positive and an (allowed) negative."""
     allowed = pairs.negative if allowed is None else allowed
-    anchor = (pairs.positive.any(1) & allowed.any(1)).nonzero()[:, 0]
+    anchor = (has_any(pairs.positive) & has_any(allowed)).nonzero()[:, 0]
     return Triplets.chosen(pairs, anchor, positive[anchor], negative[anchor])
 
 
@@ -63,5 +64,5 @@ def facenet_semihard(pairs: Pairs) -> Triplets:
     anchor, positive = (pairs.positive & pairs.negative.any(1, keepdim=True)).nonzero(as_tuple=True)
     rows, is_negative = similarity[anchor], pairs.negative[anchor]
     beyond = is_negative & (rows < similarity[anchor, positive, None])
-    negative = torch.where(beyond.any(1), closest(rows, beyond), farthest(rows, is_negative))
+    negative = torch.where(has_any(beyond), closest(rows, beyond), farthest(rows, is_negative))
     return Triplets.chosen(pairs, anchor, positive, negative)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs, Triplets
 from equimetric.reductions import row_max, row_min
 from equimetric.registry import selection
@@ -29,7 +30,7 @@ def random_soft_hard(pairs: Pairs) -> Triplets:
     similarity = pairs.similarity.detach()
     hard_positive = pairs.positive & (similarity < row_max(similarity, pairs.negative))
     hard_negative = pairs.negative & (similarity > row_min(similarity, pairs.positive))
-    anchor = (pairs.positive.any(1) & pairs.negative.any(1)).nonzero()[:, 0]
+    anchor = (has_any(pairs.positive) & has_any(pairs.negative)).nonzero()[:, 0]
     positive = draw_columns(chances(pairs, preferred(hard_positive, pairs.positive))[anchor])
     negative = draw_columns(chances(pairs, preferred(hard_negative, pairs.negative))[anchor])
     return Triplets(pairs, anchor, positive, negative)

@@ -1,0 +1,31 @@
+import pytest
+import torch
+
+from equimetric import masks
+from equimetric.masks import as_numbers, columns_of, has_any, number_of
+
+
+def some(rows, columns, share, seed=0):
+    return torch.rand(rows, columns, generator=torch.Generator().manual_seed(seed)) < share
+
+
+@pytest.mark.parametrize("columns", [0, 1, 16, 21])
+def test_rows_of_truths_are_counted(columns):
+    mask = some(6, columns, 0.2)
+    assert torch.equal(has_any(mask), mask.any(1))
+    assert torch.equal(number_of(mask), mask.sum(1).int())
+    assert torch.equal(as_numbers(mask, torch.float64), mask.double())
+    assert torch.equal(number_of(mask.T), mask.T.sum(1).int())
+
+
+@pytest.mark.parametrize("many", [0, 2**16])
+@pytest.mark.parametrize(("columns", "share"), [(64, 0.03), (61, 0.03), (64, 0.6), (8, 0.0)])
+def test_columns_are_packed_to_the_left(columns, share, many, monkeypatch):
+    monkeypatch.setattr(masks, "MANY", many)
+    whole = some(9, columns, share, seed=1)
+    for mask in (whole, whole[:, ::2], whole.T):
+        found, present = columns_of(mask)
+        assert present.shape[1] == mask.sum(1).max()
+        for row, chosen, truths in zip(found, present, mask, strict=True):
+            assert sorted(row[chosen].tolist()) == truths.nonzero().flatten().tolist()
+            assert (chosen.int().diff() <= 0).all()
