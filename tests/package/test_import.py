@@ -47,7 +47,7 @@ def test_the_catalogue_page_is_up_to_date():
 
 def test_rooms_depend_only_on_those_before_them():
     order = [
-        "errors files search_space seeding discovery pairs products geometry reductions registry rowwise",
+        "errors files search_space seeding discovery masks pairs products geometry reductions registry rowwise",
         "losses",
         "selection",
         "references",
