@@ -345,7 +345,7 @@ PUBLISHED: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         "ProxyNCA": ("proxy_nca", {}),
         "Clustering": ("structured_clustering", {}),
         "HTL": ("hierarchical_triplet", {}),
-        "Smart Mining": ("triplet", {"geometry": "sqeuclidean"}),
+        "Smart Mining": ("triplet+global_loss", {"triplet.geometry": "sqeuclidean"}),
     },
     TCM: {
         "SAP + TCM": ("smooth_ap+tcm", {}),

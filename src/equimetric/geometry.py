@@ -8,31 +8,33 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.products import inner_products, negative_distance, safe_sqrt, unit
+from equimetric.products import COINCIDENT, inner_products, negative_distance, safe_sqrt, squared_lengths, unit
 
 __all__ = ["GEOMETRIES", "Geometry", "find_geometry", "safe_sqrt", "unit"]
 
 
 def squared_distance(queries: Tensor, references: Tensor) -> Tensor:
-    """(Q, R) ‖q‖² + ‖r‖² − 2 q·r, never below 0."""
-    lengths = queries.square().sum(1)[:, None] + references.square().sum(1)[None, :]
-    return (lengths - 2 * inner_products(queries, references)).clamp_min(0)
+    """(Q, R) ‖q‖² + ‖r‖² − 2 q·r, never below 0, and 0 for coincident points, of which rounding would leave a trace."""
+    lengths = squared_lengths(queries)[:, None] + squared_lengths(references)
+    return threshold(lengths - 2 * inner_products(queries, references), COINCIDENT**2, 0.0)
 
 
 def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
     """(Q, R) −var(q − r) / var(q), variances over the coordinates; not symmetric: the query is the signal.
 
     With centred vectors −‖q − r‖² / ‖q‖² = [2q, −1] · [r, ‖r‖²] / ‖q‖² − 1: one matrix product of one more dimension.
-    Rounding can leave it a trifle above 0.
+    Lengths are a trifle short, so that coincident points come out at or above 0: a mean over noise above zero would
+    count what rounding leaves.
     """
     signals = centred(queries)
     others = signals if references is queries else centred(references)
-    power = signals.square().sum(1, keepdim=True) + 1e-12
-    minus_one = -torch.ones_like(power)
-    ends = torch.cat([2 * signals, minus_one], 1) / power
-    return torch.addmm(minus_one, ends, torch.cat([others, others.square().sum(1, keepdim=True)], 1).T)
+    power = squared_lengths(signals)[:, None]
+    scale = power + 1e-12
+    ends = torch.cat([2 * signals, -torch.ones_like(power)], 1) / scale
+    return torch.addmm(-power / scale, ends, torch.cat([others, squared_lengths(others)[:, None]], 1).T)
 
 
 def centred(vectors: Tensor) -> Tensor:
@@ -78,7 +80,9 @@ class Geometry:
 
 
 def _euclidean_from_cosine(similarity: Tensor) -> Tensor:
-    return safe_sqrt(2 - 2 * similarity)
+    # As with `squared_lengths`, what rounding leaves of coincident points is no distance.
+    rounding = 16 * torch.finfo(similarity.dtype).eps
+    return safe_sqrt((2 - rounding) - 2 * similarity)
 
 
 GEOMETRIES: dict[str, Geometry] = {

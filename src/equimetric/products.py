@@ -6,12 +6,21 @@ node in the graph where plain arithmetic has five. Under `torch.compile` and `to
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from math import sqrt
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["full_precision", "inner_products", "negative_distance", "plain_arithmetic", "safe_sqrt", "unit"]
+__all__ = [
+    "full_precision",
+    "inner_products",
+    "negative_distance",
+    "plain_arithmetic",
+    "safe_sqrt",
+    "squared_lengths",
+    "unit",
+]
 
 COINCIDENT = 1e-7
 """Distances up to this are taken as 0, with gradient 0: the direction between coincident points is rounding noise."""
@@ -104,19 +113,30 @@ class SelfProducts(torch.autograd.Function):
             return symmetrised(gradients[0]) @ vectors
 
 
+def squared_lengths(vectors: Tensor) -> Tensor:
+    """(…, D) → (…,) ‖x‖², short by the rounding error of a matrix product of such vectors.
+
+    So ‖q‖² + ‖r‖² − 2 q·r of coincident points comes out at or below 0, and never as a small distance: a mean over
+    distances above zero would count it.
+    """
+    steps = 4 + sqrt(vectors.shape[-1]) / 4
+    squares: Tensor = torch.linalg.vecdot(vectors, vectors)
+    return squares * (1 - steps * torch.finfo(vectors.dtype).eps)
+
+
 class NegativeDistance(torch.autograd.Function):
     """−d of d² = ‖q‖² + ‖r‖² − 2 q·r, with ∂(−d)/∂q = (r − q)/d = −∂(−d)/∂r, 0 at d = 0."""
 
     @staticmethod
     def forward(context: Any, queries: Tensor, references: Tensor) -> Tensor:
         """(Q, D), (R, D) → (Q, R)."""
-        query_lengths = torch.linalg.vecdot(queries, queries)
+        query_lengths = squared_lengths(queries)
         same = queries is references
-        reference_lengths = query_lengths if same else torch.linalg.vecdot(references, references)
+        reference_lengths = query_lengths if same else squared_lengths(references)
 
         def strip(rows: slice, columns: slice) -> Tensor:
             products = torch.addmm(query_lengths[rows, None], queries[rows], references[columns].T, alpha=-2)
-            return products.add_(reference_lengths[columns]).clamp_min_(0).sqrt_().neg_()
+            return torch.threshold_(products.add_(reference_lengths[columns]), COINCIDENT**2, 0).sqrt_().neg_()
 
         distance = symmetric(queries, strip) if same else strip(slice(None), slice(None))
         context.save_for_backward(queries, references, distance)
@@ -175,7 +195,7 @@ def inner_products(queries: Tensor, references: Tensor) -> Tensor:
 def negative_distance(queries: Tensor, references: Tensor) -> Tensor:
     """(Q, D), (R, D) → (Q, R) −‖q − r‖."""
     if plain_arithmetic():
-        lengths = queries.square().sum(1)[:, None] + references.square().sum(1)
+        lengths = squared_lengths(queries)[:, None] + squared_lengths(references)
         return -safe_sqrt(lengths - 2 * queries @ references.T)
     distance: Tensor = NegativeDistance.apply(queries, references)  # type: ignore[no-untyped-call]
     return distance

@@ -13,7 +13,7 @@ from equimetric.registry import LOSSES, SELECTIONS
 DIMENSION = 5
 CLASSES = 4
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3])
-RANDOM = {"distance_weighted", "pads", "random_soft_hard", "spectral_switch"}
+RANDOM = {"distance_weighted", "pads", "random_semihard", "random_soft_hard", "spectral_switch"}
 NEEDS_PLACES = {"magnet_clusters"}  # is called with the samples' places in the training set; "magnet" stands for it
 METHODS = sorted(set(recipes()) - NEEDS_PLACES)
 CONTEXT = Context(classes=CLASSES, dim=DIMENSION, images=len(LABELS))

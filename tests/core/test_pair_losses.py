@@ -515,7 +515,8 @@ def test_swapping_anchors_and_positives_changes_nothing_in_the_symmetric_form():
 def test_one_pair_has_nothing_to_compete_with():
     z = batch()[:2].requires_grad_()
     value = em.objective("npairs")(z, torch.tensor([5, 5]))
-    torch.testing.assert_close(value, 0.002 / 4 * z.square().sum())
+    assert value == 0
+    assert torch.autograd.grad(value, z)[0].abs().max() == 0
 
 
 def test_raw_is_multi_similarity():
@@ -595,3 +596,41 @@ def test_triplet_over_a_band_is_that_of_its_listed_triples(bounds, reduction, fe
     value = triplet(band, margin=0.2, reduction=reduction)
     torch.testing.assert_close(value, expected)
     torch.testing.assert_close(*(torch.autograd.grad(v, embeddings, retain_graph=True)[0] for v in (value, expected)))
+
+
+@pytest.mark.parametrize("options", [{}, {"margin": 0.9, "lam": 0.3}])
+def test_global_loss_written_out(options):
+    torch.manual_seed(1)
+    embeddings = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 0, 1, 1, 1, 2, 3])
+    x = torch.nn.functional.normalize(embeddings)
+    distance = (x[:, None] - x[None]).square().sum(2) / 4
+    same = labels[:, None] == labels
+    positive = distance[same & ~torch.eye(7, dtype=torch.bool)]
+    negative = distance[~same]
+    apart = (positive.mean() - negative.mean() + options.get("margin", 0.4)).relu()
+    expected = positive.var(correction=0) + negative.var(correction=0) + options.get("lam", 1.0) * apart
+    value = em.objective("global_loss", **options)(embeddings, labels)
+    torch.testing.assert_close(value, expected)
+    gradients = [torch.autograd.grad(one, embeddings, retain_graph=True)[0] for one in (value, expected)]
+    torch.testing.assert_close(*gradients)
+    for alone in (torch.zeros(7, dtype=torch.int64), torch.arange(7)):
+        kind = distance[~torch.eye(7, dtype=torch.bool)]
+        torch.testing.assert_close(em.objective("global_loss")(embeddings, alone), kind.var(correction=0))
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("selection", ["all", "batch_hard"])
+def test_terms_of_triplets_one_by_one_and_per_query(soft, selection):
+    x, labels = batch(), torch.tensor(LABELS)
+    terms = em.objective("triplet", selection=selection, soft=soft, reduction="none")(x, labels)
+    assert terms.ndim == 1
+    for reduction, expected in (("sum", terms.sum()), ("mean", terms.mean()), ("batch", terms.sum() / len(x))):
+        value = em.objective("triplet", selection=selection, soft=soft, reduction=reduction)(x, labels)
+        torch.testing.assert_close(value, expected)
+
+
+def test_the_soft_triplet_has_no_margin_unless_given():
+    x, labels = batch(), torch.tensor(LABELS)
+    assert em.objective("triplet", soft=True)(x, labels) == em.objective("triplet", soft=True, margin=0.0)(x, labels)
+    assert em.objective("triplet")(x, labels) == em.objective("triplet", margin=0.05)(x, labels)

@@ -119,6 +119,7 @@ def test_masks_cannot_be_gathered():
         ({"pool": "mean"}, "unknown pool"),
         ({"divisor": "half"}, "unknown divisor"),
         ({"sample_rate": 0.0}, "sample_rate"),
+        ({"initial_length": 0.0}, "initial_length"),
         ({"static": True}, "dim = classes"),
         ({"assignment": "dinamic"}, "did you mean 'dynamic'"),
         ({"assignment": "dynamic", "sample_rate": 0.5}, "set sample_rate=1"),
@@ -127,6 +128,12 @@ def test_masks_cannot_be_gathered():
 def test_proxy_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(EquimetricError, match=message):
         em.objective("normalized_softmax", classes=4, dim=3, **options)
+
+
+def test_proxies_start_with_the_length_asked_for():
+    for options, length in (({}, 1.0), ({"initial_length": 3.2}, 3.2)):
+        weight = em.objective("proxy_anchor", classes=50, dim=256, **options).references.weight
+        assert weight.norm(dim=1).mean().item() == pytest.approx(length, rel=0.02)
 
 
 def test_a_bias_is_for_dot_products():

@@ -211,7 +211,30 @@ def test_random_soft_hard_draws_evenly_among_the_pairs_that_matter(separate):
     assert bool(fallbacks) == separate
 
 
-@pytest.mark.parametrize("name", ["random_soft_hard", "pads", "spectral_switch", "distance_weighted"])
+@pytest.mark.parametrize("margin", [1e-9, 0.4])
+def test_random_semihard_draws_evenly_among_the_semihard_negatives(margin):
+    pairs = pairs_of()
+    s = pairs.similarity
+    drawn = repeated("random_semihard", pairs, margin=margin)
+    semihard_found = 0
+    for a in ROWS:
+        own = [(p, n) for anchor, p, n in drawn if anchor == a]
+        times = [sum(pair[0] == p for pair in own) for p in positives(a)]
+        assert sum(times) == len(own) == (300 if positives(a) else 0)
+        for p, drawn_so_often in zip(positives(a), times, strict=True):
+            assert abs(drawn_so_often - 300 / len(times)) < 6 * math.sqrt(300 / len(times))
+            semihard = [n for n in negatives(a) if -margin < s[a, n] - s[a, p] < 0]
+            semihard_found += bool(semihard)
+            expected = semihard or negatives(a)
+            of_each = [own.count((p, n)) for n in expected]
+            assert sum(of_each) == drawn_so_often
+            assert max(abs(t - drawn_so_often / len(expected)) for t in of_each) < 6 * math.sqrt(drawn_so_often)
+    assert bool(semihard_found) == (margin == 0.4)
+
+
+@pytest.mark.parametrize(
+    "name", ["random_soft_hard", "random_semihard", "pads", "spectral_switch", "distance_weighted"]
+)
 def test_random_selections_follow_the_global_seed(name):
     pairs = pairs_of()
     torch.manual_seed(7)
@@ -221,7 +244,9 @@ def test_random_selections_follow_the_global_seed(name):
     assert first != second
 
 
-@pytest.mark.parametrize("name", ["random_soft_hard", "pads", "spectral_switch", "distance_weighted"])
+@pytest.mark.parametrize(
+    "name", ["random_soft_hard", "random_semihard", "pads", "spectral_switch", "distance_weighted"]
+)
 def test_random_selections_never_draw_what_has_weight_zero(name):
     absent = torch.tensor([2, 7, 9])
     weight = torch.ones(len(LABELS), len(LABELS), dtype=torch.float64)
@@ -234,7 +259,7 @@ def test_random_selections_never_draw_what_has_weight_zero(name):
             assert not set(triple[1:]) & set(absent.tolist())
 
 
-@pytest.mark.parametrize("name", ["random_soft_hard", "pads"])
+@pytest.mark.parametrize("name", ["random_soft_hard", "random_semihard", "pads"])
 def test_what_is_present_twice_is_drawn_twice_as_often(name):
     weight = torch.ones(len(LABELS), len(LABELS), dtype=torch.float64)
     weight[:, 2] = 3
@@ -407,7 +432,9 @@ def test_pads_refuses_what_makes_no_sense(change, message):
         change()
 
 
-@pytest.mark.parametrize("name", ["vthm", "pair_margin", "random_soft_hard", "pads", "spectral_switch"])
+@pytest.mark.parametrize(
+    "name", ["vthm", "pair_margin", "random_soft_hard", "random_semihard", "pads", "spectral_switch"]
+)
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3], [0, 0, 0, 0], [0], [1, 1], [0, 0, 1, 2]])
 @pytest.mark.parametrize("loss", ["triplet", "contrastive", "margin_loss"])
 def test_degenerate_batches_are_finite(name, labels, loss):
@@ -421,7 +448,9 @@ def test_degenerate_batches_are_finite(name, labels, loss):
         assert torch.isfinite(embeddings.grad).all()
 
 
-@pytest.mark.parametrize("name", ["vthm", "pair_margin", "random_soft_hard", "pads", "spectral_switch"])
+@pytest.mark.parametrize(
+    "name", ["vthm", "pair_margin", "random_soft_hard", "random_semihard", "pads", "spectral_switch"]
+)
 def test_a_few_rows_at_a_time_work_too(name, monkeypatch):
     monkeypatch.setattr("equimetric.rowwise.LARGE", 1)
     monkeypatch.setattr("equimetric.rowwise.CHUNK_ENTRIES", 3 * len(LABELS))

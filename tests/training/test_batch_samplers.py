@@ -36,6 +36,7 @@ OPTIONS = {
     "neighbour_classes": {"classes_per_batch": 4, "samples_per_class": 3},
     "hierarchy": {"anchor_classes": 2, "neighbourhood": 2, "samples_per_class": 3},
     "smart_mining": {"triples": 4, "neighbours": 10},
+    "clusters": {"clusters_per_batch": 4, "samples_per_cluster": 2, "clusters_per_class": 2},
 }
 MINED = [name for name, kind in BATCHES.items() if issubclass(kind, MinedBatches)]
 
@@ -118,6 +119,7 @@ TOO_MANY = {
     "neighbour_classes": {"classes_per_batch": 7},
     "hierarchy": {"neighbourhood": 4},
     "smart_mining": {"triples": 33},
+    "clusters": {"clusters_per_batch": 25},
 }
 TOO_FEW = {name: {next(iter(options)): 0} for name, options in OPTIONS.items()}
 
@@ -150,7 +152,9 @@ def test_samples_with_replacement_repeat_though_the_class_is_large():
     assert repeats > 180
 
 
-@pytest.mark.parametrize("name", ["class_balanced", "n_pairs", "hard_classes", "neighbour_classes", "hierarchy"])
+@pytest.mark.parametrize(
+    "name", ["class_balanced", "n_pairs", "hard_classes", "neighbour_classes", "hierarchy", "clusters"]
+)
 def test_an_epoch_is_one_pass_unless_its_length_is_given(name):
     batches = make(name)
     assert len(batches) == len(LABELS) // (batches.units_per_batch * batches.samples_per_unit)
@@ -273,7 +277,9 @@ def test_the_parts_of_all_processes_are_exactly_the_batch(name, world_size):
         assert sorted(index for share in shares for index in share) == sorted(batch)
 
 
-@pytest.mark.parametrize("name", ["class_balanced", "exhaustive", "neighbour_classes", "hierarchy", "episodes"])
+@pytest.mark.parametrize(
+    "name", ["class_balanced", "exhaustive", "neighbour_classes", "hierarchy", "episodes", "clusters"]
+)
 def test_parts_joined_in_order_of_rank_are_the_batch_row_by_row(name):
     parts = zip(*(ShardedBatches(make(name), rank, 2) for rank in range(2)), strict=True)
     assert [first + second for first, second in parts] == list(make(name))
@@ -565,6 +571,7 @@ SHAPES = {
     "neighbour_classes": (4, 3, {}, {"units": 4, "samples": 3}),
     "hierarchy": (6, 2, {"neighbourhood": 3}, {"units": 6, "samples": 2}),
     "smart_mining": (5, 3, {"neighbours": 9}, {"units": 5, "samples": 3}),
+    "clusters": (5, 3, {"clusters_per_class": 2}, {"units": 5, "samples": 3}),
 }
 
 

@@ -8,6 +8,7 @@ random; those that are mined (`MinedBatches`) first look at the embeddings of th
 from equimetric.batches.base import Batches
 from equimetric.batches.by_name import BATCHES, build_batches
 from equimetric.batches.class_balanced import ClassBalancedBatches
+from equimetric.batches.clusters import ClusterBatches
 from equimetric.batches.episodes import EpisodeBatches
 from equimetric.batches.exhaustive import ExhaustiveBatches
 from equimetric.batches.hard_classes import HardClassBatches
@@ -22,6 +23,7 @@ __all__ = [
     "BATCHES",
     "Batches",
     "ClassBalancedBatches",
+    "ClusterBatches",
     "EpisodeBatches",
     "ExhaustiveBatches",
     "HardClassBatches",

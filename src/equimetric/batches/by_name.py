@@ -8,6 +8,7 @@ from torch import Tensor
 
 from equimetric.batches.base import Batches
 from equimetric.batches.class_balanced import ClassBalancedBatches
+from equimetric.batches.clusters import ClusterBatches
 from equimetric.batches.episodes import EpisodeBatches
 from equimetric.batches.exhaustive import ExhaustiveBatches
 from equimetric.batches.hard_classes import HardClassBatches
@@ -28,6 +29,7 @@ BATCHES: dict[str, type[Batches]] = {
     "neighbour_classes": NeighbourClassBatches,
     "hierarchy": HierarchyBatches,
     "smart_mining": SmartMiningBatches,
+    "clusters": ClusterBatches,
 }
 """Name → sampler; `BATCHES[name].summary()` says in one line what it does."""
 
@@ -44,8 +46,9 @@ def build_batches(
 ) -> Batches:
     """The sampler of this name for batches of `classes` × `samples` rows, whatever it makes of them.
 
-    The rows are so many classes, pairs, or triples with so many samples each; episodes share the classes, hierarchies
-    cut them into neighbourhoods. An epoch has `batches` batches, except where the sampler itself says how many.
+    The rows are so many classes, clusters, pairs, or triples with so many samples each; episodes share the classes,
+    hierarchies cut them into neighbourhoods. An epoch has `batches` batches, except where the sampler itself says how
+    many.
     """
     if kind not in BATCHES:
         raise unknown_name("batch.kind", kind, BATCHES)

@@ -67,8 +67,8 @@ def class_means(embeddings: Tensor, members: Sequence[Tensor]) -> Tensor:
     return torch.stack([embeddings[own].mean(0) for own in members])
 
 
-def nearest_others(points: Tensor, squares: Tensor, number: int) -> Tensor:
-    """(n, number) the other points nearest to each, the nearest first.
+def nearest_others(points: Tensor, squares: Tensor, number: int, group: Tensor | None = None) -> Tensor:
+    """(n, number) the other points nearest to each, the nearest first; only those of other groups where these are told.
 
     Of n points, d(i, j) = squares_i + squares_j − 2 points_i · points_j: squared Euclidean distances where squares
     are the points' squared lengths, the mean squared distance of two sets where they are the sets' means of those.
@@ -76,8 +76,12 @@ def nearest_others(points: Tensor, squares: Tensor, number: int) -> Tensor:
     step = max(1, CHUNK_ENTRIES // len(points))
     nearest = []
     for start in range(0, len(points), step):
+        rows = slice(start, start + step)
         # The own term is the same for the whole row and changes no order.
-        distance = squares - 2 * points[start : start + step] @ points.T
-        distance.diagonal(offset=start).fill_(torch.inf)
+        distance = squares - 2 * points[rows] @ points.T
+        if group is None:
+            distance.diagonal(offset=start).fill_(torch.inf)
+        else:
+            distance.masked_fill_(group[rows, None] == group, torch.inf)
         nearest.append(distance.topk(number, largest=False).indices)
     return torch.cat(nearest)

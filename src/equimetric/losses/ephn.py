@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from equimetric.masks import has_any
 from equimetric.pairs import Pairs
-from equimetric.reductions import mean_valid, row_max
+from equimetric.reductions import mean_valid
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -27,10 +28,15 @@ def ephn(pairs: Pairs, *, sigma: float = 0.1, semihard: bool = False) -> Tensor:
     the most similar one with s_an < s_ap; anchors without either are left out.
     """
     similarity = pairs.similarity
-    closest_positive = row_max(similarity, pairs.positive)
-    negative = pairs.negative & (similarity < closest_positive) if semihard else pairs.negative
-    valid = pairs.positive.any(1) & negative.any(1)
-    violation = (row_max(similarity, negative) - closest_positive)[:, 0]
+    closest_positive = most_similar(similarity, pairs.positive)
+    negative = pairs.negative & (similarity < closest_positive[:, None]) if semihard else pairs.negative
+    valid = has_any(pairs.positive) & has_any(negative)
+    violation = most_similar(similarity, negative) - closest_positive
     # An empty row holds infinities, which would leave a gradient of NaN behind.
     finite = torch.where(valid, violation, torch.zeros_like(violation))
     return mean_valid(softplus(finite / sigma), valid)
+
+
+def most_similar(similarity: Tensor, mask: Tensor) -> Tensor:
+    """(Q,) the largest entry of each row, the first among equals also for the gradient; −∞ for an empty row."""
+    return torch.where(mask, similarity, -torch.inf).max(1).values

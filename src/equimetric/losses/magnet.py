@@ -1,6 +1,7 @@
 """Magnet loss: samples are attracted by their cluster and repelled by near clusters of other classes."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +14,22 @@ from equimetric.reductions import log_sum_exp, mean_rows
 from equimetric.registry import loss
 from equimetric.search_space import Integer, Uniform
 
-__all__ = ["Magnet", "class_clusters"]
+__all__ = ["Clustering", "Magnet", "class_clusters"]
 
 SMALLEST_VARIANCE = 1e-12
 """Keeps the exponents finite where every sample sits on its cluster's mean."""
+
+UNSEEN = -1.0
+"""Stands for the loss of an image that no batch has held yet."""
+
+
+class Clustering(NamedTuple):
+    """Clusters inside the classes of a training set, and how hard each image was of late."""
+
+    clusters: Tensor
+    """(images,) the cluster of each image, numbered as one likes inside each class."""
+    losses: Tensor
+    """(images,) the loss of each when a batch last held it, below 0 where none did."""
 
 
 @loss(
@@ -36,11 +49,13 @@ class Magnet(nn.Module):
     L = mean_r [ ‖r − μ(r)‖²/2σ² + α + log Σ_{m: class(m) ≠ class(r)} e^{−‖r − μ_m‖²/2σ²} ]₊, on raw embeddings;
     μ_m is the mean of the batch's samples of cluster m, σ² = Σ_r ‖r − μ(r)‖² / (B − 1).
     Every class is one cluster unless clusters are set: with `images`, the size of the training set, `set_clusters`
-    takes the cluster of every image, and the objective is called with `index=…`. They are part of the state. In
-    training they come from k-means with `clusters_per_class` centres in each class, anew every epoch.
+    takes the cluster of every image, and the objective is called with `index=…`. They are part of the state, and so is
+    the loss that each image last had in training. In training runs clusters come from k-means with `clusters_per_class`
+    centres in each class, anew every epoch, and batches of kind 'clusters' are drawn by them and by these losses.
     """
 
     clusters: Tensor | None
+    recorded: Tensor | None
 
     def __init__(self, *, alpha: float = 1.0, images: int | None = None, clusters_per_class: int = 3) -> None:
         super().__init__()
@@ -49,6 +64,7 @@ class Magnet(nn.Module):
         self.alpha = alpha
         self.clusters_per_class = clusters_per_class
         self.register_buffer("clusters", None if images is None else torch.zeros(images, dtype=torch.int64))
+        self.register_buffer("recorded", None if images is None else torch.full((images,), UNSEEN))
 
     def set_clusters(self, clusters: Tensor) -> None:
         """Take (images,) the cluster of every image, numbered as one likes inside each class."""
@@ -64,24 +80,44 @@ class Magnet(nn.Module):
         if self.clusters is not None:
             self.set_clusters(class_clusters(view(), labels, self.clusters_per_class))
 
-    def same_cluster(self, pairs: Pairs, same_class: Tensor) -> Tensor:
-        """(B, B) bool, which samples share a cluster."""
+    def clustering(self) -> Clustering | None:
+        """The clusters and the images' losses, where they are kept."""
+        if self.clusters is None or self.recorded is None:
+            return None
+        return Clustering(self.clusters, self.recorded)
+
+    def record(self, index: Tensor, values: Tensor) -> None:
+        """Keep the (B,) losses of these images; of an image that is there twice, the larger."""
+        if self.recorded is not None:
+            self.recorded[index] = 0
+            self.recorded.scatter_reduce_(0, index, values.detach().to(self.recorded), "amax")
+
+    def places(self, pairs: Pairs) -> Tensor | None:
+        """(B,) the samples' places among the images, where clusters are kept."""
         if self.clusters is None:
-            return same_class
+            return None
         index = known_queries(pairs, "magnet").index
         if index is None or (len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self.clusters)):
             raise EquimetricError(
                 f"magnet keeps the clusters of {len(self.clusters)} images; "
                 "it needs index=… with every sample's place among them"
             )
-        cluster = self.clusters[index]
-        return same_class & (cluster[:, None] == cluster[None, :])
+        return index
 
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch."""
+        index = self.places(pairs)
+        values = self.values(pairs, None if index is None or self.clusters is None else self.clusters[index])
+        if index is not None and self.training:
+            self.record(index, values)
+        return mean_rows(values)
+
+    def values(self, pairs: Pairs, cluster: Tensor | None) -> Tensor:
+        """(B,) the loss of each sample; samples of a class with the same `cluster`, or of a class, are a cluster."""
         embeddings, labels = whole_batch(pairs, "magnet")
         same_class = labels[:, None] == labels[None, :]
-        same_cluster = self.same_cluster(pairs, same_class).to(embeddings.dtype)
+        together = same_class if cluster is None else same_class & (cluster[:, None] == cluster[None, :])
+        same_cluster = together.to(embeddings.dtype)
         share = 1 / same_cluster.sum(0, keepdim=True)
         means = (same_cluster * share) @ embeddings
         own = (embeddings - means).square().sum(1)
@@ -89,30 +125,32 @@ class Magnet(nn.Module):
         # Column j is the cluster of sample j; as every sample of the cluster brings it, each counts a share.
         distance = squared_distance(embeddings, means)
         repelled = log_sum_exp(-distance / (2 * variance), ~same_class, share.expand_as(distance))
-        return mean_rows((own / (2 * variance) + self.alpha + repelled).relu())
+        return (own / (2 * variance) + self.alpha + repelled).relu()
 
 
 @torch.no_grad()
-def class_clusters(embeddings: Tensor, labels: Tensor, number: int, *, sweeps: int = 50) -> Tensor:
+def class_clusters(
+    embeddings: Tensor, labels: Tensor, number: int, *, sweeps: int = 50, generator: torch.Generator | None = None
+) -> Tensor:
     """(N,) the cluster of each sample among those of its class: k-means++ and at most `sweeps` sweeps of Lloyd's.
 
-    Draws from torch's global generator. A class of fewer samples has as many clusters as samples.
+    Draws from torch's global generator unless given another. A class of fewer samples has as many clusters as samples.
     """
     clusters = torch.zeros_like(labels)
     for label in torch.unique(labels):
         members = (labels == label).nonzero()[:, 0]
-        clusters[members] = k_means(embeddings[members], min(number, len(members)), sweeps)
+        clusters[members] = k_means(embeddings[members], min(number, len(members)), sweeps, generator)
     return clusters
 
 
-def k_means(points: Tensor, number: int, sweeps: int) -> Tensor:
+def k_means(points: Tensor, number: int, sweeps: int, generator: torch.Generator | None = None) -> Tensor:
     """(n,) the nearest of `number` centres; a centre that loses all its points stays where it is."""
-    centres = points[torch.randint(len(points), (1,))]
+    centres = points[torch.randint(len(points), (1,), generator=generator)]
     while len(centres) < number:
         distance = squared_distance(points, centres).amin(1).clamp_min(0)
         # Where all points lie on centres already, any of them will do.
         chances = distance if distance.any() else torch.ones_like(distance)
-        centres = torch.cat([centres, points[torch.multinomial(chances, 1)]])
+        centres = torch.cat([centres, points[torch.multinomial(chances, 1, generator=generator)]])
     nearest = squared_distance(points, centres).argmin(1)
     for _ in range(sweeps):
         member = (nearest[None, :] == torch.arange(number, device=points.device)[:, None]).to(points)

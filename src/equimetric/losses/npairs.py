@@ -46,9 +46,11 @@ def npairs(pairs: Pairs, *, l2_reg: float = 0.002, symmetric: bool = False) -> T
 
     L = 1/N Σ_i log(1 + Σ_{j≠i} e^{a_i·p_j − a_i·p_i}) + l2_reg/4 (mean‖a‖² + mean‖p‖²), (a_i, p_i) the first two rows
     of each of the N classes that have two; a batch a_1 … a_N, p_1 … p_N gives just these. `symmetric` averages it
-    with the loss of the reversed pairs, log(1 + Σ_{j≠i} e^{a_j·p_i − a_i·p_i}).
+    with the loss of the reversed pairs, log(1 + Σ_{j≠i} e^{a_j·p_i − a_i·p_i}). A single pair has nothing to be
+    compared with, and no loss.
     """
     column, is_anchor, competes = first_pairs(pairs, "npairs")
+    compared = is_anchor & has_any(competes)
     logits = pairs.similarity.index_select(1, column)
     values = against_own(logits, competes)
     if symmetric:
@@ -57,7 +59,7 @@ def npairs(pairs: Pairs, *, l2_reg: float = 0.002, symmetric: bool = False) -> T
         check_square_batch(pairs, "npairs")
         squared_length = known_queries(pairs, "npairs").embeddings.square().sum(1)
         values = values + l2_reg / 4 * (squared_length + squared_length.index_select(0, column))
-    return mean_valid(values, is_anchor)
+    return mean_valid(values, compared)
 
 
 def against_own(logits: Tensor, competes: Tensor) -> Tensor:

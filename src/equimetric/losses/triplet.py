@@ -10,7 +10,7 @@ from equimetric.errors import unknown_name
 from equimetric.masks import number_of
 from equimetric.pairs import Pairs, TripletBand, Triplets
 from equimetric.products import plain_arithmetic
-from equimetric.reductions import added, closed_form, ratio, reduce
+from equimetric.reductions import added, closed_form, masked_sum, ratio, reduce
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -36,7 +36,7 @@ DENOMINATORS = ("nonzero", "mean", "sum", "batch")
 def triplet(
     selected: Pairs | Triplets | TripletBand,
     *,
-    margin: float = 0.05,
+    margin: float | None = None,
     soft: bool = False,
     reduction: str | None = None,
 ) -> Tensor:
@@ -44,22 +44,40 @@ def triplet(
 
     L = R_{(a,p,n)} [v + margin]₊ or, `soft`, softplus(v + margin), with the violation v = s_an − s_ap. In the
     euclidean geometry v = d_ap − d_an, in the squared one v = d²_ap − d²_an.
-    R = 'nonzero', 'mean' or 'sum'; by default 'nonzero' over many triples per anchor, 'mean' over listed triples.
-    Over many triples also 'batch', the sum / number of queries.
+    The margin is 0.05 unless given, and 0 for the soft form.
+    R = 'nonzero', 'mean', 'sum', 'batch' (the sum / number of queries) or 'none' (every term, in order of anchor,
+    positive, negative); by default 'nonzero' over many triples per anchor, 'mean' over listed triples.
     """
+    if margin is None:
+        margin = 0.0 if soft else 0.05
+    reduction = reduction or ("mean" if isinstance(selected, Triplets) else "nonzero")
+    if reduction not in (*DENOMINATORS, "none"):
+        raise unknown_name("reduction", reduction, (*DENOMINATORS, "none"))
+    if isinstance(selected, Pairs):
+        selected = TripletBand(selected)
+    if isinstance(selected, TripletBand) and reduction == "none":
+        selected = selected.triplets()
     if isinstance(selected, Triplets):
-        violation = selected.violation() + margin
-        terms = softplus(violation) if soft else violation.relu()
-        return reduce(terms, torch.ones_like(terms, dtype=torch.bool), selected.weight, reduction or "mean")
-    band = TripletBand(selected) if isinstance(selected, Pairs) else selected
-    reduction = reduction or "nonzero"
-    if reduction not in DENOMINATORS:
-        raise unknown_name("reduction", reduction, DENOMINATORS)
+        return of_listed(selected, margin, soft, reduction)
     # A soft hinge is above zero for every triple, so 'nonzero' and 'mean' are one there.
-    value, number = soft_sum(band, margin) if soft else hinge_sum(band, margin, only_active=reduction == "nonzero")
+    only_active = reduction == "nonzero"
+    value, number = soft_sum(selected, margin) if soft else hinge_sum(selected, margin, only_active=only_active)
     if reduction in ("sum", "batch"):
-        number = value.new_full((), len(band.pairs.similarity) if reduction == "batch" else 1)
+        number = value.new_full((), len(selected.pairs.similarity) if reduction == "batch" else 1)
     return ratio(value, number)
+
+
+def of_listed(triplets: Triplets, margin: float, soft: bool, reduction: str) -> Tensor:
+    """The loss of listed triples."""
+    violation = triplets.violation() + margin
+    terms = softplus(violation) if soft else violation.relu()
+    if reduction == "none":
+        return terms
+    every = torch.ones_like(terms, dtype=torch.bool)
+    if reduction == "batch":
+        queries = len(triplets.pairs.similarity)
+        return ratio(masked_sum(terms, every, triplets.weight), terms.new_full((), queries))
+    return reduce(terms, every, triplets.weight, reduction)
 
 
 def soft_sum(band: TripletBand, margin: float) -> tuple[Tensor, Tensor]:

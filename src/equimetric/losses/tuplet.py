@@ -1,11 +1,11 @@
 """Tuplet margin loss, and the intra-pair variance term that goes with it."""
 
-from math import radians
+from math import cos, radians, sin
 
 import torch
 from torch import Tensor
 
-from equimetric.losses.arcface import add_angle
+from equimetric.geometry import safe_sqrt
 from equimetric.losses.ntxent import against_negatives
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean
@@ -32,8 +32,10 @@ def tuplet_margin(pairs: Pairs, *, scale: float = 64.0, margin_deg: float = 5.73
     L = mean_{(a,p)} log(1 + Σ_{n∈N_a} e^{scale (cos θ_an − cos(θ_ap − β))}), β = `margin_deg` in degrees: the slack
     keeps the hardest positives from ruling the sum.
     """
-    slackened = add_angle(pairs.similarity, -radians(margin_deg))
-    return against_negatives(scale * torch.where(pairs.positive, slackened, pairs.similarity), pairs)
+    cosine, slack = pairs.similarity, radians(margin_deg)
+    # cos(θ − β) without arccos, whose gradient is infinite where a positive pair coincides.
+    slackened = cosine * cos(slack) + safe_sqrt(1 - cosine.square()) * sin(slack)
+    return against_negatives(scale * torch.where(pairs.positive, slackened, cosine), pairs)
 
 
 @loss(

@@ -33,7 +33,7 @@ def sample_classes(labels: Tensor, classes: int, number: int, generator: torch.G
 
 
 def initial_proxies(rows: int, dim: int, shard: Shard) -> Tensor:
-    """(rows, dim) entries from N(0, 1/dim), of which no two processes that share the classes draw the same.
+    """(rows, dim) of length about 1, entries from N(0, 1/dim); no two processes that share the classes draw the same.
 
     All of them leave torch's global generator in the same state.
     """
@@ -54,11 +54,13 @@ class ProxyReferences(References):
     """Learned vectors that stand for the classes; class ids must run from 0 to classes − 1.
 
     The effective learning rate of a normalised proxy p is lr/‖p‖², so its initial length matters: rows start with
-    entries from N(0, 1/dim), i.e. with a length of about 1.
+    entries from N(0, initial_length²/dim), i.e. of about that length. Papers start from √(2 dim/classes)
+    (Proxy-Anchor), 1/√3 (normalised softmax: entries from U(−1/√dim, 1/√dim)) or √(2 dim/(classes + dim))
+    (Proxy-Triplet).
 
     `per_class` = K vectors stand for each class (rows c·K … c·K + K − 1 for class c) and are pooled to one similarity:
     `pool` = 'max' takes the nearest, 'soft' a mean weighted by softmax(s / gamma). `tau` times the spread of the
-    centres of each class is added to the loss, which draws them together (`divisor`: see `centre_spread`).
+    centres of each class, of all classes, is added to the loss, which draws them together (see `centre_spread`).
     `bias` adds a learned offset per class to the similarity. `sample_rate` < 1 compares, in training, only with the
     classes of the batch and random others, that share of all in total (Partial FC): similarities have as many columns,
     and the other rows get no gradient from them, but an optimiser with momentum or weight decay still moves them. Which
@@ -93,6 +95,7 @@ class ProxyReferences(References):
         normalize_proxies: bool = False,
         sharded: bool = False,
         assignment: str = "static",
+        initial_length: float = 1.0,
     ) -> None:
         super().__init__()
         if classes < 2:
@@ -101,6 +104,8 @@ class ProxyReferences(References):
             raise EquimetricError(f"proxies need a positive dimension, got dim={dim}")
         if per_class < 1:
             raise EquimetricError(f"every class needs a proxy, got per_class={per_class}")
+        if not initial_length > 0:
+            raise EquimetricError(f"proxies need a length to be turned, got initial_length={initial_length}")
         if not 0 < sample_rate <= 1:
             raise EquimetricError(f"sample_rate must lie above 0 and not above 1, got {sample_rate}")
         if static and (dim != classes or per_class != 1):
@@ -125,7 +130,8 @@ class ProxyReferences(References):
         if static:
             self.register_buffer("weight", torch.eye(classes))
         else:
-            self.weight = nn.Parameter(initial_proxies(self.shard.own * per_class, dim, self.shard))
+            rows = initial_proxies(self.shard.own * per_class, dim, self.shard)
+            self.weight = nn.Parameter(initial_length * rows)
         self.bias = nn.Parameter(torch.zeros(self.shard.own)) if bias else None
 
     def forward(self, geometry: Geometry, normalize: bool, given: Given) -> Pairs:

@@ -1,4 +1,4 @@
-"""Random soft-hard sampling: one triple per anchor, drawn among those that matter."""
+"""Random soft-hard and semi-hard sampling: one triple per anchor, drawn among those that matter."""
 
 import torch
 from torch import Tensor
@@ -7,9 +7,10 @@ from equimetric.masks import has_any
 from equimetric.pairs import Pairs, Triplets
 from equimetric.reductions import row_max, row_min
 from equimetric.registry import selection
+from equimetric.search_space import Uniform
 from equimetric.selection.draws import chances, draw_columns
 
-__all__ = ["random_soft_hard"]
+__all__ = ["random_semihard", "random_soft_hard"]
 
 
 def preferred(mask: Tensor, otherwise: Tensor) -> Tensor:
@@ -33,4 +34,24 @@ def random_soft_hard(pairs: Pairs) -> Triplets:
     anchor = (has_any(pairs.positive) & has_any(pairs.negative)).nonzero()[:, 0]
     positive = draw_columns(chances(pairs, preferred(hard_positive, pairs.positive))[anchor])
     negative = draw_columns(chances(pairs, preferred(hard_negative, pairs.negative))[anchor])
+    return Triplets(pairs, anchor, positive, negative)
+
+
+@selection(
+    "random_semihard",
+    paper="Roth, Milbich, Sinha, Gupta, Ommer, Cohen: Revisiting training strategies and generalization (2020)",
+    search={"margin": Uniform(0.0, 0.5)},
+)
+def random_semihard(pairs: Pairs, *, margin: float = 0.05) -> Triplets:
+    """Per anchor a random positive and a random negative that is farther, but by less than the margin.
+
+    −margin < s_an − s_ap < 0; where there is no such negative, any. Draws from torch's global generator.
+    """
+    anchor = (has_any(pairs.positive) & has_any(pairs.negative)).nonzero()[:, 0]
+    positive = draw_columns(chances(pairs, pairs.positive)[anchor])
+    own = torch.zeros_like(pairs.similarity[:, :1])
+    own[anchor] = pairs.similarity.detach()[anchor, positive, None]
+    violation = pairs.similarity.detach() - own
+    semihard = pairs.negative & (violation > -margin) & (violation < 0)
+    negative = draw_columns(chances(pairs, preferred(semihard, pairs.negative))[anchor])
     return Triplets(pairs, anchor, positive, negative)

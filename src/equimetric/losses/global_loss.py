@@ -1,0 +1,35 @@
+"""Global loss: the distances of all positive pairs alike, those of all negative pairs alike, and the two apart."""
+
+from torch import Tensor
+
+from equimetric.pairs import Pairs
+from equimetric.reductions import mean
+from equimetric.registry import loss
+from equimetric.search_space import Uniform
+
+__all__ = ["global_loss"]
+
+
+@loss(
+    "global_loss",
+    title="Global",
+    family="regulariser",
+    paper="Kumar, Carneiro, Reid: Learning local image descriptors by minimising global loss functions (2016)",
+    geometry="sqeuclidean",
+    search={"margin": Uniform(0.0, 1.0)},
+    not_monotone="a pair nearer or farther than the mean of its kind is drawn to it, whichever way that is",
+)
+def global_loss(pairs: Pairs, *, margin: float = 0.4, lam: float = 1.0) -> Tensor:
+    """Distances of little spread among positives and among negatives, with means a margin apart; goes with triplets.
+
+    L = var⁺(δ) + var⁻(δ) + λ [mean⁺(δ) − mean⁻(δ) + margin]₊, δ = d²/4 in [0, 1] for unit vectors, λ = `lam`; without
+    positives or without negatives the last part is 0.
+    """
+    distance = pairs.distance() / 4
+    means, spread = [], distance.new_zeros(())
+    for kind in (pairs.positive, pairs.negative):
+        means.append(mean(distance, kind, pairs.weight))
+        # The mean is where the spread is least, so it has no part in the spread's gradient.
+        spread = spread + mean((distance - means[-1].detach()).square(), kind, pairs.weight)
+    compared = pairs.positive.any() & pairs.negative.any()
+    return spread + lam * compared * (means[0] - means[1] + margin).relu()
