@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -21,10 +21,12 @@ __all__ = [
     "ModelConfig",
     "OptimizerConfig",
     "RunConfig",
+    "SplitConfig",
     "StudyConfig",
     "TrainingConfig",
     "load_config",
     "parse_overrides",
+    "read_toml",
     "to_toml",
 ]
 
@@ -35,17 +37,29 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class SplitConfig(Strict):
+    """Training and test classes as a file has them, in place of the data set's own split."""
+
+    file: str = Field(description="class lists frozen by `equimetric datasets shift`, a .json file")
+    number: int = Field(-1, description="which of its splits, from 0 on; -1 is the last, the farthest shifted")
+
+
 class DataConfig(Strict):
     """Which images, how they are seen, and which of their classes are for training, validation and test."""
 
     name: str = Field("glyphs", description="a data set of `equimetric datasets`; 'folder' for your own images")
     options: dict[str, Any] = Field(
-        default_factory=dict, description="options of the data set, e.g. root, size, damaged = 'skip', cache = 'disk'"
+        default_factory=dict,
+        description="options of the data set, e.g. root, size, damaged = 'skip', cache = 'disk', decoding = 'fast'",
     )
     fold: int = Field(0, ge=0, description="which block of the first half of the classes is for validation")
     folds: int = Field(4, ge=1, description="how many such blocks there are to choose from")
     split_seed: int | None = Field(
         None, ge=0, description="draw training and validation classes at random by this seed, not in order of label"
+    )
+    split: SplitConfig | None = Field(
+        None,
+        description="training and test classes from a file of shifted splits: { file = 'shifted.json', number = 4 }",
     )
     transform: str = Field(
         "affine", description="how images are seen in training and test, a name of `equimetric.data.TRANSFORMS`"
@@ -376,7 +390,8 @@ def explain(model: type[BaseModel], error: Any) -> str:
                 f"set it once for the whole study as [{location[-1]}]"
             )
         names = table.model_fields if table else ()
-        return f"unknown key {key!r}; {did_you_mean(location[-1], names)}"
+        hint = " (options of the data set itself stand in data.options)" if table is DataConfig else ""
+        return f"unknown key {key!r}; {did_you_mean(location[-1], names)}{hint}"
     if error["type"] == "missing":
         return f"the key {key!r} is missing"
     message = str(error["msg"]).removeprefix("Value error, ")
@@ -393,7 +408,10 @@ def fields_at(model: type[BaseModel], location: Sequence[str]) -> type[BaseModel
             current = MethodConfig
         elif part in current.model_fields:
             annotation = current.model_fields[part].annotation
-            current = dict if part == "methods" else annotation
+            tables = [
+                choice for choice in get_args(annotation) if isinstance(choice, type) and issubclass(choice, Strict)
+            ]
+            current = dict if part == "methods" else tables[0] if tables else annotation
         else:
             return None
     return current if isinstance(current, type) and issubclass(current, BaseModel) else None

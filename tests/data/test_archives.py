@@ -69,6 +69,37 @@ def test_cub(cub):
         assert birds.sample_attributes["file"][2] == "images/002.Laysan/002.Laysan_0.jpg"
 
 
+def mean_colour(dataset, index):
+    return dataset.images[index].float().mean(dim=(1, 2)).round().tolist()
+
+
+def two_colours(path, size, inside, box):
+    """A white picture with a box of another colour."""
+    image = Image.new("RGB", size, "white")
+    image.paste(inside, box)
+    image.save(path, quality=95)
+
+
+def test_cub_cropped_to_its_bounding_boxes(cub):
+    birds = [line.split()[1] for line in (cub / "images.txt").read_text().splitlines()]
+    for path in birds:
+        two_colours(cub / "images" / path, (60, 40), (20, 120, 60), (20, 10, 44, 34))
+    whole = load("cub", cub)
+    with pytest.raises(EquimetricError, match=r"has no 'bounding_boxes.txt'"):
+        load("cub", cub, crop_to_box=True)
+    write(cub / "bounding_boxes.txt", *(f"{number} 20.0 10.0 24.0 24.0" for number in range(10, 0, -1)))
+    cropped = load("cub", cub, crop_to_box=True)
+    assert mean_colour(cropped, 3) == pytest.approx([20, 120, 60], abs=6)
+    assert min(mean_colour(whole, 3)) > 100
+    assert load("cub", cub).fingerprint == whole.fingerprint != cropped.fingerprint
+    write(cub / "bounding_boxes.txt", "1 20.0 10.0 24.0 wide")
+    with pytest.raises(EquimetricError, match=r"has the box '20.0 10.0 24.0 wide'; it should be four numbers"):
+        load("cub", cub, crop_to_box=True)
+    write(cub / "bounding_boxes.txt", "1 20.0 10.0 24.0 24.0")
+    with pytest.raises(EquimetricError, match=r"bounding_boxes.txt' has no box of image 2; unpack"):
+        load("cub", cub, crop_to_box=True)
+
+
 def test_wrong_counts_are_stated(cub):
     with pytest.raises(EquimetricError) as caught:
         load("cub", cub, accept_counts=False)
@@ -128,6 +159,7 @@ def test_damaged_images_of_an_archive(cub, cut):
     with pytest.warns(UserWarning, match=r"1 image file\(s\) cannot be read and are left out: .*002.Laysan_0.jpg"):
         rest = load("cub", cub, damaged="skip")
     assert len(rest) == 9
+    assert [reason.partition(" (")[0] for reason in rest.unreadable] == [str(damaged)]
     assert rest.sample_attributes["part"] == ("train",) * 5 + ("test",) * 4
     with pytest.warns(UserWarning, match="1 image"):
         cached = load("cub", cub, damaged="skip", cache="disk")
@@ -177,6 +209,37 @@ def cars_in_two_folders(tmp_path, picture):
         savemat(file, {"annotations": annotations("fname", names, [CARS[source] for source in chosen])})
     savemat(root / "devkit" / "cars_meta.mat", {"class_names": MODELS})
     return root
+
+
+CORNERS = {"bbox_x1": 21, "bbox_y1": 11, "bbox_x2": 44, "bbox_y2": 34}  # of the pixels 20 to 43 and 10 to 33
+
+
+@pytest.mark.parametrize("layout", ["one folder", "two folders"])
+def test_cars_cropped_to_their_bounding_boxes(tmp_path, layout):
+    names = list(CARS)
+    for folder in ("car_ims", "cars_train", "cars_test", "devkit"):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            two_colours(tmp_path / folder / name, (60, 40), (20, 120, 60), (20, 10, 44, 34))
+    corners = {key: np.uint16(value) for key, value in CORNERS.items()}
+    if layout == "one folder":
+        paths = [f"car_ims/{name}" for name in names]
+        struct = annotations("relative_im_path", paths, CARS.values(), **corners)
+        savemat(tmp_path / "cars_annos.mat", {"annotations": struct, "class_names": MODELS})
+    else:
+        savemat(tmp_path / "devkit" / "cars_meta.mat", {"class_names": MODELS})
+        for file in ("cars_train_annos.mat", "cars_test_annos_withlabels.mat"):
+            struct = annotations("fname", names, CARS.values(), **corners)
+            savemat(tmp_path / "devkit" / file, {"annotations": struct})
+    cropped = load("cars", tmp_path, crop_to_box=True)
+    assert cropped.images.store.box(0) == (20, 10, 24, 24)
+    assert mean_colour(cropped, 0) == pytest.approx([20, 120, 60], abs=6)
+    assert min(mean_colour(load("cars", tmp_path), 0)) > 100
+
+
+def test_cars_without_boxes_cannot_be_cropped_to_them(cars_in_two_folders):
+    with pytest.raises(EquimetricError, match=r"the annotation of 'cars_test/00002.jpg' has no bounding box"):
+        load("cars", cars_in_two_folders, crop_to_box=True)
 
 
 def check_cars(cars):

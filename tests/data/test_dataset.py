@@ -121,7 +121,7 @@ def test_descriptions_name_every_option():
     assert found["folder"].required == ("root",)
     assert found["folder"].options == {
         **{"size": 64, "channels": 3, "damaged": "refuse"},
-        **{"in_memory": True, "cache": "none"},
+        **{"in_memory": True, "cache": "none", "decoding": "exact"},
     }
     assert found["cub"].options["accept_counts"] is False
     assert found["digits"].options == {}

@@ -79,25 +79,45 @@ def test_a_lazy_fingerprint_follows_names_sizes_and_view_but_not_the_place(tmp_p
 @pytest.mark.parametrize(
     ("size", "decoded_at"), [((800, 640), (400, 320)), ((500, 260), (500, 260)), ((2100, 2048), (263, 256))]
 )
-def test_jpegs_are_decoded_no_larger_than_needed_and_never_below(tmp_path, monkeypatch, size, decoded_at):
+def test_fast_decoding_is_of_no_more_than_needed_and_never_below(tmp_path, monkeypatch, size, decoded_at):
     Image.new("RGB", size, "teal").save(tmp_path / "big.jpg")
     met = []
     resize = Resize(256, "shorter")
     monkeypatch.setattr(Resize, "__call__", lambda self, image: met.append(image.size) or image)
-    decode(tmp_path / "big.jpg", channels=3, resize=resize)
-    assert met == [decoded_at]
+    for decoding in ("fast", "exact"):
+        decode(tmp_path / "big.jpg", channels=3, resize=resize, decoding=decoding)
+    assert met == [decoded_at, size]
 
 
-def test_draft_mode_changes_pixels_little(tmp_path, picture):
+@pytest.mark.parametrize(("side", "reduced"), [(64, True), (240, True), (241, False), (400, False)])
+def test_decoding_is_exact_unless_told_and_fast_decoding_too_where_nothing_is_reduced(tmp_path, picture, side, reduced):
     path = picture(tmp_path / "big.jpg", size=(640, 480), quality=95)
-    reduced = np.asarray(decode(path, channels=3, resize=Resize(64, "square")), dtype=float)
     with Image.open(path) as full:
-        exact = np.asarray(full.resize((64, 64), Image.Resampling.BILINEAR), dtype=float)
-    assert np.abs(reduced - exact).mean() < 1
+        expected = np.asarray(full.resize((side, side), Image.Resampling.BILINEAR), dtype=float)
+    resize = Resize(side, "square")
+    assert np.array_equal(np.asarray(decode(path, channels=3, resize=resize)), expected)
+    fast = np.asarray(decode(path, channels=3, resize=resize, decoding="fast"), dtype=float)
+    assert np.array_equal(fast, expected) is not reduced
+    assert np.abs(fast - expected).mean() < 1
 
 
+def test_the_choice_of_decoding_reaches_files_caches_and_fingerprints(tmp_path, cache, picture):
+    for number in range(4):
+        picture(tmp_path / "pets" / "ab"[number % 2] / f"{number}.jpg", seed=number, size=(640, 480), quality=95)
+    pixels, fingerprints = {}, set()
+    for decoding in ("exact", "fast"):
+        for options in ({"in_memory": True}, {"in_memory": False}, {"in_memory": False, "cache": "disk"}):
+            pets = load_dataset("folder", root=tmp_path / "pets", size=32, decoding=decoding, **options)
+            images = pets.images[torch.arange(4)]
+            assert torch.equal(pixels.setdefault(decoding, images), images)
+            fingerprints.add(pets.fingerprint)
+    assert not torch.equal(pixels["exact"], pixels["fast"])
+    assert len(fingerprints) == 4  # of pixels in memory and of files, each by either decoding
+
+
+@pytest.mark.parametrize("decoding", ["exact", "fast"])
 @pytest.mark.parametrize("size", [(64, 32), (640, 320)])
-def test_a_lying_jpeg_is_turned_before_boxes_and_crops(tmp_path, size):
+def test_a_lying_jpeg_is_turned_before_boxes_and_crops(tmp_path, size, decoding):
     lying = Image.new("RGB", size, "red")
     lying.paste("blue", (size[0] // 2, 0, *size))
     exif = Image.Exif()
@@ -106,7 +126,7 @@ def test_a_lying_jpeg_is_turned_before_boxes_and_crops(tmp_path, size):
     upright = decode(tmp_path / "lying.jpg", channels=3, resize=None)
     assert upright.size == (size[1], size[0])
     lower = (0.0, size[0] * 0.6, float(size[1]), size[0] * 0.4)
-    store = FileStore([tmp_path / "lying.jpg"], boxes=[lower])
+    store = FileStore([tmp_path / "lying.jpg"], boxes=[lower], decoding=decoding)
     red, _, blue = ImageFiles.all_of(store, fit(8))[0].float().mean(dim=(1, 2)).tolist()
     assert red < 10
     assert blue > 240
@@ -117,9 +137,11 @@ def test_a_lying_jpeg_is_turned_before_boxes_and_crops(tmp_path, size):
 def test_jpegs_of_every_mode_and_size(tmp_path, mode, size):
     Image.new("RGB", size, (200, 200, 200)).convert(mode).save(tmp_path / "a.jpg", quality=95)
     for channels in (1, 3):
-        image = ImageFiles.all_of(FileStore([tmp_path / "a.jpg"], channels=channels), fit(4))[0]
-        assert image.shape == (channels, 4, 4)
-        assert image.float().sub(200).abs().max() <= 4
+        for decoding in ("exact", "fast"):
+            store = FileStore([tmp_path / "a.jpg"], channels=channels, decoding=decoding)
+            image = ImageFiles.all_of(store, fit(4))[0]
+            assert image.shape == (channels, 4, 4)
+            assert image.float().sub(200).abs().max() <= 4
 
 
 def test_sixteen_bits_palettes_and_transparency_from_files(tmp_path):
@@ -137,9 +159,10 @@ def test_sixteen_bits_palettes_and_transparency_from_files(tmp_path):
 def test_boxes_cut_also_out_of_reduced_jpegs(tmp_path):
     image = Image.new("RGB", (800, 600), "white")
     image.paste("green", (400, 200, 560, 360))
-    for name in ("a.png", "a.jpg"):
+    for name, decoding in (("a.png", "exact"), ("a.jpg", "exact"), ("a.jpg", "fast")):
         image.save(tmp_path / name, quality=95)
-        store = FileStore([tmp_path / name] * 3, boxes=[(400, 200, 160, 160), None, (-5, -5, 20, 20)])
+        boxes = [(400, 200, 160, 160), None, (-5, -5, 20, 20)]
+        store = FileStore([tmp_path / name] * 3, boxes=boxes, decoding=decoding)
         inside, whole, corner = ImageFiles.all_of(store, View(Resize(20, "square")))[torch.arange(3)].float()
         assert inside[0].max() < 20  # no white is left
         assert whole[0].mean() > 200
@@ -253,6 +276,7 @@ def test_a_missing_file_is_named(files, tmp_path):
     [
         ({"channels": 2}, "channels must be 3"),
         ({"cache": "ram"}, "cache must be 'none', 'memory' or 'disk', not 'ram'"),
+        ({"decoding": "quick"}, "decoding must be 'exact' or 'fast', not 'quick'"),
         ({"boxes": []}, "6 files but 0 bounding boxes"),
     ],
 )

@@ -9,6 +9,7 @@ from equimetric.data import (
     class_means,
     frechet_distance,
     read_shifted_splits,
+    shifted_split_of,
     shifted_splits,
     split_by_classes,
     write_shifted_splits,
@@ -104,6 +105,16 @@ def test_class_lists_are_frozen_on_disk(tmp_path):
     assert len(hardest.test) == 2 * len(splits[-1].test)
     assert len(hardest.train) + len(hardest.validation) == 2 * len(splits[-1].train)
     assert len(hardest.validation) == 2 * (len(splits[-1].train) // 4)
+
+
+def test_a_split_by_its_number(tmp_path):
+    splits = shifted_splits(means(), NAMES, swaps=3)
+    write_shifted_splits(tmp_path / "shifted.json", splits, dataset())
+    for number in (0, 3, -1, -4):
+        assert shifted_split_of(tmp_path / "shifted.json", number, dataset()) == splits[number]
+    for number in (4, -5):
+        with pytest.raises(EquimetricError, match=rf"has 4 splits, numbered 0 to 3 .*; there is no number {number}"):
+            shifted_split_of(tmp_path / "shifted.json", number, dataset())
 
 
 def test_wrong_files_are_explained(tmp_path):

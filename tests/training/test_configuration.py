@@ -17,6 +17,7 @@ STUDY = {"name": "s", "methods": {"contrastive": {}}}
         ({"optimizer": {"lr": -1.0}}, "optimizer.lr: input should be greater than 0"),
         ({"optimizer": {"name": "adagrad"}}, "optimizer.name: input should be 'adamw', 'adam', 'rmsprop' or 'sgd'"),
         ({"training": {"steps": 0}}, "training.steps: input should be greater than or equal to 1"),
+        ({"data": {"crop_to_box": True}}, r"unknown key 'data.crop_to_box'; .* stand in data.options"),
         ({"seed": "1"}, "seed: input should be a valid integer"),
     ],
 )

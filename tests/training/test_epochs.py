@@ -28,6 +28,7 @@ KINDS = {
     "neighbour_classes": ("multi_similarity", {"classes": 2, "samples": 4}),
     "hierarchy": ("hierarchical_triplet", {"classes": 2, "samples": 4, "options": {"neighbourhood": 2}}),
     "smart_mining": ("triplet", {"classes": 8, "samples": 3, "options": {"neighbours": 20, "interval": 2}}),
+    "clusters": ("magnet_clusters", {"classes": 4, "samples": 3}),
 }
 OPTIONS = {"prototypical": {"episodes": 2}}
 

@@ -39,6 +39,7 @@ RUNS = {
     "two passes": changed(method="arcface", batch={"classes": 3, "at_once": 3, "per_step": 2}),
     "memory": changed(method="contrastive", options={"references": "memory", "dim": 8, "start_iteration": 1}),
     "staged": changed(method="contrastive", model={"freeze": {"backbone": 2}}),
+    "clusters": changed(method="magnet_clusters", batch={"kind": "clusters", "classes": 3}),
     "frozen features, mined batches": changed(
         method="triplet", model={"frozen": True}, batch={"kind": "neighbour_classes"}
     ),

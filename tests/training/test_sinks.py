@@ -23,6 +23,10 @@ class KilledError(Exception):
     pass
 
 
+class RefusedError(Exception):
+    pass
+
+
 def kill(step, figures):
     if step == 3:
         raise KilledError
@@ -55,20 +59,29 @@ def tensorboard(monkeypatch):
 
 @pytest.fixture
 def mlflow(monkeypatch):
+    """Keeps what is logged, as a server would: a run that is started again knows its metrics."""
     module = ModuleType("mlflow")
-    module.calls = []
+    module.calls, history = [], {}
 
     def start_run(**given):
         module.calls.append(("start", given))
-        return SimpleNamespace(info=SimpleNamespace(run_id="abc"))
+        metrics = {name: values[-1] for name, values in history.items()}
+        return SimpleNamespace(info=SimpleNamespace(run_id="abc"), data=SimpleNamespace(metrics=metrics))
+
+    def log_metrics(values, step):
+        module.calls.append(("metrics", step, values))
+        for name, value in values.items():
+            history.setdefault(name, []).append(SimpleNamespace(step=step, value=value))
 
     module.start_run = start_run
     module.set_experiment = lambda name: module.calls.append(("experiment", name))
     module.log_params = lambda values: module.calls.append(("params", values))
-    module.log_metrics = lambda values, step: module.calls.append(("metrics", step, values))
-    module.end_run = lambda: module.calls.append(("end",))
+    module.log_metrics = log_metrics
+    module.MlflowClient = lambda: SimpleNamespace(get_metric_history=lambda run_id, name: history[name])
+    module.end_run = lambda status: module.calls.append(("end", status))
+    module.exceptions = SimpleNamespace(MlflowException=RefusedError)
     monkeypatch.setitem(sys.modules, "mlflow", module)
-    return module.calls
+    return module
 
 
 def test_tensorboard_gets_every_figure_of_the_log(tmp_path, tensorboard):
@@ -97,15 +110,27 @@ def test_mlflow_goes_on_with_the_same_run(tmp_path, mlflow):
     with pytest.raises(KilledError):
         train(config, folder=tmp_path, progress=kill)
     train(config, folder=tmp_path)
-    assert [call[1] for call in mlflow if call[0] == "experiment"] == ["birds", "birds"]
-    assert [call[1] for call in mlflow if call[0] == "start"] == [{"run_name": "contrastive-0"}, {"run_id": "abc"}]
-    (parameters,) = [call[1] for call in mlflow if call[0] == "params"]
+    calls = mlflow.calls
+    assert [call[1] for call in calls if call[0] == "experiment"] == ["birds", "birds"]
+    assert [call[1] for call in calls if call[0] == "start"] == [{"run_name": "contrastive-0"}, {"run_id": "abc"}]
+    (parameters,) = [call[1] for call in calls if call[0] == "params"]
     assert parameters["optimizer.lr"] == 3e-3
     assert parameters["method"] == "contrastive"
-    assert sum(call[0] == "end" for call in mlflow) == 2
-    last = [call for call in mlflow if call[0] == "metrics"][-1]
-    assert last[1] == 4
-    assert last[2] == figures_of(logged(tmp_path)[-1])
+    assert None not in parameters.values()
+    assert [call[1] for call in calls if call[0] == "end"] == ["FAILED", "FINISHED"]
+    # Step 3 was logged before the kill and taken again after it.
+    metrics = [call[1:] for call in calls if call[0] == "metrics"]
+    assert [step for step, values in metrics if "train/loss" in values] == [1, 2, 3, 4]
+    assert metrics[-1] == (4, figures_of(logged(tmp_path)[-1]))
+
+
+def test_what_mlflow_refuses_is_one_sentence(tmp_path, mlflow):
+    def refuse(name):
+        raise RefusedError("The backend is in maintenance mode. Please migrate.\nAt length.")
+
+    mlflow.set_experiment = refuse
+    with pytest.raises(EquimetricError, match=r"^logging.mlflow: The backend is in maintenance mode; set the .*sqlite"):
+        train({**CONFIG, "logging": {"mlflow": "birds"}}, folder=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +140,7 @@ def test_a_missing_package_is_a_message(tmp_path, monkeypatch, logging, package)
     for module in ("torch.utils.tensorboard", "mlflow"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(
-        EquimetricError, match=f"logging.{package} needs the package '{package}'.*pip install {package}"
+        EquimetricError, match=rf"logging.{package} needs the package '{package}'.*pip install 'equimetric\[tracking\]'"
     ):
         train({**CONFIG, "logging": logging}, folder=tmp_path)
 

@@ -88,9 +88,18 @@ def test_another_configuration_does_not_write_over_a_run(tmp_path):
         train({**TINY, "seed": 1}, folder=tmp_path / "run")
 
 
-@pytest.mark.parametrize("method", ["multi_similarity_miner", "margin", "arcface", "triplet_semihard+tcm"])
-def test_resuming_gives_the_same_weights_bit_for_bit(tmp_path, method):
-    config = {**TINY, "method": method}
+@pytest.mark.parametrize(
+    ("method", "optimizer"),
+    [
+        ("multi_similarity_miner", {}),
+        ("margin", {}),
+        ("arcface", {}),
+        ("arcface", {"name": "adam", "objective_name": "sgd", "objective_lr": 0.1}),
+        ("triplet_semihard+tcm", {}),
+    ],
+)
+def test_resuming_gives_the_same_weights_bit_for_bit(tmp_path, method, optimizer):
+    config = {**TINY, "method": method, "optimizer": optimizer}
 
     class KilledError(Exception):
         pass

@@ -7,7 +7,15 @@ from equimetric.backbones.efficientnet_lite import EfficientNetLite
 from equimetric.backbones.freezing import FreezePlan
 from equimetric.backbones.heads import HEADS, LayerNormHead, initial_head_by_pca
 from equimetric.backbones.library_models import LibraryBackbone
-from equimetric.backbones.network import BACKBONES, BackboneRecord, EmbeddingNetwork, build_backbone, build_network
+from equimetric.backbones.network import (
+    BACKBONES,
+    LIBRARY_MODELS,
+    BackboneRecord,
+    EmbeddingNetwork,
+    build_backbone,
+    build_network,
+    weights_on_offer,
+)
 from equimetric.backbones.pooling import POOLINGS, GeneralizedMeanPooling
 from equimetric.backbones.small_cnn import SmallCNN
 from equimetric.backbones.weights import read_weights
@@ -15,6 +23,7 @@ from equimetric.backbones.weights import read_weights
 __all__ = [
     "BACKBONES",
     "HEADS",
+    "LIBRARY_MODELS",
     "POOLINGS",
     "BNInception",
     "Backbone",
@@ -33,4 +42,5 @@ __all__ = [
     "build_network",
     "initial_head_by_pca",
     "read_weights",
+    "weights_on_offer",
 ]

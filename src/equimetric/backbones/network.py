@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from torch import Tensor, nn
 
@@ -17,7 +18,15 @@ from equimetric.backbones.weights import load_weights, packaged_weights, read_we
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import unit
 
-__all__ = ["BACKBONES", "BackboneRecord", "EmbeddingNetwork", "build_backbone", "build_network"]
+__all__ = [
+    "BACKBONES",
+    "LIBRARY_MODELS",
+    "BackboneRecord",
+    "EmbeddingNetwork",
+    "build_backbone",
+    "build_network",
+    "weights_on_offer",
+]
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,8 @@ class BackboneRecord:
     """From the names in public weight files to the names here."""
     package: str | None = None
     """The Python package that holds ImageNet weights."""
+    public_file: str | None = None
+    """The name of the weight file in wide use, where there is one; it is not downloaded."""
 
 
 def _efficientnet_lite(variant: int, size: int, parameters: str) -> BackboneRecord:
@@ -60,6 +71,7 @@ BACKBONES: dict[str, BackboneRecord] = {
             "BN-Inception (Ioffe, Szegedy 2015), 10.3 million parameters, the backbone of most papers until 2021",
             lambda channels: BNInception(),  # noqa: ARG005
             BNInception.public_names,
+            public_file="bn_inception-52deb4733.pth",
         ),
         _efficientnet_lite(0, 224, "3.4 million"),
         _efficientnet_lite(1, 240, "4.1 million"),
@@ -67,6 +79,12 @@ BACKBONES: dict[str, BackboneRecord] = {
     )
 }
 """Name → record; beside these, `timm:<model>` and `torchvision:<model>` give any model of those libraries."""
+
+LIBRARY_MODELS = {
+    "timm:<model>": "any classification model of timm, such as timm:resnet50 or timm:vit_base_patch16_224",
+    "torchvision:<model>": "any classification model of torchvision, such as torchvision:resnet50",
+}
+"""How models of libraries are named, and what they are."""
 
 LIBRARIES: dict[str, Callable[[str, str | None], Backbone]] = {
     "timm": timm_backbone,
@@ -135,6 +153,21 @@ def build_backbone(name: str, *, channels: int = 3, pretrained: str | None = Non
     if channels not in (1, backbone.convention.channels):
         raise EquimetricError(f"{name} takes grey or RGB images, not images of {channels} channels")
     return backbone
+
+
+def weights_on_offer(name: str) -> str:
+    """What `pretrained` can be for a backbone, from which package, and whether that is installed."""
+    library, colon, _ = name.partition(":")
+    if colon and library in LIBRARIES:
+        return f"'{library}' (downloads; equimetric[vision], {_installed(library)}), or a file"
+    record = BACKBONES[name]
+    if record.package is not None:
+        return f"'package' ({record.package} of equimetric[pretrained], {_installed(record.package)}), or a file"
+    return "a file" if record.public_file is None else f"a file, such as {record.public_file}"
+
+
+def _installed(package: str) -> str:
+    return "installed" if find_spec(package) else "not installed"
 
 
 def _weight_file(record: BackboneRecord, pretrained: str) -> str:

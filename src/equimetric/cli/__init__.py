@@ -4,7 +4,20 @@ import sys
 
 import typer
 
-from equimetric.cli import calibrate, compare, datasets, demo, evaluate, explain, methods, report, train
+from equimetric.cli import (
+    backbones,
+    calibrate,
+    compare,
+    datasets,
+    datasets_check,
+    datasets_shift,
+    demo,
+    evaluate,
+    explain,
+    methods,
+    report,
+    train,
+)
 from equimetric.errors import EquimetricError
 
 __all__ = ["app", "main"]
@@ -17,11 +30,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# Everything after a configuration file that looks like --optimizer.lr 1e-4 is an override of its key.
+# Everything after a configuration file that looks like --optimizer.lr 1e-4 is an override of its key; after a data set,
+# --root my_images is an option of it.
 WITH_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command("demo")(demo.demo)
 app.command("methods")(methods.methods)
-app.command("datasets")(datasets.datasets)
+app.command("backbones")(backbones.backbones)
+of_datasets = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
+of_datasets.callback(invoke_without_command=True)(datasets.datasets)
+of_datasets.command("check", context_settings=WITH_OVERRIDES)(datasets_check.check)
+of_datasets.command("shift", context_settings=WITH_OVERRIDES)(datasets_shift.shift)
+app.add_typer(of_datasets, name="datasets")
 app.command("train", context_settings=WITH_OVERRIDES)(train.train)
 app.command("compare", context_settings=WITH_OVERRIDES)(compare.compare)
 app.command("evaluate")(evaluate.evaluate)

@@ -32,6 +32,7 @@ from equimetric.data.shifted_splits import (
     class_means,
     frechet_distance,
     read_shifted_splits,
+    shifted_split_of,
     shifted_splits,
     write_shifted_splits,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "prepare",
     "read_shifted_splits",
     "require_pairs",
+    "shifted_split_of",
     "shifted_splits",
     "split_by_classes",
     "split_dataset",

@@ -1,10 +1,11 @@
 """Cars-196: cars by make, model and year (Krause, Stark, Deng, Fei-Fei, 2013)."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from equimetric.data.archive import Archive
 from equimetric.data.dataset import Dataset, builtin_dataset
+from equimetric.data.decoding import Box, Decoding
 from equimetric.data.file_list import Damaged, FileList
 from equimetric.data.image_files import CacheKind
 from equimetric.errors import EquimetricError
@@ -37,27 +38,32 @@ def load_cars(
     channels: int = 3,
     damaged: Damaged = "refuse",
     cache: CacheKind = "none",
+    decoding: Decoding = "exact",
     accept_counts: bool = False,
+    crop_to_box: bool = False,
 ) -> Dataset:
     """Cars-196, 196 models of cars: the first 98 classes for training, the others for the test.
 
     Both archives in circulation are read: all images in car_ims, or in cars_train and cars_test, which are pooled
-    because that division has the same classes in both parts. Images are in the order of their classes.
+    because that division has the same classes in both parts. Images are in the order of their classes. `crop_to_box`
+    cuts every image to the archive's bounding box: a deviation from the zero-shot protocol, whose results are not
+    comparable with those on whole images.
     """
     root = _locate(Path(root).expanduser())
     class_names, images = _one_folder(root) if (root / "cars_annos.mat").exists() else _two_folders(root)
-    images.sort(key=lambda image: (image[1], image[0]))
+    images.sort(key=lambda image: (image.number, image.path))
     names = {number: f"{number:03d} {name}" for number, name in enumerate(class_names, start=1)}
     listed = FileList(
         name="cars",
         root=root,
-        files=[root / path for path, _ in images],
-        classes=[names[number] for _, number in images],
+        files=[root / image.path for image in images],
+        classes=[names[image.number] for image in images],
         class_order=tuple(names.values()),
-        parts=["train" if number <= TRAINING_CLASSES else "test" for _, number in images],
+        parts=["train" if image.number <= TRAINING_CLASSES else "test" for image in images],
+        boxes=[_box(image) for image in images] if crop_to_box else None,
     )
     CARS.check(listed, accept=accept_counts)
-    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache)
+    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)
 
 
 def _locate(root: Path) -> Path:
@@ -67,16 +73,24 @@ def _locate(root: Path) -> Path:
     raise CARS.missing(root, "cars_annos.mat or devkit")
 
 
-def _one_folder(root: Path) -> tuple[list[str], list[tuple[str, int]]]:
-    """Class names, and path and class number of every image."""
+class _Annotated(NamedTuple):
+    """An image of the archive: its path, the number of its class, and what else MATLAB's record says of it."""
+
+    path: str
+    number: int
+    record: Any
+
+
+def _one_folder(root: Path) -> tuple[list[str], list[_Annotated]]:
+    """Class names, and the annotation of every image."""
     content = _read_matlab(root / "cars_annos.mat")
     return _class_names(content), [
-        (str(annotation["relative_im_path"].item()), int(annotation["class"].item()))
-        for annotation in content["annotations"].ravel()
+        _Annotated(str(record["relative_im_path"].item()), int(record["class"].item()), record)
+        for record in content["annotations"].ravel()
     ]
 
 
-def _two_folders(root: Path) -> tuple[list[str], list[tuple[str, int]]]:
+def _two_folders(root: Path) -> tuple[list[str], list[_Annotated]]:
     """The same from the archive that keeps 8,144 and 8,041 images apart."""
     labelled = "cars_test_annos_withlabels.mat"
     annotations = {
@@ -87,11 +101,22 @@ def _two_folders(root: Path) -> tuple[list[str], list[tuple[str, int]]]:
         if not file.exists():
             raise CARS.missing(root, file.relative_to(root).as_posix())
     images = [
-        (f"{folder}/{annotation['fname'].item()}", int(annotation["class"].item()))
+        _Annotated(f"{folder}/{record['fname'].item()}", int(record["class"].item()), record)
         for folder, file in annotations.items()
-        for annotation in _read_matlab(file)["annotations"].ravel()
+        for record in _read_matlab(file)["annotations"].ravel()
     ]
     return _class_names(_read_matlab(root / "devkit" / "cars_meta.mat")), images
+
+
+def _box(image: _Annotated) -> Box:
+    """x, y, width, height from the corners, which MATLAB counts from one and both of which belong to the box."""
+    try:
+        left, top, right, bottom = (float(image.record[f"bbox_{corner}"].item()) for corner in ("x1", "y1", "x2", "y2"))
+    except (ValueError, TypeError):
+        raise EquimetricError(
+            f"the annotation of {image.path!r} has no bounding box; unpack the archive again, or set crop_to_box=False"
+        ) from None
+    return left - 1, top - 1, right - left + 1, bottom - top + 1
 
 
 def _class_names(content: dict[str, Any]) -> list[str]:

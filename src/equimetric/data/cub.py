@@ -1,11 +1,14 @@
 """CUB-200-2011: birds (Wah, Branson, Welinder, Perona, Belongie, 2011)."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from equimetric.data.archive import Archive, read_lines
 from equimetric.data.dataset import Dataset, builtin_dataset
+from equimetric.data.decoding import Box, Decoding
 from equimetric.data.file_list import Damaged, FileList
 from equimetric.data.image_files import CacheKind
+from equimetric.errors import EquimetricError
 
 __all__ = ["load_cub"]
 
@@ -20,6 +23,7 @@ CUB_200_2011/
   image_class_labels.txt  "1 1"
   classes.txt             "1 001.Black_footed_Albatross"
   images/001.Black_footed_Albatross/*.jpg …
+  bounding_boxes.txt      "1 60.0 27.0 325.0 304.0", for crop_to_box alone
 """,
     published="https://www.vision.caltech.edu/datasets/cub_200_2011/ (not the smaller CUB-200 of 2010)",
     counts={"train": (100, 5_864), "test": (100, 5_924)},
@@ -34,12 +38,15 @@ def load_cub(
     channels: int = 3,
     damaged: Damaged = "refuse",
     cache: CacheKind = "none",
+    decoding: Decoding = "exact",
     accept_counts: bool = False,
+    crop_to_box: bool = False,
 ) -> Dataset:
     """CUB-200-2011, 200 bird species: the first 100 classes for training, the others for the test.
 
     The file train_test_split.txt of the archive is for another task, with the same classes in both parts, and is not
-    used; nor are the bounding boxes.
+    used; nor are the bounding boxes, unless `crop_to_box` asks for it: a deviation from the zero-shot protocol, whose
+    results are not comparable with those on whole images.
     """
     root = CUB.locate(root, "images.txt", "image_class_labels.txt", "classes.txt", "images")
     name_of_class = dict(read_lines(root / "classes.txt", 2))
@@ -52,6 +59,27 @@ def load_cub(
         classes=[name_of_class[class_of_image[number]] for number, _ in images],
         class_order=tuple(name_of_class[number] for number in sorted(name_of_class, key=int)),
         parts=["train" if int(class_of_image[number]) <= TRAINING_CLASSES else "test" for number, _ in images],
+        boxes=_boxes(root, [number for number, _ in images]) if crop_to_box else None,
     )
     CUB.check(listed, accept=accept_counts)
-    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache)
+    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)
+
+
+def _boxes(root: Path, numbers: Sequence[str]) -> list[Box]:
+    """The bounding box of each image by its number: x, y, width, height."""
+    file = root / "bounding_boxes.txt"
+    if not file.exists():
+        raise CUB.missing(root, file.name)
+    box_of_image = {number: _box(file, values) for number, *values in read_lines(file, 5)}
+    for number in numbers:
+        if number not in box_of_image:
+            raise EquimetricError(f"{str(file)!r} has no box of image {number}; unpack the archive again")
+    return [box_of_image[number] for number in numbers]
+
+
+def _box(file: Path, values: Sequence[str]) -> Box:
+    try:
+        x, y, width, height = map(float, values)
+    except ValueError:
+        raise EquimetricError(f"{str(file)!r} has the box {' '.join(values)!r}; it should be four numbers") from None
+    return x, y, width, height

@@ -41,7 +41,7 @@ class Dataset:
     every class has at least one image. Each entry of `class_attributes` has one value per class, each of
     `sample_attributes` one per image. The sample attribute `part` is the official split: train, validation, test, and
     query or gallery where the test images are searched for in others. `fingerprint` identifies the content, see
-    `content_fingerprint`.
+    `content_fingerprint`. `unreadable` lists the files that were left out, as 'path (reason)'.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Dataset:
     class_attributes: Mapping[str, tuple[str, ...]] = field(repr=False)
     sample_attributes: Mapping[str, tuple[str, ...]] = field(repr=False)
     fingerprint: str
+    unreadable: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         _check_images(self)

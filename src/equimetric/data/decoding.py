@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Box",
+    "Decoding",
     "available_cores",
     "decode",
     "in_threads",
@@ -31,21 +32,27 @@ LYING_ON_THE_SIDE = (5, 6, 7, 8)  # the EXIF orientations that exchange width an
 Box: TypeAlias = tuple[float, float, float, float]
 """x, y of the upper left corner, width, height: pixels of the upright image."""
 
+Decoding: TypeAlias = Literal["exact", "fast"]
+"""Whether every pixel of a JPEG is decoded, or no more of them than a resizing needs."""
+
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-def decode(file: Path, *, channels: int, resize: Resize | None, box: Box | None = None) -> "PillowImage":
+def decode(
+    file: Path, *, channels: int, resize: Resize | None, box: Box | None = None, decoding: Decoding = "exact"
+) -> "PillowImage":
     """The image of a file: upright, cut to `box`, in 8-bit grey or RGB, laid over white where transparent, resized.
 
-    A JPEG much larger than needed is decoded at 1/2, 1/4 or 1/8 of its size, never below what `resize` asks for.
+    With 'fast' a JPEG at least twice as large as needed is decoded at 1/2, 1/4 or 1/8 of its size, never below what
+    `resize` asks for; the pixels then differ slightly from those of 'exact'. A smaller one has the very same pixels.
     """
     from PIL import Image, ImageOps
 
     with Image.open(file) as opened:
         full_width = opened.width
         orientation = _orientation(opened)
-        if resize is not None:
+        if resize is not None and decoding == "fast":
             _decode_no_more_than_needed(opened, resize, box, lying=orientation in LYING_ON_THE_SIDE)
         shrunk = full_width / opened.width
         # each of these steps would copy an image that needs no change

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from equimetric.data.dataset import Dataset, Images, content_fingerprint
-from equimetric.data.decoding import Box, in_threads
+from equimetric.data.decoding import Box, Decoding, in_threads
 from equimetric.data.image_files import CacheKind, FileStore, ImageFiles, damaged_files
 from equimetric.data.storage import cache_directory
 from equimetric.data.views import View, fit
@@ -48,7 +48,14 @@ class FileList:
     class_attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def dataset(
-        self, *, size: int, channels: int, damaged: Damaged, cache: CacheKind = "none", in_memory: bool = False
+        self,
+        *,
+        size: int,
+        channels: int,
+        damaged: Damaged,
+        cache: CacheKind = "none",
+        decoding: Decoding = "exact",
+        in_memory: bool = False,
     ) -> Dataset:
         """Look at every file, then make the data set: images in memory, or in their files until they are needed.
 
@@ -57,25 +64,28 @@ class FileList:
         if damaged not in ("refuse", "skip"):
             raise EquimetricError(f"damaged must be 'refuse' or 'skip', not {damaged!r}")
         view = fit(size)
-        store = self._store(channels, cache)
+        store = self._store(channels, cache, decoding)
         if in_memory:
             pixels, unreadable = _decode_all(store, view)
         else:
             unreadable = damaged_files(store)
         if not unreadable:
             return self._assemble(torch.from_numpy(pixels) if in_memory else ImageFiles.all_of(store, view), store)
-        _report(list(unreadable.values()), damaged)
+        reasons = tuple(unreadable.values())
+        _report(reasons, damaged)
         readable = [number for number in range(len(self.files)) if number not in unreadable]
         if not readable:
             raise EquimetricError(f"none of the {len(self.files)} image files of {self.name!r} can be read")
         rest = self._only(readable)
-        store = rest._store(channels, cache)
+        store = rest._store(channels, cache, decoding)
         return rest._assemble(
-            torch.from_numpy(pixels[readable]) if in_memory else ImageFiles.all_of(store, view), store
+            torch.from_numpy(pixels[readable]) if in_memory else ImageFiles.all_of(store, view), store, reasons
         )
 
-    def _store(self, channels: int, cache: CacheKind) -> FileStore:
-        return FileStore(self.files, root=self.root, boxes=self.boxes, channels=channels, cache=cache)
+    def _store(self, channels: int, cache: CacheKind, decoding: Decoding) -> FileStore:
+        return FileStore(
+            self.files, root=self.root, boxes=self.boxes, channels=channels, cache=cache, decoding=decoding
+        )
 
     def _only(self, numbers: Sequence[int]) -> "FileList":
         """The list without all other files."""
@@ -87,7 +97,7 @@ class FileList:
             boxes=None if self.boxes is None else [self.boxes[number] for number in numbers],
         )
 
-    def _assemble(self, images: Images, store: FileStore) -> Dataset:
+    def _assemble(self, images: Images, store: FileStore, unreadable: tuple[str, ...] = ()) -> Dataset:
         occurring = set(self.classes)
         class_names = tuple(name for name in self.class_order if name in occurring)
         label_of = {name: label for label, name in enumerate(class_names)}
@@ -105,6 +115,7 @@ class FileList:
             },
             sample_attributes=attributes,
             fingerprint=content_fingerprint(images, labels),
+            unreadable=unreadable,
         )
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from equimetric.data.dataset import Dataset, builtin_dataset
+from equimetric.data.decoding import Decoding
 from equimetric.data.file_list import Damaged, FileList, image_files_in
 from equimetric.data.image_files import CacheKind
 from equimetric.data.splits import require_pairs, require_two_images
@@ -20,6 +21,7 @@ def load_folder(
     damaged: Damaged = "refuse",
     in_memory: bool = True,
     cache: CacheKind = "none",
+    decoding: Decoding = "exact",
 ) -> Dataset:
     """Your own images: root/<class>/<image>, one folder per class with at least two images in each.
 
@@ -27,6 +29,7 @@ def load_folder(
     turned as its EXIF tag says, laid over white where it is transparent, resized so that its shorter side has `size`
     pixels, and cropped at the centre. `channels` is 3 for colour, 1 for grey. With `in_memory=False` the images stay in
     their files until they are needed; `cache` ('none', 'memory', 'disk') then keeps what has been decoded.
+    `decoding` is 'exact', or 'fast' for large JPEGs.
     """
     root = Path(root).expanduser()
     files_of_class = _files_by_class(root)
@@ -38,7 +41,9 @@ def load_folder(
         classes=[name for name, files in files_of_class.items() for _ in files],
         class_order=tuple(files_of_class),
     )
-    dataset = listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, in_memory=in_memory)
+    dataset = listed.dataset(
+        size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding, in_memory=in_memory
+    )
     require_pairs(dataset)  # once more: damaged files may have been left out
     return dataset
 

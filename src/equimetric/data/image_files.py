@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equimetric.data.decoding import Box, decode, in_threads
+from equimetric.data.decoding import Box, Decoding, decode, in_threads
 from equimetric.data.storage import cache_directory
 from equimetric.data.views import Draws, Resize, View, pillow_image
 from equimetric.errors import EquimetricError
@@ -37,7 +37,7 @@ __all__ = ["CacheKind", "FileStore", "ImageFiles", "damaged_files"]
 CacheKind: TypeAlias = Literal["none", "memory", "disk"]
 
 MEMORY_CACHE_BYTES = 2 * 2**30
-CACHE_VERSION = 1  # raise it whenever decoding or resizing gives other pixels, so that older caches are not used
+CACHE_VERSION = 2  # raise it whenever decoding or resizing gives other pixels, so that older caches are not used
 
 
 class FileStore:
@@ -48,6 +48,7 @@ class FileStore:
              "memory": keep resized images until `cache_bytes` are in use; later ones are decoded at every look
                        (nothing is thrown out: in training every image comes round equally often)
              "disk":   at the first look, decode all files into one memory-mapped file under `cache_directory()`
+    decoding "exact", or "fast" for large JPEGs (see `decode`)
     """
 
     def __init__(
@@ -58,12 +59,15 @@ class FileStore:
         boxes: Sequence[Box | None] | None = None,
         channels: int = 3,
         cache: CacheKind = "none",
+        decoding: Decoding = "exact",
         cache_bytes: int = MEMORY_CACHE_BYTES,
     ) -> None:
         if channels not in (1, 3):
             raise EquimetricError(f"channels must be 3 (colour) or 1 (grey), not {channels!r}")
         if cache not in ("none", "memory", "disk"):
             raise EquimetricError(f"cache must be 'none', 'memory' or 'disk', not {cache!r}")
+        if decoding not in ("exact", "fast"):
+            raise EquimetricError(f"decoding must be 'exact' or 'fast', not {decoding!r}")
         if not files:
             raise EquimetricError("there are no image files; give at least one")
         if boxes is not None and len(boxes) != len(files):
@@ -73,6 +77,7 @@ class FileStore:
         self.boxes = None if boxes is None else tuple(boxes)
         self.channels = channels
         self.cache = cache
+        self.decoding = decoding
         self.memory = _MemoryCache(cache_bytes)
         self.on_disk: dict[Resize | None, _DiskCache] = {}
         self.lock = threading.Lock()
@@ -85,6 +90,7 @@ class FileStore:
             "boxes": self.boxes,
             "channels": self.channels,
             "cache": self.cache,
+            "decoding": self.decoding,
             "cache_bytes": self.memory.capacity,
         }
 
@@ -103,18 +109,24 @@ class FileStore:
             self.memory.keep((number, resize), kept)
         return pillow_image(kept)
 
-    def decode(self, number: int, resize: Resize | None) -> "PillowImage":
-        """File `number`, decoded and resized now."""
-        outcome = self.attempt(number, resize)
+    def decode(self, number: int, resize: Resize | None, decoding: Decoding | None = None) -> "PillowImage":
+        """File `number`, decoded and resized now; `decoding` in place of the store's own."""
+        outcome = self.attempt(number, resize, decoding)
         if isinstance(outcome, str):
             raise EquimetricError(f"an image cannot be read: {outcome}; remove it, or load with damaged='skip'")
         return outcome
 
-    def attempt(self, number: int, resize: Resize | None) -> "PillowImage | str":
+    def attempt(self, number: int, resize: Resize | None, decoding: Decoding | None = None) -> "PillowImage | str":
         """File `number`, decoded and resized now, or 'path (reason)' where it cannot be."""
         file = self.files[number]
         try:
-            return decode(file, channels=self.channels, resize=resize, box=self.box(number))
+            return decode(
+                file,
+                channels=self.channels,
+                resize=resize,
+                box=self.box(number),
+                decoding=decoding or self.decoding,
+            )
         except Exception as error:  # a damaged file can raise almost anything from inside a decoder
             return f"{file} ({str(error).replace(str(file), file.name) or type(error).__name__})"
 
@@ -186,7 +198,7 @@ class FileStore:
         """Of everything the decoded pixels follow from: which files, their sizes and times, boxes, and the resizing."""
         from PIL import __version__ as pillow_version
 
-        digest = hashlib.sha256(f"{CACHE_VERSION} {pillow_version} {self.channels} {resize}\n".encode())
+        digest = hashlib.sha256(f"{CACHE_VERSION} {pillow_version} {self.channels} {resize} {self.decoding}\n".encode())
         for number, file in enumerate(self.files):
             found = file.stat()
             digest.update(f"{file.absolute()} {found.st_size} {found.st_mtime_ns} {self.box(number)}\n".encode())
@@ -270,8 +282,8 @@ class ImageFiles:
         return tuple(self.store.files[number] for number in self.numbers)
 
     def fingerprint(self) -> str:
-        """The sha256 of file names, file sizes, boxes and view: stands for the pixels, which are not read for it."""
-        digest = hashlib.sha256(f"{tuple(self.shape)} {self.view}\n".encode())
+        """The sha256 of file names, file sizes, boxes, view and decoding: stands for the pixels, which are not read."""
+        digest = hashlib.sha256(f"{tuple(self.shape)} {self.view} {self.store.decoding}\n".encode())
         for number in self.numbers.tolist():
             store = self.store
             digest.update(f"{store.name(number)} {store.bytes_of_files[number]} {store.box(number)}\n".encode())
@@ -326,7 +338,7 @@ def damaged_files(store: FileStore) -> dict[int, str]:
         return known
 
     def reason(number: int) -> str:
-        outcome = store.attempt(number, smallest)
+        outcome = store.attempt(number, smallest, "fast")
         return outcome if isinstance(outcome, str) else ""
 
     reasons = in_threads(reason, range(len(store.files)), description="Checking images")

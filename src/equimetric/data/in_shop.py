@@ -4,6 +4,7 @@ from pathlib import Path
 
 from equimetric.data.archive import Archive, read_lines
 from equimetric.data.dataset import Dataset, builtin_dataset
+from equimetric.data.decoding import Decoding
 from equimetric.data.file_list import Damaged, FileList
 from equimetric.data.image_files import CacheKind
 from equimetric.errors import EquimetricError
@@ -33,6 +34,7 @@ def load_in_shop(
     channels: int = 3,
     damaged: Damaged = "refuse",
     cache: CacheKind = "none",
+    decoding: Decoding = "exact",
     accept_counts: bool = False,
 ) -> Dataset:
     """In-Shop Clothes Retrieval, 7,982 pieces of clothing: queries are looked for in a gallery of other images."""
@@ -60,4 +62,4 @@ def load_in_shop(
         parts=[status for _, _, status in rows],
     )
     IN_SHOP.check(listed, accept=accept_counts)
-    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache)
+    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)

@@ -4,6 +4,7 @@ from pathlib import Path, PurePosixPath
 
 from equimetric.data.archive import Archive
 from equimetric.data.dataset import Dataset, builtin_dataset
+from equimetric.data.decoding import Decoding
 from equimetric.data.file_list import Damaged, FileList
 from equimetric.data.image_files import CacheKind
 from equimetric.errors import EquimetricError
@@ -40,6 +41,7 @@ def load_inaturalist(
     channels: int = 3,
     damaged: Damaged = "refuse",
     cache: CacheKind = "none",
+    decoding: Decoding = "exact",
     accept_counts: bool = False,
 ) -> Dataset:
     """iNaturalist-2018, 8,142 species, with the class-disjoint lists customary in metric learning.
@@ -59,7 +61,7 @@ def load_inaturalist(
         class_attributes={"supercategory": {name: name.partition("/")[0] for name in species}},
     )
     INATURALIST.check(listed, accept=accept_counts)
-    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache)
+    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)
 
 
 def _lines(file: Path) -> list[str]:

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 from equimetric.data.dataset import PARTS, Dataset, builtin_dataset
-from equimetric.data.decoding import Box
+from equimetric.data.decoding import Box, Decoding
 from equimetric.data.file_list import Damaged, FileList
 from equimetric.data.image_files import CacheKind
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
@@ -30,6 +30,7 @@ def load_manifest(
     channels: int = 3,
     damaged: Damaged = "refuse",
     cache: CacheKind = "none",
+    decoding: Decoding = "exact",
 ) -> Dataset:
     """Images listed in a .csv or .parquet file: a path and a label per row.
 
@@ -54,7 +55,7 @@ def load_manifest(
         parts=_parts(columns.get(split), columns.get(mark), file),
         boxes=_boxes(columns, file),
     )
-    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache)
+    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)
 
 
 def read_columns(file: Path, *, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, list[str]]:

@@ -55,9 +55,8 @@ def near_duplicates(
         raise EquimetricError(f"most_bits must be from 0 to 64, the bits of a hash, not {most_bits}")
     thumbnails = grey_thumbnails(dataset.images)
     hashes = difference_hashes(thumbnails)
-    parts = {"train": split.train, "validation": split.validation, "test": split.test}
     found = sorted(
-        _alike(parts, thumbnails.float().flatten(1).numpy(), hashes, most_bits, most_difference, limit),
+        _alike(split.parts(), thumbnails.float().flatten(1).numpy(), hashes, most_bits, most_difference, limit),
         key=lambda pair: (pair.difference, pair.bits, pair.first, pair.second),
     )[:limit]
     digests = _digests(dataset.images, {index for pair in found for index in (pair.first, pair.second)})
@@ -71,11 +70,14 @@ def near_duplicates(
 
 def grey_thumbnails(images: Images) -> Tensor:
     """(N, 32, 32) uint8: the whole image, proportions not kept; files are decoded at the smallest scale that serves."""
-    view = View(Resize(THUMBNAIL, "square"))
-    seen = images.viewed(view) if isinstance(images, ImageFiles) else images
+    resize = Resize(THUMBNAIL, "square")
+    view = View(resize)
 
     def thumbnail(index: int) -> NDArray[np.uint8]:
-        pixels = seen.look(index, None) if isinstance(seen, ImageFiles) else view_tensor(seen[index], view, None)
+        if isinstance(images, ImageFiles):
+            pixels = view.finish(images.store.decode(int(images.numbers[index]), resize, "fast"), None)
+        else:
+            pixels = view_tensor(images[index], view, None)
         grey: NDArray[np.uint8] = np.rint(pixels.mean(axis=2)).astype(np.uint8)
         return grey
 

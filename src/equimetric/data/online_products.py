@@ -4,6 +4,7 @@ from pathlib import Path
 
 from equimetric.data.archive import Archive, read_lines
 from equimetric.data.dataset import Dataset, builtin_dataset
+from equimetric.data.decoding import Decoding
 from equimetric.data.file_list import Damaged, FileList
 from equimetric.data.image_files import CacheKind
 
@@ -33,6 +34,7 @@ def load_online_products(
     channels: int = 3,
     damaged: Damaged = "refuse",
     cache: CacheKind = "none",
+    decoding: Decoding = "exact",
     accept_counts: bool = False,
 ) -> Dataset:
     """Stanford Online Products, 22,634 products in 12 groups, split by the archive's own lists.
@@ -54,4 +56,4 @@ def load_online_products(
         },
     )
     ONLINE_PRODUCTS.check(listed, accept=accept_counts)
-    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache)
+    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)

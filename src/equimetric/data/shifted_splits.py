@@ -22,6 +22,7 @@ __all__ = [
     "class_means",
     "frechet_distance",
     "read_shifted_splits",
+    "shifted_split_of",
     "shifted_splits",
     "write_shifted_splits",
 ]
@@ -173,6 +174,17 @@ def write_shifted_splits(file: str | Path, splits: Sequence[ShiftedSplit], datas
         "splits": [asdict(s) for s in splits],
     }
     write_atomically(Path(file).expanduser(), json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def shifted_split_of(file: str | Path, number: int, dataset: Dataset) -> ShiftedSplit:
+    """One of the class lists of a file, by its number from 0 on; −1 is the last."""
+    splits = read_shifted_splits(file, dataset)
+    if not -len(splits) <= number < len(splits):
+        raise EquimetricError(
+            f"{str(file)!r} has {len(splits)} splits, numbered 0 to {len(splits) - 1} (or from -1 down, from the "
+            f"last one on); there is no number {number}"
+        )
+    return splits[number]
 
 
 def read_shifted_splits(file: str | Path, dataset: Dataset) -> list[ShiftedSplit]:

@@ -31,6 +31,10 @@ class Split:
     query: Tensor | None = None
     gallery: Tensor | None = None
 
+    def parts(self) -> dict[str, Tensor]:
+        """The three parts by name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
 
 def class_disjoint_split(
     labels: Tensor, *, fold: int = 0, folds: int = 4, validation_fraction: float = 0.125, seed: int | None = None

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from equimetric.backbones import EmbeddingNetwork
 from equimetric.batches.base import EmbeddingView
 from equimetric.learners.learner import Batch, Learner
+from equimetric.losses.magnet import Clustering, Magnet
 from equimetric.objectives import Objective, ObjectiveSum
 
 __all__ = ["BeginsEpochs", "SingleLearner"]
@@ -59,6 +60,11 @@ class SingleLearner(Learner):
         for part in self.objective.modules():
             if isinstance(part, BeginsEpochs):
                 part.begin_epoch(view, labels)
+
+    def clustering(self) -> Clustering | None:
+        """The clusters of the first part of the objective that keeps them."""
+        kept = (part.clustering() for part in self.objective.modules() if isinstance(part, Magnet))
+        return next((one for one in kept if one is not None), None)
 
     def head_parameters(self) -> Iterable[nn.Parameter]:
         """The parameters of the network's head."""

@@ -11,19 +11,25 @@ import numpy as np
 import torch
 
 from equimetric.configuration import StudyConfig, load_config, to_toml
-from equimetric.data import Dataset, load_dataset
+from equimetric.data import Dataset
 from equimetric.errors import EquimetricError
 from equimetric.files import write_atomically
 from equimetric.seeding import derive_seed
 from equimetric.studies.jobs import Job, plan
 from equimetric.studies.records import GalleryRow, RunRecord, StudyRecord
-from equimetric.training.loop import holds_vectors
+from equimetric.training.loop import holds_vectors, load_split
 from equimetric.training.run_folder import RunFolder
 
 __all__ = ["load_study", "save_study"]
 
 SHOWN = ("map@r", "r_precision", "recall@1")
 """The columns of the table; result.json holds Recall@2, 4 and 8 as well."""
+
+DEVIATIONS = {
+    ("crop_to_box", True): "images are cropped to the archive's boxes; the zero-shot protocol has whole images",
+    ("decoding", "fast"): "large JPEGs are decoded at a fraction of their size",
+}
+"""Option of the data and its value → what a reader must know who compares with published figures."""
 
 GALLERY_QUERIES = 6
 GALLERY_NEIGHBOURS = 8
@@ -78,7 +84,7 @@ def run_record(job: Job) -> RunRecord:
 def find_images(study: StudyConfig, fingerprint: str) -> Dataset | None:
     """The study's images if they are still the same; the table needs none, only the gallery does."""
     try:
-        dataset = load_dataset(study.data.name, **study.data.options)
+        dataset, _ = load_split(study.data)
     except EquimetricError:
         return None
     return dataset if dataset.fingerprint == fingerprint and not holds_vectors(dataset) else None
@@ -111,8 +117,12 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
     data, batch, optimizer, training = study.data, study.batch, study.optimizer, study.training
     shown = {
         "Images": data.name + "".join(f", {key} {value}" for key, value in data.options.items()),
-        "Split": "the official one where the data have one, else by class: second half test; "
-        f"validation block {data.fold + 1} of {data.folds} of the other classes"
+        "Split": (
+            "the official one where the data have one, else by class: second half test; "
+            if data.split is None
+            else f"class lists number {data.split.number} of {Path(data.split.file).name}; "
+        )
+        + f"validation block {data.fold + 1} of {data.folds} of the other classes"
         + ("" if data.split_seed is None else f", drawn by seed {data.split_seed}"),
         "Images seen as": data.transform,
         "Network": study.model.backbone
@@ -129,6 +139,9 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
         "Budget": f"{training.steps} steps, validated every {training.validate_every}",
         "Seeds": ", ".join(map(str, study.seeds)),
     }
+    deviations = [said for (option, value), said in DEVIATIONS.items() if data.options.get(option) == value]
+    if deviations:
+        shown["Departs from the literature's protocol"] = "; ".join(deviations)
     if dataset is not None:
         shown["Images"] += f": {len(dataset):,} images of {dataset.classes:,} classes, {dataset.size}×{dataset.size}"
     for row, method in study.methods.items():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,18 @@ from equimetric.backbones.heads import build_head
 from equimetric.batches import Batches, build_batches
 from equimetric.catalogue import Context, build_objective
 from equimetric.configuration import DataConfig, RunConfig, load_config
-from equimetric.data import Dataset, Images, Loader, Split, Transform, load_dataset, split_dataset, transform
+from equimetric.data import (
+    Dataset,
+    Images,
+    Loader,
+    Split,
+    Transform,
+    load_dataset,
+    shifted_split_of,
+    split_by_classes,
+    split_dataset,
+    transform,
+)
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import Evaluation, evaluate
 from equimetric.learners import Batch, Learner, SingleLearner
@@ -112,15 +124,25 @@ def train(
             finished = result is not None and same_run(run, config, dataset) and result["status"] == "done"
             if processes.told(finished):
                 return load_trained(path)
-            check_folder_is_ours(run, config)
+            check_folder_is_ours(run, config, dataset)
             run.prepare(config, dataset.fingerprint)
             return run_training(config, dataset, split, run, processes, progress)
 
 
 def load_split(config: DataConfig) -> tuple[Dataset, Split]:
-    """The data set, and which of its images are for training, validation and test."""
+    """The data set, and which of its images are for training, validation and test.
+
+    Classes listed in a file are part of what identifies the data: with other lists it is another run.
+    """
     dataset = load_dataset(config.name, **config.options)
-    return dataset, split_dataset(dataset, fold=config.fold, folds=config.folds, seed=config.split_seed)
+    if config.split is None:
+        return dataset, split_dataset(dataset, fold=config.fold, folds=config.folds, seed=config.split_seed)
+    listed = shifted_split_of(config.split.file, config.split.number, dataset)
+    split = split_by_classes(
+        dataset, train=listed.train, test=listed.test, fold=config.fold, folds=config.folds, seed=config.split_seed
+    )
+    identity = hashlib.sha256(f"{dataset.fingerprint} {listed.train} {listed.test}".encode()).hexdigest()
+    return replace(dataset, fingerprint=identity), split
 
 
 def run_training(
@@ -176,6 +198,7 @@ def run_training(
                 machine.seed(derive_seed(config.seed, "epoch", step))
                 view = cache(lambda: embed_images(learner, looked_at.images, processes=processes))
                 learner.begin_epoch(view, training.labels)
+                batches.take_clustering(learner.clustering())
                 batches.refresh(view, training.labels)
                 remaining = min(epoch, steps - step) * per_step
                 loaded = load_ahead(config, training, seen, batches, processes, step * per_step, remaining)
@@ -450,16 +473,15 @@ def default_folder(config: RunConfig, dataset: Dataset) -> Path:
 def same_run(run: RunFolder, config: RunConfig, dataset: Dataset) -> bool:
     """Whether the folder belongs to this very configuration and data."""
     stored = load_config(run.path / "config.toml", RunConfig)
-    return run_hash(stored, dataset.fingerprint) == run_hash(config, dataset.fingerprint)
+    return run_hash(stored, run.data_fingerprint()) == run_hash(config, dataset.fingerprint)
 
 
-def check_folder_is_ours(run: RunFolder, config: RunConfig) -> None:
-    """Refuse to write over a run with another configuration."""
-    file = run.path / "config.toml"
-    if file.exists() and run_hash(load_config(file, RunConfig), "") != run_hash(config, ""):
-        raise EquimetricError(
-            f"{str(run.path)!r} holds a run with another configuration; choose another folder or remove it"
-        )
+def check_folder_is_ours(run: RunFolder, config: RunConfig, dataset: Dataset) -> None:
+    """Refuse to write over a run with another configuration or on other data, or to go on with it."""
+    if not (run.path / "environment.json").exists() or same_run(run, config, dataset):
+        return
+    other = "another configuration" if run.data_fingerprint() == dataset.fingerprint else "other data"
+    raise EquimetricError(f"{str(run.path)!r} holds a run with {other}; choose another folder or remove it")
 
 
 class RunningMeans:

@@ -97,6 +97,11 @@ class RunFolder:
             with self.writing():
                 write_atomically(self.path / name, content)
 
+    def data_fingerprint(self) -> str:
+        """Of the data that the run was prepared for."""
+        environment = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
+        return str(environment["data_fingerprint"])
+
     def result(self) -> dict[str, Any] | None:
         """The result, or None while there is none."""
         file = self.path / "result.json"

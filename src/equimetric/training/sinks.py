@@ -20,8 +20,8 @@ class Sink(Protocol):
     def write(self, figures: Mapping[str, float], step: int) -> None:
         """Take in the figures of one step, by names such as 'validation/map_at_r'."""
 
-    def close(self) -> None:
-        """Nothing more will come."""
+    def close(self, *, finished: bool) -> None:
+        """Nothing more will come: the run has finished, or was stopped by an error."""
 
 
 class Log:
@@ -67,40 +67,68 @@ class TensorBoardSink:
         for name, value in figures.items():
             self.writer.add_scalar(name, value, step)
 
-    def close(self) -> None:
+    def close(self, *, finished: bool) -> None:  # noqa: ARG002  (as every sink)
         """Close the event file."""
         self.writer.close()
 
 
 class MLflowSink:
-    """A run of an MLflow experiment; its id is kept in the run's folder, so that a resumed run goes on with it."""
+    """A run of an MLflow experiment; its id is kept in the run's folder, so that a resumed run goes on with it.
+
+    MLflow forgets nothing: what came after the checkpoint that a run goes on from is there already, with the same
+    values, and is not logged again.
+    """
 
     def __init__(self, run: RunFolder, config: RunConfig) -> None:
         self.mlflow = imported("mlflow", "logging.mlflow", "mlflow")
-        self.mlflow.set_experiment(config.logging.mlflow)
+        self.last_steps: dict[str, int] = {}
         kept = run.path / "mlflow_run"
-        if kept.exists():
-            self.mlflow.start_run(run_id=kept.read_text(encoding="utf-8"))
-            return
-        started = self.mlflow.start_run(run_name=f"{config.method}-{config.seed}")
-        run.write("mlflow_run", started.info.run_id)
-        self.mlflow.log_params(dict(flat(config.model_dump())))
+        with self.explained():
+            self.mlflow.set_experiment(config.logging.mlflow)
+            if kept.exists():
+                started = self.mlflow.start_run(run_id=kept.read_text(encoding="utf-8"))
+                self.last_steps = self.logged_before(started)
+                return
+            started = self.mlflow.start_run(run_name=f"{config.method}-{config.seed}")
+            run.write("mlflow_run", started.info.run_id)
+            self.mlflow.log_params(dict(flat(config.model_dump())))
+
+    def logged_before(self, started: Any) -> dict[str, int]:
+        """The last step of every figure of a run."""
+        history = self.mlflow.MlflowClient().get_metric_history
+        identity = started.info.run_id
+        return {name: max(entry.step for entry in history(identity, name)) for name in started.data.metrics}
 
     def write(self, figures: Mapping[str, float], step: int) -> None:
         """Log metrics."""
-        self.mlflow.log_metrics(dict(figures), step=step)
+        new = {name: value for name, value in figures.items() if step > self.last_steps.get(name, -1)}
+        if new:
+            with self.explained():
+                self.mlflow.log_metrics(new, step=step)
 
-    def close(self) -> None:
+    def close(self, *, finished: bool) -> None:
         """End the run."""
-        self.mlflow.end_run()
+        self.mlflow.end_run("FINISHED" if finished else "FAILED")
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Say in one sentence what MLflow refuses."""
+        try:
+            yield
+        except self.mlflow.exceptions.MlflowException as error:
+            why = str(error).partition("\n")[0].partition(". ")[0]
+            raise EquimetricError(
+                f"logging.mlflow: {why}; set the environment variable MLFLOW_TRACKING_URI to a server, or to a file "
+                "such as sqlite:///mlflow.db, or leave it out"
+            ) from error
 
 
 def flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """('optimizer.lr', 0.003), … of nested tables."""
+    """('optimizer.lr', 0.003), … of nested tables; keys without a value are left out."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{before}{name}.")
-        else:
+        elif value is not None:
             yield f"{before}{name}", value
 
 
@@ -110,7 +138,8 @@ def imported(module: str, key: str, package: str) -> Any:
         return import_module(module)
     except ImportError:
         raise EquimetricError(
-            f"{key} needs the package {package!r}, which is not installed; run: pip install {package}, or leave it out"
+            f"{key} needs the package {package!r}, which is not installed; "
+            "run: pip install 'equimetric[tracking]', or leave it out"
         ) from None
 
 
@@ -120,9 +149,18 @@ def open_log(run: RunFolder, config: RunConfig, first_step: int) -> Iterator[Log
     with ExitStack() as stack:
         sinks: list[Sink] = []
         if run.writes and config.logging.tensorboard:
-            sinks.append(TensorBoardSink(run, first_step))
-            stack.callback(sinks[-1].close)
+            sinks.append(stack.enter_context(closed_at_the_end(TensorBoardSink(run, first_step))))
         if run.writes and config.logging.mlflow is not None:
-            sinks.append(MLflowSink(run, config))
-            stack.callback(sinks[-1].close)
+            sinks.append(stack.enter_context(closed_at_the_end(MLflowSink(run, config))))
         yield Log(run, sinks)
+
+
+@contextmanager
+def closed_at_the_end(sink: Sink) -> Iterator[Sink]:
+    """Close a sink after the block, and tell it whether the block came to its end."""
+    finished = False
+    try:
+        yield sink
+        finished = True
+    finally:
+        sink.close(finished=finished)
