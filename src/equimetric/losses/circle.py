@@ -31,17 +31,18 @@ def circle(pairs: Pairs, *, m: float = 0.4, gamma: float = 80.0, mode: str = "an
     α⁺ = [1 + m − s]₊ and α⁻ = [s + m]₊ held constant; over anchors with positives and negatives. `mode='batch'` has one
     term with both sums over all unordered pairs of the batch.
     """
-    similarity, positive, negative, weight = pairs.similarity, pairs.positive, pairs.negative, pairs.weight
-    pull = gamma * (1 + m - similarity).relu().detach() * (1 - m - similarity)
-    push = gamma * (similarity + m).relu().detach() * (similarity - m)
+    if mode not in ("anchor", "batch"):
+        raise unknown_name("circle mode", mode, ("anchor", "batch"))
+    negative, weight = pairs.negative, pairs.weight
+    of_positives, positive, positive_weight = pairs.packed_positives(pairs.similarity)
+    pull = gamma * (1 + m - of_positives).relu().detach() * (1 - m - of_positives)
+    push = gamma * (pairs.similarity + m).relu().detach() * (pairs.similarity - m)
     twice = 0.0
     if mode == "batch":
         check_square_batch(pairs, "circle")
         pull, push, positive, negative = (part.reshape(1, -1) for part in (pull, push, positive, negative))
-        weight = None if weight is None else weight.reshape(1, -1)
+        positive_weight, weight = (None if part is None else part.reshape(1, -1) for part in (positive_weight, weight))
         # Each of the two sums meets every unordered pair in both orders.
         twice = 2 * log(2)
-    elif mode != "anchor":
-        raise unknown_name("circle mode", mode, ("anchor", "batch"))
-    exponent = log_sum_exp(pull, positive, weight) + log_sum_exp(push, negative, weight) - twice
+    exponent = log_sum_exp(pull, positive, positive_weight) + log_sum_exp(push, negative, weight) - twice
     return mean_valid(softplus(exponent), has_any(positive) & has_any(negative))
