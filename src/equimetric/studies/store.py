@@ -26,7 +26,7 @@ SHOWN = ("map@r", "r_precision", "recall@1")
 """The columns of the table; result.json holds Recall@2, 4 and 8 as well."""
 
 DEVIATIONS = {
-    ("crop_to_box", True): "images are cropped to the archive's boxes; the zero-shot protocol has whole images",
+    ("crop_to_box", True): "images are cropped to bounding boxes; the zero-shot protocol has whole images",
     ("decoding", "fast"): "large JPEGs are decoded at a fraction of their size",
 }
 """Option of the data and its value → what a reader must know who compares with published figures."""
