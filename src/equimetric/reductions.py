@@ -163,19 +163,29 @@ def reduce(values: Tensor, mask: Tensor, weight: Tensor | None, reduction: str) 
     return REDUCTIONS[reduction](values, mask, weight)
 
 
-def reduce_hinges(excess: Tensor, mask: Tensor, weight: Tensor | None, reduction: str, *, power: float = 1) -> Tensor:
-    """As `reduce`, of [excess]₊^power, with an excess that is finite also outside the mask.
+def reduce_hinges(
+    values: Tensor,
+    boundary: float,
+    mask: Tensor,
+    weight: Tensor | None,
+    reduction: str,
+    *,
+    below: bool = False,
+    power: float = 1,
+) -> Tensor:
+    """As `reduce`, of [values − boundary]₊^power, or [boundary − values]₊^power, with values finite everywhere.
 
     Such terms can be multiplied by the mask, which is faster than choosing by it, and the sign of what is left is a
     count.
     """
     if reduction not in REDUCTIONS:
         raise unknown_name("reduction", reduction, REDUCTIONS)
-    times = as_numbers(mask, excess.dtype) if weight is None else mask * weight
-    if power == 1 and excess.numel() > FEW and not plain_arithmetic():
-        numerator, active = sum_of_hinges(excess, times)
+    times = as_numbers(mask, values.dtype) if weight is None else mask * weight
+    if power == 1 and values.numel() > FEW and not plain_arithmetic():
+        numerator, active = sum_of_hinges(values, boundary, times, below=below)
     else:
-        terms = excess.relu() if power == 1 else excess.relu() ** power
+        excess = (boundary - values if below else values - boundary).relu()
+        terms = excess if power == 1 else excess**power
         numerator = torch.dot(terms.flatten(), times.flatten())
         active = torch.dot(terms.detach().sign().flatten(), times.flatten())
     if reduction == "nonzero":
@@ -183,12 +193,15 @@ def reduce_hinges(excess: Tensor, mask: Tensor, weight: Tensor | None, reduction
     return ratio(numerator, times.sum() if reduction == "mean" else torch.ones_like(numerator))
 
 
-def sum_of_hinges(excess: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
-    """Σ times · [excess]₊, whose slope is `times` where the excess is above zero, and the sum of that slope."""
-    terms = excess.detach().relu()
+@torch.no_grad()
+def sum_of_hinges(values: Tensor, boundary: float, times: Tensor, *, below: bool) -> tuple[Tensor, Tensor]:
+    """Σ times · [values − boundary]₊ or its mirror image, and how many are above zero: the slope is ±1 for these."""
+    terms = (boundary - values if below else values - boundary).relu_()
     value = torch.dot(terms.flatten(), times.flatten())
     slope = terms.sign_().mul_(times)
-    return closed_form(value, excess, slope), slope.sum()
+    active = slope.sum()
+    with torch.enable_grad():
+        return closed_form(value, values, slope.neg_() if below else slope), active
 
 
 def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:

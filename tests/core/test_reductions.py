@@ -47,12 +47,13 @@ def test_log_sum_exp_outside_its_mask_and_of_an_empty_row(dtype):
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("reduction", ["nonzero", "mean", "sum"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_hinges_are_reduced_as_their_definition_says(power, reduction, weighted):
-    excess, mask = some(seed=1)
-    excess.requires_grad_()
+@pytest.mark.parametrize("below", [False, True])
+def test_hinges_are_reduced_as_their_definition_says(power, reduction, weighted, below):
+    values, mask = some(seed=1)
+    values.requires_grad_()
     weight = torch.arange(20.0, dtype=torch.float64).view(4, 5) if weighted else None
-    terms = excess.relu() ** power
+    terms = (0.3 - values if below else values - 0.3).relu() ** power
     expected = reductions.reduce(terms, mask, weight, reduction)
-    found = reduce_hinges(excess, mask, weight, reduction, power=power)
+    found = reduce_hinges(values, 0.3, mask, weight, reduction, below=below, power=power)
     torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(value, excess)[0] for value in (found, expected)))
+    torch.testing.assert_close(*(torch.autograd.grad(value, values)[0] for value in (found, expected)))

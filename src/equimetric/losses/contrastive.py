@@ -29,8 +29,8 @@ def contrastive(
     many negatives cannot drown the positives.
     """
     distance = pairs.distance()
-    pull = reduce_hinges(distance - pos_margin, pairs.positive, pairs.weight, reduction, power=power)
-    push = reduce_hinges(neg_margin - distance, pairs.negative, pairs.weight, reduction, power=power)
+    pull = reduce_hinges(distance, pos_margin, pairs.positive, pairs.weight, reduction, power=power)
+    push = reduce_hinges(distance, neg_margin, pairs.negative, pairs.weight, reduction, below=True, power=power)
     return pull + push
 
 
