@@ -7,15 +7,17 @@ beyond the embeddings themselves and the libraries. Ratios are medians over the 
     python benchmarks/evaluation.py --shape cars
     python benchmarks/evaluation.py --shape products --rounds 1
     python benchmarks/evaluation.py --shape large --only product equimetric --rounds 1
+    python benchmarks/evaluation.py --doubling --rounds 1
 
 A peer that is not installed is named and left out. faiss multiplies by OpenBLAS, which on virtual machines may not
 recognise the processor: 'pml+faiss, right kernel' sets OPENBLAS_CORETYPE.
 """
 
 import argparse
+import ctypes
+import gc
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -29,7 +31,11 @@ SHAPES = {
     "products": (60_502, 512, 11_316),
     "third": (20_000, 512, 3_740),
     "large": (250_000, 512, 40_000),
+    "15,000": (15_000, 512, 2_806),
+    "30,000": (30_000, 512, 5_612),
+    "60,000": (60_000, 512, 11_224),
 }
+DOUBLED = ("15,000", "30,000", "60,000")
 RESULTS = ("precision@1", "r_precision", "map@r")
 RIGHT_KERNEL = ", right kernel"
 
@@ -190,17 +196,25 @@ def measure(name: str, shape: str, kind: str, threads: int) -> dict[str, Any]:
     except ImportError as error:
         return {"missing": str(error).splitlines()[0]}
     embeddings, labels = space(shape, kind)
-    before = resident_megabytes()
+    before = resident_megabytes_afresh()
     cpu, wall = time.process_time(), time.perf_counter()
     found = CONTENDERS[name](embeddings, labels)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"cpu": cpu, "wall": wall, "megabytes": peak - before, "found": found}
+    return {"cpu": cpu, "wall": wall, "megabytes": memory("VmHWM") - before, "found": found}
 
 
-def resident_megabytes() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+def resident_megabytes_afresh() -> float:
+    """Memory in use, once what is free has been given back and the peak so far been forgotten."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return memory("VmRSS")
+
+
+def memory(name: str) -> float:
+    """Megabytes of this process, by the name that Linux gives them."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) / 1024
 
 
 def measure_apart(name: str, shape: str, kind: str, threads: int) -> dict[str, Any]:
@@ -217,6 +231,22 @@ def measure_apart(name: str, shape: str, kind: str, threads: int) -> dict[str, A
     return dict(json.loads(finished.stdout.splitlines()[-1]))
 
 
+def print_doubling(name: str, kind: str, threads: int, rounds: int) -> None:
+    """How time and memory grow where the set is doubled, and doubled again."""
+    print(f"{name}, {kind}, {threads} threads, {rounds} rounds")
+    print(f"{'':<12}{'CPU s':>9}{'×':>7}{'MB':>8}{'×':>7}")
+    before: tuple[float, float] | None = None
+    for shape in DOUBLED:
+        taken = [measure_apart(name, shape, kind, threads) for _ in range(rounds)]
+        if "missing" in taken[0]:
+            print(f"{shape:<12}not run: {taken[0]['missing']}")
+            return
+        cpu, megabytes = (statistics.median(run[key] for run in taken) for key in ("cpu", "megabytes"))
+        print(f"{shape:<12}{cpu:>9.2f}", f"{cpu / before[0]:>6.2f}" if before else " " * 6, end="")
+        print(f"{megabytes:>8.0f}", f"{megabytes / before[1]:>6.2f}" if before else "")
+        before = cpu, megabytes
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="cars")
@@ -224,10 +254,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, metavar="CONTENDER")
+    parser.add_argument("--doubling", action="store_true", help="what doubling the set costs, for each of --only")
     parser.add_argument("--measure", choices=CONTENDERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         print(json.dumps(measure(options.measure, options.shape, options.space, options.threads)))
+        return
+
+    if options.doubling:
+        for name in options.only or ["equimetric"]:
+            print_doubling(name, options.space, options.threads, options.rounds)
         return
 
     items, dimension, classes = SHAPES[options.shape]

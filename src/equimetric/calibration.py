@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.evaluation.distances import Closest, PairDistances, pair_distances
+from equimetric.evaluation.distances import PairDistances, pair_distances
 from equimetric.evaluation.inputs import (
     Geometry,
     GivenEmbeddings,
@@ -29,6 +29,7 @@ from equimetric.evaluation.inputs import (
     as_labels,
     labelled_sets,
 )
+from equimetric.evaluation.pair_counts import Closest
 from equimetric.evaluation.verification import tar_at_far
 from equimetric.files import write_atomically
 from equimetric.seeding import derive_seed

@@ -10,6 +10,7 @@ import torch
 import equimetric.calibration as calibration_module
 from equimetric.calibration import calibrate, data_fingerprint
 from equimetric.errors import EquimetricError
+from equimetric.evaluation import bins
 from equimetric.evaluation import distances as distances_module
 from equimetric.evaluation.distances import pair_distances
 from equimetric.evaluation.inputs import labelled_sets
@@ -128,7 +129,7 @@ def test_the_first_order_of_resampling_agrees_with_resampled_pairs(monkeypatch):
     monkeypatch.setattr(calibration_module, "LEAST_SEARCHED_FACTOR", 1e9)
     monkeypatch.setattr(calibration_module, "_resampled_pairs", None)
     monkeypatch.setattr(distances_module, "EVERY_PAIR", 0)
-    monkeypatch.setattr(distances_module, "CLOSEST_KEPT", 1)
+    monkeypatch.setattr(bins, "CLOSEST_KEPT", 1)
     first_order = calibrate(embeddings, labels, 2e-2)
     assert first_order.threshold == pytest.approx(pairs.threshold, abs=1e-4)
     width = pairs.interval[1] - pairs.interval[0]

@@ -5,8 +5,11 @@ import pytest
 import torch
 
 from equimetric.errors import EquimetricError
+from equimetric.evaluation import binned_pairs
 from equimetric.evaluation import distances as distances_module
-from equimetric.evaluation.distances import EveryPair, PairHistograms, pair_distances
+from equimetric.evaluation.binned_pairs import PairHistograms
+from equimetric.evaluation.distances import PairDistances, pair_distances
+from equimetric.evaluation.every_pair import EveryPair
 from equimetric.evaluation.inputs import labelled_sets
 from equimetric.evaluation.verification import area_under_roc, equal_error_rate, tar_at_far
 
@@ -70,7 +73,7 @@ def test_bins_agree_with_every_pair(geometry, with_gallery, keeps_positives, mon
     exact = pair_distances(sets)
     monkeypatch.setattr(distances_module, "EVERY_PAIR", 0)
     if not keeps_positives:
-        monkeypatch.setattr(distances_module, "POSITIVES_KEPT", 0)
+        monkeypatch.setattr(binned_pairs, "POSITIVES_KEPT", 0)
     binned = pair_distances(sets, block_rows=77)
     assert isinstance(exact.distances, EveryPair)
     assert isinstance(binned.distances, PairHistograms)
@@ -126,6 +129,45 @@ def test_duplicates_are_pairs_and_the_same_image_is_none(every_pair, monkeypatch
     without = pair_distances(labelled_sets(embeddings, labels, query_ids=ids))
     assert without.accepted(1e-6).positive == without.accepted(1e-6).negative == 0
     assert (without.positives, without.negatives) == (found.positives - 1, found.negatives - 2)
+
+
+@pytest.mark.parametrize("every_pair", [2**23, 0])
+@pytest.mark.parametrize("keeps_positives", [True, False])
+def test_each_pair_once_counts_as_both_orders_do(every_pair, keeps_positives, monkeypatch):
+    monkeypatch.setattr(distances_module, "EVERY_PAIR", every_pair)
+    if not keeps_positives:
+        monkeypatch.setattr(binned_pairs, "POSITIVES_KEPT", 0)
+    embeddings, labels = clusters(400, 9)
+    sets = labelled_sets(embeddings, labels, query_ids=np.arange(400) % 390)
+    once = pair_distances(sets, block_rows=48)
+    monkeypatch.setattr(PairDistances, "accepts_strips", lambda self: False)
+    both = pair_distances(sets, block_rows=31)
+    thresholds = np.linspace(0.1, 1.95, 60)
+    for ours, theirs in (
+        (once.accepted_of_classes(thresholds), both.accepted_of_classes(thresholds)),
+        (once.accepted(thresholds), both.accepted(thresholds)),
+    ):
+        np.testing.assert_allclose(ours.negative, theirs.negative, rtol=1e-9)
+        np.testing.assert_allclose(ours.positive, theirs.positive, rtol=1e-9)
+    np.testing.assert_allclose(once.closest_negatives(50).distance, both.closest_negatives(50).distance, atol=1e-12)
+
+
+def test_thresholds_of_interest_are_counted_without_the_others(monkeypatch):
+    embeddings, labels = clusters(dtype=torch.float32)
+    sets = labelled_sets(embeddings, labels)
+    exact = pair_distances(sets)
+    monkeypatch.setattr(distances_module, "EVERY_PAIR", 0)
+    found = pair_distances(sets, only_interest=True, block_rows=100)
+    assert (found.negatives_of_class == exact.negatives_of_class).all()
+    thresholds = exact.negative_distance((np.linspace(0.01, 0.1, 30) * exact.negatives).astype(int))
+    np.testing.assert_allclose(
+        found.negative_distance((np.linspace(0.01, 0.1, 30) * exact.negatives).astype(int)), thresholds, atol=1e-4
+    )
+    ours, theirs = found.accepted_of_classes(thresholds), exact.accepted_of_classes(thresholds)
+    assert found.possible_error(thresholds) < 2e-3
+    assert (abs(ours.negative - theirs.negative) / exact.negatives_of_class[:, None]).max() < 2e-3
+    # Farther thresholds lie in the one bin of all that was not looked at.
+    assert found.possible_error(exact.negative_distance([exact.negatives // 2])) > 0.5
 
 
 def test_tile_size_and_order_change_nothing():

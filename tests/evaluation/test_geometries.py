@@ -8,9 +8,10 @@ import torch
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
+from equimetric.evaluation.comparison import Comparison
 from equimetric.evaluation.families import Collector
 from equimetric.evaluation.inputs import labelled_sets
-from equimetric.evaluation.scan import Comparison, scan
+from equimetric.evaluation.scan import scan
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values/retrieval_metrics.json").read_text(encoding="utf-8"))
 METRICS = ["recall@2", "precision@3", "map@4", "r_precision", "map@r", "map", "mrr"]

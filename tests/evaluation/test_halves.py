@@ -3,17 +3,19 @@
 import pytest
 import torch
 
-from equimetric.evaluation import evaluate, retrieval
+from equimetric.evaluation import candidates, evaluate, retrieval
+from equimetric.evaluation.candidates import CandidatesOfHalves
+from equimetric.evaluation.comparison import Comparison
 from equimetric.evaluation.families import Collector
 from equimetric.evaluation.halves import LeadingOfHalves
-from equimetric.evaluation.scan import Comparison, scan
+from equimetric.evaluation.scan import scan
 
 METRICS = ["recall@1", "precision@5", "map@8", "r_precision", "map@r"]
 
 
 class KeepLeading(Collector):
-    def __init__(self, queries, width):
-        self.half, self.found = LeadingOfHalves(queries, width, like=torch.empty(0)), []
+    def __init__(self, half):
+        self.half, self.found = half, []
 
     def accepts_strips(self):
         return True
@@ -22,10 +24,12 @@ class KeepLeading(Collector):
         self.found.append(torch.cat([part.double() for part in self.half.take(strip)], dim=1))
 
 
+@pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize(("block_rows", "width"), [(64, 5), (48, 20), (7, 3), (7, 20), (100, 12)])
-def test_leading_entries_of_halves_are_those_of_whole_rows(block_rows, width):
+def test_leading_entries_of_halves_are_those_of_whole_rows(block_rows, width, many, monkeypatch):
+    monkeypatch.setattr(candidates, "SAMPLED", 40)
     comparison = Comparison(torch.randn(300, 6), geometry="dot")
-    collector = KeepLeading(300, width)
+    collector = KeepLeading((CandidatesOfHalves if many else LeadingOfHalves)(comparison, width))
     assert scan(comparison, [collector], block_rows=block_rows) == "float32 products, each pair once, on cpu"
     values, columns = torch.cat(collector.found).split(width, dim=1)
     expected = comparison.similarity(torch.arange(300)).topk(width, dim=1)
@@ -35,14 +39,17 @@ def test_leading_entries_of_halves_are_those_of_whole_rows(block_rows, width):
 
 @pytest.mark.parametrize("geometry", ["cosine", "dot"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("block_rows", [16, 50, 90])
-def test_halves_give_the_same_result_as_the_whole(monkeypatch, geometry, dtype, block_rows):
+@pytest.mark.parametrize(("block_rows", "most_merged"), [(16, 64), (50, 64), (90, 64), (16, 0), (50, 0)])
+def test_halves_give_the_same_result_as_the_whole(monkeypatch, geometry, dtype, block_rows, most_merged):
+    monkeypatch.setattr(retrieval, "MOST_MERGED", most_merged)
+    monkeypatch.setattr(candidates, "SAMPLED", 30)
+    monkeypatch.setattr(candidates, "ROOM", 1)
     embeddings, labels = torch.randn(200, 12, dtype=dtype), torch.arange(200) % 23
     embeddings[120:] = embeddings[10:90].flip(0)  # ties, across strips and in the order of the later one
     embeddings[:9] = embeddings[0]
     options = {"metrics": METRICS, "neighbours": 12, "geometry": geometry, "block_rows": block_rows}
     halves = evaluate(embeddings, labels, **options)
-    monkeypatch.setattr(retrieval, "MOST_KEPT", 0)
+    monkeypatch.setattr(retrieval, "KEPT_BYTES", 0)
     whole = evaluate(embeddings, labels, **options)
     assert "each pair once" in halves.path
     assert "each pair once" not in whole.path

@@ -4,6 +4,7 @@ import torch
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
+from equimetric.evaluation.inputs import labelled_sets
 
 EMBEDDINGS = torch.randn(6, 3, generator=torch.Generator().manual_seed(5))
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
@@ -120,3 +121,15 @@ def test_options_that_cannot_be_used():
     fails("unknown treatment of lone queries 'zeros'; did you mean 'zero'?", EMBEDDINGS, LABELS, lone="zeros")
     fails("block_rows is 0; give at least 1", EMBEDDINGS, LABELS, block_rows=0)
     fails("neighbours is -1; give how many", EMBEDDINGS, LABELS, neighbours=-1)
+
+
+def test_unit_vectors_are_neither_copied_nor_changed():
+    unit = torch.nn.functional.normalize(torch.randn(40, 16), dim=1)
+    before = unit.clone()
+    sets = labelled_sets(unit, torch.arange(40) % 5)
+    assert sets.queries.data_ptr() == unit.data_ptr()
+    result = evaluate(unit, torch.arange(40) % 5, neighbours=10)
+    assert torch.equal(unit, before)
+    longer = evaluate(3 * unit, torch.arange(40) % 5, neighbours=10)
+    assert torch.equal(result.neighbours, longer.neighbours)
+    assert labelled_sets(1.001 * unit, torch.arange(40) % 5).queries.norm(dim=1).sub(1).abs().max() < 1e-6

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from equimetric.evaluation import evaluate
+from equimetric.evaluation.comparison import Comparison
 from equimetric.evaluation.exact import FixedPoint, exact_products, exact_rows, slices
 from equimetric.evaluation.families import Collector
 from equimetric.evaluation.nearest import first_k, leading, nearest
 from equimetric.evaluation.positive_ranks import count_above
-from equimetric.evaluation.scan import TILE_BYTES, Comparison, default_block_rows, scan
+from equimetric.evaluation.scan import TILE_BYTES, default_block_rows, scan
 
 LABELS = torch.randint(0, 6, (70,), generator=torch.Generator().manual_seed(1))
 

@@ -8,7 +8,13 @@ import torch
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import Evaluation, evaluate, uncertainty
-from equimetric.evaluation.clustering import Contingency, normalized_mutual_information, pairwise_f1
+from equimetric.evaluation.class_statistics import statistic_of
+from equimetric.evaluation.clustering import (
+    Contingency,
+    adjusted_mutual_information,
+    normalized_mutual_information,
+    pairwise_f1,
+)
 from equimetric.evaluation.uncertainty import compare, interval
 
 
@@ -81,7 +87,7 @@ def test_the_standard_error_is_that_of_class_means():
 
 def test_draws_are_those_of_a_plain_loop_over_classes():
     scores, classes = [1.0, 0.0, 0.5, 0.2, float("nan"), 0.9, 0.4], [0, 0, 0, 2, 2, 3, 4]
-    statistic = uncertainty._statistic(with_scores(scores, classes), "score")
+    statistic = statistic_of(with_scores(scores, classes), "score")
     assert statistic.classes.tolist() == [0, 2, 3, 4]  # class 1 has no queries
     drawn = [0, 0, 3, 2]
     queries = [score for number in drawn for score, of in zip(scores, classes, strict=True) if of == number]
@@ -112,7 +118,7 @@ def test_opis_of_drawn_classes(name, share):
     threshold, utility = np.linspace(0.4, 1.1, 21), generator.random((15, 21))
     value = opis_by_definition(list(utility), threshold, share)
     result = with_curves(utility, threshold, value, name)
-    statistic = uncertainty._statistic(result, name)
+    statistic = statistic_of(result, name)
     assert statistic.of_weights(np.ones((1, 15)))[0] == pytest.approx(value, rel=1e-10)
     drawn = generator.integers(15, size=15)
     weights = np.bincount(drawn, minlength=15).astype(float)[None]
@@ -138,7 +144,7 @@ def test_metrics_of_positive_pairs_are_resampled_by_class(name):
     labels = torch.arange(12).repeat_interleave(torch.arange(2, 14))
     embeddings = torch.randn(12, 8, generator=generator)[labels] + torch.randn(len(labels), 8, generator=generator)
     result = evaluate(embeddings, labels, metrics=[name])
-    statistic = uncertainty._statistic(result, name)
+    statistic = statistic_of(result, name)
     assert statistic.of_weights(np.ones((1, 12)))[0] == pytest.approx(result[name], rel=1e-9)
     # Classes count by their pairs: the largest alone is its own value.
     assert statistic.of_weights(np.eye(12))[-1] == pytest.approx(result.score_per_class[name][-1].item())
@@ -157,14 +163,14 @@ def test_positive_pairs_with_a_gallery_have_no_interval():
 @pytest.mark.parametrize("name", ["opis", "opis@20%"])
 def test_opis_of_an_evaluation(name):
     result = random_evaluation(metrics=[name], classes=30)
-    statistic = uncertainty._statistic(result, name)
+    statistic = statistic_of(result, name)
     assert statistic.of_weights(np.ones((1, 30)))[0] == pytest.approx(result[name], rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["nmi", "nmi_geometric", "f1"])
 def test_partitions_count_a_class_as_often_as_it_is_drawn(name):
     result = random_evaluation(metrics=[name], classes=5, each=4)
-    statistic = uncertainty._statistic(result, name)
+    statistic = statistic_of(result, name)
     weights = np.array([[1, 1, 1, 1, 1], [2, 0, 1, 2, 0]])
     classes, clusters = result.query_classes.numpy(), result.details["clustering"]["clusters"][0]
     metric = {
@@ -181,7 +187,7 @@ def test_partitions_count_a_class_as_often_as_it_is_drawn(name):
 @pytest.mark.parametrize("name", ["auc", "eer"])
 def test_verification_follows_the_classes_that_are_drawn(name):
     result = random_evaluation(metrics=[name], classes=30)
-    statistic = uncertainty._statistic(result, name)
+    statistic = statistic_of(result, name)
     assert statistic.of_weights(np.ones((1, 30)))[0] == pytest.approx(result[name], abs=1e-12)
     found = interval(result, name)
     assert found.low < result[name] < found.high
@@ -189,10 +195,108 @@ def test_verification_follows_the_classes_that_are_drawn(name):
     assert compare(result, noisy)[name].p_value < 0.01
 
 
-@pytest.mark.parametrize("name", ["ami", "far@distance=1", "uniformity", "pi_inter"])
-def test_metrics_across_classes_have_no_interval(name):
+def drawn_pairs(values, classes, weights):
+    """Mean of values (N, N) over pairs: inside a class as often as it is drawn, between two by the product."""
+    of_pair = np.outer(weights[classes], weights[classes])
+    same = classes[:, None] == classes
+    of_pair[same] = weights[classes[same.nonzero()[0]]]
+    np.fill_diagonal(of_pair, 0)
+    return (of_pair * values).sum() / of_pair.sum()
+
+
+def far_by_definition(unit, classes, weights):
+    """FAR at distance 1 over the negative pairs of the drawn classes."""
+    between = (classes[:, None] != classes) * np.outer(weights[classes], weights[classes])
+    return (between * (((unit[:, None] - unit) ** 2).sum(axis=2) <= 1)).sum() / between.sum()
+
+
+def uniformity_by_definition(unit, classes, weights):
+    return np.log(drawn_pairs(np.exp(-2 * ((unit[:, None] - unit) ** 2).sum(axis=2)), classes, weights))
+
+
+def pi_inter_by_definition(unit, classes, weights):
+    means = np.stack([unit[classes == number].mean(axis=0) for number in range(len(weights))])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    of_pair = np.outer(weights, weights) * (1 - np.eye(len(weights)))
+    return (of_pair * (1 - means @ means.T)).sum() / of_pair.sum()
+
+
+def spectral_decay_by_definition(unit, classes, weights):
+    rows = np.repeat(np.arange(len(unit)), weights[classes].astype(int))
+    share = np.linalg.svd(unit[rows], compute_uv=False)
+    return -np.log(share / share.sum() * len(share)).mean()
+
+
+def auc_by_definition(unit, classes, weights):
+    """Share of pairs (positive, negative) of the drawn classes in which the positive is closer."""
+    distance = ((unit[:, None] - unit) ** 2).sum(axis=2)
+    first, second = np.triu_indices(len(unit), 1)
+    same = classes[first] == classes[second]
+    positive, negative = distance[first[same], second[same]], distance[first[~same], second[~same]]
+    order = np.argsort(negative)
+    of_negative = (weights[classes[first]] * weights[classes[second]])[~same][order]
+    closer = np.append(0.0, np.cumsum(of_negative))[np.searchsorted(negative[order], positive)]
+    of_positive = weights[classes[first[same]]]
+    return 1 - (of_positive @ closer) / (of_positive.sum() * of_negative.sum())
+
+
+@pytest.mark.parametrize(
+    ("name", "by_definition"),
+    [
+        ("auc", auc_by_definition),
+        ("far@distance=1", far_by_definition),
+        ("uniformity", uniformity_by_definition),
+        ("pi_inter", pi_inter_by_definition),
+        ("spectral_decay", spectral_decay_by_definition),
+    ],
+)
+def test_metrics_across_classes_vary_as_a_direct_resample_does(name, by_definition):
+    generator = torch.Generator().manual_seed(3)
+    labels = torch.arange(60).repeat_interleave(4)
+    spread = torch.tensor([2.0, 1.6, 1.2, 0.9, 0.6, 0.4], dtype=torch.float64)
+    embeddings = spread * torch.randn(60, 6, generator=generator, dtype=torch.float64)[labels]
+    embeddings = embeddings + 0.4 * torch.randn(240, 6, generator=generator, dtype=torch.float64)
+    result = evaluate(embeddings, labels, metrics=[name])
+    unit, classes = torch.nn.functional.normalize(embeddings, dim=1).numpy(), labels.numpy()
+    statistic = statistic_of(result, name)
+    assert by_definition(unit, classes, np.ones(60)) == pytest.approx(result[name], rel=1e-9)
+    assert statistic.of_weights(np.ones((1, 60)))[0] == pytest.approx(result[name], rel=1e-9)
+    weights = np.random.default_rng(0).multinomial(60, np.full(60, 1 / 60), size=300).astype(float)
+    direct = np.array([by_definition(unit, classes, row) for row in weights])
+    found = statistic.of_weights(weights)
+    assert np.corrcoef(found, direct)[0, 1] > 0.9
+    assert found.std() == pytest.approx(direct.std(), rel=0.15)
+    drawn = interval(result, name, draws=300)
+    assert drawn.low < result[name] < drawn.high
+
+
+def test_ami_of_drawn_classes_is_close_to_the_exact_one():
+    result = random_evaluation(metrics=["ami"], classes=30, each=8)
+    classes, clusters = result.query_classes.numpy(), result.details["clustering"]["clusters"][0]
+    weights = np.random.default_rng(0).multinomial(30, np.full(30, 1 / 30), size=20)
+    direct = [
+        adjusted_mutual_information(Contingency.of(np.repeat(classes, row[classes]), np.repeat(clusters, row[classes])))
+        for row in weights
+    ]
+    assert statistic_of(result, "ami").of_weights(weights.astype(float)) == pytest.approx(direct, abs=0.02)
+    found = interval(result, "ami", draws=200)
+    assert found.low < found.high
+
+
+@pytest.mark.parametrize(
+    "name", ["uniformity", "spectral_decay@drop=1", "spectral_decay_reverse", "pi_inter_euclidean"]
+)
+def test_every_variant_has_an_interval(name):
+    found = interval(random_evaluation(metrics=[name]), name, draws=100)
+    assert found.low < found.high
+
+
+def test_uniformity_with_a_gallery_has_no_interval():
+    labels = torch.arange(4).repeat_interleave(3)
+    embeddings = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
+    result = evaluate(embeddings, labels, embeddings + 1, labels, metrics=["uniformity"])
     with pytest.raises(EquimetricError, match="is a property of all classes together here"):
-        interval(random_evaluation(metrics=[name]), name)
+        interval(result, "uniformity")
 
 
 def test_a_better_space_is_found_better():

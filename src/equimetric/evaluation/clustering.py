@@ -34,6 +34,7 @@ __all__ = [
     "Contingency",
     "KMeans",
     "adjusted_mutual_information",
+    "expected_information",
     "kmeans",
     "lloyd",
     "normalized_mutual_information",
@@ -196,7 +197,7 @@ def adjusted_mutual_information(table: Contingency, average: Average = "arithmet
         return 1.0
     if min(len(table.class_sizes), len(table.cluster_sizes)) == 1:
         return 0.0
-    expected = _expected_information(table)
+    expected = expected_information(table.class_sizes, table.cluster_sizes)
     return (_information(table) - expected) / (_average_entropy(table, average) - expected)
 
 
@@ -414,18 +415,18 @@ def _average_entropy(table: Contingency, average: Average) -> float:
     raise unknown_name("average of entropies", average, ["arithmetic", "geometric"])
 
 
-def _expected_information(table: Contingency) -> float:
-    """E[I] over random partitions with these sizes, where n_uv is hypergeometric.
+def expected_information(class_sizes: NDArray[np.int64], cluster_sizes: NDArray[np.int64]) -> float:
+    """E[I] over random partitions with these sizes a_u and b_v, where n_uv is hypergeometric.
 
     E[I] = Σ_u Σ_v Σ_s s/n · log(n·s / (a_u·b_v)) · P(n_uv = s),
     P(n_uv = s) = a_u! b_v! (n−a_u)! (n−b_v)! / (n! s! (a_u−s)! (b_v−s)! (n−a_u−b_v+s)!).
     The inner sum depends on the two sizes alone: it is taken once for each pair of different sizes.
     """
-    n = table.points
+    n = int(class_sizes.sum())
     log_factorial = torch.lgamma(torch.arange(1, n + 2, dtype=torch.float64)).numpy()
-    cluster_sizes, cluster_times = np.unique(table.cluster_sizes, return_counts=True)
+    cluster_sizes, cluster_times = np.unique(cluster_sizes, return_counts=True)
     expected = 0.0
-    for a, times in zip(*np.unique(table.class_sizes, return_counts=True), strict=True):
+    for a, times in zip(*np.unique(class_sizes, return_counts=True), strict=True):
         for some in slices(len(cluster_sizes), max(1, EXPECTATION_TERMS // int(a))):
             b = cluster_sizes[some, None]
             s = np.arange(1, min(a, b.max()) + 1)

@@ -22,11 +22,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.distances import DEFAULT_FAR, PairDistances, pair_distances
+from equimetric.evaluation.bins import DEFAULT_FAR
+from equimetric.evaluation.comparison import Comparison
+from equimetric.evaluation.distances import PairDistances, pair_distances
 from equimetric.evaluation.exact import slices
 from equimetric.evaluation.families import Collector, Evidence, MetricFamily, Score
 from equimetric.evaluation.inputs import Geometry, GivenEmbeddings, GivenLabels, LabelledSets, as_labels, labelled_sets
-from equimetric.evaluation.scan import Comparison, Tile, scan
+from equimetric.evaluation.scan import Tile, scan
 from equimetric.seeding import derive_seed
 
 __all__ = ["FAMILIES", "Consistency", "class_consistency", "data_set_consistency", "threshold_consistency", "utility"]
@@ -81,8 +83,7 @@ class Consistency:
     @property
     def mean_utility(self) -> Floats:
         """Of each member over the range, (T,)."""
-        means: Floats = self._over_range(self.utility)
-        return means
+        return self._over_range(self.utility)
 
     def best(self, count: int = 5) -> dict[int | str, float]:
         """The members of largest mean utility."""
@@ -134,15 +135,20 @@ class Consistency:
 
     def _inconsistency(self, utility: Floats, share: float | None) -> float:
         if share is None:
-            return float(self._over_range(((utility - utility.mean(axis=0)) ** 2).mean(axis=0)))
+            mean, squares = utility.mean(axis=0), np.zeros(utility.shape[1])
+            for some in slices(len(utility), CLASSES_AT_A_TIME):
+                squares += ((utility[some] - mean) ** 2).sum(axis=0)
+            return float(self._over_range(squares / len(utility)))
         count = max(1, math.floor(share * len(utility) + 0.5))
         ranking = np.argsort(self._over_range(utility), kind="stable")
         difference = utility[ranking[-count:]].mean(axis=0) - utility[ranking[:count]].mean(axis=0)
         return float(self._over_range(difference**2))
 
-    def _over_range(self, values: Floats) -> Any:
+    def _over_range(self, values: Floats) -> Floats:
         """1/(d_max − d_min) ∫ … dd along the last axis, by the trapezoidal rule."""
-        return np.trapezoid(values, self.thresholds, axis=-1) / (self.thresholds[-1] - self.thresholds[0])
+        widths = np.diff(self.thresholds)
+        weights = (np.append(widths, 0.0) + np.append(0.0, widths)) / 2
+        return np.asarray(values @ weights / widths.sum())
 
     def _ranked(self, keys: Floats, count: int) -> dict[int | str, float]:
         means = self.mean_utility
@@ -198,7 +204,7 @@ def threshold_consistency(
         return data_set_consistency(sets, members, options, **how)
     if sample is not None:
         return _estimated_consistency(sets, sample, seed, options, **how)
-    return class_consistency(pair_distances(sets, **how, **options), options)
+    return class_consistency(pair_distances(sets, only_interest=True, **how, **options), options)
 
 
 def class_consistency(distances: PairDistances, options: Mapping[str, Any]) -> Consistency:
@@ -349,7 +355,8 @@ def _estimated_consistency(
     """Consistency of the classes from some rows of each against the whole gallery, with what its error is seen from."""
     rows = _stratified_rows(sets, sample, seed)
     sampled = _only_rows(sets, rows)
-    thresholds = _thresholds([pair_distances(sampled, block_rows=block_rows, progress=progress, **options)], options)
+    distances = pair_distances(sampled, only_interest=True, block_rows=block_rows, progress=progress, **options)
+    thresholds = _thresholds([distances], options)
     counts = AcceptedByRow(sampled, thresholds)
     scan(Comparison.of(sampled), [counts], block_rows=block_rows, progress=progress)
     classes = sampled.query_classes.cpu().numpy()
@@ -431,7 +438,8 @@ def _score_opis(match: re.Match[str], evidence: Evidence) -> Score:
         result = data_set_consistency(evidence.sets, options["members"], options)
         per_class = None
     else:
-        result = class_consistency(evidence[PairDistances], options)
+        distances = evidence[PairDistances]
+        result = evidence.shared("class consistency", lambda: class_consistency(distances, options))
         per_class = torch.full((len(evidence.sets.class_labels),), math.nan, dtype=torch.float64)
         per_class[torch.from_numpy(result.numbers)] = torch.from_numpy(result.mean_utility)
     value = result.opis if match["percent"] is None else result.epsilon_opis(float(match["percent"]) / 100)

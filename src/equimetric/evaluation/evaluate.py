@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation import clustering, consistency, retrieval, structure, verification
+from equimetric.evaluation.comparison import Comparison
 from equimetric.evaluation.families import Collector, Evidence, MetricFamily, class_means, named_metrics
 from equimetric.evaluation.inputs import Geometry, GivenEmbeddings, GivenLabels, LabelledSets, labelled_sets
 from equimetric.evaluation.result import Evaluation
 from equimetric.evaluation.retrieval import NearestNeighbours
-from equimetric.evaluation.scan import Comparison, Prefilter, scan
+from equimetric.evaluation.scan import Prefilter, scan
 
 __all__ = ["FAMILIES", "evaluate"]
 

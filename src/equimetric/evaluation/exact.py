@@ -20,6 +20,8 @@ from torch import Tensor
 __all__ = ["FixedPoint", "exact_products", "exact_rows", "float64_products", "slices"]
 
 COARSE_BITS = 26
+LARGEST_UNIT = 1.5
+"""Units are at most this much longer than their vectors."""
 WORKING_BYTES = 2**22
 """Upper bound of one temporary while vectors are held as float64 numbers; it should stay in the cache."""
 
@@ -30,25 +32,20 @@ def slices(total: int, step: int) -> list[slice]:
 
 
 class FixedPoint:
-    """Vectors (N, D) that can be read in fixed point relative to their own length.
+    """Vectors (N, D) that can be read in fixed point relative to their own length; they are neither copied nor changed.
 
-    They are rounded to what fixed point can hold, about 1e-14 of their length: nothing for most float32 vectors; for
-    float64 it also makes equal what differs by its own noise. A copy is rounded, or with `in_place` the vectors given.
+    Read so, they are rounded to what fixed point can hold, about 1e-14 of their length: nothing for most float32
+    vectors; for float64 it also makes equal what differs by its own noise.
     """
 
-    def __init__(self, vectors: Tensor, *, in_place: bool = False) -> None:
+    def __init__(self, vectors: Tensor) -> None:
         self.vectors = vectors
         self.total_bits = 2 * COARSE_BITS - math.ceil(math.log2(vectors.shape[1]) / 2)
-        self.length = torch.cat([torch.linalg.vector_norm(vectors[rows].double(), dim=1) for rows in self._pieces()])
+        self.length = torch.empty(len(vectors), dtype=torch.float64, device=vectors.device)
+        # Into one tensor: small ones that stay, between large ones that go, would hold the memory of these.
+        for rows in slices(len(vectors), self.piece_rows()):
+            self.length[rows] = torch.linalg.vector_norm(vectors[rows].double(), dim=1)
         self.unit = _power_of_two_near(self.length)
-        self.vectors = vectors if in_place else vectors.clone()
-        # Only numbers this small relative to their unit have bits that fixed point cannot hold.
-        mantissa_bits = -math.log2(torch.finfo(vectors.dtype).eps)
-        least = (self.unit * 2.0 ** (mantissa_bits - self.total_bits)).to(vectors.dtype)[:, None]
-        for rows in self._pieces():
-            small = (vectors[rows].abs() < least[rows]).any(dim=1).nonzero().flatten() + rows.start
-            if len(small):
-                self.vectors[small] = torch.add(*self.split(small)).to(vectors.dtype)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -59,20 +56,22 @@ class FixedPoint:
         coarse = _round_to_bits(exact, unit, COARSE_BITS)
         return coarse, _round_to_bits(exact - coarse, unit, self.total_bits)
 
+    @property
+    def rounding(self) -> float:
+        """By how much of its length reading a vector in fixed point changes it, at most: √D entries by half a step."""
+        return math.sqrt(self.vectors.shape[1]) * LARGEST_UNIT * 2.0 ** -(self.total_bits + 1)
+
     def piece_rows(self, copies: int = 1) -> int:
         """How many vectors, each needed `copies` times as float64, fit into one temporary."""
         return max(1, WORKING_BYTES // (8 * copies * self.vectors.shape[1]))
-
-    def _pieces(self) -> list[slice]:
-        return slices(len(self.vectors), self.piece_rows())
 
 
 def float64_products(queries: FixedPoint, gallery: FixedPoint, rows: Tensor, columns: Tensor) -> Tensor:
     """⟨q_rows[p], g_columns[p]⟩ for a list of P pairs → (P,), with the rounding of float64."""
     products = queries.length.new_empty(len(rows))
     for pairs in slices(len(rows), queries.piece_rows(copies=2)):
-        query, item = queries.vectors[rows[pairs]].double(), gallery.vectors[columns[pairs]].double()
-        products[pairs] = torch.linalg.vecdot(query, item)
+        query, item = queries.vectors.index_select(0, rows[pairs]), gallery.vectors.index_select(0, columns[pairs])
+        products[pairs] = torch.linalg.vecdot(query.double(), item.double())
     return products
 
 

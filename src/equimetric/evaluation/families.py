@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.evaluation.comparison import Comparison
 from equimetric.evaluation.inputs import LabelledSets
-from equimetric.evaluation.scan import Comparison, Strip, Tile
+from equimetric.evaluation.scan import Strip, Tile
 
 __all__ = ["Collector", "Evidence", "MetricFamily", "Score", "exact_mean", "named_metrics"]
 
 Kind = TypeVar("Kind", bound="Collector")
+Made = TypeVar("Made")
 
 
 class Collector:
@@ -83,11 +85,19 @@ class Evidence:
     def __init__(self, sets: LabelledSets, options: Mapping[str, Any], collectors: Iterable[Collector]) -> None:
         self.sets, self.options = sets, options
         self._collectors = {type(collector): collector for collector in collectors}
+        self._shared: dict[str, Any] = {}
 
     def __getitem__(self, kind: type[Kind]) -> Kind:
         collector = self._collectors[kind]
         assert isinstance(collector, kind)
         return collector
+
+    def shared(self, name: str, make: Callable[[], Made]) -> Made:
+        """What several metrics read and only the first makes."""
+        if name not in self._shared:
+            self._shared[name] = make()
+        made: Made = self._shared[name]
+        return made
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ Geometry = Literal["cosine", "euclidean", "dot", "hamming"]
 GEOMETRIES: tuple[Geometry, ...] = get_args(Geometry)
 NORMALIZING_BYTES = 2**20
 """Float64 copies of embeddings while these are normalised: they should stay in the cache."""
+UNIT_WITHIN = 16
+"""Vectors that were normalised are of length 1 up to some such steps of rounding."""
 
 
 @dataclass(frozen=True)
@@ -234,19 +236,25 @@ def _bits(embeddings: Tensor) -> Tensor:
 
 
 def _normalized(embeddings: Tensor, name: str) -> Tensor:
-    """Each row divided by its length; the length is taken in float64, where float32 neither overflows nor vanishes."""
-    result = torch.empty_like(embeddings)
+    """Each row divided by its length; the length is taken in float64, where float32 neither overflows nor vanishes.
+
+    Where all are of length 1 up to rounding, they are taken as they are: nothing is copied.
+    """
     length = torch.empty(len(embeddings), dtype=torch.float64, device=embeddings.device)
-    for rows in slices(len(embeddings), max(1, NORMALIZING_BYTES // (8 * embeddings.shape[1]))):
-        exact = embeddings[rows].double()
-        length[rows] = torch.linalg.vector_norm(exact, dim=1)
-        result[rows] = exact / length[rows, None]
+    pieces = slices(len(embeddings), max(1, NORMALIZING_BYTES // (8 * embeddings.shape[1])))
+    for rows in pieces:
+        length[rows] = torch.linalg.vector_norm(embeddings[rows].double(), dim=1)
     _check_rows(
         (length > 0) & length.isfinite(),
         f"{name} contain vectors of length zero (or too long for float64)",
         "they have no direction to compare by: remove them, or pass geometry='euclidean' or 'dot'",
     )
-    return result
+    if (length - 1).abs().max() <= UNIT_WITHIN * torch.finfo(embeddings.dtype).eps:
+        return embeddings
+    unit = torch.empty_like(embeddings)
+    for rows in pieces:
+        unit[rows] = embeddings[rows].double() / length[rows, None]
+    return unit
 
 
 def _check_products_finite(queries: Tensor, gallery: Tensor) -> None:

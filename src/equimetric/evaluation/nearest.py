@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from equimetric.evaluation.comparison import Comparison
 from equimetric.evaluation.exact import slices
 from equimetric.evaluation.inputs import LabelledSets
-from equimetric.evaluation.scan import Comparison, Tile
+from equimetric.evaluation.scan import Tile
 
 __all__ = ["SPARE", "first_k", "leading", "nearest", "settled"]
 

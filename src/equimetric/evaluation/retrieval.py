@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from equimetric.evaluation.candidates import CandidatesOfHalves, candidates_kept
 from equimetric.evaluation.families import Collector, Evidence, MetricFamily, Score
 from equimetric.evaluation.halves import LeadingOfHalves
 from equimetric.evaluation.inputs import LabelledSets
@@ -71,8 +72,10 @@ def average_precision(others: Tensor) -> Tensor:
     return _sum_in_order(torch.where(exists, m / (m + others), 0.0)) / exists.sum(dim=1).clamp(min=1)
 
 
-MOST_KEPT = 64
-"""Leading entries worth keeping for every query: with more, merging them costs what half of the products saves."""
+MOST_MERGED = 64
+"""Leading entries that are merged with those of each new strip; where there are more, candidates are gathered first."""
+KEPT_BYTES = TILE_BYTES
+"""Memory for what is kept of all queries, a value and a place each, where every pair is computed once."""
 SCORES_OF_FIRST_RANKS: Mapping[str, Callable[[Tensor, Tensor, int], Tensor]] = {
     "recall": lambda relevance, _, k: recall_at(relevance, k),
     "precision": lambda relevance, _, k: precision_at(relevance, k),
@@ -95,7 +98,7 @@ class NearestNeighbours(Collector):
         depths = [_depth(metric) for metric in metrics]
         self.reads_r = None in depths
         self.depth = max([1, self.kept, *(depth for depth in depths if depth is not None)])
-        self.half: LeadingOfHalves | None = None
+        self.half: LeadingOfHalves | CandidatesOfHalves | None = None
 
     def depth_for(self, relevant: Tensor) -> int:
         """How many ranks the metrics read of queries with so many relevant items."""
@@ -103,8 +106,8 @@ class NearestNeighbours(Collector):
 
     def accepts_strips(self) -> bool:
         """Strips keep the leading entries of all queries, so these must be few."""
-        width = self.depth_for(self.sets.relevant) + SPARE
-        return width <= MOST_KEPT and len(self.sets.queries) * width * 16 <= TILE_BYTES
+        kept = self._width() if self._width() <= MOST_MERGED else candidates_kept(self._width())
+        return len(self.sets.queries) * kept * 12 <= KEPT_BYTES
 
     def collect(self, tile: Tile) -> None:
         """Rank the tile's queries as deep as the metrics read, and score each."""
@@ -113,13 +116,16 @@ class NearestNeighbours(Collector):
 
     def collect_strip(self, strip: Strip) -> None:
         """The same for a strip's queries, and keep from it what those after them will need."""
-        depth = self.depth_for(self.sets.relevant)
+        depth, width = self.depth_for(self.sets.relevant), self._width()
         if self.half is None:
-            width = min(depth + SPARE, len(self.sets.queries))
-            self.half = LeadingOfHalves(len(self.sets.queries), width, like=strip.similarity)
-        values, columns = self.half.take(strip)
-        rows = torch.arange(strip.rows.start, strip.rows.stop, device=values.device)
-        self._score(rows, settled(strip.comparison, rows, values, columns, depth, sets=self.sets, ordered=self.kept))
+            self.half = (LeadingOfHalves if width <= MOST_MERGED else CandidatesOfHalves)(strip.comparison, width)
+        values, places = self.half.take(strip)
+        rows, items = strip.queries, strip.comparison.order[places]
+        self._score(rows, settled(strip.comparison, rows, values, items, depth, sets=self.sets, ordered=self.kept))
+
+    def _width(self) -> int:
+        """How many leading entries are kept of each query where every pair is computed once."""
+        return min(self.depth_for(self.sets.relevant) + SPARE, len(self.sets.queries))
 
     def finish(self) -> None:
         """Let go of what was kept for later."""

@@ -12,6 +12,7 @@ are taken over the pairs that are compared, a query and a gallery item each.
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -31,6 +32,7 @@ __all__ = [
     "Spectrum",
     "alignment",
     "distance_between_classes",
+    "distance_to_other_classes",
     "distance_within_classes",
     "singular_values",
     "spectral_decay",
@@ -40,6 +42,7 @@ Distance = Literal["cosine", "euclidean"]
 LEAST_SHARE = 1e-12
 """Shares of the spectrum are taken as at least this much: a dimension that is not used at all costs log(10^12)/D."""
 SPECTRUM_ROWS = 4096
+SPECTRAL_DECAY = re.compile(r"spectral_decay(?P<reverse>_reverse)?(?:@drop=(?P<drop>[0-9]+))?")
 POTENTIAL_ENTRIES = 2**18
 """Similarities turned into potentials at a time; they should stay in the cache."""
 
@@ -62,21 +65,30 @@ def distance_within_classes(vectors: Tensor, classes: Tensor, count: int, distan
     return totals / pairs.masked_fill(pairs == 0, torch.nan)
 
 
-def distance_between_classes(vectors: Tensor, classes: Tensor, count: int, distance: Distance = "cosine") -> float:
-    """Mean distance of the directions m_u of the class means, over all ordered pairs of different classes.
+def distance_to_other_classes(vectors: Tensor, classes: Tensor, count: int, distance: Distance = "cosine") -> Tensor:
+    """Mean distance of the direction m_u of each class mean to those of all others, (count,) float64; NaN for no class.
 
-    For cosine, over C classes:  mean (1 − m_u·m_v) = 1 − (‖Σ m_u‖² − Σ ‖m_u‖²) / (C² − C).
+    For cosine, over C classes:  mean (1 − m_u·m_v) = 1 − (m_u·Σ m_v − ‖m_u‖²) / (C − 1).
     """
-    sums = sums_by_group(vectors, classes, count, unit=True)
-    means = normalize(sums[classes.bincount(minlength=count) > 0], dim=1)
-    pairs = len(means) * (len(means) - 1)
-    if not pairs:
+    present = classes.bincount(minlength=count) > 0
+    means = normalize(sums_by_group(vectors, classes, count, unit=True)[present], dim=1)
+    others = len(means) - 1
+    if not others:
         raise EquimetricError("all vectors are of one class; a distance between classes needs at least two")
     if distance == "cosine":
-        return float(1 - (means.sum(dim=0).square().sum() - means.square().sum()) / pairs)
-    _check_distance(distance)
-    total = sum(float(torch.cdist(means[rows], means).sum()) for rows in slices(len(means), _rows_beside(means)))
-    return total / pairs
+        mean_distance = 1 - (means @ means.sum(dim=0) - means.square().sum(dim=1)) / others
+    else:
+        _check_distance(distance)
+        blocks = slices(len(means), _rows_beside(means))
+        mean_distance = torch.cat([torch.cdist(means[rows], means).sum(dim=1) for rows in blocks]) / others
+    found = torch.full((count,), torch.nan, dtype=torch.float64, device=vectors.device)
+    found[present] = mean_distance
+    return found
+
+
+def distance_between_classes(vectors: Tensor, classes: Tensor, count: int, distance: Distance = "cosine") -> float:
+    """Mean distance of the directions of the class means, over all ordered pairs of different classes."""
+    return exact_mean(distance_to_other_classes(vectors, classes, count, distance))
 
 
 def singular_values(vectors: Tensor) -> Tensor:
@@ -130,7 +142,7 @@ def alignment(sets: LabelledSets, alpha: float = 2.0) -> tuple[float, Tensor]:
 
 
 class ClassDensity(Collector):
-    """Mean distances within the classes of the queries, (C,), and between them; by `cosine` or `euclidean`."""
+    """Mean distances within the classes of the queries and to their other classes, (C,); `cosine` or `euclidean`."""
 
     reads_tiles = False
 
@@ -140,7 +152,7 @@ class ClassDensity(Collector):
         within = {_distance(match) for match in self.metrics if match["kind"] != "inter"}
         between = {_distance(match) for match in self.metrics if match["kind"] != "intra"}
         self.within = {distance: distance_within_classes(*queries, distance).cpu() for distance in within}
-        self.between = {distance: distance_between_classes(*queries, distance) for distance in between}
+        self.to_others = {distance: distance_to_other_classes(*queries, distance).cpu() for distance in between}
 
 
 class Spectrum(Collector):
@@ -158,61 +170,89 @@ class Spectrum(Collector):
             )
         self.values = singular_values(self.sets.queries)
 
+    @cached_property
+    def of_classes(self) -> Tensor:
+        """Squared lengths of each class along the singular directions of all, (C, D); they add up to values²."""
+        vectors, blocks = self.sets.queries, slices(len(self.sets.queries), SPECTRUM_ROWS)
+        products = torch.zeros(vectors.shape[1], vectors.shape[1], dtype=torch.float64, device=vectors.device)
+        for rows in blocks:
+            products.addmm_(vectors[rows].double().T, vectors[rows].double())
+        directions: Tensor = torch.linalg.eigh(products).eigenvectors
+        squares = directions.new_zeros(len(self.sets.class_labels), vectors.shape[1])
+        for rows in blocks:
+            squares.index_add_(0, self.sets.query_classes[rows], (vectors[rows].double() @ directions).square_())
+        return squares
+
 
 class PairPotential(Collector):
-    """Σ e^{−t d²} over all pairs that are compared, for each t that was asked for."""
+    """Σ e^{−t d²} over the pairs of every query, (N,) float64, for each t that was asked for."""
 
     def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[re.Match[str]]) -> None:
         super().__init__(sets, options, metrics)
         _check_geometry(sets, "uniformity")
-        self.sums: dict[float, list[float]] = {_number(match, "t"): [] for match in metrics}
+        zeros = torch.zeros(len(sets.queries), dtype=torch.float64, device=sets.queries.device)
+        self.sums: dict[float, Tensor] = {_number(match, "t"): zeros.clone() for match in metrics}
 
     def collect(self, tile: Tile) -> None:
         """Add up the potentials of the tile; pairs that are left out have none."""
-        if self.sets.geometry == "cosine":
-            self._add_of_unit_vectors(tile.similarity)
-            return
         for some in _cached_rows(tile.similarity):
             squared_distance = tile.part(some).distance().square_()
             for t, sums in self.sums.items():
-                sums.append(_total(torch.exp(-t * squared_distance)))
+                sums[tile.rows[some]] += torch.exp(-t * squared_distance).sum(dim=1).double()
 
     def accepts_strips(self) -> bool:
         """A potential is the same from both sides."""
-        return self.sets.geometry == "cosine"
+        return True
 
     def collect_strip(self, strip: Strip) -> None:
-        """Pairs among the strip's own rows stand in it twice, those with later ones once."""
+        """Pairs with later queries are theirs too."""
         own = strip.rows.stop - strip.rows.start
-        self._add_of_unit_vectors(strip.similarity[:, :own])
-        self._add_of_unit_vectors(strip.similarity[:, own:], times=2)
-
-    def _add_of_unit_vectors(self, similarity: Tensor, times: int = 1) -> None:
-        """With d² = 2 − 2s the distance itself is not needed."""
-        for some in _cached_rows(similarity):
+        for some in _cached_rows(strip.similarity):
+            queries, later = strip.queries[some], strip.items[own:]
+            squared_distance = strip.comparison.distance(strip.similarity[some], queries).square_()
             for t, sums in self.sums.items():
-                sums.append(times * _total((similarity[some] - 1).mul_(2 * t).exp_()))
+                potentials = torch.exp(-t * squared_distance)
+                sums[queries] += potentials.sum(dim=1).double()
+                sums[later] += potentials[:, own:].sum(dim=0).double()
 
     def uniformity(self, t: float = 2.0) -> float:
         """Log mean e^{−t d²} over the pairs: the lower, the more evenly the vectors are spread."""
         pairs = len(self.sets.queries) * self.sets.candidates
         pairs -= 0 if self.sets.absent is None else len(self.sets.absent)
-        return math.log(math.fsum(self.sums[t]) / pairs)
+        return math.log(math.fsum(self.sums[t].tolist()) / pairs)
+
+    def of_classes(self, t: float = 2.0) -> dict[str, Any]:
+        """Of one set: the potential of each class, (C,), in all and of pairs within it, and how many pairs."""
+        classes, count = self.sets.query_classes, len(self.sets.class_labels)
+        potential = torch.zeros(count, dtype=torch.float64, device=classes.device).index_add_(0, classes, self.sums[t])
+        within = torch.zeros_like(potential)
+        for number, block in _distances_within_classes(self.sets.queries, classes, self.sets.queries, classes):
+            within[number] += torch.exp(-t * block.square()).sum()
+        sizes = classes.bincount(minlength=count).double()
+        found = {
+            "potential": potential,
+            "within": within - sizes,
+            "pairs": sizes * (len(classes) - 1),
+            "pairs_within": sizes * (sizes - 1),
+        }
+        return {name: values.cpu().numpy() for name, values in found.items()}
 
 
 def _density(match: re.Match[str], evidence: Evidence) -> Score:
     density, distance = evidence[ClassDensity], _distance(match)
     if match["kind"] == "inter":
-        return Score(density.between[distance])
+        return Score(exact_mean(density.to_others[distance]), per_class=density.to_others[distance])
     within = density.within[distance]
-    per_class = within / density.between[distance] if match["kind"] == "ratio" else within
+    per_class = within / exact_mean(density.to_others[distance]) if match["kind"] == "ratio" else within
     return Score(exact_mean(per_class), per_class=per_class)
 
 
 def _decay(match: re.Match[str], evidence: Evidence) -> Score:
-    values = evidence[Spectrum].values
+    spectrum = evidence[Spectrum]
+    values = spectrum.values
     value = spectral_decay(values, reverse=match["reverse"] is not None, drop=int(match["drop"] or 0))
-    return Score(value, details={"singular_values": values.cpu().numpy()})
+    found = {"singular_values": values.cpu().numpy(), "class_spectrum": spectrum.of_classes.cpu().numpy()}
+    return Score(value, details=found)
 
 
 def _alignment(match: re.Match[str], evidence: Evidence) -> Score:
@@ -221,7 +261,10 @@ def _alignment(match: re.Match[str], evidence: Evidence) -> Score:
 
 
 def _uniformity(match: re.Match[str], evidence: Evidence) -> Score:
-    return Score(evidence[PairPotential].uniformity(_number(match, "t")))
+    potential, t = evidence[PairPotential], _number(match, "t")
+    alone = evidence.sets.gallery is None and evidence.sets.absent is None
+    details = {f"{match.string} of classes": potential.of_classes(t)} if alone else {}
+    return Score(potential.uniformity(t), details=details)
 
 
 NUMBER = r"[0-9]+(?:\.[0-9]+)?"
@@ -234,7 +277,7 @@ FAMILIES: tuple[MetricFamily, ...] = (
         percent=False,
     ),
     MetricFamily(
-        r"spectral_decay(?P<reverse>_reverse)?(?:@drop=(?P<drop>[0-9]+))?",
+        SPECTRAL_DECAY.pattern,
         ("spectral_decay", "spectral_decay_reverse", "spectral_decay@drop=1"),
         (Spectrum,),
         _decay,
@@ -308,10 +351,6 @@ def _distances_within_classes(
 def _cached_rows(similarity: Tensor) -> list[slice]:
     """Slices of the rows, each so few that what is made of them stays in the cache."""
     return slices(len(similarity), max(1, POTENTIAL_ENTRIES // max(1, similarity.shape[1])))
-
-
-def _total(potentials: Tensor) -> float:
-    return float(potentials.sum(dim=1).double().sum())
 
 
 def _rows_beside(vectors: Tensor) -> int:

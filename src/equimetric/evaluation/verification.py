@@ -205,7 +205,8 @@ def _score_rate(which: int) -> Callable[[re.Match[str], Evidence], Score]:
         distances, threshold = evidence[PairDistances], float(match["threshold"])
         of_classes = class_rates(distances, threshold)
         per_class = torch.from_numpy((of_classes.far, of_classes.frr)[which])
-        return Score(rates(distances, threshold)[which], per_class=per_class)
+        details = {"class_negatives": distances.negatives_of_class.astype(np.float64)} if which == 0 else {}
+        return Score(rates(distances, threshold)[which], per_class=per_class, details=details)
 
     return score
 
