@@ -25,6 +25,16 @@ from equimetric.rowwise import value_by_rows
 __all__ = ["Objective", "ObjectiveSum", "compose", "owned_options"]
 
 
+def connected(value: Tensor, *tensors: Tensor) -> Tensor:
+    """A value with a gradient, if only one of 0: where nothing counts, there is no way back to spend time on."""
+    if value.requires_grad or not torch.is_grad_enabled():
+        return value
+    for tensor in tensors:
+        if tensor.requires_grad:
+            value = torch.add(value, tensor.sum(dtype=value.dtype), alpha=0)
+    return value
+
+
 class Summable(nn.Module):
     """What objectives and their sums share: `a + b`, `2 * a`, and the value of each named term."""
 
@@ -116,6 +126,10 @@ class Objective(Summable):
 
     def value(self, pairs: Pairs) -> Tensor:
         """The loss of these pairs."""
+        return connected(self.bare_value(pairs), pairs.similarity)
+
+    def bare_value(self, pairs: Pairs) -> Tensor:
+        """The loss of these pairs, without a gradient where nothing of them counts."""
         with full_precision(pairs.similarity.device.type):
             if self.rowwise:
                 return value_by_rows(self.value_at_once, pairs, list(self.loss.parameters()))
@@ -129,10 +143,12 @@ class Objective(Summable):
     def terms(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> dict[str, Tensor]:
         """The one term of this objective, under its name."""
         pairs = self.pairs(embeddings, labels, *arguments, **options)
-        if not isinstance(self.references, References):
-            return {self.name: self.value(pairs)}
-        with full_precision(pairs.similarity.device.type):
-            return {self.name: self.references.objective_value(self.value, pairs)}
+        if isinstance(self.references, References):
+            with full_precision(pairs.similarity.device.type):
+                value = self.references.objective_value(self.bare_value, pairs)
+        else:
+            value = self.bare_value(pairs)
+        return {self.name: value if value.requires_grad else connected(value, embeddings, *self.parameters())}
 
     def parts(self) -> list[tuple[float, Objective]]:
         """The objective itself, with weight 1."""

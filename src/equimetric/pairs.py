@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.masks import columns_of
+from equimetric.masks import columns_of, has_any
 
 if TYPE_CHECKING:
     from equimetric.geometry import Geometry
@@ -96,6 +96,12 @@ class Pairs:
         """(Q, R) bool: every pair that takes part."""
         return self.positive | self.negative
 
+    def is_seen_empty(self) -> bool:
+        """Whether there is no pair at all, as behind a strict selection; False where it takes long to tell."""
+        if not self.similarity.is_cpu or torch.compiler.is_compiling():
+            return False
+        return not (bool(has_any(self.negative).any()) or bool(has_any(self.positive).any()))
+
     def distance(self) -> Tensor:
         """(Q, R) the distance of this geometry; for cosine the Euclidean distance √(2 − 2s) of the unit vectors."""
         if self.geometry is None:
@@ -122,10 +128,13 @@ class Pairs:
         weight = None if self.weight is None else self.weight.gather(1, columns)
         return values.gather(1, columns), is_positive, weight
 
-    def positive_slot_groups(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The positive slots, several at a time where the batch is small: (Q, some) columns and which are positives."""
+    def slot_groups(self, slots: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Positive slots, several at a time where the batch is small: (Q, some) columns and which are positives."""
         together = max(1, TOGETHER // max(1, self.similarity.numel()))
-        yield from zip(*(torch.split(slots, together, dim=1) for slots in self.positive_slots()), strict=True)
+        if slots[0].shape[1] <= together:
+            yield slots
+        else:
+            yield from zip(*(torch.split(part, together, dim=1) for part in slots), strict=True)
 
     def keep(self, *, positive: Tensor, negative: Tensor) -> Pairs:
         """The same pairs with narrower masks."""

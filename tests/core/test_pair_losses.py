@@ -634,3 +634,25 @@ def test_the_soft_triplet_has_no_margin_unless_given():
     x, labels = batch(), torch.tensor(LABELS)
     assert em.objective("triplet", soft=True)(x, labels) == em.objective("triplet", soft=True, margin=0.0)(x, labels)
     assert em.objective("triplet")(x, labels) == em.objective("triplet", margin=0.05)(x, labels)
+
+
+@pytest.mark.parametrize("method", ["triplet", "multi_similarity_miner"])
+@pytest.mark.parametrize("outer", [1.0, 3.0])
+def test_where_nothing_counts_the_gradient_is_zero_and_there(method, outer):
+    x = (10 * torch.eye(4, dtype=torch.float64).repeat_interleave(2, 0)).requires_grad_()
+    objective = em.objective(method)
+    labels = torch.arange(4).repeat_interleave(2)
+    (outer * objective(x, labels)).backward()
+    assert torch.equal(x.grad, torch.zeros_like(x))
+    similarity = objective.pairs(x, labels).similarity.detach().requires_grad_()
+    pairs = objective.pairs(x.detach(), labels).replace(similarity=similarity)
+    assert torch.equal(torch.autograd.grad(objective.value(pairs), similarity)[0], torch.zeros_like(similarity))
+
+
+def test_parameters_too_have_a_gradient_of_zero_where_nothing_counts():
+    objective = em.objective("triplet", references="proxies", classes=4, dim=4).double()
+    with torch.no_grad():
+        objective.references.weight.copy_(torch.eye(4))
+    x = torch.eye(4, dtype=torch.float64, requires_grad=True)
+    objective(x, torch.arange(4)).backward()
+    assert torch.equal(objective.references.weight.grad, torch.zeros(4, 4, dtype=torch.float64))

@@ -37,7 +37,7 @@ def angular(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
     similarity, weight = pairs.similarity, pairs.weight
     has_negatives = has_any(pairs.negative)
     values, numbers = [], []
-    for columns, is_positive in pairs.positive_slot_groups():
+    for columns, is_positive in pairs.slot_groups(pairs.positive_slots()):
         compared = is_positive & has_negatives[:, None]
         multiplicity = None if weight is None else weight.gather(1, columns)
         both_ends = push * (similarity[:, None] + similarity[columns])

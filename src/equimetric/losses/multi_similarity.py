@@ -1,5 +1,6 @@
 """Multi-similarity loss, which is also the RAW loss of the unified view."""
 
+import torch
 from torch import Tensor
 
 from equimetric.pairs import Pairs
@@ -26,6 +27,8 @@ def multi_similarity(pairs: Pairs, *, alpha: float = 2.0, beta: float = 50.0, ba
 
     L = 1/B Σ_i { 1/α log[1 + Σ_{j∈P_i} e^{−α(s_ij − base)}] + 1/β log[1 + Σ_{k∈N_i} e^{β(s_ik − base)}] }
     """
+    if pairs.is_seen_empty():
+        return mean_rows(torch.zeros_like(pairs.similarity[:, 0].detach()))
     of_positives, positive, weight = pairs.packed_positives(pairs.similarity)
     pull = log1p_sum_exp(alpha * (base - of_positives), positive, weight) / alpha
     push = log1p_sum_exp(beta * (pairs.similarity - base), pairs.negative, pairs.weight) / beta

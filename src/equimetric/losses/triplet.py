@@ -87,16 +87,21 @@ def soft_sum(band: TripletBand, margin: float) -> tuple[Tensor, Tensor]:
 
 def hinge_sum(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Tensor, Tensor]:
     """Σ [v + margin]₊ over a band, and the number of triples or of those with a term above zero."""
-    if int(number_of(band.pairs.positive).max()) > FEW_POSITIVES:
-        return sum_by_sorting(band, margin, only_active=only_active)
+    slots = band.pairs.positive_slots()
+    if slots[0].shape[1] > FEW_POSITIVES:
+        return sum_by_sorting(band, margin, slots, only_active=only_active)
     if plain_arithmetic():
         return sum_by_slots(band, margin, torch.relu, only_active=only_active)
-    value, number, slope = hinges_by_slots(band, margin, only_active=only_active)
+    value, number, slope = hinges_by_slots(band, margin, slots, only_active=only_active)
+    if value.is_cpu and value == 0:
+        return value, number
     return closed_form(value, band.pairs.similarity, slope), number
 
 
 @torch.no_grad()
-def hinges_by_slots(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Tensor, Tensor, Tensor]:
+def hinges_by_slots(
+    band: TripletBand, margin: float, slots: tuple[Tensor, Tensor], *, only_active: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """Σ [v + margin]₊, a number, and the (Q, R) slope of the sum.
 
     A hinge has slope 1 where it is above zero, so a pair's share in the slope is the number of such triples that it
@@ -107,7 +112,7 @@ def hinges_by_slots(band: TripletBand, margin: float, *, only_active: bool) -> t
     negatives = torch.where(pairs.negative, similarity, -torch.inf)[:, None]
     slope = torch.zeros_like(similarity)
     value, number = similarity.new_zeros(()), similarity.new_zeros(())
-    for columns, is_positive in pairs.positive_slot_groups():
+    for columns, is_positive in pairs.slot_groups(slots):
         own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
         times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
         violation = negatives - own
@@ -117,7 +122,11 @@ def hinges_by_slots(band: TripletBand, margin: float, *, only_active: bool) -> t
             terms *= inside
             if not only_active:
                 number += inside.sum() if times is None else (inside * times).sum()
-        value += terms.sum() if times is None else (terms * times).sum()
+        excess = terms.sum() if times is None else (terms * times).sum()
+        # Where all hinges are 0, so are their slopes. To ask an accelerator takes longer than to go on.
+        if excess.is_cpu and excess == 0:
+            continue
+        value += excess
         active = terms.sign_() if times is None else terms.sign_().mul_(times)
         slope += active[:, 0] if active.shape[1] == 1 else active.sum(1)
         of_positives = active.sum(2)
@@ -140,7 +149,7 @@ def sum_by_slots(
     similarity, weight = pairs.similarity, pairs.weight
     negatives = torch.where(pairs.negative, similarity, -torch.inf)[:, None]
     values, numbers = [], []
-    for columns, is_positive in pairs.positive_slot_groups():
+    for columns, is_positive in pairs.slot_groups(pairs.positive_slots()):
         own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
         terms = term(negatives - (own - margin))
         times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
@@ -166,7 +175,9 @@ def number_of_triples(pairs: Pairs) -> Tensor:
     return torch.dot(positives, negatives)
 
 
-def sum_by_sorting(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Tensor, Tensor]:
+def sum_by_sorting(
+    band: TripletBand, margin: float, slots: tuple[Tensor, Tensor], *, only_active: bool
+) -> tuple[Tensor, Tensor]:
     """The hinge sum in O(Q R log R), however many positives an anchor has.
 
     For one anchor with its negatives n sorted by similarity, the triples of positive p that lie in a band are a
@@ -174,7 +185,7 @@ def sum_by_sorting(band: TripletBand, margin: float, *, only_active: bool) -> tu
     are prefix sums of the negatives' similarities and multiplicities.
     """
     pairs = band.pairs
-    columns, is_positive = pairs.positive_slots()
+    columns, is_positive = slots
     positive = pairs.similarity.gather(1, columns)
     multiplicity = is_positive * pair_weight(pairs, columns)
 
