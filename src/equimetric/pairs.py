@@ -108,6 +108,11 @@ class Pairs:
             return -self.similarity
         return self.geometry.distance(self.similarity)
 
+    def signed_distance(self) -> tuple[Tensor, bool]:
+        """(Q, R) ±d of this geometry, and whether it is −d: where that is the similarity itself, it spares passes."""
+        negated = self.geometry is None or self.geometry.to_distance is torch.neg
+        return (self.similarity, True) if negated else (self.distance(), False)
+
     def positive_slots(self) -> tuple[Tensor, Tensor]:
         """Positive columns of each row, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row.
 

@@ -28,9 +28,11 @@ def contrastive(
     R = 'nonzero' (mean of the terms above zero), 'mean' or 'sum', for positives and negatives apart, so that the
     many negatives cannot drown the positives.
     """
-    distance = pairs.distance()
-    pull = reduce_hinges(distance, pos_margin, pairs.positive, pairs.weight, reduction, power=power)
-    push = reduce_hinges(distance, neg_margin, pairs.negative, pairs.weight, reduction, below=True, power=power)
+    values, negated = pairs.signed_distance()
+    near, far = (-pos_margin, -neg_margin) if negated else (pos_margin, neg_margin)
+    # [d − m]₊ is a hinge of −d below −m.
+    pull = reduce_hinges(values, near, pairs.positive, pairs.weight, reduction, below=negated, power=power)
+    push = reduce_hinges(values, far, pairs.negative, pairs.weight, reduction, below=not negated, power=power)
     return pull + push
 
 
