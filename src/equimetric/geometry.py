@@ -25,16 +25,15 @@ def squared_distance(queries: Tensor, references: Tensor) -> Tensor:
 def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
     """(Q, R) −var(q − r) / var(q), variances over the coordinates; not symmetric: the query is the signal.
 
-    With centred vectors −‖q − r‖² / ‖q‖² = [2q, −1] · [r, ‖r‖²] / ‖q‖² − 1: one matrix product of one more dimension.
-    Lengths are a trifle short, so that coincident points come out at or above 0: a mean over noise above zero would
-    count what rounding leaves.
+    With centred vectors −‖q − r‖² / ‖q‖² = [2q, −1, −‖q‖²] · [r, ‖r‖², 1] / ‖q‖²: one matrix product of two more
+    dimensions. Lengths are a trifle short, so that coincident points come out at or above 0: a mean over noise above
+    zero would count what rounding leaves.
     """
     signals = centred(queries)
     others = signals if references is queries else centred(references)
-    power = squared_lengths(signals)[:, None]
-    scale = power + 1e-12
-    ends = torch.cat([2 * signals, -torch.ones_like(power)], 1) / scale
-    return torch.addmm(-power / scale, ends, torch.cat([others, squared_lengths(others)[:, None]], 1).T)
+    power, other_power = squared_lengths(signals)[:, None], squared_lengths(others)[:, None]
+    ends = torch.cat([2 * signals, -torch.ones_like(power), -power], 1) / (power + 1e-12)
+    return ends @ torch.cat([others, other_power, torch.ones_like(other_power)], 1).T
 
 
 def centred(vectors: Tensor) -> Tensor:
