@@ -20,8 +20,8 @@ from equimetric.evaluation.pair_counts import (
     first_accepting,
     within,
 )
-from equimetric.evaluation.places import places_of
 from equimetric.evaluation.scan import Strip, Tile
+from equimetric.masks import places_of
 
 __all__ = ["PairHistograms"]
 

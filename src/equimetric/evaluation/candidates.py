@@ -15,8 +15,8 @@ from torch.nn.functional import pad
 from equimetric.evaluation.comparison import LEAST_BLOCK_ROWS, Comparison
 from equimetric.evaluation.exact import slices
 from equimetric.evaluation.nearest import leading
-from equimetric.evaluation.places import places_of
 from equimetric.evaluation.scan import Strip
+from equimetric.masks import places_of
 
 __all__ = ["CandidatesOfHalves", "candidates_kept"]
 
