@@ -162,3 +162,11 @@ def test_the_figure_is_written(tmp_path):
     curves = [weight_curves(build_objective(name, {}, CONTEXT), points=21) for name in names]
     file = draw_weights(curves, tmp_path / "deep" / "weights.png")
     assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_noise_ratio_is_seen_at_the_cosine_of_centred_vectors():
+    curves = weight_curves(em.objective("snr_contrastive"))
+    pushed = curves.similarity[curves.negative > 0]
+    # d = 2 − 2 cos is below the margin of 1 from a cosine of ½ on.
+    assert pushed.min() == pytest.approx(0.5, abs=0.02)
+    assert (curves.positive[curves.similarity < 0.99] > 0).all()

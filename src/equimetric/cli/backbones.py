@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from equimetric.backbones import BACKBONES, LIBRARY_MODELS, build_backbone, weights_on_offer
 from equimetric.cli.console import console
@@ -25,7 +25,9 @@ def backbones(
     if name is not None:
         show_one(name)
         return
-    table = Table("backbone", "input", "features", "what it is", "pretrained")
+    table = Table(
+        Column("backbone", no_wrap=True), "input", "features", "what it is", Column("pretrained", overflow="fold")
+    )
     for record in BACKBONES.values():
         size = f"{record.size}×{record.size}"
         table.add_row(record.name, size, str(record.features), record.summary, escape(weights_on_offer(record.name)))

@@ -55,7 +55,9 @@ def weight_curves(
 
 def one_anchor(objective: Objective, cosines: Tensor, positive: Tensor) -> Pairs:
     """One query that sees its references at these cosines, in the objective's own geometry."""
-    similarity = FROM_COSINE.get(objective.geometry.name, FROM_COSINE["cosine"])(cosines)
+    # Of centred vectors of one length the noise-to-signal ratio is the squared distance of their unit vectors.
+    name = "sqeuclidean" if objective.geometry.name == "snr" else objective.geometry.name
+    similarity = FROM_COSINE.get(name, FROM_COSINE["cosine"])(cosines)
     first = torch.zeros(1, dtype=torch.int64)
     queries = Queries(torch.ones(1, 1, dtype=cosines.dtype), labels=first, index=first)
     return Pairs(similarity, positive, ~positive, geometry=objective.geometry, queries=queries)
