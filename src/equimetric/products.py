@@ -17,8 +17,10 @@ __all__ = [
     "inner_products",
     "negative_distance",
     "plain_arithmetic",
+    "pulled",
     "safe_sqrt",
     "squared_lengths",
+    "symmetrised",
     "unit",
 ]
 

@@ -23,6 +23,7 @@ def off_diagonal(matrix):
         lambda x: off_diagonal(negative_distance(x, x)),
         lambda x: negative_distance(x, vectors(5, seed=1)),
         lambda x: negative_distance(vectors(5, seed=1), x),
+        lambda x: off_diagonal(GEOMETRIES["snr"].measure(x, x)),
     ],
 )
 def test_first_and_second_derivatives(function):
@@ -40,6 +41,15 @@ def test_strip_by_strip_is_the_same_with_both_derivatives(measure, monkeypatch):
     torch.testing.assert_close(striped, whole, rtol=1e-12, atol=1e-7 if measure is negative_distance else 1e-12)
     assert torch.autograd.gradcheck(lambda x: off_diagonal(measure(x, x)), (x,))
     assert torch.autograd.gradgradcheck(lambda x: off_diagonal(measure(x, x)), (x,))
+
+
+def test_noise_within_one_set_is_that_between_two_equal_ones():
+    one, other = vectors().requires_grad_(), vectors().requires_grad_()
+    within, between = GEOMETRIES["snr"].measure(one, one), GEOMETRIES["snr"].measure(one, other)
+    torch.testing.assert_close(within, between)
+    upstream = torch.arange(36.0, dtype=torch.float64).view(6, 6)
+    (found,) = torch.autograd.grad(within, one, upstream)
+    torch.testing.assert_close(found, sum(torch.autograd.grad(between, (one, other), upstream)))
 
 
 @pytest.mark.parametrize("name", sorted(set(GEOMETRIES) - {"snr"}))
