@@ -25,7 +25,8 @@ from pathlib import Path
 
 import torch
 
-from equimetric.catalogue import Context, build_objective
+from equimetric.catalogue import Context, build_objective, parse_method
+from equimetric.errors import EquimetricError
 
 Step = Callable[[], None]
 SAMPLES = 4
@@ -207,6 +208,11 @@ def main() -> None:
         measure_memory(method, who, int(size), int(dimension))
         return
     others = {} if options.without_peer else peers()
+    for method in options.only or ():
+        try:
+            parse_method(method)
+        except EquimetricError as error:
+            parser.error(str(error))
     methods = options.only or list(others) or ["contrastive", "triplet", "multi_similarity_miner", "margin", "arcface"]
     for threads in options.threads:
         torch.set_num_threads(threads)

@@ -14,13 +14,13 @@ from torch.nn.functional import threshold
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.products import (
     COINCIDENT,
+    both_ways,
     inner_products,
     negative_distance,
     plain_arithmetic,
     pulled,
     safe_sqrt,
     squared_lengths,
-    symmetrised,
     unit,
 )
 
@@ -75,7 +75,8 @@ class SelfNoise(torch.autograd.Function):
         # Not kept from before, so that the slope itself can be differentiated.
         slope = gradients[0] / (squared_lengths(signals) + LEAST_POWER)[:, None]
         own = (slope * noise).sum(1, keepdim=True)
-        return 2 * torch.addcmul(pulled(symmetrised(slope), signals, signals), signals, own, value=-1)
+        pull = both_ways(slope, lambda rows, sums: pulled(sums, signals[rows], signals))
+        return 2 * torch.addcmul(pull, signals, own, value=-1)
 
 
 def centred(vectors: Tensor) -> Tensor:

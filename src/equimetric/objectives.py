@@ -132,7 +132,7 @@ class Objective(Summable):
         """The loss of these pairs, without a gradient where nothing of them counts."""
         with full_precision(pairs.similarity.device.type):
             if self.rowwise:
-                return value_by_rows(self.value_at_once, pairs, list(self.loss.parameters()))
+                return value_by_rows(self.value_at_once, pairs, self.loss.parameters)
             return self.value_at_once(pairs)
 
     def value_at_once(self, pairs: Pairs) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "both_ways",
     "full_precision",
     "inner_products",
     "negative_distance",
@@ -20,7 +21,6 @@ __all__ = [
     "pulled",
     "safe_sqrt",
     "squared_lengths",
-    "symmetrised",
     "unit",
 ]
 
@@ -29,6 +29,9 @@ COINCIDENT = 1e-7
 
 STRIP = 256
 """Rows of a symmetric matrix computed together, and the rows of one that are gone over while they are in the cache."""
+
+WAY_BACK = 512
+"""Rows of a sum M + Mᵀ that are multiplied together: fresh memory is filled slowly, small products go slowly."""
 
 MANY_STRIPS = 4
 """From so many strips on, the half of a symmetric matrix that is saved is worth the copying."""
@@ -47,7 +50,7 @@ def full_precision(device: str) -> AbstractContextManager[object]:
 def unit_divisor(vectors: Tensor) -> Tensor:
     """(…, 1) lengths of the rows, 1 for a zero row."""
     norm: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return norm.masked_fill(norm <= 1e-12, 1.0)
+    return torch.threshold(norm, 1e-12, 1.0)
 
 
 class Unit(torch.autograd.Function):
@@ -77,9 +80,20 @@ class Unit(torch.autograd.Function):
         return gradient
 
 
-def symmetrised(matrix: Tensor) -> Tensor:
-    """M + Mᵀ; copying the transpose first is several times faster than adding it column by column."""
-    return matrix.T.clone(memory_format=torch.contiguous_format).add_(matrix)
+def both_ways(matrix: Tensor, strip: Callable[[slice, Tensor], Tensor]) -> Tensor:
+    """`strip(rows, M + Mᵀ of these rows)` of all rows, one strip after the other, so that no second matrix is filled.
+
+    Copying the transpose first is several times faster than adding it column by column.
+    """
+
+    def sums(rows: slice) -> Tensor:
+        return matrix[:, rows].contiguous().T.clone(memory_format=torch.contiguous_format).add_(matrix[rows])
+
+    size = len(matrix)
+    if size <= WAY_BACK:
+        return strip(slice(None), sums(slice(None)))
+    parts = (slice(start, start + WAY_BACK) for start in range(0, size, WAY_BACK))
+    return torch.cat([strip(rows, sums(rows)) for rows in parts])
 
 
 def symmetric(vectors: Tensor, strip: Callable[[slice, slice], Tensor]) -> Tensor:
@@ -112,7 +126,7 @@ class SelfProducts(torch.autograd.Function):
         """(G + Gᵀ) X."""
         vectors: Tensor = context.saved_tensors[0]
         with full_precision(vectors.device.type):
-            return symmetrised(gradients[0]) @ vectors
+            return both_ways(gradients[0], lambda _, sums: sums @ vectors)
 
 
 def squared_lengths(vectors: Tensor) -> Tensor:
@@ -148,8 +162,12 @@ class NegativeDistance(torch.autograd.Function):
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """W R − q Σ_r W for the queries and Wᵀ Q − r Σ_q W for the references, W = g/d."""
         queries, references, distance = context.saved_tensors
+
+        def pull(rows: slice, slope: Tensor) -> Tensor:
+            return pulled(over_distance(slope, distance[rows]), queries[rows], references)
+
         if queries is references:
-            return pulled(over_distance(symmetrised(gradients[0]), distance), queries, references), None
+            return both_ways(gradients[0], pull), None
         slope = over_distance(gradients[0].clone(), distance)
         wanted = context.needs_input_grad
         return (

@@ -58,8 +58,13 @@ FEW = 2**14
 
 def weigh(values: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
     """Values inside the mask, times their multiplicity; 0 outside, whatever (Inf, NaN) stands there."""
-    inside = torch.where(mask, values, 0.0)
-    return inside if weight is None else inside * weight
+    chosen = torch.where(mask, values, 0.0)
+    return chosen if weight is None else chosen * weight
+
+
+def times(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """How often each entry counts: its multiplicity inside the mask, 0 outside."""
+    return as_numbers(mask, dtype) if weight is None else mask * weight
 
 
 def masked_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -86,7 +91,7 @@ def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     """Numerator / denominator, and 0 with gradient 0 where nothing was counted."""
-    return numerator / denominator.masked_fill(denominator <= 0, torch.inf)
+    return numerator / torch.threshold(denominator, 0, torch.inf)
 
 
 class ClosedForm(torch.autograd.Function):
@@ -180,37 +185,41 @@ def reduce_hinges(
     """
     if reduction not in REDUCTIONS:
         raise unknown_name("reduction", reduction, REDUCTIONS)
-    times = as_numbers(mask, values.dtype) if weight is None else mask * weight
+    counted = times(mask, weight, values.dtype)
     if power == 1 and values.numel() > FEW and not plain_arithmetic():
-        numerator, active = sum_of_hinges(values, boundary, times, below=below)
+        numerator, active = sum_of_hinges(values, boundary, counted, below=below)
     else:
         excess = (boundary - values if below else values - boundary).relu()
         terms = excess if power == 1 else excess**power
-        numerator = torch.dot(terms.flatten(), times.flatten())
-        active = torch.dot(terms.detach().sign().flatten(), times.flatten())
+        numerator = torch.dot(terms.flatten(), counted.flatten())
+        active = torch.dot(terms.detach().sign().flatten(), counted.flatten())
     if reduction == "nonzero":
         return ratio(numerator, active)
-    return ratio(numerator, times.sum() if reduction == "mean" else torch.ones_like(numerator))
+    return ratio(numerator, counted.sum() if reduction == "mean" else torch.ones_like(numerator))
 
 
 @torch.no_grad()
-def sum_of_hinges(values: Tensor, boundary: float, times: Tensor, *, below: bool) -> tuple[Tensor, Tensor]:
-    """Σ times · [values − boundary]₊ or its mirror image, and how many are above zero: the slope is ±1 for these."""
+def sum_of_hinges(values: Tensor, boundary: float, counted: Tensor, *, below: bool) -> tuple[Tensor, Tensor]:
+    """Σ counted · [values − boundary]₊ or its mirror image, and how many are above zero: the slope is ±1 for these."""
     terms = (boundary - values if below else values - boundary).relu_()
-    value = torch.dot(terms.flatten(), times.flatten())
-    slope = terms.sign_().mul_(times)
+    value = torch.dot(terms.flatten(), counted.flatten())
+    slope = terms.sign_().mul_(counted)
     active = slope.sum()
     with torch.enable_grad():
         return closed_form(value, values, slope.neg_() if below else slope), active
 
 
 def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
-    """(Q,) sum of each row's entries."""
-    return weigh(values, mask, weight).sum(1)
+    """(Q,) sum of each row's entries, of values finite everywhere.
+
+    Those outside are multiplied by 0, which is faster than to leave them out.
+    """
+    sums: Tensor = torch.linalg.vecdot(values, times(mask, weight, values.dtype))
+    return sums
 
 
 def row_mean(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
-    """(Q,) mean of each row's entries; 0 for an empty row."""
+    """(Q,) mean of each row's entries, of values finite everywhere; 0 for an empty row."""
     numbers = number_of(mask).to(values.dtype) if weight is None else (mask * weight).sum(1)
     return divide(row_sum(values, mask, weight), numbers)
 
@@ -266,6 +275,18 @@ class BoundedExp(torch.autograd.Function):
         return gradient
 
 
+def inside(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """(…, R) values, far below all others outside the mask, and the (…, 1) largest, −1e30 of an empty row."""
+    if values.is_cpu:
+        # To add 0 inside the mask and −2e30 outside is several times faster than to choose by it.
+        lowered = torch.add(values, as_numbers(mask, values.dtype).sub_(1), alpha=-2 * FAR_BELOW)
+        largest = lowered.amax(-1, keepdim=True)
+        if largest.isfinite().all():
+            return lowered, largest.clamp_min_(FAR_BELOW)
+    chosen = torch.where(mask, values, -torch.inf)
+    return chosen, chosen.amax(-1, keepdim=True).clamp_min_(FAR_BELOW)
+
+
 class LogSumExp(torch.autograd.Function):
     """l_i = log Σ_j e^{v_ij} over a mask, with the shares p = e^{v − l}, which are its slope."""
 
@@ -273,8 +294,7 @@ class LogSumExp(torch.autograd.Function):
     def forward(context: Any, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """(…, R), (…, R) → (…,) and (…, R); of an empty row about −1e30 and 0."""
         context.set_materialize_grads(False)
-        exponent = torch.where(mask, values, -torch.inf)
-        largest = exponent.amax(-1, keepdim=True).clamp_min_(FAR_BELOW)
+        exponent, largest = inside(values, mask)
         lowest = least_exponent(values.dtype)
         shares = exponent.sub_(largest).clamp_(lowest, 0).exp_()
         # What was held at the lowest exponent, everything outside the mask with it, has no share.

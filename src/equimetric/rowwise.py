@@ -8,7 +8,7 @@ function that its file shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -23,8 +23,8 @@ __all__ = ["value_by_rows"]
 LARGE = 2**20
 """From so many pairs on, losses are computed a few rows at a time."""
 
-CHUNK_ENTRIES = 2**18
-"""Similarities in one chunk: a megabyte in single precision."""
+CHUNK_ENTRIES = 2**19
+"""Similarities in one chunk: two megabytes in single precision."""
 
 
 class Collect:
@@ -157,9 +157,11 @@ class ByRows(torch.autograd.Function):
         return None, None, *parts
 
 
-def value_by_rows(function: Callable[[Pairs], Tensor], pairs: Pairs, parameters: Sequence[Tensor] = ()) -> Tensor:
-    """`function(pairs)`, a few rows at a time where pairs are many; `parameters` are what the function learns."""
+def value_by_rows(
+    function: Callable[[Pairs], Tensor], pairs: Pairs, parameters: Callable[[], Iterable[Tensor]] = tuple
+) -> Tensor:
+    """`function(pairs)`, a few rows at a time where pairs are many; `parameters()` are what the function learns."""
     if pairs.similarity.numel() < LARGE or not pairs.similarity.requires_grad:
         return function(pairs)
-    value: Tensor = ByRows.apply(function, pairs, pairs.similarity, *parameters)  # type: ignore[no-untyped-call]
+    value: Tensor = ByRows.apply(function, pairs, pairs.similarity, *parameters())  # type: ignore[no-untyped-call]
     return value

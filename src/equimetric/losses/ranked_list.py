@@ -17,13 +17,15 @@ def weighted_violation(violation: Tensor, mask: Tensor, weight: Tensor | None, t
     """(Q,) Σ w v / Σ w over the entries v > 0 of each row, w = e^{T v} held constant; 0 where there are none."""
     if temperature < 0:
         raise EquimetricError(f"ranked list weighs larger violations more: its temperatures are ≥ 0, not {temperature}")
-    nontrivial = violation.relu() * as_numbers(mask, violation.dtype)
     with torch.no_grad():
-        share = bounded_exp(temperature * (nontrivial - nontrivial.amax(1, keepdim=True))) * nontrivial.sign()
+        nontrivial = violation.relu().mul_(as_numbers(mask, violation.dtype))
+        share = bounded_exp((nontrivial - nontrivial.amax(1, keepdim=True)).mul_(temperature)).mul_(nontrivial.sign_())
         if weight is not None:
             share *= weight
         share /= share.sum(1, keepdim=True).clamp_min(torch.finfo(share.dtype).tiny)
-    return (share * nontrivial).sum(1)
+    # Trivial entries have no share: their violation, though below zero, adds nothing.
+    total: Tensor = torch.linalg.vecdot(share, violation)
+    return total
 
 
 @loss(

@@ -15,6 +15,9 @@ __all__ = ["Labels", "check_class_ids", "check_embeddings", "check_labels", "cla
 Labels = Tensor | tuple[Tensor, Tensor]
 """Class ids, a multi-hot matrix, or the masks (positive, negative)."""
 
+MANY = 2**18
+"""From so many pairs on it is faster to find the classes than to compare every two labels."""
+
 
 def check_embeddings(embeddings: Tensor, what: str = "embeddings") -> Tensor:
     """Embeddings as a float32 or float64 matrix: half precision is too coarse for similarities."""
@@ -84,7 +87,9 @@ def relation(
         checked_masks(labels, shape) if isinstance(labels, tuple) else matches(labels, reference_labels)
     )
     if itself:
-        return positive.fill_diagonal_(False), negative.fill_diagonal_(False)
+        # A sample is of its own class, and in no case its own negative; without any label, it would be.
+        apart = negative if class_ids(labels) is not None else negative.fill_diagonal_(False)
+        return positive.fill_diagonal_(False), apart
     if self_mask is None:
         return positive, negative
     if self_mask.shape != shape or self_mask.dtype != torch.bool:
@@ -108,12 +113,21 @@ def checked_masks(masks: tuple[Tensor, Tensor], shape: tuple[int, int]) -> tuple
     return masks[0].clone(), masks[1].clone()
 
 
+def same_class(labels: Tensor, reference_labels: Tensor) -> Tensor:
+    """(Q, R) bool: equal class ids; in large batches each class is compared once, and its row copied."""
+    if len(labels) * len(reference_labels) < MANY or torch.compiler.is_compiling():
+        return labels[:, None] == reference_labels
+    classes, place = torch.unique(labels, return_inverse=True)
+    same: Tensor = (classes[:, None] == reference_labels)[place]
+    return same
+
+
 def matches(labels: Tensor, reference_labels: Labels | None) -> tuple[Tensor, Tensor]:
     """Pairs with the same class id, or with a label in common; and all others."""
     if not isinstance(reference_labels, Tensor) or reference_labels.ndim != labels.ndim:
         raise EquimetricError("labels and reference_labels must be of one kind, both class ids or both multi-hot")
     if labels.ndim == 1:
-        same = labels[:, None] == reference_labels[None, :]
+        same = same_class(labels, reference_labels)
     elif labels.shape[1] != reference_labels.shape[1]:
         raise EquimetricError(
             f"multi-hot labels have {labels.shape[1]} columns, reference_labels {reference_labels.shape[1]}; "
