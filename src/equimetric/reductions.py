@@ -36,6 +36,7 @@ __all__ = [
     "mean_anchors",
     "mean_rows",
     "mean_valid",
+    "passed_on",
     "ratio",
     "reduce",
     "reduce_hinges",
@@ -94,6 +95,16 @@ def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     return numerator / torch.threshold(denominator, 0, torch.inf)
 
 
+def passed_on(upstream: Tensor, slope: Tensor) -> Tensor:
+    """The slope times the scalar that comes from above: a 1 from `loss.backward()`, which spares a pass.
+
+    To ask an accelerator whether it is one takes longer.
+    """
+    if upstream.is_cpu and not upstream.requires_grad and not plain_arithmetic() and upstream == 1:
+        return slope
+    return upstream * slope
+
+
 class ClosedForm(torch.autograd.Function):
     """A value whose slope by some tensor is known beforehand."""
 
@@ -106,7 +117,7 @@ class ClosedForm(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         """Its slope, times what comes from above."""
-        return gradients[0] * context.saved_tensors[0], None, None
+        return passed_on(gradients[0], context.saved_tensors[0]), None, None
 
 
 def closed_form(value: Tensor, of: Tensor, slope: Tensor) -> Tensor:

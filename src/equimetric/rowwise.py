@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from equimetric.pairs import Pairs
-from equimetric.reductions import divide, taking_ratios
+from equimetric.reductions import divide, passed_on, taking_ratios
 
 __all__ = ["value_by_rows"]
 
@@ -150,11 +150,7 @@ class ByRows(torch.autograd.Function):
     @once_differentiable
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """The kept gradients, times what comes from above."""
-        parts = context.saved_tensors
-        # From `loss.backward()` comes a 1, which spares a pass over all pairs; to ask an accelerator takes longer.
-        if not upstream[0].is_cpu or upstream[0] != 1:
-            parts = [part * upstream[0] for part in parts]
-        return None, None, *parts
+        return None, None, *(passed_on(upstream[0], part) for part in context.saved_tensors)
 
 
 def value_by_rows(

@@ -11,6 +11,8 @@ from torch.nn.functional import normalize as unit
 import equimetric as em
 from equimetric.catalogue import Context, build_objective
 from equimetric.errors import EquimetricError
+from equimetric.references import centres as several_centres
+from equimetric.references.centres import pool_centres
 from equimetric.references.cleaning import dominant_centres
 from equimetric.references.relation import relation
 from equimetric.registry import REFERENCES
@@ -228,6 +230,29 @@ def centres(*degrees, per_class, lengths=1.0, **options):
     )
     objective.double().references.weight.data = lengths * at(*degrees)
     return objective.references
+
+
+def test_many_centres_are_pooled_a_few_rows_at_a_time_with_both_derivatives(monkeypatch):
+    similarity = random(5, 3 * 4).requires_grad_()
+    together = pool_centres(similarity, 3, "soft", 0.7)
+    monkeypatch.setattr(several_centres, "TOGETHER", 24)
+    torch.testing.assert_close(pool_centres(similarity, 3, "soft", 0.7), together)
+    assert torch.autograd.gradcheck(lambda s: pool_centres(s, 3, "soft", 0.7), (similarity,))
+    assert torch.autograd.gradgradcheck(lambda s: pool_centres(s, 3, "soft", 0.7), (similarity,))
+
+
+@pytest.mark.parametrize("pool", ["max", "soft"])
+def test_rows_of_centres_are_class_by_class(pool):
+    proxies = em.objective("arcface", classes=4, dim=2, per_class=3, pool=pool, gamma=0.1)
+    with torch.no_grad():
+        angles = torch.tensor([0.0, 0.1, 0.2])[None] + torch.pi / 2 * torch.arange(4)[:, None]
+        proxies.references.weight.copy_(torch.stack([angles.cos(), angles.sin()], -1).view(12, 2))
+    x = torch.eye(2)
+    similarity = proxies.pairs(x, torch.tensor([0, 1])).similarity
+    cosines = torch.cos(angles[None] - torch.tensor([0, torch.pi / 2])[:, None, None])
+    weights = (cosines / 0.1).softmax(-1)
+    expected = cosines.amax(-1) if pool == "max" else (weights * cosines).sum(-1)
+    torch.testing.assert_close(similarity, expected, rtol=0, atol=1e-6)
 
 
 def test_the_dominant_centre_is_nearest_to_most_samples_and_samples_far_from_it_are_noisy():

@@ -6,12 +6,14 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import unknown_name
-from equimetric.losses.cross_entropy import cross_entropy
+from equimetric.losses.cross_entropy import cross_entropy, positives_changed
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["add_angle", "arcface"]
+
+MODES = ("plain", "monotone", "easy")
 
 SEARCH = {"margin_rad": Uniform(0.0, 1.5708), "scale": Uniform(0.01, 200.0)}
 NOT_MONOTONE = "cos(θ + m) rises again beyond θ = π − m, so the 'plain' rule pushes positives there away"
@@ -49,13 +51,14 @@ def arcface(
     L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_{y} = scale · cos(θ_y + m), m in radians. Modes:
     'plain' for all θ; 'monotone' falls on as cos θ − m sin m beyond θ = π − m; 'easy' has no margin where cos θ ≤ 0.
     """
-    cosine = pairs.similarity
-    narrowed = add_angle(cosine, margin_rad)
-    if mode == "monotone":
-        narrowed = torch.where(cosine >= -cos(margin_rad), narrowed, cosine - margin_rad * sin(margin_rad))
-    elif mode == "easy":
-        narrowed = torch.where(cosine > 0, narrowed, cosine)
-    elif mode != "plain":
-        raise unknown_name("arcface mode", mode, ("plain", "monotone", "easy"))
-    logits = scale * torch.where(pairs.positive, narrowed, cosine)
+    if mode not in MODES:
+        raise unknown_name("arcface mode", mode, MODES)
+
+    def narrowed(cosine: Tensor) -> Tensor:
+        widened = add_angle(cosine, margin_rad)
+        if mode == "monotone":
+            return torch.where(cosine >= -cos(margin_rad), widened, cosine - margin_rad * sin(margin_rad))
+        return torch.where(cosine > 0, widened, cosine) if mode == "easy" else widened
+
+    logits = scale * positives_changed(pairs.similarity, pairs, narrowed)
     return cross_entropy(logits, pairs, label_smoothing, smoothing, reduction)

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from equimetric.losses.cross_entropy import cross_entropy
+from equimetric.losses.cross_entropy import cross_entropy, positives_changed
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
@@ -32,5 +32,5 @@ def cosface(
 
     L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos θ_y − margin)
     """
-    logits = scale * (pairs.similarity - margin * pairs.positive)
+    logits = scale * positives_changed(pairs.similarity, pairs, lambda cosine: cosine - margin)
     return cross_entropy(logits, pairs, label_smoothing, smoothing, reduction)

@@ -1,4 +1,6 @@
-"""The cross-entropy that all classification losses share; not a loss of its own."""
+"""The cross-entropy that all classification losses share, and how they give the right class a margin."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -8,7 +10,18 @@ from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, reduce_rows, row_mean
 
-__all__ = ["cross_entropy"]
+__all__ = ["cross_entropy", "positives_changed"]
+
+
+def positives_changed(values: Tensor, pairs: Pairs, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """(Q, R) values with those of the positives exchanged for `change(values)`: a margin for the right class.
+
+    Where each query has just one positive, nothing else is computed.
+    """
+    if pairs.target is None:
+        return torch.where(pairs.positive, change(values), values)
+    column = pairs.target[:, None]
+    return values.scatter(1, column, change(values.gather(1, column)))
 
 
 def cross_entropy(

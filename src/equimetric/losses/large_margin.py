@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from equimetric.errors import EquimetricError
-from equimetric.losses.cross_entropy import cross_entropy
+from equimetric.losses.cross_entropy import cross_entropy, positives_changed
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import Choice, LogUniform, SearchSpace
@@ -75,14 +75,17 @@ class LargeMarginSoftmax(nn.Module):
 
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of pairs of raw queries and class weights."""
-        length = target_product(pairs)
-        return self.classify(pairs, target_cosine(pairs, length), pairs.similarity, length)
+        return self.classify(pairs, pairs.similarity, target_product(pairs))
 
-    def classify(self, pairs: Pairs, cosine: Tensor, logits: Tensor, factor: Tensor | float) -> Tensor:
-        """Cross-entropy with the target's logit exchanged for factor · (λ cos θ + ψ(θ)) / (1 + λ)."""
-        blend = self.annealing(cosine.dtype)
-        target = (blend * cosine + multiplied_angle(cosine, self.m)) / (1 + blend)
-        return cross_entropy(torch.where(pairs.positive, factor * target, logits), pairs, reduction=self.reduction)
+    def classify(self, pairs: Pairs, logits: Tensor, length: Tensor | float) -> Tensor:
+        """Cross-entropy of logits length · cos θ, the target's exchanged for length · (λ cos θ + ψ(θ)) / (1 + λ)."""
+        blend = self.annealing(logits.dtype)
+
+        def narrowed(product: Tensor) -> Tensor:
+            cosine = over_length(product, length)
+            return length * (blend * cosine + multiplied_angle(cosine, self.m)) / (1 + blend)
+
+        return cross_entropy(positives_changed(logits, pairs, narrowed), pairs, reduction=self.reduction)
 
 
 def target_product(pairs: Pairs) -> Tensor:
@@ -96,6 +99,6 @@ def target_product(pairs: Pairs) -> Tensor:
     return lengths[:, None]
 
 
-def target_cosine(pairs: Pairs, length: Tensor) -> Tensor:
-    """(Q, R) similarity / length: the cosine where the class is the query's own; 0 for a query of length 0."""
-    return pairs.similarity / length.where(length > 1e-12, 1.0)
+def over_length(product: Tensor, length: Tensor | float) -> Tensor:
+    """Product / (Q, 1) length: the cosine where the class is the query's own; 0 for a query of length 0."""
+    return product / (torch.threshold(length, 1e-12, 1.0) if isinstance(length, Tensor) else length)

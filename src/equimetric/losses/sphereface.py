@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from equimetric.losses.large_margin import SEARCH, LargeMarginSoftmax, target_cosine, target_product
+from equimetric.losses.large_margin import SEARCH, LargeMarginSoftmax, over_length, target_product
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 
@@ -51,5 +51,4 @@ class SphereFace(LargeMarginSoftmax):
         """The loss of pairs of raw queries and unit class weights."""
         if self.scale is None:
             return super().forward(pairs)
-        cosine = target_cosine(pairs, target_product(pairs))
-        return self.classify(pairs, cosine, self.scale * cosine, self.scale)
+        return self.classify(pairs, self.scale * over_length(pairs.similarity, target_product(pairs)), self.scale)

@@ -1,10 +1,17 @@
 """Several representatives per class: one similarity from many, and how far the representatives lie apart."""
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from equimetric.errors import unknown_name
+from equimetric.products import plain_arithmetic
 
-__all__ = ["centre_spread", "check_pool", "pool_centres"]
+__all__ = ["centre_spread", "check_pool", "number_by_number", "pool_centres"]
+
+TOGETHER = 2**18
+"""Similarities that are pooled together: a megabyte in single precision."""
 
 POOLS = ("max", "soft")
 DIVISORS = ("ordered", "unordered")
@@ -18,18 +25,61 @@ def check_pool(pool: str, divisor: str) -> None:
         raise unknown_name("divisor", divisor, DIVISORS)
 
 
+def number_by_number(centres: Tensor, per_class: int) -> Tensor:
+    """(C·K, D) rows, class by class, as (K·C, D): the first centres of all classes, then the second ones, and so on.
+
+    What is computed over the K centres of a class then runs over whole rows of classes, several times faster.
+    """
+    return centres.view(-1, per_class, centres.shape[1]).transpose(0, 1).reshape(centres.shape)
+
+
 def pool_centres(similarity: Tensor, per_class: int, pool: str, gamma: float) -> Tensor:
-    """(B, C·K) similarities, class by class, to (B, C).
+    """(B, K·C) similarities, number by number, to (B, C).
 
     'max': the nearest centre alone, S_c = max_k s_ck; 'soft': S_c = Σ_k q_k s_ck with q = softmax_k(s_ck / γ).
     """
-    if per_class == 1:
-        return similarity
-    by_class = similarity.view(len(similarity), -1, per_class)
+    by_number = similarity.view(len(similarity), per_class, -1)
     if pool == "max":
         # The gradient of `max` goes to one centre, also among equals; that of `amax` would be shared.
-        return by_class.max(dim=2).values
-    return ((by_class / gamma).softmax(dim=2) * by_class).sum(dim=2)
+        return by_number.max(dim=1).values
+    if similarity.numel() <= TOGETHER or plain_arithmetic():
+        return soft_pool(by_number, gamma)
+    pooled: Tensor = SoftPool.apply(by_number, gamma)  # type: ignore[no-untyped-call]
+    return pooled
+
+
+def soft_pool(similarity: Tensor, gamma: float) -> Tensor:
+    """(B, K, C) → (B, C): Σ_k q_k s_k with q = softmax_k(s_k / γ)."""
+    return ((similarity / gamma).softmax(dim=1) * similarity).sum(dim=1)
+
+
+class SoftPool(torch.autograd.Function):
+    """`soft_pool` S of many similarities, with ∂S/∂s_k = q_k (1 + (s_k − S)/γ), a few rows at a time: no q is kept."""
+
+    @staticmethod
+    def forward(context: Any, similarity: Tensor, gamma: float) -> Tensor:
+        """(B, K, C) → (B, C)."""
+        context.gamma = gamma
+        pooled = torch.cat([soft_pool(similarity[rows], gamma) for rows in few_rows(similarity)])
+        context.save_for_backward(similarity, pooled)
+        return pooled
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """As the formula says."""
+        similarity, pooled = context.saved_tensors
+        slope = torch.empty_like(similarity)
+        for rows in few_rows(similarity):
+            above_mean = (similarity[rows] - pooled[rows, None]) / context.gamma
+            share = (similarity[rows] / context.gamma).softmax(dim=1)
+            slope[rows] = (above_mean + 1) * share * gradients[0][rows, None]
+        return slope, None
+
+
+def few_rows(similarity: Tensor) -> list[slice]:
+    """Rows that stay in the processor's cache together."""
+    step = max(1, TOGETHER // similarity[0].numel())
+    return [slice(start, start + step) for start in range(0, len(similarity), step)]
 
 
 def centre_spread(centres: Tensor, divisor: str) -> Tensor:
