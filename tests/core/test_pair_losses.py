@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.nn.functional import normalize, softplus
+from torch.nn.functional import cross_entropy, normalize, softplus
 
 import equimetric as em
 from equimetric.losses.triplet import triplet
@@ -107,7 +107,16 @@ def first_two():
     return [members[:2] for members in rows.values() if len(members) > 1]
 
 
-def npairs(z, l2_reg=0.002, symmetric=False):
+def npairs_with_shared_targets(z, l2_reg):
+    """Within a batch, the sample itself left out; reversed pairs are the same pairs."""
+    everyone = {i: log_sum(z[i] @ z[j] for j in range(B) if j != i) for i in both_sides()}
+    values = average(everyone[i] - average(z[i] @ z[p] for p in positives(i)) for i in both_sides())
+    return values + l2_reg / 2 * average(z[i] @ z[i] for i in both_sides())
+
+
+def npairs(z, l2_reg=0.002, symmetric=False, repeated="first"):
+    if repeated == "soft":
+        return npairs_with_shared_targets(z, l2_reg)
     a, p = z[[i for i, _ in first_two()]], z[[j for _, j in first_two()]]
 
     def one_way(a, p):
@@ -281,6 +290,8 @@ CASES = [
     (npairs, {}),
     (npairs, {"l2_reg": 0.0}),
     (npairs, {"l2_reg": 0.3, "symmetric": True}),
+    (npairs, {"l2_reg": 0.3, "repeated": "soft"}),
+    (npairs, {"l2_reg": 0.3, "symmetric": True, "repeated": "soft"}),
     (angular, {}),
     (angular, {"alpha_deg": 36.0}),
     (angular_npair, {}),
@@ -426,6 +437,24 @@ def test_npairs_of_another_set_need_no_lengths_of_it():
     torch.testing.assert_close(value, npairs(z, l2_reg=0.0))
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_positives_of_repeated_classes_share_the_target(symmetric):
+    anchors, positives = batch(), batch(1)
+    objective = em.objective("npairs", l2_reg=0.0, repeated="soft", symmetric=symmetric)
+    distinct = torch.arange(B) * 3 - 5
+    logits = anchors @ positives.T
+    hard = cross_entropy(logits, torch.arange(B))
+    if symmetric:
+        hard = (hard + cross_entropy(logits.T, torch.arange(B))) / 2
+    torch.testing.assert_close(objective(anchors, distinct, positives, distinct), hard)
+    labels = torch.tensor(LABELS)
+    equal = (labels[:, None] == labels).double()
+    soft = cross_entropy(logits, equal / equal.sum(1, keepdim=True))
+    if symmetric:
+        soft = (soft + cross_entropy(logits.T, equal / equal.sum(1, keepdim=True))) / 2
+    torch.testing.assert_close(objective(anchors, labels, positives, labels), soft)
+
+
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
@@ -435,6 +464,7 @@ def test_npairs_of_another_set_need_no_lengths_of_it():
         ("ranked_list", {"form": "linear"}, "form"),
         ("binomial", {"reduction": "median"}, "reduction"),
         ("snr_contrastive", {"reduction": "median"}, "reduction"),
+        ("npairs", {"repeated": "last"}, "repeated classes"),
     ],
 )
 def test_unknown_words_are_refused(method, options, message):

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, unknown_name
 from equimetric.losses.preconditions import check_square_batch, known_queries
+from equimetric.losses.supcon import supcon
 from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import FAR_BELOW, mean_valid
@@ -41,14 +42,27 @@ def first_pairs(pairs: Pairs, loss: str) -> tuple[Tensor, Tensor, Tensor]:
     references="batch",
     search={"l2_reg": Uniform(0.0, 0.02)},
 )
-def npairs(pairs: Pairs, *, l2_reg: float = 0.002, symmetric: bool = False) -> Tensor:
+def npairs(pairs: Pairs, *, l2_reg: float = 0.002, symmetric: bool = False, repeated: str = "first") -> Tensor:
     """Softmax over one positive against the positives of all other classes, on raw dot products.
 
     L = 1/N Σ_i log(1 + Σ_{j≠i} e^{a_i·p_j − a_i·p_i}) + l2_reg/4 (mean‖a‖² + mean‖p‖²), (a_i, p_i) the first two rows
     of each of the N classes that have two; a batch a_1 … a_N, p_1 … p_N gives just these. `symmetric` averages it
     with the loss of the reversed pairs, log(1 + Σ_{j≠i} e^{a_j·p_i − a_i·p_i}). A single pair has nothing to be
     compared with, and no loss.
+    With repeated='soft' all rows are anchors and all references count, however often a class is among them: the
+    cross-entropy of a_i·p_j with targets that the positives of a row share equally.
     """
+    if repeated not in ("first", "soft"):
+        raise unknown_name("way with repeated classes", repeated, ("first", "soft"))
+    if l2_reg:
+        check_square_batch(pairs, "npairs")
+        squared_length = known_queries(pairs, "npairs").embeddings.square().sum(1)
+    if repeated == "soft":
+        value = supcon(pairs, temperature=1.0)
+        if symmetric:
+            value = (value + supcon(turned(pairs), temperature=1.0)) / 2
+        compared = has_any(pairs.positive) & has_any(pairs.negative)
+        return value + l2_reg / 2 * mean_valid(squared_length, compared) if l2_reg else value
     column, is_anchor, competes = first_pairs(pairs, "npairs")
     compared = is_anchor & has_any(competes)
     logits = pairs.similarity.index_select(1, column)
@@ -56,10 +70,14 @@ def npairs(pairs: Pairs, *, l2_reg: float = 0.002, symmetric: bool = False) -> T
     if symmetric:
         values = (values + against_own(logits.T, competes.T & is_anchor)) / 2
     if l2_reg:
-        check_square_batch(pairs, "npairs")
-        squared_length = known_queries(pairs, "npairs").embeddings.square().sum(1)
         values = values + l2_reg / 4 * (squared_length + squared_length.index_select(0, column))
     return mean_valid(values, compared)
+
+
+def turned(pairs: Pairs) -> Pairs:
+    """The references as queries."""
+    weight = None if pairs.weight is None else pairs.weight.T
+    return Pairs(pairs.similarity.T, pairs.positive.T, pairs.negative.T, weight, geometry=pairs.geometry)
 
 
 def against_own(logits: Tensor, competes: Tensor) -> Tensor:
