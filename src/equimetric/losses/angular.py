@@ -57,11 +57,11 @@ def angular_npair(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
     """
     check_square_batch(pairs, "angular_npair")
     push, pull = coefficients(alpha_deg)
-    column, is_anchor, competes = first_pairs(pairs, "angular_npair")
-    to_positives = pairs.similarity[:, column]
-    both_ends = to_positives + to_positives[column]
-    angle = push * both_ends - pull * to_positives.diagonal()[:, None]
-    return mean_valid(log1p_sum_exp(angle, competes), is_anchor)
+    chosen = first_pairs(pairs, "angular_npair")
+    of_anchors = chosen.logits(pairs.similarity)
+    of_positives = chosen._replace(anchor=chosen.positive).logits(pairs.similarity)
+    angle = push * (of_anchors + of_positives) - pull * of_anchors.diagonal()[:, None]
+    return mean_valid(log1p_sum_exp(angle, chosen.competes), chosen.present)
 
 
 @loss(

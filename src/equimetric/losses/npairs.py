@@ -1,5 +1,7 @@
 """N-pairs loss: one pair per class, each positive against the positives of all other classes."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -15,12 +17,27 @@ from equimetric.search_space import Uniform
 __all__ = ["first_pairs", "npairs"]
 
 
-def first_pairs(pairs: Pairs, loss: str) -> tuple[Tensor, Tensor, Tensor]:
+class FirstPairs(NamedTuple):
+    """N pairs, one per class. A compiled graph, whose shapes cannot depend on data, has one for every query instead."""
+
+    anchor: Tensor
+    """(N,) rows."""
+    positive: Tensor
+    """(N,) columns."""
+    present: Tensor
+    """(N,) bool: which of them are such pairs."""
+    competes: Tensor
+    """(N, N) bool: [i, j] where the positive of pair j is one of the negatives of anchor i."""
+
+    def logits(self, similarity: Tensor) -> Tensor:
+        """(N, N) similarities of anchors and positives."""
+        return similarity.index_select(0, self.anchor).index_select(1, self.positive)
+
+
+def first_pairs(pairs: Pairs, loss: str) -> FirstPairs:
     """One (anchor, positive) per class: its first row that has a positive, and that row's first positive.
 
-    Returns (Q,) the positive's column; (Q,) bool, which rows are anchors; (Q, Q) bool, [i, j] where row j is an
-    anchor whose positive is one of the negatives of row i. Shapes do not depend on the data. Doubling a reference
-    changes nothing, as one is chosen per class: of a weight only its presence counts.
+    Doubling a reference changes nothing, as one is chosen per class: of a weight only its presence counts.
     """
     labels = known_queries(pairs, loss).labels
     if labels is None:
@@ -28,9 +45,12 @@ def first_pairs(pairs: Pairs, loss: str) -> tuple[Tensor, Tensor, Tensor]:
     has_positive = has_any(pairs.positive)
     earlier = (labels[:, None] == labels).tril_(-1) & has_positive
     is_anchor = has_positive & ~has_any(earlier)
-    column = pairs.positive.view(torch.uint8).argmax(1)
-    competes = pairs.negative.index_select(1, column) & is_anchor
-    return column, is_anchor, competes
+    anchor = torch.arange(len(labels), device=labels.device)
+    if not torch.compiler.is_compiling():
+        anchor = anchor[is_anchor]
+    rows, present = pairs.negative.index_select(0, anchor), is_anchor[anchor]
+    positive = pairs.positive.index_select(0, anchor).view(torch.uint8).argmax(1)
+    return FirstPairs(anchor, positive, present, rows.index_select(1, positive) & present)
 
 
 @loss(
@@ -63,14 +83,14 @@ def npairs(pairs: Pairs, *, l2_reg: float = 0.002, symmetric: bool = False, repe
             value = (value + supcon(turned(pairs), temperature=1.0)) / 2
         compared = has_any(pairs.positive) & has_any(pairs.negative)
         return value + l2_reg / 2 * mean_valid(squared_length, compared) if l2_reg else value
-    column, is_anchor, competes = first_pairs(pairs, "npairs")
-    compared = is_anchor & has_any(competes)
-    logits = pairs.similarity.index_select(1, column)
-    values = against_own(logits, competes)
+    chosen = first_pairs(pairs, "npairs")
+    compared = chosen.present & has_any(chosen.competes)
+    logits = chosen.logits(pairs.similarity)
+    values = against_own(logits, chosen.competes)
     if symmetric:
-        values = (values + against_own(logits.T, competes.T & is_anchor)) / 2
+        values = (values + against_own(logits.T, chosen.competes.T & chosen.present)) / 2
     if l2_reg:
-        values = values + l2_reg / 4 * (squared_length + squared_length.index_select(0, column))
+        values = values + l2_reg / 4 * (squared_length[chosen.anchor] + squared_length[chosen.positive])
     return mean_valid(values, compared)
 
 
