@@ -188,36 +188,47 @@ def reduce_hinges(
     *,
     below: bool = False,
     power: float = 1,
+    inclusive: bool = False,
 ) -> Tensor:
     """As `reduce`, of [values − boundary]₊^power, or [boundary − values]₊^power, with values finite everywhere.
 
-    Such terms can be multiplied by the mask, which is faster than choosing by it, and the sign of what is left is a
-    count.
+    Such terms can be multiplied by the mask, which is faster than choosing by it. `inclusive` counts a term that lies
+    on the boundary among those above zero.
     """
     if reduction not in REDUCTIONS:
         raise unknown_name("reduction", reduction, REDUCTIONS)
     counted = times(mask, weight, values.dtype)
+    number = counted.sum() if reduction == "mean" else None
     if power == 1 and values.numel() > FEW and not plain_arithmetic():
-        numerator, active = sum_of_hinges(values, boundary, counted, below=below)
+        numerator, active = sum_of_hinges(values, boundary, counted, below=below, inclusive=inclusive)
     else:
-        excess = (boundary - values if below else values - boundary).relu()
-        terms = excess if power == 1 else excess**power
-        numerator = torch.dot(terms.flatten(), counted.flatten())
-        active = torch.dot(terms.detach().sign().flatten(), counted.flatten())
+        excess = boundary - values if below else values - boundary
+        reached = counted * (excess >= 0 if inclusive else excess > 0)
+        terms = excess if power == 1 else excess.relu() ** power
+        numerator = torch.dot(terms.flatten(), reached.flatten())
+        active = reached.sum()
     if reduction == "nonzero":
         return ratio(numerator, active)
-    return ratio(numerator, counted.sum() if reduction == "mean" else torch.ones_like(numerator))
+    return ratio(numerator, torch.ones_like(numerator) if number is None else number)
 
 
 @torch.no_grad()
-def sum_of_hinges(values: Tensor, boundary: float, counted: Tensor, *, below: bool) -> tuple[Tensor, Tensor]:
-    """Σ counted · [values − boundary]₊ or its mirror image, and how many are above zero: the slope is ±1 for these."""
-    terms = (boundary - values if below else values - boundary).relu_()
-    value = torch.dot(terms.flatten(), counted.flatten())
-    slope = terms.sign_().mul_(counted)
+def sum_of_hinges(
+    values: Tensor, boundary: float, counted: Tensor, *, below: bool, inclusive: bool
+) -> tuple[Tensor, Tensor]:
+    """Σ counted · [values − boundary]₊ or its mirror image, and how many are above zero: the slope is ±1 for these.
+
+    What `counted` holds is used up.
+    """
+    beyond = {(False, False): torch.gt, (False, True): torch.ge, (True, False): torch.lt, (True, True): torch.le}
+    # Into numbers, for comparing into booleans takes longer.
+    slope = beyond[below, inclusive](values, boundary, out=torch.empty_like(values)).mul_(counted)
     active = slope.sum()
+    if below:
+        slope.neg_()
+    value = torch.dot(torch.sub(values, boundary, out=counted).flatten(), slope.flatten())
     with torch.enable_grad():
-        return closed_form(value, values, slope.neg_() if below else slope), active
+        return closed_form(value, values, slope), active
 
 
 def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from equimetric.pairs import Pairs
-from equimetric.reductions import mean
+from equimetric.reductions import reduce_hinges
 from equimetric.registry import loss
 from equimetric.search_space import LogUniform, Uniform
 
@@ -28,8 +28,7 @@ def tcm(pairs: Pairs, *, m_pos: float = 0.9, m_neg: float = 0.5, lam_pos: float 
 
     L = λ⁺ mean_{positives with s ≤ m⁺} (m⁺ − s) + λ⁻ mean_{negatives with s ≥ m⁻} (s − m⁻)
     """
-    similarity = pairs.similarity
-    of_positives, positive, weight = pairs.packed_positives(similarity)
-    pull = mean(m_pos - of_positives, positive & (of_positives <= m_pos), weight)
-    push = mean(similarity - m_neg, pairs.negative & (similarity >= m_neg), pairs.weight)
+    similarity, weight = pairs.similarity, pairs.weight
+    pull = reduce_hinges(similarity, m_pos, pairs.positive, weight, "nonzero", below=True, inclusive=True)
+    push = reduce_hinges(similarity, m_neg, pairs.negative, weight, "nonzero", inclusive=True)
     return lam_pos * pull + lam_neg * push
