@@ -12,7 +12,7 @@ import equimetric as em
 from equimetric.catalogue import Context, build_objective
 from equimetric.errors import EquimetricError
 from equimetric.references import centres as several_centres
-from equimetric.references.centres import pool_centres
+from equimetric.references.centres import centre_similarity
 from equimetric.references.cleaning import dominant_centres
 from equimetric.references.relation import relation
 from equimetric.registry import REFERENCES
@@ -233,12 +233,16 @@ def centres(*degrees, per_class, lengths=1.0, **options):
 
 
 def test_many_centres_are_pooled_a_few_rows_at_a_time_with_both_derivatives(monkeypatch):
-    similarity = random(5, 3 * 4).requires_grad_()
-    together = pool_centres(similarity, 3, "soft", 0.7)
+    def pooled(queries, centres, pool="soft"):
+        return centre_similarity(lambda q, r: q @ r.T, queries, centres, 3, pool, 0.7)
+
+    both = random(5, 2).requires_grad_(), random(3 * 4, 2, seed=1).requires_grad_()
+    together = {pool: pooled(*both, pool) for pool in ("soft", "max")}
     monkeypatch.setattr(several_centres, "TOGETHER", 24)
-    torch.testing.assert_close(pool_centres(similarity, 3, "soft", 0.7), together)
-    assert torch.autograd.gradcheck(lambda s: pool_centres(s, 3, "soft", 0.7), (similarity,))
-    assert torch.autograd.gradgradcheck(lambda s: pool_centres(s, 3, "soft", 0.7), (similarity,))
+    for pool, expected in together.items():
+        torch.testing.assert_close(pooled(*both, pool), expected)
+    assert torch.autograd.gradcheck(pooled, both)
+    assert torch.autograd.gradgradcheck(pooled, both)
 
 
 @pytest.mark.parametrize("pool", ["max", "soft"])

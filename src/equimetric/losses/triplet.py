@@ -93,16 +93,14 @@ def hinge_sum(band: TripletBand, margin: float, *, only_active: bool) -> tuple[T
     if plain_arithmetic():
         return sum_by_slots(band, margin, torch.relu, only_active=only_active)
     value, number, slope = hinges_by_slots(band, margin, slots, only_active=only_active)
-    if value.is_cpu and value == 0:
-        return value, number
-    return closed_form(value, band.pairs.similarity, slope), number
+    return (value if slope is None else closed_form(value, band.pairs.similarity, slope)), number
 
 
 @torch.no_grad()
 def hinges_by_slots(
     band: TripletBand, margin: float, slots: tuple[Tensor, Tensor], *, only_active: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ [v + margin]₊, a number, and the (Q, R) slope of the sum.
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Σ [v + margin]₊, a number, and the (Q, R) slope of the sum, None where it is seen to be 0.
 
     A hinge has slope 1 where it is above zero, so a pair's share in the slope is the number of such triples that it
     is in: added for the negative, taken away for the positive.
@@ -110,7 +108,7 @@ def hinges_by_slots(
     pairs = band.pairs
     similarity, weight = pairs.similarity, pairs.weight
     negatives = torch.where(pairs.negative, similarity, -torch.inf)[:, None]
-    slope = torch.zeros_like(similarity)
+    slope = None
     value, number = similarity.new_zeros(()), similarity.new_zeros(())
     for columns, is_positive in pairs.slot_groups(slots):
         own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
@@ -128,8 +126,9 @@ def hinges_by_slots(
             continue
         value += excess
         active = terms.sign_() if times is None else terms.sign_().mul_(times)
-        slope += active[:, 0] if active.shape[1] == 1 else active.sum(1)
         of_positives = active.sum(2)
+        of_negatives = active[:, 0] if active.shape[1] == 1 else active.sum(1)
+        slope = of_negatives if slope is None else slope.add_(of_negatives)
         slope.scatter_add_(1, columns, -of_positives)
         if only_active:
             number += of_positives.sum()

@@ -1,5 +1,6 @@
 """Several representatives per class: one similarity from many, and how far the representatives lie apart."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,7 +9,10 @@ from torch import Tensor
 from equimetric.errors import unknown_name
 from equimetric.products import plain_arithmetic
 
-__all__ = ["centre_spread", "check_pool", "number_by_number", "pool_centres"]
+__all__ = ["centre_similarity", "centre_spread", "check_pool"]
+
+Measure = Callable[[Tensor, Tensor], Tensor]
+"""(Q, D), (R, D) → (Q, R)."""
 
 TOGETHER = 2**18
 """Similarities that are pooled together: a megabyte in single precision."""
@@ -33,24 +37,31 @@ def number_by_number(centres: Tensor, per_class: int) -> Tensor:
     return centres.view(-1, per_class, centres.shape[1]).transpose(0, 1).reshape(centres.shape)
 
 
-def pool_centres(similarity: Tensor, per_class: int, pool: str, gamma: float) -> Tensor:
-    """(B, K·C) similarities, number by number, to (B, C).
+def centre_similarity(
+    measure: Measure, embeddings: Tensor, centres: Tensor, per_class: int, pool: str, gamma: float
+) -> Tensor:
+    """(B, D) embeddings and (C·K, D) centres, class by class, → (B, C) one similarity per class.
 
     'max': the nearest centre alone, S_c = max_k s_ck; 'soft': S_c = Σ_k q_k s_ck with q = softmax_k(s_ck / γ).
     """
-    by_number = similarity.view(len(similarity), per_class, -1)
+    few = len(embeddings) * len(centres) <= TOGETHER
+    if few:
+        similarity, over = measure(embeddings, centres).view(len(embeddings), -1, per_class), 2
+    else:
+        by_number = number_by_number(centres, per_class)
+        similarity, over = measure(embeddings, by_number).view(len(embeddings), per_class, -1), 1
     if pool == "max":
         # The gradient of `max` goes to one centre, also among equals; that of `amax` would be shared.
-        return by_number.max(dim=1).values
-    if similarity.numel() <= TOGETHER or plain_arithmetic():
-        return soft_pool(by_number, gamma)
-    pooled: Tensor = SoftPool.apply(by_number, gamma)  # type: ignore[no-untyped-call]
+        return similarity.max(dim=over).values
+    if few or plain_arithmetic():
+        return soft_pool(similarity, gamma, over)
+    pooled: Tensor = SoftPool.apply(similarity, gamma)  # type: ignore[no-untyped-call]
     return pooled
 
 
-def soft_pool(similarity: Tensor, gamma: float) -> Tensor:
-    """(B, K, C) → (B, C): Σ_k q_k s_k with q = softmax_k(s_k / γ)."""
-    return ((similarity / gamma).softmax(dim=1) * similarity).sum(dim=1)
+def soft_pool(similarity: Tensor, gamma: float, over: int) -> Tensor:
+    """Σ_k q_k s_k with q = softmax_k(s_k / γ), over one of the dimensions."""
+    return ((similarity / gamma).softmax(dim=over) * similarity).sum(dim=over)
 
 
 class SoftPool(torch.autograd.Function):
@@ -60,7 +71,7 @@ class SoftPool(torch.autograd.Function):
     def forward(context: Any, similarity: Tensor, gamma: float) -> Tensor:
         """(B, K, C) → (B, C)."""
         context.gamma = gamma
-        pooled = torch.cat([soft_pool(similarity[rows], gamma) for rows in few_rows(similarity)])
+        pooled = torch.cat([soft_pool(similarity[rows], gamma, 1) for rows in few_rows(similarity)])
         context.save_for_backward(similarity, pooled)
         return pooled
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import Geometry, unit
 from equimetric.pairs import Pairs, Queries
-from equimetric.references.centres import centre_spread, check_pool, number_by_number, pool_centres
+from equimetric.references.centres import centre_similarity, centre_spread, check_pool
 from equimetric.references.kind import Given, References
 from equimetric.references.relation import Labels, check_class_ids, check_embeddings, relation
 from equimetric.references.sharding import Shard
@@ -153,12 +153,13 @@ class ProxyReferences(References):
         scaled = normalize or self.normalize_proxies
         if scaled:
             proxies = unit(proxies)
-        embeddings_here = self.shard.spread(embeddings)
+        queries_here = self.shard.spread(embeddings)
         if self.per_class == 1:
-            similarity = geometry.measure(embeddings_here, proxies)
+            similarity = geometry.measure(queries_here, proxies)
         else:
-            similarity = geometry.measure(embeddings_here, number_by_number(proxies, self.per_class))
-            similarity = pool_centres(similarity, self.per_class, self.pool, self.gamma)
+            similarity = centre_similarity(
+                geometry.measure, queries_here, proxies, self.per_class, self.pool, self.gamma
+            )
         if bias is not None:
             similarity = similarity + bias.to(finer)
         similarity = self.shard.join_columns(similarity, counts)
