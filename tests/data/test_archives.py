@@ -111,7 +111,7 @@ def test_wrong_counts_are_stated(cub):
 
 def test_right_counts_pass(cub, monkeypatch):
     miniature = replace(module.CUB, counts={"train": (3, 6), "test": (2, 4)})
-    monkeypatch.setattr(module, "CUB", miniature)
+    monkeypatch.setattr(module.load_cub, "archive", miniature)
     assert len(load("cub", cub, accept_counts=False)) == 10
 
 

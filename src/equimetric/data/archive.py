@@ -1,13 +1,19 @@
-"""What the loaders of public archives share: finding the files, and comparing their number with the literature's."""
+"""What the loaders of public archives share: options, the search for the files, the literature's numbers of them."""
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import update_wrapper
 from pathlib import Path
+from typing import Any
 
-from equimetric.data.file_list import FileList
+from equimetric.data.dataset import Dataset, builtin_dataset
+from equimetric.data.decoding import Decoding
+from equimetric.data.file_list import Damaged, FileList
+from equimetric.data.image_files import CacheKind
 from equimetric.errors import EquimetricError
 
-__all__ = ["Archive", "read_lines"]
+__all__ = ["Archive", "ArchiveLoader", "read_lines"]
 
 
 @dataclass(frozen=True)
@@ -24,9 +30,8 @@ class Archive:
     published: str
     counts: Mapping[str, tuple[int, int]]
 
-    def locate(self, root: str | Path, *markers: str) -> Path:
+    def locate(self, root: Path, *markers: str) -> Path:
         """`root`, or the archive's folder inside it: the first that holds all the marker files."""
-        root = Path(root).expanduser()
         for candidate in (root, root / self.folder):
             if all((candidate / marker).exists() for marker in markers):
                 return candidate
@@ -57,6 +62,51 @@ class Archive:
                 f"{self.title} in {str(listed.root)!r} differs from the literature ({differences}); unpack the archive "
                 "again, or take it as it is with accept_counts=True"
             )
+
+    def dataset(self, name: str) -> Callable[[Callable[..., FileList]], "ArchiveLoader"]:
+        """Make a function from the archive's folder, and options of its own, to its files known as a data set."""
+
+        def register(read: Callable[..., FileList]) -> ArchiveLoader:
+            return builtin_dataset(name)(ArchiveLoader(self, read))
+
+        return register
+
+
+class ArchiveLoader:
+    """Loads an archive: the files that `read(root, …)` lists, with the options that all archives have in common.
+
+    size, channels  of the images, which are resized and cropped at the centre unless a transform asks for another view
+    damaged         'refuse' files that cannot be read, or 'skip' them
+    cache           'none', 'memory' or 'disk': where decoded images are kept
+    decoding        'exact', or 'fast' for large JPEGs
+    accept_counts   take the archive as it is, though its numbers of classes and images are not the literature's
+    """
+
+    def __init__(self, archive: Archive, read: Callable[..., FileList]) -> None:
+        self.archive = archive
+        self.read = read
+        update_wrapper(self, read)
+        shared = inspect.signature(self.__call__)
+        own = [option for option in inspect.signature(read).parameters.values() if option.kind is option.KEYWORD_ONLY]
+        common = [option for option in shared.parameters.values() if option.kind is option.KEYWORD_ONLY]
+        self.__signature__ = shared.replace(parameters=[*common, *own])
+
+    def __call__(
+        self,
+        *,
+        root: str | Path,
+        size: int = 224,
+        channels: int = 3,
+        damaged: Damaged = "refuse",
+        cache: CacheKind = "none",
+        decoding: Decoding = "exact",
+        accept_counts: bool = False,
+        **own: Any,
+    ) -> Dataset:
+        """The data set."""
+        listed = self.read(Path(root).expanduser(), **own)
+        self.archive.check(listed, accept=accept_counts)
+        return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)
 
 
 def _count(classes: Sequence[str], parts: Sequence[str], part: str) -> tuple[int, int]:

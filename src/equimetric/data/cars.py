@@ -4,10 +4,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from equimetric.data.archive import Archive
-from equimetric.data.dataset import Dataset, builtin_dataset
-from equimetric.data.decoding import Box, Decoding
-from equimetric.data.file_list import Damaged, FileList
-from equimetric.data.image_files import CacheKind
+from equimetric.data.decoding import Box
+from equimetric.data.file_list import FileList
 from equimetric.errors import EquimetricError
 
 __all__ = ["load_cars"]
@@ -30,18 +28,8 @@ either                                     or
 )
 
 
-@builtin_dataset("cars")
-def load_cars(
-    *,
-    root: str | Path,
-    size: int = 224,
-    channels: int = 3,
-    damaged: Damaged = "refuse",
-    cache: CacheKind = "none",
-    decoding: Decoding = "exact",
-    accept_counts: bool = False,
-    crop_to_box: bool = False,
-) -> Dataset:
+@CARS.dataset("cars")
+def load_cars(root: Path, *, crop_to_box: bool = False) -> FileList:
     """Cars-196, 196 models of cars: the first 98 classes for training, the others for the test.
 
     Both archives in circulation are read: all images in car_ims, or in cars_train and cars_test, which are pooled
@@ -49,11 +37,11 @@ def load_cars(
     cuts every image to the archive's bounding box: a deviation from the zero-shot protocol, whose results are not
     comparable with those on whole images.
     """
-    root = _locate(Path(root).expanduser())
+    root = _locate(root)
     class_names, images = _one_folder(root) if (root / "cars_annos.mat").exists() else _two_folders(root)
     images.sort(key=lambda image: (image.number, image.path))
     names = {number: f"{number:03d} {name}" for number, name in enumerate(class_names, start=1)}
-    listed = FileList(
+    return FileList(
         name="cars",
         root=root,
         files=[root / image.path for image in images],
@@ -62,8 +50,6 @@ def load_cars(
         parts=["train" if image.number <= TRAINING_CLASSES else "test" for image in images],
         boxes=[_box(image) for image in images] if crop_to_box else None,
     )
-    CARS.check(listed, accept=accept_counts)
-    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)
 
 
 def _locate(root: Path) -> Path:

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from equimetric.data.archive import Archive, read_lines
-from equimetric.data.dataset import Dataset, builtin_dataset
-from equimetric.data.decoding import Box, Decoding
-from equimetric.data.file_list import Damaged, FileList
-from equimetric.data.image_files import CacheKind
+from equimetric.data.decoding import Box
+from equimetric.data.file_list import FileList
 from equimetric.errors import EquimetricError
 
 __all__ = ["load_cub"]
@@ -30,18 +28,8 @@ CUB_200_2011/
 )
 
 
-@builtin_dataset("cub")
-def load_cub(
-    *,
-    root: str | Path,
-    size: int = 224,
-    channels: int = 3,
-    damaged: Damaged = "refuse",
-    cache: CacheKind = "none",
-    decoding: Decoding = "exact",
-    accept_counts: bool = False,
-    crop_to_box: bool = False,
-) -> Dataset:
+@CUB.dataset("cub")
+def load_cub(root: Path, *, crop_to_box: bool = False) -> FileList:
     """CUB-200-2011, 200 bird species: the first 100 classes for training, the others for the test.
 
     The file train_test_split.txt of the archive is for another task, with the same classes in both parts, and is not
@@ -52,7 +40,7 @@ def load_cub(
     name_of_class = dict(read_lines(root / "classes.txt", 2))
     class_of_image = dict(read_lines(root / "image_class_labels.txt", 2))
     images = read_lines(root / "images.txt", 2)
-    listed = FileList(
+    return FileList(
         name="cub",
         root=root,
         files=[root / "images" / path for _, path in images],
@@ -61,8 +49,6 @@ def load_cub(
         parts=["train" if int(class_of_image[number]) <= TRAINING_CLASSES else "test" for number, _ in images],
         boxes=_boxes(root, [number for number, _ in images]) if crop_to_box else None,
     )
-    CUB.check(listed, accept=accept_counts)
-    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)
 
 
 def _boxes(root: Path, numbers: Sequence[str]) -> list[Box]:

@@ -3,10 +3,7 @@
 from pathlib import Path
 
 from equimetric.data.archive import Archive, read_lines
-from equimetric.data.dataset import Dataset, builtin_dataset
-from equimetric.data.decoding import Decoding
-from equimetric.data.file_list import Damaged, FileList
-from equimetric.data.image_files import CacheKind
+from equimetric.data.file_list import FileList
 from equimetric.errors import EquimetricError
 
 __all__ = ["load_in_shop"]
@@ -26,19 +23,9 @@ Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg …
 )
 
 
-@builtin_dataset("in_shop")
-def load_in_shop(
-    *,
-    root: str | Path,
-    size: int = 224,
-    channels: int = 3,
-    damaged: Damaged = "refuse",
-    cache: CacheKind = "none",
-    decoding: Decoding = "exact",
-    accept_counts: bool = False,
-) -> Dataset:
+@IN_SHOP.dataset("in_shop")
+def load_in_shop(root: Path) -> FileList:
     """In-Shop Clothes Retrieval, 7,982 pieces of clothing: queries are looked for in a gallery of other images."""
-    root = Path(root).expanduser()
     roots = [candidate for candidate in (root, root / IN_SHOP.folder) if candidate.is_dir()]
     partition = next((file for r in roots for file in (r / "Eval" / PARTITION, r / PARTITION) if file.exists()), None)
     if partition is None:
@@ -53,7 +40,7 @@ def load_in_shop(
             raise EquimetricError(
                 f"{str(partition)!r} says {status!r} of {path!r}; it should be train, query or gallery"
             )
-    listed = FileList(
+    return FileList(
         name="in_shop",
         root=base,
         files=[images / path for path, _, _ in rows],
@@ -61,5 +48,3 @@ def load_in_shop(
         class_order=sorted({item for _, item, _ in rows}),
         parts=[status for _, _, status in rows],
     )
-    IN_SHOP.check(listed, accept=accept_counts)
-    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)

@@ -3,10 +3,7 @@
 from pathlib import Path, PurePosixPath
 
 from equimetric.data.archive import Archive
-from equimetric.data.dataset import Dataset, builtin_dataset
-from equimetric.data.decoding import Decoding
-from equimetric.data.file_list import Damaged, FileList
-from equimetric.data.image_files import CacheKind
+from equimetric.data.file_list import FileList
 from equimetric.errors import EquimetricError
 
 __all__ = ["load_inaturalist"]
@@ -33,17 +30,8 @@ Inat_dataset_splits/Inaturalist_test_set1.txt
 )
 
 
-@builtin_dataset("inaturalist")
-def load_inaturalist(
-    *,
-    root: str | Path,
-    size: int = 224,
-    channels: int = 3,
-    damaged: Damaged = "refuse",
-    cache: CacheKind = "none",
-    decoding: Decoding = "exact",
-    accept_counts: bool = False,
-) -> Dataset:
+@INATURALIST.dataset("inaturalist")
+def load_inaturalist(root: Path) -> FileList:
     """iNaturalist-2018, 8,142 species, with the class-disjoint lists customary in metric learning.
 
     Per class: `supercategory`, such as 'Aves'.
@@ -51,7 +39,7 @@ def load_inaturalist(
     root = INATURALIST.locate(root, IMAGES, *LISTS.values())
     paths = [(part, _inside(root / file, line)) for part, file in LISTS.items() for line in _lines(root / file)]
     species = [f"{path.parts[1]}/{path.parts[2]}" for _, path in paths]
-    listed = FileList(
+    return FileList(
         name="inaturalist",
         root=root,
         files=[root / path for _, path in paths],
@@ -60,8 +48,6 @@ def load_inaturalist(
         parts=[part for part, _ in paths],
         class_attributes={"supercategory": {name: name.partition("/")[0] for name in species}},
     )
-    INATURALIST.check(listed, accept=accept_counts)
-    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)
 
 
 def _lines(file: Path) -> list[str]:

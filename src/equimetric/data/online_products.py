@@ -3,10 +3,7 @@
 from pathlib import Path
 
 from equimetric.data.archive import Archive, read_lines
-from equimetric.data.dataset import Dataset, builtin_dataset
-from equimetric.data.decoding import Decoding
-from equimetric.data.file_list import Damaged, FileList
-from equimetric.data.image_files import CacheKind
+from equimetric.data.file_list import FileList
 
 __all__ = ["load_online_products"]
 
@@ -26,17 +23,8 @@ Stanford_Online_Products/
 )
 
 
-@builtin_dataset("online_products")
-def load_online_products(
-    *,
-    root: str | Path,
-    size: int = 224,
-    channels: int = 3,
-    damaged: Damaged = "refuse",
-    cache: CacheKind = "none",
-    decoding: Decoding = "exact",
-    accept_counts: bool = False,
-) -> Dataset:
+@ONLINE_PRODUCTS.dataset("online_products")
+def load_online_products(root: Path) -> FileList:
     """Stanford Online Products, 22,634 products in 12 groups, split by the archive's own lists.
 
     Per class: `group`, such as 'bicycle'.
@@ -44,7 +32,7 @@ def load_online_products(
     root = ONLINE_PRODUCTS.locate(root, *LISTS.values())
     rows = [(part, *row[1:]) for part, file in LISTS.items() for row in read_lines(root / file, 4, skip=1)]
     products = sorted({product for _, product, _, _ in rows}, key=int)
-    listed = FileList(
+    return FileList(
         name="online_products",
         root=root,
         files=[root / path for _, _, _, path in rows],
@@ -55,5 +43,3 @@ def load_online_products(
             "group": {product: Path(path).parts[0].removesuffix("_final") for _, product, _, path in rows}
         },
     )
-    ONLINE_PRODUCTS.check(listed, accept=accept_counts)
-    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)
