@@ -10,6 +10,7 @@ from equimetric.losses.preconditions import check_square_batch, known_queries
 from equimetric.losses.supcon import supcon
 from equimetric.masks import has_any
 from equimetric.pairs import Pairs
+from equimetric.products import plain_arithmetic
 from equimetric.reductions import FAR_BELOW, mean_valid
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
@@ -18,7 +19,7 @@ __all__ = ["first_pairs", "npairs"]
 
 
 class FirstPairs(NamedTuple):
-    """N pairs, one per class. A compiled graph, whose shapes cannot depend on data, has one for every query instead."""
+    """N pairs, one per class. Where shapes cannot depend on data, as when compiling, one for every query instead."""
 
     anchor: Tensor
     """(N,) rows."""
@@ -46,7 +47,7 @@ def first_pairs(pairs: Pairs, loss: str) -> FirstPairs:
     earlier = (labels[:, None] == labels).tril_(-1) & has_positive
     is_anchor = has_positive & ~has_any(earlier)
     anchor = torch.arange(len(labels), device=labels.device)
-    if not torch.compiler.is_compiling():
+    if not plain_arithmetic():
         anchor = anchor[is_anchor]
     rows, present = pairs.negative.index_select(0, anchor), is_anchor[anchor]
     positive = pairs.positive.index_select(0, anchor).view(torch.uint8).argmax(1)
