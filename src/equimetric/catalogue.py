@@ -112,10 +112,19 @@ class Recipe:
         missing = [option for option in self.context if option not in options]
         if missing:
             raise EquimetricError(f"method {self.name!r} needs {', '.join(f'{option}=…' for option in missing)}")
-        # A part that is replaced takes the options set for it along.
-        replaced = {part for part, other in chosen.items() if other and options.get(part, other) != other}
-        own = {} if replaced else self.options
-        return compose(self.loss, name=self.name, **{**chosen, **own, **options})
+        return compose(self.loss, name=self.name, **{**chosen, **self.own_options(options), **options})
+
+    def own_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that the recipe sets; a selection or references that are replaced take theirs along."""
+        loss, selection, references = self.parts()
+        given = {loss.aliases.get(option, option): value for option, value in options.items()}
+        kept = [loss]
+        kept += [
+            part
+            for role, part in (("selection", selection), ("references", references))
+            if given.get(role, part.name) == part.name
+        ]
+        return {option: value for option, value in self.options.items() if any(option in part.options for part in kept)}
 
 
 ROWS = (
@@ -150,8 +159,16 @@ ROWS = (
         "ProxyNCA++",
         "proxy_nca",
         options={"positive_in_denominator": True},
+        source="Teh, DeVries, Taylor: ProxyNCA++: revisiting proxy neighborhood component analysis (2020)",
         note="the positive proxy is in the denominator",
     ),
+    Recipe(
+        "normalized_softmax",
+        "N. Softmax",
+        "normalized_softmax",
+        options={"initial": "uniform"},
+    ),
+    Recipe("proxy_anchor", "Proxy-Anchor", "proxy_anchor", options={"initial": "kaiming_normal"}),
     Recipe("nca", "NCA", "normalized_softmax", references="batch", note="softmax over the batch instead of proxies"),
     Recipe(
         "proxy_triplet",
@@ -159,7 +176,8 @@ ROWS = (
         "triplet",
         geometry="sqeuclidean",
         references="proxies",
-        options={"margin": 1.0, "reduction": "mean"},
+        options={"margin": 1.0, "reduction": "mean", "initial": "xavier"},
+        source="Movshovitz-Attias, Toshev, Leung, Ioffe, Singh: No fuss distance metric learning using proxies (2017)",
     ),
     Recipe(
         "subcenter_arcface",
@@ -173,7 +191,7 @@ ROWS = (
         "softtriple",
         "SoftTriple",
         "softtriple",
-        options={"per_class": 10, "pool": "soft", "gamma": 0.1, "tau": 0.2},
+        options={"per_class": 10, "pool": "soft", "gamma": 0.1, "tau": 0.2, "initial": "kaiming_uniform"},
         note="ten centres per class, drawn together by a regulariser",
     ),
     Recipe(

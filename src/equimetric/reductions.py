@@ -80,8 +80,7 @@ def added(parts: Sequence[Tensor]) -> Tensor:
 
 def total(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """Σ values."""
-    numerator = masked_sum(values, mask, weight)
-    return ratio(numerator, torch.ones_like(numerator))
+    return ratio(masked_sum(values, mask, weight), None)
 
 
 def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -103,6 +102,11 @@ def passed_on(upstream: Tensor, slope: Tensor) -> Tensor:
     if upstream.is_cpu and not upstream.requires_grad and not plain_arithmetic() and upstream == 1:
         return slope
     return upstream * slope
+
+
+def quotient(numerator: Tensor, denominator: Tensor | None) -> Tensor:
+    """Numerator / denominator, or the numerator where there is no other."""
+    return numerator if denominator is None else divide(numerator, denominator)
 
 
 class ClosedForm(torch.autograd.Function):
@@ -129,7 +133,7 @@ def closed_form(value: Tensor, of: Tensor, slope: Tensor) -> Tensor:
 class RatioTaker(Protocol):
     """Something that takes the ratios of a loss instead of dividing them."""
 
-    def take(self, numerator: Tensor, denominator: Tensor) -> Tensor:
+    def take(self, numerator: Tensor, denominator: Tensor | None) -> Tensor:
         """Take a ratio in and give what the loss is to go on with."""
 
 
@@ -146,13 +150,14 @@ def taking_ratios(taker: RatioTaker) -> Iterator[None]:
         _taker.reset(token)
 
 
-def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+def ratio(numerator: Tensor, denominator: Tensor | None) -> Tensor:
     """Σ over all rows of the numerator / Σ over all rows of the denominator, a count; 0 where nothing was counted.
 
-    The numerator carries the gradient, the denominator none.
+    The numerator carries the gradient, the denominator none. Without a denominator it is the sum: a 1 for each part
+    of the rows would add up to the number of parts.
     """
     taker = None if torch.compiler.is_compiling() else _taker.get()
-    return divide(numerator, denominator) if taker is None else taker.take(numerator, denominator)
+    return quotient(numerator, denominator) if taker is None else taker.take(numerator, denominator)
 
 
 def mean(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -209,7 +214,7 @@ def reduce_hinges(
         active = reached.sum()
     if reduction == "nonzero":
         return ratio(numerator, active)
-    return ratio(numerator, torch.ones_like(numerator) if number is None else number)
+    return ratio(numerator, number)
 
 
 @torch.no_grad()
@@ -276,7 +281,7 @@ def reduce_rows(values: Tensor, valid: Tensor | None, reduction: str) -> Tensor:
         return mean_rows(values) if valid is None else mean_valid(values, valid)
     if valid is not None:
         values = torch.where(valid, values, torch.zeros_like(values))
-    return values if reduction == "none" else ratio(values.sum(), values.new_ones(()))
+    return values if reduction == "none" else ratio(values.sum(), None)
 
 
 class BoundedExp(torch.autograd.Function):

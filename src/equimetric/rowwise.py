@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from equimetric.pairs import Pairs
-from equimetric.reductions import divide, passed_on, taking_ratios
+from equimetric.reductions import passed_on, quotient, taking_ratios
 
 __all__ = ["value_by_rows"]
 
@@ -31,13 +31,13 @@ class Collect:
     """Takes the ratios of one chunk, and lets the loss go on with their value in that chunk."""
 
     def __init__(self) -> None:
-        self.parts: list[tuple[Tensor, Tensor]] = []
+        self.parts: list[tuple[Tensor, Tensor | None]] = []
         """Numerators, with gradient, and denominators."""
 
-    def take(self, numerator: Tensor, denominator: Tensor) -> Tensor:
+    def take(self, numerator: Tensor, denominator: Tensor | None) -> Tensor:
         """Note both parts."""
-        self.parts.append((numerator, denominator.detach()))
-        return divide(numerator, denominator)
+        self.parts.append((numerator, None if denominator is None else denominator.detach()))
+        return quotient(numerator, denominator)
 
 
 class Replay:
@@ -46,7 +46,7 @@ class Replay:
     def __init__(self, ratios: Sequence[Tensor]) -> None:
         self.ratios = iter(ratios)
 
-    def take(self, numerator: Tensor, denominator: Tensor) -> Tensor:  # noqa: ARG002
+    def take(self, numerator: Tensor, denominator: Tensor | None) -> Tensor:  # noqa: ARG002
         """The next ratio of the whole batch."""
         return next(self.ratios)
 
@@ -111,26 +111,27 @@ class ByRows(torch.autograd.Function):
                 function(chunk)
             return chunk, collected
 
-        sums: list[list[Tensor]] = []
+        sums: list[list[Any]] = []
         kept: list[Gradients] = []
         one_run = True
         for rows in chunks:
             chunk, collected = run(rows, one_run)
             if not sums:
-                sums = [[torch.zeros_like(n), torch.zeros_like(d)] for n, d in collected.parts]
+                sums = [[torch.zeros_like(n), None if d is None else torch.zeros_like(d)] for n, d in collected.parts]
                 one_run = all(numerator.ndim == 0 for numerator, _ in collected.parts)
                 kept = [Gradients(similarity, parameters) for _ in sums] if one_run else []
             for total, (numerator, denominator) in zip(sums, collected.parts, strict=True):
                 total[0] += numerator.detach()
-                total[1] += denominator
+                if denominator is not None:
+                    total[1] += denominator
             for number, (gradients, (numerator, _)) in enumerate(zip(kept, collected.parts, strict=False)):
                 gradients.take(rows, chunk, [numerator], [torch.ones_like(numerator)], again=number + 1 < len(kept))
 
-        ratios = [divide(numerator, denominator).requires_grad_() for numerator, denominator in sums]
+        ratios = [quotient(numerator, denominator).requires_grad_() for numerator, denominator in sums]
         with torch.enable_grad(), taking_ratios(Replay(ratios)):
             value = function(chunk)
         slopes = [
-            divide(slope, denominator)
+            quotient(slope, denominator)
             for slope, (_, denominator) in zip(torch.autograd.grad(value, ratios), sums, strict=True)
         ]
         if kept:

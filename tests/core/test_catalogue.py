@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import equimetric as em
-from equimetric.catalogue import PUBLISHED, Context, build_objective
+from equimetric.catalogue import PUBLISHED, Context, build_objective, find_recipe
 from equimetric.errors import EquimetricError
 
 LABELS = torch.arange(5).repeat_interleave(4)
@@ -79,3 +79,28 @@ def test_a_module_of_ones_own_as_loss():
     assert objective(one, torch.tensor([0, 0, 1])).item() == pytest.approx(2.0)
     with pytest.raises(EquimetricError, match="no option 'strength'"):
         em.objective(Pull(), strength=3.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "kept"),
+    [
+        ("triplet_semihard", {"selection": "batch_hard"}, {"margin": 0.2}),
+        ("triplet_semihard", {"mining": "batch_hard"}, {"margin": 0.2}),
+        ("triplet_facenet", {"geometry": "euclidean"}, {"margin": 0.2}),
+        ("proxy_triplet", {"geometry": "cosine"}, {"margin": 1.0, "reduction": "mean", "initial": "xavier"}),
+        ("proxy_triplet", {"references": "batch"}, {"margin": 1.0, "reduction": "mean"}),
+        ("subcenter_arcface", {"references": "batch"}, {}),
+        ("pads", {"selection": "all"}, {"beta": 0.6}),
+    ],
+)
+def test_a_part_that_is_replaced_takes_its_own_options_along_and_no_others(method, change, kept):
+    assert find_recipe(method).own_options(change) == kept
+
+
+def test_recipes_keep_their_margin_with_another_selection():
+    embeddings, labels = torch.eye(6)[:, :4] + 0.3, torch.tensor([0, 0, 1, 1, 2, 2])
+    changed = em.objective("triplet_semihard", selection="batch_hard")
+    torch.testing.assert_close(
+        changed(embeddings, labels), em.objective("triplet", margin=0.2, selection="batch_hard")(embeddings, labels)
+    )
+    assert em.objective("subcenter_arcface", references="batch")(embeddings, labels).isfinite()

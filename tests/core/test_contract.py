@@ -246,21 +246,33 @@ def test_state_dict_round_trips(method):
     )
 
 
-# A triple's negatives are counted or listed, so these have shapes that depend on the data.
+# Whose terms are counted or listed, or drawn at random: shapes that depend on the data.
 DYNAMIC = {
     "angular",
-    "hierarchical_triplet",
-    "lifted",
+    "magnet_clusters",
+    "margin",
+    "margin_class",
+    "pads",
+    "prototypical",
     "quadruplet",
+    "r_margin",
+    "raw_distance_weighted",
     "recall_at_k_surrogate",
     "smooth_ap",
     "structured_clustering",
-    "triplet",
 }
 
 
-@pytest.mark.parametrize("loss", sorted(set(LOSSES) - DYNAMIC))
-def test_compiles_as_one_graph(loss):
+@pytest.mark.parametrize("method", sorted(set(METHODS) - DYNAMIC))
+def test_compiles_as_one_graph(method):
+    objective = build(method)
+    compiled = torch.compile(objective, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(batch(), LABELS), objective(batch(), LABELS))
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("loss", ["magnet", "margin_loss", "prototypical"])
+def test_losses_compile_where_their_pairs_do_not(loss):
     objective = build(loss)
     pairs = pairs_of(objective)
     compiled = torch.compile(objective.loss, fullgraph=True, backend="eager")
@@ -330,9 +342,11 @@ def test_every_method_says_what_it_is(method):
     assert inspect.getdoc(LOSSES[recipe.loss].definition).count("=") >= 1, "the formula belongs into the docstring"
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if LOSSES[recipes()[m].loss].rowwise])
-def test_a_few_rows_at_a_time_give_the_same_value_and_gradients(method, monkeypatch):
-    objective, embeddings = build(method), batch(4)
+ROWWISE = [method for method in METHODS if LOSSES[recipes()[method].loss].rowwise]
+
+
+def both_ways_agree(objective, monkeypatch, *, exactly=True):
+    embeddings = batch(4)
 
     def gradients():
         objective.zero_grad()
@@ -345,6 +359,23 @@ def test_a_few_rows_at_a_time_give_the_same_value_and_gradients(method, monkeypa
     # Packed positives, as in large batches: few beside the columns.
     monkeypatch.setattr("equimetric.pairs.MANY", 1)
     monkeypatch.setattr("equimetric.pairs.FEW_OF", 2)
-    if recipes()[method].selection not in RANDOM:
+    if exactly:
         torch.testing.assert_close(gradients(), at_once)
     assert all(torch.isfinite(part).all() for part in gradients())
+
+
+@pytest.mark.parametrize("method", ROWWISE)
+def test_a_few_rows_at_a_time_give_the_same_value_and_gradients(method, monkeypatch):
+    both_ways_agree(build(method), monkeypatch, exactly=recipes()[method].selection not in RANDOM)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "nonzero", "batch"])
+@pytest.mark.parametrize("method", [m for m in ROWWISE if "reduction" in LOSSES[recipes()[m].loss].options])
+def test_every_reduction_is_the_same_a_few_rows_at_a_time(method, reduction, monkeypatch):
+    objective = build(method, reduction=reduction)
+    try:
+        objective(batch(4), LABELS, index=index(LABELS))
+    except em.EquimetricError as error:
+        assert "unknown reduction" in str(error)  # noqa: PT017
+        return
+    both_ways_agree(objective, monkeypatch, exactly=recipes()[method].selection not in RANDOM)

@@ -142,6 +142,7 @@ def test_masks_cannot_be_gathered():
         ({"divisor": "half"}, "unknown divisor"),
         ({"sample_rate": 0.0}, "sample_rate"),
         ({"initial_length": 0.0}, "initial_length"),
+        ({"initial": "orthogonal"}, "start of proxies"),
         ({"static": True}, "dim = classes"),
         ({"assignment": "dinamic"}, "did you mean 'dynamic'"),
         ({"assignment": "dynamic", "sample_rate": 0.5}, "set sample_rate=1"),
@@ -153,9 +154,37 @@ def test_proxy_options_that_make_no_sense_are_refused(options, message):
 
 
 def test_proxies_start_with_the_length_asked_for():
-    for options, length in (({}, 1.0), ({"initial_length": 3.2}, 3.2)):
+    for initial in ("normal", "uniform", "xavier", "kaiming_normal", "kaiming_uniform"):
+        options = {"initial": initial, "initial_length": 3.2}
         weight = em.objective("proxy_anchor", classes=50, dim=256, **options).references.weight
-        assert weight.norm(dim=1).mean().item() == pytest.approx(length, rel=0.02)
+        assert weight.norm(dim=1).mean().item() == pytest.approx(3.2, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("method", "deviation", "bound"),
+    [
+        ("proxy_nca", 1 / 8, math.inf),
+        ("normalized_softmax", 1 / (8 * math.sqrt(3)), 1 / 8),
+        ("proxy_triplet", math.sqrt(2 / 264), math.sqrt(6 / 264)),
+        ("proxy_anchor", math.sqrt(2 / 200), math.inf),
+        ("softtriple", 1 / math.sqrt(3 * 2000), 1 / math.sqrt(2000)),
+    ],
+)
+def test_proxies_start_as_their_papers_say(method, deviation, bound):
+    weight = em.objective(method, classes=200, dim=64).references.weight
+    assert weight.std().item() == pytest.approx(deviation, rel=0.03)
+    assert weight.abs().max() <= bound
+    if math.isfinite(bound):
+        assert weight.abs().max() > 0.99 * bound
+    else:
+        assert weight.abs().max() > 3 * deviation
+
+
+@pytest.mark.parametrize("method", ["sphereface", "large_margin_softmax"])
+def test_a_bias_is_not_for_margins_that_multiply_the_angle(method):
+    objective = em.objective(method, classes=4, dim=3, bias=True)
+    with pytest.raises(EquimetricError, match="without a bias"):
+        objective(random(2, 3), torch.tensor([0, 1]))
 
 
 def test_a_bias_is_for_dot_products():

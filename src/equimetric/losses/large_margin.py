@@ -93,7 +93,7 @@ def target_product(pairs: Pairs) -> Tensor:
     if pairs.queries is None or pairs.queries.target_length is None:
         raise EquimetricError(
             "a margin that multiplies the angle needs the lengths of embeddings and class weights; "
-            "use references='proxies' with per_class=1"
+            "use references='proxies' with per_class=1 and without a bias"
         )
     lengths: Tensor = torch.linalg.vector_norm(pairs.queries.embeddings, dim=1) * pairs.queries.target_length
     return lengths[:, None]

@@ -62,9 +62,9 @@ def triplet(
     # A soft hinge is above zero for every triple, so 'nonzero' and 'mean' are one there.
     only_active = reduction == "nonzero"
     value, number = soft_sum(selected, margin) if soft else hinge_sum(selected, margin, only_active=only_active)
-    if reduction in ("sum", "batch"):
-        number = value.new_full((), len(selected.pairs.similarity) if reduction == "batch" else 1)
-    return ratio(value, number)
+    if reduction == "batch":
+        number = value.new_full((), len(selected.pairs.similarity))
+    return ratio(value, None if reduction == "sum" else number)
 
 
 def of_listed(triplets: Triplets, margin: float, soft: bool, reduction: str) -> Tensor:

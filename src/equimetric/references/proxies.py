@@ -32,8 +32,22 @@ def sample_classes(labels: Tensor, classes: int, number: int, generator: torch.G
     return chosen.nonzero()[:, 0].to(labels.device)
 
 
-def initial_proxies(rows: int, dim: int, shard: Shard) -> Tensor:
-    """(rows, dim) of length about 1, entries from N(0, 1/dim); no two processes that share the classes draw the same.
+def spread_of(initial: str, rows: int, dim: int) -> float:
+    """Standard deviation of the entries that proxies start with; `rows` = classes · per_class."""
+    variances = {
+        "normal": 1 / dim,
+        "uniform": 1 / (3 * dim),
+        "xavier": 2 / (rows + dim),
+        "kaiming_normal": 2 / rows,
+        "kaiming_uniform": 1 / (3 * rows),
+    }
+    if initial not in variances:
+        raise unknown_name("start of proxies", initial, variances)
+    return math.sqrt(variances[initial])
+
+
+def initial_proxies(initial: str, rows: int, dim: int, shard: Shard) -> Tensor:
+    """(rows, dim) whose entries have mean 0 and variance 1; no two processes that share the classes draw the same.
 
     All of them leave torch's global generator in the same state.
     """
@@ -41,7 +55,9 @@ def initial_proxies(rows: int, dim: int, shard: Shard) -> Tensor:
     if shard.shared:
         seed = derive_seed(int(torch.randint(2**31, ())), "proxies", shard.rank)
         generator = torch.Generator().manual_seed(seed)
-    return torch.randn(rows, dim, generator=generator) / math.sqrt(dim)
+    if initial.endswith("normal"):
+        return torch.randn(rows, dim, generator=generator)
+    return (2 * torch.rand(rows, dim, generator=generator) - 1) * math.sqrt(3)
 
 
 @references(
@@ -53,10 +69,10 @@ def initial_proxies(rows: int, dim: int, shard: Shard) -> Tensor:
 class ProxyReferences(References):
     """Learned vectors that stand for the classes; class ids must run from 0 to classes − 1.
 
-    The effective learning rate of a normalised proxy p is lr/‖p‖², so its initial length matters: rows start with
-    entries from N(0, initial_length²/dim), i.e. of about that length. Papers start from √(2 dim/classes)
-    (Proxy-Anchor), 1/√3 (normalised softmax: entries from U(−1/√dim, 1/√dim)) or √(2 dim/(classes + dim))
-    (Proxy-Triplet).
+    The effective learning rate of a normalised proxy p is lr/‖p‖², so its initial length matters. `initial` names the
+    distribution of the entries that n rows start with: 'normal' N(0, 1/dim), of length about 1; 'uniform'
+    U(−1/√dim, 1/√dim) (normalised softmax); 'xavier' U(±√(6/(n + dim))) (Proxy-Triplet); 'kaiming_normal' N(0, 2/n)
+    (Proxy-Anchor); 'kaiming_uniform' U(±1/√n) (SoftTriple). `initial_length` stretches them to about that length.
 
     `per_class` = K vectors stand for each class (rows c·K … c·K + K − 1 for class c) and are pooled to one similarity:
     `pool` = 'max' takes the nearest, 'soft' a mean weighted by softmax(s / gamma). `tau` times the spread of the
@@ -95,7 +111,8 @@ class ProxyReferences(References):
         normalize_proxies: bool = False,
         sharded: bool = False,
         assignment: str = "static",
-        initial_length: float = 1.0,
+        initial: str = "normal",
+        initial_length: float | None = None,
     ) -> None:
         super().__init__()
         if classes < 2:
@@ -104,7 +121,7 @@ class ProxyReferences(References):
             raise EquimetricError(f"proxies need a positive dimension, got dim={dim}")
         if per_class < 1:
             raise EquimetricError(f"every class needs a proxy, got per_class={per_class}")
-        if not initial_length > 0:
+        if initial_length is not None and not initial_length > 0:
             raise EquimetricError(f"proxies need a length to be turned, got initial_length={initial_length}")
         if not 0 < sample_rate <= 1:
             raise EquimetricError(f"sample_rate must lie above 0 and not above 1, got {sample_rate}")
@@ -130,8 +147,9 @@ class ProxyReferences(References):
         if static:
             self.register_buffer("weight", torch.eye(classes))
         else:
-            rows = initial_proxies(self.shard.own * per_class, dim, self.shard)
-            self.weight = nn.Parameter(initial_length * rows)
+            rows = initial_proxies(initial, self.shard.own * per_class, dim, self.shard)
+            natural = spread_of(initial, classes * per_class, dim)
+            self.weight = nn.Parameter(rows * (natural if initial_length is None else initial_length / math.sqrt(dim)))
         self.bias = nn.Parameter(torch.zeros(self.shard.own)) if bias else None
 
     def forward(self, geometry: Geometry, normalize: bool, given: Given) -> Pairs:
@@ -204,8 +222,11 @@ class ProxyReferences(References):
         dim = self.weight.shape[1]
         if embeddings.shape[1] != dim:
             raise EquimetricError(f"embeddings have dimension {embeddings.shape[1]}, the proxies {dim}; give dim=…")
-        lowest, highest = map(int, labels.aminmax()) if len(labels) else (0, 0)
-        if self.assignment == "static" and (lowest < 0 or highest >= self.classes):
+        # A compiled graph cannot branch on data.
+        if self.assignment != "static" or not len(labels) or torch.compiler.is_compiling():
+            return labels
+        lowest, highest = map(int, labels.aminmax())
+        if lowest < 0 or highest >= self.classes:
             raise EquimetricError(
                 f"class ids must lie in 0 … {self.classes - 1} for {self.classes} proxies, got {lowest} … {highest}; "
                 "renumber the labels or raise classes=…"
@@ -217,7 +238,9 @@ class ProxyReferences(References):
         return proxies.view(self.shard.own, self.per_class, -1)
 
     def lengths(self, proxies: Tensor, scaled: bool, counts: list[int]) -> Tensor | float | None:
-        """(columns,) length of the proxy of each class; unknown where several of any length are pooled."""
+        """(columns,) length of the proxy of each class; unknown where several are pooled, or a bias is added."""
+        if self.bias is not None:
+            return None
         if scaled:
             return 1.0
         if self.per_class > 1:
