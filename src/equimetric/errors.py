@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["EquimetricError", "did_you_mean", "unknown_name"]
+__all__ = ["EquimetricError", "did_you_mean", "no_tensor", "unknown_name"]
 
 
 class EquimetricError(ValueError):
@@ -25,3 +25,8 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> EquimetricError:
     """The error for a name that is not known, with the nearest one that is."""
     return EquimetricError(f"unknown {kind} {name!r}; {did_you_mean(name, valid)}")
+
+
+def no_tensor(value: object, what: str) -> EquimetricError:
+    """The error for a list or an array where a tensor is wanted."""
+    return EquimetricError(f"{what} must be a tensor, got {type(value).__name__}; convert with torch.as_tensor({what})")

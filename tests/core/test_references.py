@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import normalize as unit
 
 import equimetric as em
+from equimetric.batches import ClassBalancedBatches
 from equimetric.catalogue import Context, build_objective
 from equimetric.errors import EquimetricError
 from equimetric.references import centres as several_centres
@@ -106,6 +107,17 @@ def test_labels_that_do_not_fit_are_refused(labels, reference_labels, message):
     references = [] if reference_labels is None else [random(4, 2, seed=1), reference_labels]
     with pytest.raises(EquimetricError, match=message):
         em.objective("contrastive")(random(4, 2), labels, *references)
+
+
+def test_lists_and_arrays_are_refused_with_the_way_to_convert_them():
+    objective, labels = em.objective("contrastive"), torch.tensor([0, 0, 1, 1])
+    for arguments in ((random(4, 2), [0, 0, 1, 1]), (random(4, 2), labels.numpy())):
+        with pytest.raises(EquimetricError, match=r"torch.as_tensor\(labels\)"):
+            objective(*arguments)
+    with pytest.raises(EquimetricError, match=r"torch.as_tensor\(labels\)"):
+        em.objective("arcface", classes=2, dim=2)(random(4, 2), [0, 0, 1, 1])
+    with pytest.raises(EquimetricError, match=r"torch.as_tensor\(labels\)"):
+        ClassBalancedBatches([0, 0, 1, 1], classes_per_batch=2, samples_per_class=2)
 
 
 def test_self_mask_must_fit():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, no_tensor
 from equimetric.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class Batches(ABC):
 
     Batch t depends only on the seed, the epoch and t (and, where batches are mined, on what was mined), so a run
     resumes at any batch exactly. An epoch has `batches` batches or, where none are given, as many as make one pass over
-    the training set. Usable as the `batch_sampler` of a `DataLoader`.
+    the training set. Usable as the `batch_sampler` of a `DataLoader`; one with workers fetches ahead, so that the
+    `position` to save is the number of batches used, not the sampler's own.
 
     A batch is made of units, rows that have to stay together: the samples of a class, an anchor with its positive, an
     episode. A sampler says in `units` which they are; several processes share a batch by units (`ShardedBatches`).
@@ -67,6 +68,8 @@ class Batches(ABC):
     def __init__(
         self, labels: Tensor, *, units_per_batch: int, samples_per_unit: int, batches: int | None, seed: int
     ) -> None:
+        if not isinstance(labels, Tensor):
+            raise no_tensor(labels, "labels")
         if labels.ndim != 1 or not len(labels):
             raise EquimetricError(f"labels must be a non-empty vector, got shape {tuple(labels.shape)}")
         if batches is None:

@@ -8,7 +8,7 @@ positive pair if they share at least one label; or the relation itself, two bool
 import torch
 from torch import Tensor
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, no_tensor
 
 __all__ = ["Labels", "check_class_ids", "check_embeddings", "check_labels", "class_ids", "relation"]
 
@@ -21,6 +21,8 @@ MANY = 2**18
 
 def check_embeddings(embeddings: Tensor, what: str = "embeddings") -> Tensor:
     """Embeddings as a float32 or float64 matrix: half precision is too coarse for similarities."""
+    if not isinstance(embeddings, Tensor):
+        raise no_tensor(embeddings, what)
     if embeddings.ndim != 2:
         raise EquimetricError(f"{what} must be a matrix of shape (samples, dimension), got {tuple(embeddings.shape)}")
     if not embeddings.is_floating_point():
@@ -32,6 +34,8 @@ def check_class_ids(labels: Labels, embeddings: Tensor, what: str = "labels") ->
     """Labels as int64, one per embedding, on the same device; class ids may be any whole numbers."""
     if isinstance(labels, tuple):
         raise EquimetricError(f"{what} must be one class id per embedding here; masks need references='batch'")
+    if not isinstance(labels, Tensor):
+        raise no_tensor(labels, what)
     if labels.ndim != 1 or len(labels) != len(embeddings):
         raise EquimetricError(
             f"{what} must be one class id per embedding: got shape {tuple(labels.shape)} "
@@ -53,6 +57,8 @@ def check_labels(labels: Labels, embeddings: Tensor, what: str = "labels") -> La
                 f"{what} given as masks must be the pair (positive, negative), got {len(labels)} parts"
             )
         return labels[0].to(embeddings.device), labels[1].to(embeddings.device)
+    if not isinstance(labels, Tensor):
+        raise no_tensor(labels, what)
     if labels.ndim != 2:
         return check_class_ids(labels, embeddings, what)
     if len(labels) != len(embeddings):
