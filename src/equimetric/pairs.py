@@ -41,6 +41,8 @@ class Queries:
     """(Q,) positions in the training set."""
     target_length: Tensor | float | None = None
     """(Q,) length of the one vector that stands for the query's class, or that of all; where there is such a one."""
+    references: Tensor | None = None
+    """(R, D) an explicit reference set, as the geometry compared it."""
 
     def rows(self, rows: slice) -> Queries:
         """Some of the queries."""
@@ -50,6 +52,7 @@ class Queries:
             None if labels is None else labels[rows],
             None if index is None else index[rows],
             length[rows] if isinstance(length, Tensor) else length,
+            self.references,
         )
 
 

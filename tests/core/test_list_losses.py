@@ -13,6 +13,7 @@ from equimetric.losses.hierarchical_triplet import class_tree
 from equimetric.losses.pddm import PositionDependentMetric
 from equimetric.losses.recall_at_k import mixed_pairs
 from equimetric.losses.structured_clustering import MedoidSearch
+from equimetric.pairs import Pairs
 from equimetric.registry import LOSSES
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "list_losses.json").read_text())
@@ -107,10 +108,12 @@ def test_fastap_is_average_precision_of_soft_counts(num_bins):
     assert_equal_with_gradient(em.objective("fastap", num_bins=num_bins)(embeddings, LABELS), expected, embeddings)
 
 
+@pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize(("tau", "include_query"), [(0.01, False), (0.2, False), (0.2, True)])
-def test_smooth_ap_is_average_precision_with_sigmoids(tau, include_query):
+def test_smooth_ap_is_average_precision_with_sigmoids(tau, include_query, normalize):
     embeddings = batch(2)
-    similarity = unit(embeddings) @ unit(embeddings).T
+    points = unit(embeddings) if normalize else embeddings
+    similarity = points @ points.T
     terms = []
     for q, (positives, negatives) in enumerate(ranked_lists()):
         if not positives:
@@ -122,7 +125,7 @@ def test_smooth_ap_is_average_precision_with_sigmoids(tau, include_query):
             rank_among_positives = 1 + sum(before[j] for j in positives if j != i)
             precision = precision + rank_among_positives / (1 + sum(before[j] for j in before if j != i))
         terms.append(1 - precision / len(positives))
-    objective = em.objective("smooth_ap", tau=tau, include_query=include_query)
+    objective = em.objective("smooth_ap", tau=tau, include_query=include_query, normalize=normalize)
     assert_equal_with_gradient(objective(embeddings, LABELS), sum(terms) / len(terms), embeddings)
 
 
@@ -143,16 +146,21 @@ def recall_by_loops(similarity, labels, ks, tau1, tau2, include_query):
     return sum(terms) / len(terms)
 
 
+@pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("rows_at_a_time", [None, 5])
 @pytest.mark.parametrize("include_query", [False, True])
 @pytest.mark.parametrize(("ks", "tau1", "tau2"), [((1, 2, 4, 8, 16), 1.0, 0.01), ((2,), 0.1, 0.2)])
-def test_recall_at_k_is_a_soft_count_of_soft_ranks(ks, tau1, tau2, include_query, rows_at_a_time, monkeypatch):
+def test_recall_at_k_is_a_soft_count_of_soft_ranks(
+    ks, tau1, tau2, include_query, rows_at_a_time, normalize, monkeypatch
+):
     if rows_at_a_time:
         monkeypatch.setattr("equimetric.rowwise.LARGE", 1)
         monkeypatch.setattr("equimetric.rowwise.CHUNK_ENTRIES", rows_at_a_time * (len(LABELS) + include_query))
     embeddings = batch(3)
-    objective = em.objective("recall_at_k_surrogate", ks=ks, tau1=tau1, tau2=tau2, include_query=include_query)
-    expected = recall_by_loops(unit(embeddings) @ unit(embeddings).T, LABELS, ks, tau1, tau2, include_query)
+    points = unit(embeddings) if normalize else embeddings
+    options = {"ks": ks, "tau1": tau1, "tau2": tau2, "include_query": include_query}
+    objective = em.objective("recall_at_k_surrogate", normalize=normalize, **options)
+    expected = recall_by_loops(points @ points.T, LABELS, **options)
     assert_equal_with_gradient(objective(embeddings, LABELS), expected, embeddings)
 
 
@@ -576,3 +584,11 @@ def test_a_positive_may_be_pushed_away_as_documented(name, options, positives, n
     is_positive = torch.arange(len(positives) + len(negatives))[None] < len(positives)
     em.objective(name, **options).loss(em.Pairs(similarity, is_positive, ~is_positive)).backward()
     assert similarity.grad[0, 0] > 0
+
+
+def test_smooth_ap_leaves_out_queries_without_negatives():
+    similarity = float64([[0.9, 0.1, 0.5], [0.3, 0.2, 0.8]])
+    positive = torch.tensor([[True, False, True], [True, True, True]])
+    objective = em.objective("smooth_ap", tau=0.3)
+    both, first = Pairs(similarity, positive, ~positive), Pairs(similarity[:1], positive[:1], ~positive[:1])
+    torch.testing.assert_close(objective.value(both), objective.value(first))

@@ -11,6 +11,7 @@ import equimetric as em
 from equimetric.errors import EquimetricError
 from equimetric.pairs import Triplets
 from equimetric.selection.distance_weighted import negative_probabilities
+from equimetric.selection.own_class import OwnClassTriplets
 from equimetric.selection.pads import Pads
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "selections.json").read_text())
@@ -460,3 +461,23 @@ def test_a_few_rows_at_a_time_work_too(name, monkeypatch):
     value.backward()
     assert value > 0
     assert torch.isfinite(embeddings.grad).all()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_margin_terms_of_triples_that_hold_the_anchor_itself(weighted):
+    objective = em.objective("margin_loss", alpha=0.7, beta=0.6, nu=0.02).double()
+    x = torch.nn.functional.normalize(
+        torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    )
+    pairs = objective.pairs(x, torch.tensor([0, 0, 1, 1]))
+    anchor, positive, negative = torch.tensor([[0, 0, 2], [1, 0, 3], [3, 1, 2]]).unbind()
+    weight = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64) if weighted else None
+    found = objective.loss(OwnClassTriplets(pairs, anchor, positive, negative, weight))
+    total = active = 0.0
+    for t in range(3):
+        times = 1.0 if weight is None else weight[t].item()
+        pull = max(0.0, 0.7 + (x[anchor[t]] - x[positive[t]]).norm().item() - 0.6)
+        push = max(0.0, 0.7 - (x[anchor[t]] - x[negative[t]]).norm().item() + 0.6)
+        total += times * (pull + push + 0.02 * 0.6)
+        active += times * ((pull > 0) + (push > 0))
+    assert found.item() == pytest.approx(total / active, abs=1e-7)

@@ -170,3 +170,13 @@ def test_the_noise_ratio_is_seen_at_the_cosine_of_centred_vectors():
     # d = 2 − 2 cos is below the margin of 1 from a cosine of ½ on.
     assert pushed.min() == pytest.approx(0.5, abs=0.02)
     assert (curves.positive[curves.similarity < 0.99] > 0).all()
+
+
+@pytest.mark.parametrize("method", ["sphereface", "large_margin_softmax"])
+def test_margins_that_multiply_the_angle_pull_harder_than_a_plain_softmax(method):
+    options = {"classes": 2, "dim": 2}
+    plain = weight_curves(em.objective("softmax", **options))
+    curves = weight_curves(em.objective(method, lambda_base=0.0, lambda_min=0.0, **options))
+    assert curves.positive.isfinite().all()
+    assert (curves.negative >= plain.negative - 1e-9).all()
+    assert curves.positive.mean() > plain.positive.mean()

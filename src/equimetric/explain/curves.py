@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from equimetric.errors import EquimetricError
 from equimetric.explain.weights import FROM_COSINE, signed_weights
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.pairs import Pairs, Queries
@@ -50,7 +51,13 @@ def weight_curves(
             found.append(total)
         return torch.tensor(found, dtype=torch.float64)
 
-    return WeightCurves(objective.name, grid, weights(True), weights(False))
+    try:
+        return WeightCurves(objective.name, grid, weights(True), weights(False))
+    except EquimetricError as error:
+        raise EquimetricError(
+            f"{objective.name!r} has no curve of one moving pair: it looks at a batch as a whole; "
+            "equimetric.pair_weights gives the weights in a batch of yours"
+        ) from error
 
 
 def one_anchor(objective: Objective, cosines: Tensor, positive: Tensor) -> Pairs:
@@ -59,5 +66,6 @@ def one_anchor(objective: Objective, cosines: Tensor, positive: Tensor) -> Pairs
     name = "sqeuclidean" if objective.geometry.name == "snr" else objective.geometry.name
     similarity = FROM_COSINE.get(name, FROM_COSINE["cosine"])(cosines)
     first = torch.zeros(1, dtype=torch.int64)
-    queries = Queries(torch.ones(1, 1, dtype=cosines.dtype), labels=first, index=first)
+    # All vectors are of length 1, the one that stands for a class as well.
+    queries = Queries(torch.ones(1, 1, dtype=cosines.dtype), labels=first, index=first, target_length=1.0)
     return Pairs(similarity, positive, ~positive, geometry=objective.geometry, queries=queries)

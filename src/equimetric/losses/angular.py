@@ -1,5 +1,6 @@
 """Angular loss over all negatives, in N-pair form, and joined with the N-pairs loss."""
 
+from dataclasses import replace
 from math import radians, tan
 
 from torch import Tensor
@@ -55,11 +56,14 @@ def angular_npair(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
     L = 1/N Σ_i log(1 + Σ_{j≠i} e^{f_ij}), f_ij = 4 tan²α (a_i + p_i)·p_j − 2(1 + tan²α) a_i·p_i, (a_i, p_i) the first
     two rows of each of the N classes that have two.
     """
-    check_square_batch(pairs, "angular_npair")
+    references = known_queries(pairs, "angular_npair").references
+    if references is None:
+        check_square_batch(pairs, "angular_npair")
     push, pull = coefficients(alpha_deg)
     chosen = first_pairs(pairs, "angular_npair")
     of_anchors = chosen.logits(pairs.similarity)
-    of_positives = chosen._replace(anchor=chosen.positive).logits(pairs.similarity)
+    among_references = pairs.similarity if references is None else references @ references.T
+    of_positives = chosen._replace(anchor=chosen.positive).logits(among_references)
     angle = push * (of_anchors + of_positives) - pull * of_anchors.diagonal()[:, None]
     return mean_valid(log1p_sum_exp(angle, chosen.competes), chosen.present)
 
@@ -80,7 +84,15 @@ def angular_npairs_combo(
 
     L = L_npairs + λ L_angular, λ = `lam`
     """
-    embeddings = unit(known_queries(pairs, "angular_npairs_combo").embeddings)
-    normalised = pairs.replace(similarity=embeddings @ embeddings.T)
+    queries = known_queries(pairs, "angular_npairs_combo")
+    embeddings = unit(queries.embeddings)
+    references = embeddings if queries.references is None else unit(queries.references)
+    normalised = Pairs(
+        embeddings @ references.T,
+        pairs.positive,
+        pairs.negative,
+        pairs.weight,
+        queries=replace(queries, embeddings=embeddings, references=None if references is embeddings else references),
+    )
     value = npairs(pairs, l2_reg=l2_reg, symmetric=symmetric)
     return value + lam * angular_npair(normalised, alpha_deg=alpha_deg)

@@ -66,8 +66,10 @@ class MarginLoss(nn.Module):
 
     def forward(self, selected: Pairs | Triplets | TripletBand) -> Tensor:
         """The loss of pairs or triples."""
-        listed = isinstance(selected, (Triplets, TripletBand))
-        pairs = selected.as_pairs() if isinstance(selected, (Triplets, TripletBand)) else selected
+        if isinstance(selected, Triplets):
+            return self.of_listed(selected)
+        listed = isinstance(selected, TripletBand)
+        pairs = selected.as_pairs() if isinstance(selected, TripletBand) else selected
         distance, beta = pairs.distance(), self.boundary(pairs)
         pull = (self.alpha + distance - beta).relu()
         push = (self.alpha - distance + beta).relu()
@@ -76,3 +78,13 @@ class MarginLoss(nn.Module):
         regularised = pairs.positive if listed else pairs.any
         value = value + self.nu * masked_sum(beta.expand_as(distance), regularised, pairs.weight)
         return ratio(value, count(active, pairs.weight, value.dtype))
+
+    def of_listed(self, triplets: Triplets) -> Tensor:
+        """The loss of listed triples, whose positive or negative may be the anchor itself."""
+        distance, beta = triplets.pairs.distance(), self.boundary(triplets.pairs)[triplets.anchor, 0]
+        pull = (self.alpha + distance[triplets.anchor, triplets.positive] - beta).relu()
+        push = (self.alpha - distance[triplets.anchor, triplets.negative] + beta).relu()
+        every = torch.ones_like(pull, dtype=torch.bool)
+        value = masked_sum(pull + push + self.nu * beta, every, triplets.weight)
+        active = sum(count(terms > 0, triplets.weight, value.dtype) for terms in (pull, push))
+        return ratio(value, torch.as_tensor(active))

@@ -75,15 +75,16 @@ def npairs(pairs: Pairs, *, l2_reg: float = 0.002, symmetric: bool = False, repe
     """
     if repeated not in ("first", "soft"):
         raise unknown_name("way with repeated classes", repeated, ("first", "soft"))
-    if l2_reg:
-        check_square_batch(pairs, "npairs")
-        squared_length = known_queries(pairs, "npairs").embeddings.square().sum(1)
     if repeated == "soft":
         value = supcon(pairs, temperature=1.0)
         if symmetric:
             value = (value + supcon(turned(pairs), temperature=1.0)) / 2
-        compared = has_any(pairs.positive) & has_any(pairs.negative)
-        return value + l2_reg / 2 * mean_valid(squared_length, compared) if l2_reg else value
+        if l2_reg:
+            anchors, positives = squared_lengths(pairs)
+            value = value + l2_reg / 4 * mean_valid(anchors, has_any(pairs.positive) & has_any(pairs.negative))
+            wanted = has_any(pairs.positive.T) & has_any(pairs.negative.T)
+            value = value + l2_reg / 4 * mean_valid(positives, wanted)
+        return value
     chosen = first_pairs(pairs, "npairs")
     compared = chosen.present & has_any(chosen.competes)
     logits = chosen.logits(pairs.similarity)
@@ -91,8 +92,19 @@ def npairs(pairs: Pairs, *, l2_reg: float = 0.002, symmetric: bool = False, repe
     if symmetric:
         values = (values + against_own(logits.T, chosen.competes.T & chosen.present)) / 2
     if l2_reg:
-        values = values + l2_reg / 4 * (squared_length[chosen.anchor] + squared_length[chosen.positive])
+        anchors, positives = squared_lengths(pairs)
+        values = values + l2_reg / 4 * (anchors[chosen.anchor] + positives[chosen.positive])
     return mean_valid(values, compared)
+
+
+def squared_lengths(pairs: Pairs) -> tuple[Tensor, Tensor]:
+    """(Q,) ‖x‖² of the queries and (R,) of the references, which are the same or an explicit set."""
+    queries = known_queries(pairs, "npairs")
+    references = queries.references
+    if references is None:
+        check_square_batch(pairs, "npairs")
+        references = queries.embeddings
+    return queries.embeddings.square().sum(1), references.square().sum(1)
 
 
 def turned(pairs: Pairs) -> Pairs:

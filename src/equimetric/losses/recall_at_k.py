@@ -8,7 +8,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.losses.preconditions import whole_batch
-from equimetric.losses.smooth_ap import with_query
+from equimetric.losses.smooth_ap import own_similarity, with_query
 from equimetric.losses.triplet import pair_weight
 from equimetric.masks import has_any
 from equimetric.pairs import Pairs
@@ -46,12 +46,10 @@ def recall_at_k_surrogate(
     """
     if not ks or min(ks) < 1:
         raise EquimetricError(f"loss 'recall_at_k_surrogate' needs ranks ks of 1 or more, got ks={ks!r}")
-    itself = pairs.similarity.new_ones(len(pairs.similarity))
     if simix:
         pairs = mixed_pairs(pairs)
-        itself = pairs.similarity.diagonal()
     if include_query:
-        pairs = with_query(pairs, itself, positive=False)
+        pairs = with_query(pairs, pairs.similarity.diagonal() if simix else own_similarity(pairs), positive=False)
     value = partial(soft_recall, ks=ks, tau1=tau1, tau2=tau2, include_query=include_query)
     # Mixing joins rows, so large batches can be computed a few rows at a time only from here on.
     return value_by_rows(value, pairs)

@@ -10,7 +10,15 @@ from equimetric.reductions import divide, mean_valid, row_sum
 from equimetric.registry import loss
 from equimetric.search_space import LogUniform
 
-__all__ = ["smooth_ap", "with_query"]
+__all__ = ["own_similarity", "smooth_ap", "with_query"]
+
+
+def own_similarity(pairs: Pairs) -> Tensor:
+    """(Q,) x·x, which is 1 for unit vectors and where nothing is known of the queries."""
+    if pairs.queries is None:
+        return pairs.similarity.new_ones(len(pairs.similarity))
+    squares: Tensor = torch.linalg.vecdot(pairs.queries.embeddings, pairs.queries.embeddings)
+    return squares.to(pairs.similarity)
 
 
 def with_query(pairs: Pairs, similarity: Tensor, *, positive: bool) -> Pairs:
@@ -33,7 +41,7 @@ def with_query(pairs: Pairs, similarity: Tensor, *, positive: bool) -> Pairs:
     "smooth_ap",
     title="Smooth-AP",
     family="ap-surrogate",
-    rowwise=True,
+    rowwise={"include_query": False},
     paper="Brown, Xie, Kalogeiton, Zisserman: Smooth-AP, smoothing the path towards large-scale image retrieval (2020)",
     search={"tau": LogUniform(0.005, 0.1)},
     not_monotone="a positive that moves closer can fall in soft precision where it overtakes positives only",
@@ -43,11 +51,12 @@ def smooth_ap(pairs: Pairs, *, tau: float = 0.01, include_query: bool = False) -
 
     G_ij = σ((s_qj − s_qi)/τ), AP_q = 1/|P_q| Σ_{i∈P_q} (1 + Σ_{j∈P_q, j≠i} G_ij) / (1 + Σ_{j≠i} G_ij);
     L = mean_q (1 − AP_q) = mean_q 1/|P_q| Σ_i n_i / (1 + p_i + n_i), n_i and p_i the sums over negatives and over the
-    other positives. `include_query` counts the query, at cosine 1, among its own positives, as the authors' code does.
+    other positives, over queries with positives and negatives. `include_query` counts the query, at its similarity to
+    itself, among its own positives, as the authors' code does.
     """
-    ranks = has_any(pairs.positive)
+    ranks = has_any(pairs.positive) & has_any(pairs.negative)
     if include_query:
-        pairs = with_query(pairs, pairs.similarity.new_ones(len(pairs.similarity)), positive=True)
+        pairs = with_query(pairs, own_similarity(pairs), positive=True)
     scaled = pairs.similarity / tau
     columns, is_positive = pairs.positive_slots()
     positive, multiplicity = scaled.gather(1, columns), pair_weight(pairs, columns)

@@ -22,14 +22,20 @@ __all__ = ["snr_contrastive"]
     search={"pos_margin": Uniform(0.0, 2.0), "neg_margin": Uniform(0.0, 2.0), "reg": Uniform(0.0, 1.0)},
 )
 def snr_contrastive(
-    pairs: Pairs, *, pos_margin: float = 0.0, neg_margin: float = 1.0, reg: float = 0.0, reduction: str = "nonzero"
+    pairs: Pairs,
+    *,
+    pos_margin: float = 0.0,
+    neg_margin: float = 1.0,
+    reg: float = 0.0,
+    reduction: str = "nonzero",
+    power: int = 1,
 ) -> Tensor:
     """Contrastive loss where distance is the noise from anchor to other, relative to the anchor's own variance.
 
-    L = R_{positives} [d − pos_margin]₊ + R_{negatives} [neg_margin − d]₊ + reg · mean_i |Σ_m x_im|,
+    L = R_{positives} [d − pos_margin]₊^power + R_{negatives} [neg_margin − d]₊^power + reg · mean_i |Σ_m x_im|,
     d_ij = var(x_i − x_j) / var(x_i); R = 'nonzero', 'mean' or 'sum'. The last term keeps embeddings at zero mean.
     """
-    value = contrastive(pairs, pos_margin=pos_margin, neg_margin=neg_margin, reduction=reduction)
+    value = contrastive(pairs, pos_margin=pos_margin, neg_margin=neg_margin, reduction=reduction, power=power)
     if reg:
         value = value + reg * mean_rows(known_queries(pairs, "snr_contrastive").embeddings.sum(1).abs())
     return value

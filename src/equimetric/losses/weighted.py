@@ -21,7 +21,6 @@ def equal_weight(pairs: Pairs) -> Tensor:
     "weighted",
     title="Weighted pairs",
     family="ranking",
-    rowwise=True,
     paper="Anonymous: A unified view of deep metric learning via gradient analysis (2019)",
     geometry=("cosine", "euclidean", "sqeuclidean", "dot"),
 )

@@ -1,5 +1,7 @@
 """The batch itself, or an explicit set of references, as references."""
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
@@ -69,4 +71,5 @@ class BatchReferences(References):
             )
         if normalize:
             reference_embeddings = unit(reference_embeddings)
+        queries = replace(queries, references=reference_embeddings)
         return compare(geometry, queries, labels, reference_embeddings, reference_labels, self_mask)
