@@ -14,7 +14,7 @@ import equimetric.references
 import equimetric.selection  # noqa: F401
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.geometry import Geometry, find_geometry
-from equimetric.pairs import Pairs, Selected
+from equimetric.pairs import Pairs, Selected, settled
 from equimetric.products import full_precision
 from equimetric.references.gathered import gather_batch
 from equimetric.references.kind import Given, References
@@ -119,9 +119,22 @@ class Objective(Summable):
     def select(self, pairs: Pairs) -> Selected:
         """The pairs or triples that count, in the form that the loss reads."""
         with torch.no_grad():
-            selected: Selected = self.selection(pairs)
+            selected = self.selected(pairs)
             if self.takes == "pairs" and not isinstance(selected, Pairs):
                 selected = selected.as_pairs()
+        return selected
+
+    def selected(self, pairs: Pairs) -> Selected:
+        """What the selection chooses, by similarities in which duplicates tie."""
+        compared = pairs
+        if pairs.similarity.dtype == torch.float64:
+            compared = pairs.replace(similarity=settled(pairs.similarity))
+        selected: Selected = self.selection(compared)
+        if selected is compared or compared is pairs:
+            return pairs if selected is compared else selected
+        if isinstance(selected, Pairs):
+            return selected.replace(similarity=pairs.similarity)
+        selected.pairs = pairs
         return selected
 
     def value(self, pairs: Pairs) -> Tensor:

@@ -20,13 +20,26 @@ from equimetric.masks import columns_of, has_any
 if TYPE_CHECKING:
     from equimetric.geometry import Geometry
 
-__all__ = ["Pairs", "Queries", "Selected", "TripletBand", "Triplets"]
+__all__ = ["Pairs", "Queries", "Selected", "TripletBand", "Triplets", "settled"]
 
 MANY, FEW_OF = 2**16, 8
 """From so many pairs on, packing positives beats passing over all pairs, where they are an eighth or less."""
 
 TOGETHER = 2**17
 """Triples that are looked at in one pass; more of them would leave the processor's cache."""
+
+
+DECIMALS = 12
+"""Of float64 similarities, where samples are compared: a matrix product leaves equal ones apart in the last bits."""
+
+
+def settled(values: Tensor) -> Tensor:
+    """Values to compare samples by, without gradient: exact duplicates tie, as they should.
+
+    Only in float64 can that be had without calling different samples equal.
+    """
+    values = values.detach()
+    return values.round(decimals=DECIMALS) if values.dtype == torch.float64 else values
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,6 +278,7 @@ class TripletBand:
 
     def indicator(self, violation: Tensor) -> Tensor:
         """1 where a violation lies inside the band, else 0, of its own type; −∞ lies in none. Without gradient."""
+        violation = settled(violation)
         # Every band is above −∞, and says so once.
         bounds = [(torch.gt, self.above), (torch.ge, self.at_least), (torch.lt, self.below)]
         finite = [(compare, bound) for compare, bound in bounds if abs(bound) < inf]
@@ -280,7 +294,7 @@ class TripletBand:
         pairs = self.pairs
         anchor, positive = pairs.positive.nonzero(as_tuple=True)
         violation = pairs.similarity[anchor] - pairs.similarity[anchor, positive, None]
-        row, negative = (pairs.negative[anchor] & self.indicator(violation.detach()).bool()).nonzero(as_tuple=True)
+        row, negative = (pairs.negative[anchor] & self.indicator(violation).bool()).nonzero(as_tuple=True)
         return Triplets.chosen(pairs, anchor[row], positive[row], negative)
 
     def as_pairs(self) -> Pairs:

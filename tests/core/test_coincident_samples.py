@@ -57,3 +57,31 @@ def test_of_equally_close_positives_and_negatives_the_first_has_the_gradient():
     similarity = torch.tensor([[0.0, 0.5, 0.5, 0.25, 0.25]]).expand(5, 5).clone().requires_grad_()
     em.objective("ephn").value(pairs.replace(similarity=similarity)).backward()
     assert (similarity.grad[0] != 0).tolist() == [False, True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("triplet", {"mining": "hard"}),
+        ("triplet", {"mining": "semihard"}),
+        ("triplet", {"mining": "semihard", "reduction": "none"}),
+        ("triplet", {"mining": "facenet_semihard"}),
+        ("triplet", {"mining": "hard", "distance": "cosine"}),
+        ("triplet", {"mining": "easy_positive_semihard_negative"}),
+        ("ephn", {"semihard": True}),
+        ("multi_similarity", {"epsilon": 0.0}),
+    ],
+)
+@pytest.mark.parametrize("many_positives", [False, True])
+def test_duplicates_of_two_classes_tie_wherever_they_stand(method, options, many_positives, monkeypatch):
+    if many_positives:
+        monkeypatch.setattr("equimetric.losses.triplet.FEW_POSITIVES", 0)
+    objective, labels = em.objective(method, **options), torch.arange(20) % 5
+    for seed in range(15):
+        generator = torch.Generator().manual_seed(seed)
+        embeddings = torch.randn(20, 6, dtype=torch.float64, generator=generator)
+        # Of different classes, so that one's positive and negative lie at the same place.
+        embeddings[11], embeddings[17] = embeddings[5], embeddings[8]
+        order = torch.randperm(20, generator=generator)
+        value, moved = objective(embeddings, labels), objective(embeddings[order], labels[order])
+        torch.testing.assert_close(moved.sum(), value.sum(), rtol=1e-9, atol=1e-12)

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric.masks import has_any
-from equimetric.pairs import Pairs
+from equimetric.pairs import Pairs, settled
 from equimetric.reductions import mean_valid
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
@@ -27,16 +27,14 @@ def ephn(pairs: Pairs, *, sigma: float = 0.1, semihard: bool = False) -> Tensor:
     L = mean_a softplus((s_an − s_ap) / σ), p the most similar positive, n the most similar negative or, `semihard`,
     the most similar one with s_an < s_ap; anchors without either are left out.
     """
-    similarity = pairs.similarity
-    closest_positive = most_similar(similarity, pairs.positive)
-    negative = pairs.negative & (similarity < closest_positive[:, None]) if semihard else pairs.negative
+    similarity, ranks = pairs.similarity, settled(pairs.similarity)
+    positive = most_similar(ranks, pairs.positive)
+    negative = pairs.negative & (ranks < ranks.gather(1, positive)) if semihard else pairs.negative
     valid = has_any(pairs.positive) & has_any(negative)
-    violation = most_similar(similarity, negative) - closest_positive
-    # An empty row holds infinities, which would leave a gradient of NaN behind.
-    finite = torch.where(valid, violation, torch.zeros_like(violation))
-    return mean_valid(softplus(finite / sigma), valid)
+    violation = (similarity.gather(1, most_similar(ranks, negative)) - similarity.gather(1, positive))[:, 0]
+    return mean_valid(softplus(violation / sigma), valid)
 
 
-def most_similar(similarity: Tensor, mask: Tensor) -> Tensor:
-    """(Q,) the largest entry of each row, the first among equals also for the gradient; −∞ for an empty row."""
-    return torch.where(mask, similarity, -torch.inf).max(1).values
+def most_similar(ranks: Tensor, mask: Tensor) -> Tensor:
+    """(Q, 1) the column of the largest entry of each row, the first among equals; any column for an empty row."""
+    return torch.where(mask, ranks, -torch.inf).max(1, keepdim=True).indices

@@ -8,7 +8,7 @@ from torch.nn.functional import softplus
 
 from equimetric.errors import unknown_name
 from equimetric.masks import number_of
-from equimetric.pairs import Pairs, TripletBand, Triplets
+from equimetric.pairs import Pairs, TripletBand, Triplets, settled
 from equimetric.products import plain_arithmetic
 from equimetric.reductions import added, closed_form, masked_sum, ratio, reduce
 from equimetric.registry import loss
@@ -153,7 +153,7 @@ def sum_by_slots(
         terms = term(negatives - (own - margin))
         times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
         if not band.is_everything:
-            inside = band.indicator((negatives - own).detach())
+            inside = band.indicator(negatives - own)
             terms = terms * inside
             if not only_active:
                 numbers.append((inside if times is None else inside * times).sum())
@@ -195,14 +195,14 @@ def sum_by_sorting(
     prefix_weight = prefix_sum(share)
     prefix_similarity = prefix_sum(share * negative)
 
-    ascending = negative.detach().masked_fill(~is_negative, torch.inf)
-    above_margin = torch.searchsorted(ascending, positive.detach() - margin, right=True)
+    ascending, own = settled(negative).masked_fill(~is_negative, torch.inf), settled(positive)
+    above_margin = torch.searchsorted(ascending, own - margin, right=True)
     low = torch.maximum(
-        torch.searchsorted(ascending, positive.detach() + band.above, right=True),
-        torch.searchsorted(ascending, positive.detach() + band.at_least, right=False),
+        torch.searchsorted(ascending, own + band.above, right=True),
+        torch.searchsorted(ascending, own + band.at_least, right=False),
     )
     finite = is_negative.sum(1, keepdim=True)
-    high = torch.searchsorted(ascending, positive.detach() + band.below, right=False).minimum(finite)
+    high = torch.searchsorted(ascending, own + band.below, right=False).minimum(finite)
     low = low.minimum(high)
     active_low = torch.maximum(low, above_margin).minimum(high)
 
