@@ -91,10 +91,11 @@ class Gradients:
 class ByRows(torch.autograd.Function):
     """The loss L = f(N₁/D₁, …) of ratios of sums over rows, with ∂L/∂s = Σ_k ∂f/∂r_k · ∂N_k/∂s / D_k.
 
-    Chunk by chunk the ∂N_k/∂s are taken and N_k, D_k summed up; f and its derivatives come from running the loss once
-    more on the last chunk with the ratios of the whole batch. A numerator that is a vector has too many derivatives
-    to keep: a second run over the chunks, with ∂f/∂r known, then takes Σ_k ∂f/∂r_k · ∂N_k/∂s / D_k at once. Such a
-    loss must not draw at random.
+    Chunk by chunk N_k and D_k are summed up; f and its derivatives come from running the loss once more on the last
+    chunk with the ratios of the whole batch; a second run over the chunks, with ∂f/∂r known, then takes
+    Σ_k ∂f/∂r_k · ∂N_k/∂s / D_k at once. With a single numerator, ∂N/∂s is taken in the first run and scaled afterwards.
+    So it is with several of them on an accelerator, where memory costs less than computing. A second run draws at
+    random what the first has drawn, from torch's generator of the CPU.
     """
 
     @staticmethod
@@ -111,6 +112,7 @@ class ByRows(torch.autograd.Function):
                 function(chunk)
             return chunk, collected
 
+        before = torch.get_rng_state()
         sums: list[list[Any]] = []
         kept: list[Gradients] = []
         one_run = True
@@ -118,7 +120,8 @@ class ByRows(torch.autograd.Function):
             chunk, collected = run(rows, one_run)
             if not sums:
                 sums = [[torch.zeros_like(n), None if d is None else torch.zeros_like(d)] for n, d in collected.parts]
-                one_run = all(numerator.ndim == 0 for numerator, _ in collected.parts)
+                scalars = all(numerator.ndim == 0 for numerator, _ in collected.parts)
+                one_run = scalars and (len(sums) == 1 or not similarity.is_cpu)
                 kept = [Gradients(similarity, parameters) for _ in sums] if one_run else []
             for total, (numerator, denominator) in zip(sums, collected.parts, strict=True):
                 total[0] += numerator.detach()
@@ -141,9 +144,11 @@ class ByRows(torch.autograd.Function):
                 summed.add(gradients, slope)
         else:
             summed = Gradients(similarity, parameters)
-            for rows in chunks:
-                chunk, collected = run(rows)
-                summed.take(rows, chunk, [numerator for numerator, _ in collected.parts], slopes)
+            with torch.random.fork_rng(devices=[]):
+                torch.set_rng_state(before)
+                for rows in chunks:
+                    chunk, collected = run(rows)
+                    summed.take(rows, chunk, [numerator for numerator, _ in collected.parts], slopes)
         context.save_for_backward(*summed.parts)
         return value.detach()
 

@@ -379,3 +379,15 @@ def test_every_reduction_is_the_same_a_few_rows_at_a_time(method, reduction, mon
         assert "unknown reduction" in str(error)  # noqa: PT017
         return
     both_ways_agree(objective, monkeypatch, exactly=recipes()[method].selection not in RANDOM)
+
+
+def test_what_is_drawn_at_random_has_its_own_gradient_a_few_rows_at_a_time(monkeypatch):
+    monkeypatch.setattr("equimetric.rowwise.LARGE", 1)
+    monkeypatch.setattr("equimetric.rowwise.CHUNK_ENTRIES", 3 * len(LABELS))
+    objective = build("contrastive", selection="distance_weighted")
+    _, gradient = value_and_gradient(objective, batch(4), LABELS)
+    after = torch.get_rng_state()
+    step = 1e-6 * batch(5)
+    up, down = (value_and_gradient(objective, batch(4) + sign * step, LABELS)[0] for sign in (1, -1))
+    torch.testing.assert_close((up - down) / 2, (gradient * step).sum(), rtol=1e-4, atol=1e-12)
+    assert torch.equal(torch.get_rng_state(), after), "as many numbers are drawn each time"
