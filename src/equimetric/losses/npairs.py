@@ -100,11 +100,11 @@ def npairs(pairs: Pairs, *, l2_reg: float = 0.002, symmetric: bool = False, repe
 def squared_lengths(pairs: Pairs) -> tuple[Tensor, Tensor]:
     """(Q,) ‖x‖² of the queries and (R,) of the references, which are the same or an explicit set."""
     queries = known_queries(pairs, "npairs")
-    references = queries.references
-    if references is None:
-        check_square_batch(pairs, "npairs")
-        references = queries.embeddings
-    return queries.embeddings.square().sum(1), references.square().sum(1)
+    of_queries = queries.embeddings.square().sum(1)
+    if queries.references is not None:
+        return of_queries, queries.references.square().sum(1)
+    check_square_batch(pairs, "npairs")
+    return of_queries, of_queries
 
 
 def turned(pairs: Pairs) -> Pairs:
