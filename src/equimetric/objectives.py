@@ -119,19 +119,18 @@ class Objective(Summable):
     def select(self, pairs: Pairs) -> Selected:
         """The pairs or triples that count, in the form that the loss reads."""
         with torch.no_grad():
-            selected = self.selected(pairs)
+            selected = self.choose(pairs)
             if self.takes == "pairs" and not isinstance(selected, Pairs):
                 selected = selected.as_pairs()
         return selected
 
-    def selected(self, pairs: Pairs) -> Selected:
+    def choose(self, pairs: Pairs) -> Selected:
         """What the selection chooses, by similarities in which duplicates tie."""
-        compared = pairs
-        if pairs.similarity.dtype == torch.float64:
-            compared = pairs.replace(similarity=settled(pairs.similarity))
-        selected: Selected = self.selection(compared)
-        if selected is compared or compared is pairs:
-            return pairs if selected is compared else selected
+        selected: Selected
+        if pairs.similarity.dtype != torch.float64:
+            selected = self.selection(pairs)
+            return selected
+        selected = self.selection(pairs.replace(similarity=settled(pairs.similarity)))
         if isinstance(selected, Pairs):
             return selected.replace(similarity=pairs.similarity)
         selected.pairs = pairs

@@ -180,3 +180,12 @@ def test_margins_that_multiply_the_angle_pull_harder_than_a_plain_softmax(method
     assert curves.positive.isfinite().all()
     assert (curves.negative >= plain.negative - 1e-9).all()
     assert curves.positive.mean() > plain.positive.mean()
+
+
+def test_given_weights_are_those_of_the_whole_batch_however_large(monkeypatch):
+    weights = torch.rand(len(LABELS), len(LABELS), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    objective = em.objective("weighted", weights=lambda _: weights)
+    value = objective(batch().requires_grad_(), LABELS)
+    monkeypatch.setattr("equimetric.rowwise.LARGE", 1)
+    monkeypatch.setattr("equimetric.rowwise.CHUNK_ENTRIES", 3 * len(LABELS))
+    torch.testing.assert_close(objective(batch().requires_grad_(), LABELS), value)
