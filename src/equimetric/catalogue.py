@@ -10,12 +10,12 @@ from torch import nn
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.objectives import Objective, ObjectiveSum, compose
 from equimetric.registry import LOSSES, REFERENCES, SELECTIONS, Component
-from equimetric.search_space import SearchSpace
+from equimetric.search_space import Choice, SearchSpace
 
 __all__ = ["PUBLISHED", "Context", "Recipe", "build_objective", "find_recipe", "objective", "parse_method", "recipes"]
 
 PARTS = ("geometry", "references", "selection")
-SWITCHES = ("normalize", "gather")
+SWITCHES = ("normalize", "gather", "require_both")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Recipe:
         geometry, references, selection: parts that differ from the loss's own defaults.
         options: option values that differ from the parts' defaults.
         context: options that only the data can tell (number of classes, dimension, number of images).
+        ranges: search ranges that differ from those of the parts.
         note: one line that says what sets it apart.
         source: the paper of the recipe, where it is not that of its parts.
 
@@ -42,6 +43,7 @@ class Recipe:
     selection: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     context: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[str, SearchSpace] = field(default_factory=dict)
     note: str = ""
     source: str = ""
 
@@ -82,7 +84,7 @@ class Recipe:
         """
         loss, selection, references = self.parts()
         own = {option: space for option, space in references.search.items() if option in self.options}
-        return {**own, **selection.search, **loss.search}
+        return {**own, **selection.search, **loss.search, **self.ranges}
 
     def known_options(self) -> set[str]:
         """Every option name that `build` may take, those of exchangeable parts included."""
@@ -150,7 +152,7 @@ ROWS = (
         "Margin / class",
         "margin_loss",
         selection="distance_weighted",
-        context={"beta_classes": "classes"},
+        context={"beta_class": "classes"},
         note="a boundary of its own for every class",
     ),
     Recipe("multi_similarity_miner", "MS + Miner", "multi_similarity", selection="multi_similarity"),
@@ -169,21 +171,21 @@ ROWS = (
         options={"initial": "uniform"},
     ),
     Recipe("proxy_anchor", "Proxy-Anchor", "proxy_anchor", options={"initial": "kaiming_normal"}),
-    Recipe("nca", "NCA", "normalized_softmax", references="batch", note="softmax over the batch instead of proxies"),
     Recipe(
-        "proxy_triplet",
-        "Proxy-Triplet",
-        "triplet",
-        geometry="sqeuclidean",
-        references="proxies",
-        options={"margin": 1.0, "reduction": "mean", "initial": "xavier"},
-        source="Movshovitz-Attias, Toshev, Leung, Ioffe, Singh: No fuss distance metric learning using proxies (2017)",
+        "nca",
+        "NCA",
+        "normalized_softmax",
+        references="batch",
+        source="Goldberger, Roweis, Hinton, Salakhutdinov: Neighbourhood components analysis (2004)",
+        note="softmax over the batch instead of proxies",
     ),
+    Recipe("proxy_triplet", "Proxy-Triplet", "proxy_triplet", options={"initial": "xavier"}),
     Recipe(
         "subcenter_arcface",
         "Sub-centre ArcFace",
         "arcface",
         options={"per_class": 3, "pool": "max"},
+        ranges={"per_class": Choice((2, 3, 5))},
         source="Deng, Guo, Liu, Gong, Zafeiriou: Sub-center ArcFace (2020)",
         note="three centres per class, of which the nearest counts, so that odd samples may have one of their own",
     ),
@@ -192,6 +194,7 @@ ROWS = (
         "SoftTriple",
         "softtriple",
         options={"per_class": 10, "pool": "soft", "gamma": 0.1, "tau": 0.2, "initial": "kaiming_uniform"},
+        ranges={"per_class": Choice((2, 5, 10))},
         note="ten centres per class, drawn together by a regulariser",
     ),
     Recipe(
@@ -274,6 +277,11 @@ def route(method: str, terms: list[tuple[float, Recipe]], options: Mapping[str, 
         if not takers:
             known = [name for _, recipe in terms for name in recipe.known_options()]
             raise EquimetricError(f"method {method!r} has no option {bare!r}; {did_you_mean(bare, known)}")
+        if len(takers) > 1 and len({names[i] for i in takers}) == 1:
+            raise EquimetricError(
+                f"{method!r} names {names[takers[0]]!r} more than once, so option {bare!r} could be that of any; "
+                "make each objective by itself and add them up"
+            )
         if len(takers) > 1:
             choices = " or ".join(f"{names[i]}.{bare}" for i in takers)
             raise EquimetricError(f"option {bare!r} belongs to several terms of {method!r}; say {choices}")

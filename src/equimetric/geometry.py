@@ -43,11 +43,10 @@ def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
     dimensions. Lengths are a trifle short, so that coincident points come out at or above 0: a mean over noise above
     zero would count what rounding leaves.
     """
-    signals = centred(queries)
     if references is queries and not plain_arithmetic():
-        noise: Tensor = SelfNoise.apply(signals)  # type: ignore[no-untyped-call]
+        noise: Tensor = SelfNoise.apply(queries)  # type: ignore[no-untyped-call]
         return noise
-    others = signals if references is queries else centred(references)
+    signals, others = centred(queries), centred(references)
     power, other_power = squared_lengths(signals)[:, None], squared_lengths(others)[:, None]
     ends = torch.cat([2 * signals, -torch.ones_like(power), -power], 1) / (power + LEAST_POWER)
     return ends @ torch.cat([others, other_power, torch.ones_like(other_power)], 1).T
@@ -56,27 +55,29 @@ def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
 class SelfNoise(torch.autograd.Function):
     """s_ij = (2 x_i·x_j − p_j − p_i) / p_i with p = ‖x‖², within one set: one matrix product back, not two.
 
-    With H = G/p by rows, ∂x_i = Σ_j 2 (H + Hᵀ)_ij (x_j − x_i) − 2 x_i Σ_j H_ij s_ij.
+    Here x are the centred vectors. With H = G/p by rows, ∂x_i = Σ_j 2 (H + Hᵀ)_ij (x_j − x_i) − 2 x_i Σ_j H_ij s_ij.
     """
 
     @staticmethod
-    def forward(context: Any, signals: Tensor) -> Tensor:
+    def forward(context: Any, vectors: Tensor) -> Tensor:
         """(N, D) → (N, N)."""
+        signals = centred(vectors)
         power = squared_lengths(signals)
         divisor = (power + LEAST_POWER)[:, None]
         noise = torch.addmm(power, signals, signals.T, beta=-1, alpha=2).sub_(power[:, None]).div_(divisor)
-        context.save_for_backward(signals, noise)
+        context.save_for_backward(vectors, noise)
         return noise
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:
-        """As the formula says."""
-        signals, noise = context.saved_tensors
+        """As the formula says; a step common to all coordinates changes no centred vector."""
+        vectors, noise = context.saved_tensors
         # Not kept from before, so that the slope itself can be differentiated.
-        slope = gradients[0] / (squared_lengths(signals) + LEAST_POWER)[:, None]
-        own = (slope * noise).sum(1, keepdim=True)
-        pull = both_ways(slope, lambda rows, sums: pulled(sums, signals[rows], signals))
-        return 2 * torch.addcmul(pull, signals, own, value=-1)
+        signals = centred(vectors)
+        shares = (squared_lengths(signals) + LEAST_POWER).reciprocal()
+        own = torch.linalg.vecdot(gradients[0], noise) * shares
+        pull = both_ways(gradients[0], lambda rows, sums: pulled(sums, signals[rows], signals), shares)
+        return centred(torch.addcmul(pull, signals, own[:, None], value=-1)).mul_(2)
 
 
 def centred(vectors: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["as_numbers", "columns_of", "has_any", "number_of", "places_of"]
+__all__ = ["FEW_OF", "as_numbers", "columns_of", "has_any", "number_of", "places_of"]
 
 MANY, FEW_OF = 2**16, 8
 """From so many entries on it pays to look for those that are true, where they are an eighth or less."""

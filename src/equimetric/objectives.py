@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,14 +13,15 @@ from torch import Tensor, nn
 import equimetric.losses
 import equimetric.references
 import equimetric.selection  # noqa: F401
-from equimetric.errors import EquimetricError, did_you_mean
+from equimetric.errors import EquimetricError, did_you_mean, no_tensor
 from equimetric.geometry import Geometry, find_geometry
-from equimetric.pairs import Pairs, Selected, settled
+from equimetric.pairs import Pairs, Selected, Triplets, settled
 from equimetric.products import full_precision
+from equimetric.references.batch import BatchReferences
 from equimetric.references.gathered import gather_batch
 from equimetric.references.kind import Given, References
 from equimetric.references.relation import Labels
-from equimetric.registry import LOSSES, REFERENCES, SELECTIONS, Component, find
+from equimetric.registry import LOSSES, REFERENCES, SELECTIONS, Component, FunctionModule, find
 from equimetric.rowwise import value_by_rows
 
 __all__ = ["Objective", "ObjectiveSum", "compose", "owned_options"]
@@ -68,8 +70,10 @@ class Objective(Summable):
 
     Optionally `objective(embeddings, labels, reference_embeddings, reference_labels, self_mask=…, index=…)`:
     `self_mask` (Q, R) marks references that are the query itself; `index` (Q,) gives each query's place in the
-    training set, for losses that keep something per image. With `gather=True` the batches of all processes of
-    torch.distributed are one batch.
+    training set, for losses that keep something per image. `triplets=` (T, 3), rows of anchor, positive and negative,
+    takes the place of what the selection would choose. With `gather=True` the batches of all processes of
+    torch.distributed are one batch. With `require_both=True` a batch without positives or without negatives has the
+    value 0 also where a loss sums up what it finds of either.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class Objective(Summable):
         takes: str = "pairs",
         normalize: bool | None = None,
         gather: bool = False,
+        require_both: bool = False,
         rowwise: bool = False,
     ) -> None:
         super().__init__()
@@ -94,6 +99,7 @@ class Objective(Summable):
         self.takes = takes
         self.normalize = geometry.normalize if normalize is None else normalize
         self.gather = gather
+        self.require_both = require_both
         self.rowwise = rowwise
 
     def pairs(
@@ -107,6 +113,8 @@ class Objective(Summable):
         index: Tensor | None = None,
     ) -> Pairs:
         """All pairs of queries and references, before selection, in full precision even under autocast."""
+        if not isinstance(embeddings, Tensor):
+            raise no_tensor(embeddings, "embeddings")
         with full_precision(embeddings.device.type):
             if self.gather:
                 if isinstance(labels, tuple):
@@ -119,10 +127,11 @@ class Objective(Summable):
     def select(self, pairs: Pairs) -> Selected:
         """The pairs or triples that count, in the form that the loss reads."""
         with torch.no_grad():
-            selected = self.choose(pairs)
-            if self.takes == "pairs" and not isinstance(selected, Pairs):
-                selected = selected.as_pairs()
-        return selected
+            return self.as_read(self.choose(pairs))
+
+    def as_read(self, selected: Selected) -> Selected:
+        """What was chosen, in the form that the loss reads."""
+        return selected.as_pairs() if self.takes == "pairs" and not isinstance(selected, Pairs) else selected
 
     def choose(self, pairs: Pairs) -> Selected:
         """What the selection chooses, by similarities in which duplicates tie."""
@@ -142,24 +151,63 @@ class Objective(Summable):
 
     def bare_value(self, pairs: Pairs) -> Tensor:
         """The loss of these pairs, without a gradient where nothing of them counts."""
+        if not pairs.similarity.shape[1]:
+            return self.value_of_nothing(pairs)
+        if self.require_both:
+            both = pairs.positive.any() & pairs.negative.any()
+            return self.value_of_either(pairs) * both
+        return self.value_of_either(pairs)
+
+    def value_of_either(self, pairs: Pairs) -> Tensor:
+        """The loss of these pairs, though there may be positives or negatives alone."""
         with full_precision(pairs.similarity.device.type):
             if self.rowwise:
-                return value_by_rows(self.value_at_once, pairs, self.loss.parameters)
+                drawn_from = getattr(self.selection, "generator", None)
+                return value_by_rows(self.value_at_once, pairs, self.loss.parameters, drawn_from)
             return self.value_at_once(pairs)
 
     def value_at_once(self, pairs: Pairs) -> Tensor:
         """The loss of these pairs, all rows together."""
-        result: Tensor = self.loss(self.select(pairs))
+        return self.checked_value(self.loss(self.select(pairs)))
+
+    def checked_value(self, result: Any) -> Tensor:
+        """What a loss returns, which must be a tensor."""
+        if not isinstance(result, Tensor):
+            raise EquimetricError(
+                f"loss {self.name!r} returned {type(result).__name__}; it must return a scalar tensor of torch"
+            )
         return result
 
-    def terms(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> dict[str, Tensor]:
+    def value_of_nothing(self, pairs: Pairs) -> Tensor:
+        """The loss of queries that have no reference at all: 0, or with reduction='none' a 0 for each term."""
+        if not isinstance(self.loss, FunctionModule) or self.loss.options.get("reduction") != "none":
+            return pairs.similarity.new_zeros(())
+        return pairs.similarity.new_zeros(0 if self.takes == "triplets" else len(pairs.similarity))
+
+    def value_of_listed(self, pairs: Pairs, triplets: Tensor) -> Tensor:
+        """The loss of these (T, 3) triples of the pairs, whatever the selection would choose."""
+        if not isinstance(self.references, BatchReferences):
+            raise EquimetricError("triplets=… name rows of a batch or of a reference set; they need references='batch'")
+        with torch.no_grad():
+            selected = self.as_read(Triplets.listed(pairs, triplets))
+        return self.checked_value(self.loss(selected))
+
+    def terms(
+        self,
+        embeddings: Tensor,
+        labels: Labels,
+        *arguments: Any,
+        triplets: Tensor | None = None,
+        **options: Any,
+    ) -> dict[str, Tensor]:
         """The one term of this objective, under its name."""
         pairs = self.pairs(embeddings, labels, *arguments, **options)
+        loss = self.bare_value if triplets is None else partial(self.value_of_listed, triplets=triplets)
         if isinstance(self.references, References):
             with full_precision(pairs.similarity.device.type):
-                value = self.references.objective_value(self.bare_value, pairs)
+                value = self.references.objective_value(loss, pairs)
         else:
-            value = self.bare_value(pairs)
+            value = loss(pairs)
         return {self.name: value if value.requires_grad else connected(value, embeddings, *self.parameters())}
 
     def parts(self) -> list[tuple[float, Objective]]:
@@ -205,7 +253,11 @@ def user_loss(function: Callable[..., Any] | nn.Module) -> Component:
     """A record for a user's own loss, so that it is composed as the registered ones are."""
     # A module has its options already, and takes no more of them.
     definition = (lambda: function) if isinstance(function, nn.Module) else function
-    name = type(function).__name__ if isinstance(function, nn.Module) else function.__name__
+    # A partial function goes by the name of the whole one, an object that can be called by that of its class.
+    bare = getattr(function, "func", function)
+    name = (
+        type(function).__name__ if isinstance(function, nn.Module) else getattr(bare, "__name__", type(bare).__name__)
+    )
     every_geometry = ("cosine", "euclidean", "sqeuclidean", "dot")
     return Component("loss", name, definition, "", geometries=every_geometry, reference_kinds=tuple(REFERENCES))
 
@@ -228,6 +280,7 @@ def compose(
     selection: str | None = None,
     normalize: bool | None = None,
     gather: bool = False,
+    require_both: bool = False,
     **options: Any,
 ) -> Objective:
     """An objective from named parts; each further option goes to the part or parts that own it.
@@ -269,7 +322,8 @@ def compose(
     routed: dict[int, dict[str, Any]] = {id(c): {} for c in (component, selection_component, reference_component)}
     for option, value in options.items():
         if option not in owners:
-            known = [*owners, "geometry", "references", "selection", "normalize", "gather", *component.aliases]
+            switches = ("normalize", "gather", "require_both")
+            known = [*owners, *chosen, *switches, *component.aliases]
             raise EquimetricError(
                 f"objective {name or component.name!r} has no option {option!r}; {did_you_mean(option, known)}"
             )
@@ -284,6 +338,7 @@ def compose(
         takes=component.takes,
         normalize=component.normalize if normalize is None else normalize,
         gather=gather,
+        require_both=require_both,
         # Without a final reduction there is no ratio to sum up.
         rowwise=component.is_rowwise(routed[id(component)]) and options.get("reduction") != "none",
     )

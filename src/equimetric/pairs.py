@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, no_tensor
 from equimetric.masks import columns_of, has_any
 
 if TYPE_CHECKING:
@@ -184,8 +184,9 @@ class Pairs:
         positive: Tensor | None = None,
         negative: Tensor | None = None,
         weight: Tensor | None = None,
+        queries: Queries | None = None,
     ) -> Pairs:
-        """A copy with some of the tensors exchanged."""
+        """A copy with some of the parts exchanged."""
         same_relation = positive is None and negative is None and weight is None
         return Pairs(
             self.similarity if similarity is None else similarity,
@@ -193,7 +194,7 @@ class Pairs:
             self.negative if negative is None else negative,
             self.weight if weight is None else weight,
             geometry=self.geometry,
-            queries=self.queries,
+            queries=self.queries if queries is None else queries,
             target=self.target if same_relation else None,
         )
 
@@ -237,6 +238,28 @@ class Triplets:
         if weight is not None:
             weight = weight[anchor, positive] * weight[anchor, negative]
         return cls(pairs, anchor, positive, negative, weight)
+
+    @classmethod
+    def listed(cls, pairs: Pairs, triplets: Tensor) -> Triplets:
+        """Triples given as (T, 3) rows of anchor, positive and negative, which they must be by the masks."""
+        if not isinstance(triplets, Tensor):
+            raise no_tensor(triplets, "triplets")
+        if triplets.ndim != 2 or triplets.shape[1] != 3 or triplets.is_floating_point() or triplets.dtype == torch.bool:
+            raise EquimetricError(
+                f"triplets must be whole numbers of shape (triples, 3), got {triplets.dtype} {tuple(triplets.shape)}"
+            )
+        anchor, positive, negative = triplets.to(pairs.similarity.device, torch.int64).unbind(1)
+        rows, columns = pairs.similarity.shape
+        last = torch.tensor([rows, columns, columns], device=triplets.device) - 1
+        wrong = ((triplets < 0) | (triplets > last)).any(1)
+        if not wrong.any():
+            wrong = ~(pairs.positive[anchor, positive] & pairs.negative[anchor, negative])
+        if wrong.any():
+            raise EquimetricError(
+                f"triple {triplets[int(wrong.nonzero()[0])].tolist()} is not an anchor, a positive and a negative "
+                f"of these {rows} queries and {columns} references"
+            )
+        return cls.chosen(pairs, anchor, positive, negative)
 
     def violation(self) -> Tensor:
         """(T,) s_an − s_ap: above zero where the negative is closer than the positive."""

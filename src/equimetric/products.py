@@ -80,14 +80,20 @@ class Unit(torch.autograd.Function):
         return gradient
 
 
-def both_ways(matrix: Tensor, strip: Callable[[slice, Tensor], Tensor]) -> Tensor:
+def both_ways(matrix: Tensor, strip: Callable[[slice, Tensor], Tensor], shares: Tensor | None = None) -> Tensor:
     """`strip(rows, M + Mᵀ of these rows)` of all rows, one strip after the other, so that no second matrix is filled.
 
-    Copying the transpose first is several times faster than adding it column by column.
+    With `shares` it is that of M whose rows are multiplied by them. Copying the transpose first is several times faster
+    than adding it column by column.
     """
 
     def sums(rows: slice) -> Tensor:
-        return matrix[:, rows].contiguous().T.clone(memory_format=torch.contiguous_format).add_(matrix[rows])
+        turned = matrix[:, rows].contiguous().T.clone(memory_format=torch.contiguous_format)
+        if shares is None:
+            return turned.add_(matrix[rows])
+        # Where this is differentiated in turn, what is multiplied is still needed.
+        scaled = turned * shares if torch.is_grad_enabled() else turned.mul_(shares)
+        return scaled.addcmul_(matrix[rows], shares[rows, None])
 
     size = len(matrix)
     if size <= WAY_BACK:

@@ -10,6 +10,7 @@ over rows, which is what lets `equimetric.rowwise` compute it a few rows at a ti
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from math import exp
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric.errors import unknown_name
-from equimetric.masks import as_numbers, number_of
+from equimetric.masks import as_numbers, has_any, number_of
 from equimetric.products import plain_arithmetic
 
 __all__ = [
@@ -27,25 +28,28 @@ __all__ = [
     "bounded_exp",
     "closed_form",
     "count",
+    "count_active",
     "divide",
     "log1p_sum_exp",
     "log_sum_exp",
     "masked_sum",
     "mean",
-    "mean_active",
     "mean_anchors",
     "mean_rows",
     "mean_valid",
+    "number_to_divide_by",
     "passed_on",
+    "quotient",
     "ratio",
+    "ratios_are_taken",
     "reduce",
-    "reduce_hinges",
     "reduce_rows",
     "row_max",
     "row_mean",
     "row_min",
     "row_sum",
     "taking_ratios",
+    "times",
     "total",
 ]
 
@@ -150,6 +154,11 @@ def taking_ratios(taker: RatioTaker) -> Iterator[None]:
         _taker.reset(token)
 
 
+def ratios_are_taken() -> bool:
+    """Whether something takes the ratios of a loss instead of dividing them."""
+    return _taker.get() is not None
+
+
 def ratio(numerator: Tensor, denominator: Tensor | None) -> Tensor:
     """Σ over all rows of the numerator / Σ over all rows of the denominator, a count; 0 where nothing was counted.
 
@@ -165,75 +174,36 @@ def mean(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     return ratio(masked_sum(values, mask, weight), count(mask, weight, values.dtype))
 
 
-def mean_active(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Σ values / number of entries above zero."""
-    return ratio(masked_sum(values, mask, weight), count(mask & (values > 0), weight, values.dtype))
+def count_active(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
+    """The number of entries above zero."""
+    return count(mask & (values > 0), weight, values.dtype)
 
 
-REDUCTIONS: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
-    "nonzero": mean_active,
-    "mean": mean,
-    "sum": total,
-}
+REDUCTIONS = ("nonzero", "mean", "sum", "batch", "valid")
+"""Ways to divide a sum of terms: by the number of those above zero, of all, not at all, by the number of rows, by that
+of the rows that have terms."""
+
+
+def number_to_divide_by(
+    reduction: str, mask: Tensor, weight: Tensor | None, dtype: torch.dtype, active: Callable[[], Tensor]
+) -> Tensor | None:
+    """What a reduction divides Σ over a mask by, None for a plain sum; `active` counts the terms above zero."""
+    if reduction not in REDUCTIONS:
+        raise unknown_name("reduction", reduction, (*REDUCTIONS, "none"))
+    if reduction == "nonzero":
+        return active()
+    if reduction == "mean":
+        return count(mask, weight, dtype)
+    if reduction == "sum":
+        return None
+    rows = torch.ones_like(mask[:, 0]) if reduction == "batch" else has_any(mask)
+    return count(rows, None, dtype)
 
 
 def reduce(values: Tensor, mask: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
-    """Reduce terms by name: 'nonzero' (mean of those above zero), 'mean' or 'sum'."""
-    if reduction not in REDUCTIONS:
-        raise unknown_name("reduction", reduction, REDUCTIONS)
-    return REDUCTIONS[reduction](values, mask, weight)
-
-
-def reduce_hinges(
-    values: Tensor,
-    boundary: float,
-    mask: Tensor,
-    weight: Tensor | None,
-    reduction: str,
-    *,
-    below: bool = False,
-    power: float = 1,
-    inclusive: bool = False,
-) -> Tensor:
-    """As `reduce`, of [values − boundary]₊^power, or [boundary − values]₊^power, with values finite everywhere.
-
-    Such terms can be multiplied by the mask, which is faster than choosing by it. `inclusive` counts a term that lies
-    on the boundary among those above zero.
-    """
-    if reduction not in REDUCTIONS:
-        raise unknown_name("reduction", reduction, REDUCTIONS)
-    counted = times(mask, weight, values.dtype)
-    number = counted.sum() if reduction == "mean" else None
-    if power == 1 and values.numel() > FEW and not plain_arithmetic():
-        numerator, active = sum_of_hinges(values, boundary, counted, below=below, inclusive=inclusive)
-    else:
-        excess = boundary - values if below else values - boundary
-        reached = counted * (excess >= 0 if inclusive else excess > 0)
-        terms = excess if power == 1 else excess.relu() ** power
-        numerator = torch.dot(terms.flatten(), reached.flatten())
-        active = reached.sum()
-    if reduction == "nonzero":
-        return ratio(numerator, active)
-    return ratio(numerator, number)
-
-
-@torch.no_grad()
-def sum_of_hinges(
-    values: Tensor, boundary: float, counted: Tensor, *, below: bool, inclusive: bool
-) -> tuple[Tensor, Tensor]:
-    """Σ counted · [values − boundary]₊ or its mirror image, and how many are above zero: the slope is ±1 for these.
-
-    What `counted` holds is used up.
-    """
-    beyond = {(False, False): torch.gt, (False, True): torch.ge, (True, False): torch.lt, (True, True): torch.le}
-    # Into numbers, for comparing into booleans takes longer.
-    slope = beyond[below, inclusive](values, boundary, out=torch.empty_like(values)).mul_(counted)
-    active = slope.sum()
-    if below:
-        slope.neg_()
-    value = torch.dot(torch.sub(values, boundary, out=counted).flatten(), slope.flatten())
-    with torch.enable_grad():
-        return closed_form(value, values, slope), active
+    """Reduce terms by name: one of `REDUCTIONS`."""
+    active = partial(count_active, values, mask, weight)
+    return ratio(masked_sum(values, mask, weight), number_to_divide_by(reduction, mask, weight, values.dtype, active))
 
 
 def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -270,17 +240,23 @@ def mean_anchors(values: Tensor, valid: Tensor, denominator: str) -> Tensor:
     raise unknown_name("denominator", denominator, ("valid", "batch"))
 
 
+ROW_REDUCTIONS = ("mean", "valid", "batch", "sum", "none")
+
+
 def reduce_rows(values: Tensor, valid: Tensor | None, reduction: str) -> Tensor:
-    """One value per row to a scalar: 'mean' over the valid rows, 'sum', or 'none' for the vector itself.
+    """One value per row to a scalar: 'mean' over the valid rows, also called 'valid', 'sum', 'batch' (the sum / number
+    of all rows), or 'none' for the vector itself.
 
     `valid` is None where all rows are.
     """
-    if reduction not in ("mean", "sum", "none"):
-        raise unknown_name("reduction", reduction, ("mean", "sum", "none"))
-    if reduction == "mean":
+    if reduction not in ROW_REDUCTIONS:
+        raise unknown_name("reduction", reduction, ROW_REDUCTIONS)
+    if reduction in ("mean", "valid"):
         return mean_rows(values) if valid is None else mean_valid(values, valid)
     if valid is not None:
         values = torch.where(valid, values, torch.zeros_like(values))
+    if reduction == "batch":
+        return mean_rows(values)
     return values if reduction == "none" else ratio(values.sum(), None)
 
 

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
+from equimetric.option_values import check_options
 from equimetric.pairs import Selected
 from equimetric.search_space import SearchSpace
 
@@ -48,6 +50,7 @@ class Component:
     Attributes:
         kind: "loss", "selection" or "references".
         name: the public name.
+        also: other names by which it is known, of what it computes.
         definition: a function `(pairs, **options)` or an `nn.Module` class whose constructor takes the options.
         paper: authors, title, year.
         title: how tables call it.
@@ -80,6 +83,7 @@ class Component:
     search: Mapping[str, SearchSpace] = field(default_factory=dict)
     rowwise: bool | Mapping[str, object] = False
     not_monotone: str = ""
+    also: tuple[str, ...] = ()
 
     def is_rowwise(self, options: Mapping[str, Any]) -> bool:
         """Whether the loss with these options can be computed a few rows at a time."""
@@ -109,6 +113,7 @@ class Component:
         if missing:
             given = ", ".join(f"{name}=…" for name in missing)
             raise EquimetricError(f"{self.kind} {self.name!r} needs {given}")
+        check_options(f"{self.kind} {self.name!r}", self.definition, options)
         if inspect.isclass(self.definition):
             module = self.definition(**options)
             assert isinstance(module, nn.Module)
@@ -129,6 +134,11 @@ class FunctionModule(nn.Module):
         self.name = name
         self.function = function
         self.options = dict(options)
+
+    @property
+    def generator(self) -> torch.Generator | None:
+        """What a selection draws from, where it has been given a generator of its own."""
+        return self.options.get("generator")
 
     def forward(self, selected: Selected) -> Any:
         """Apply the function."""
@@ -197,11 +207,16 @@ def loss(
 
 
 def selection(
-    name: str, *, paper: str, search: Mapping[str, SearchSpace] | None = None, not_monotone: str = ""
+    name: str,
+    *,
+    paper: str,
+    search: Mapping[str, SearchSpace] | None = None,
+    not_monotone: str = "",
+    also: tuple[str, ...] = (),
 ) -> Callable[[Definition], Definition]:
     """Register a selection: a function `(pairs, *, options) -> Pairs | Triplets | TripletBand`."""
     return _register(
-        SELECTIONS, kind="selection", name=name, paper=paper, search=search or {}, not_monotone=not_monotone
+        SELECTIONS, kind="selection", name=name, paper=paper, search=search or {}, not_monotone=not_monotone, also=also
     )
 
 
@@ -213,10 +228,13 @@ def references(
 
 
 def find(components: Mapping[str, Component], kind: str, name: str) -> Component:
-    """A component by name; a misspelt name is an error that gives the nearest."""
-    if name not in components:
-        raise unknown_name(kind, name, components)
-    return components[name]
+    """A component by any of its names; a misspelt one is an error that gives the nearest."""
+    if name in components:
+        return components[name]
+    for component in components.values():
+        if name in component.also:
+            return component
+    raise unknown_name(kind, name, components)
 
 
 def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -95,12 +95,17 @@ class ByRows(torch.autograd.Function):
     chunk with the ratios of the whole batch; a second run over the chunks, with ∂f/∂r known, then takes
     Σ_k ∂f/∂r_k · ∂N_k/∂s / D_k at once. With a single numerator, ∂N/∂s is taken in the first run and scaled afterwards.
     So it is with several of them on an accelerator, where memory costs less than computing. A second run draws at
-    random what the first has drawn, from torch's generator of the CPU.
+    random what the first has drawn, from torch's generator of the CPU or from the one given.
     """
 
     @staticmethod
     def forward(
-        context: Any, function: Callable[[Pairs], Tensor], pairs: Pairs, similarity: Tensor, *parameters: Tensor
+        context: Any,
+        function: Callable[[Pairs], Tensor],
+        pairs: Pairs,
+        generator: torch.Generator,
+        similarity: Tensor,
+        *parameters: Tensor,
     ) -> Tensor:
         """The value; gradients are computed on the way and kept."""
         step = max(1, CHUNK_ENTRIES // max(1, similarity.shape[1]))
@@ -112,7 +117,7 @@ class ByRows(torch.autograd.Function):
                 function(chunk)
             return chunk, collected
 
-        before = torch.get_rng_state()
+        before = generator.get_state()
         sums: list[list[Any]] = []
         kept: list[Gradients] = []
         one_run = True
@@ -144,11 +149,12 @@ class ByRows(torch.autograd.Function):
                 summed.add(gradients, slope)
         else:
             summed = Gradients(similarity, parameters)
-            with torch.random.fork_rng(devices=[]):
-                torch.set_rng_state(before)
-                for rows in chunks:
-                    chunk, collected = run(rows)
-                    summed.take(rows, chunk, [numerator for numerator, _ in collected.parts], slopes)
+            after = generator.get_state()
+            generator.set_state(before)
+            for rows in chunks:
+                chunk, collected = run(rows)
+                summed.take(rows, chunk, [numerator for numerator, _ in collected.parts], slopes)
+            generator.set_state(after)
         context.save_for_backward(*summed.parts)
         return value.detach()
 
@@ -156,14 +162,23 @@ class ByRows(torch.autograd.Function):
     @once_differentiable
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """The kept gradients, times what comes from above."""
-        return None, None, *(passed_on(upstream[0], part) for part in context.saved_tensors)
+        return None, None, None, *(passed_on(upstream[0], part) for part in context.saved_tensors)
 
 
 def value_by_rows(
-    function: Callable[[Pairs], Tensor], pairs: Pairs, parameters: Callable[[], Iterable[Tensor]] = tuple
+    function: Callable[[Pairs], Tensor],
+    pairs: Pairs,
+    parameters: Callable[[], Iterable[Tensor]] = tuple,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
-    """`function(pairs)`, a few rows at a time where pairs are many; `parameters()` are what the function learns."""
+    """`function(pairs)`, a few rows at a time where pairs are many.
+
+    `parameters()` are what the function learns, `generator` is what it draws from, if not torch's of the CPU.
+    """
     if pairs.similarity.numel() < LARGE or not pairs.similarity.requires_grad:
         return function(pairs)
-    value: Tensor = ByRows.apply(function, pairs, pairs.similarity, *parameters())  # type: ignore[no-untyped-call]
+    drawn_from = torch.default_generator if generator is None else generator
+    value: Tensor = ByRows.apply(  # type: ignore[no-untyped-call]
+        function, pairs, drawn_from, pairs.similarity, *parameters()
+    )
     return value

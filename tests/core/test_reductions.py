@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from equimetric import reductions
-from equimetric.reductions import log_sum_exp, reduce_hinges
+from equimetric.reductions import log_sum_exp
 
 
 @pytest.fixture(params=["small", "large"])
@@ -41,19 +41,3 @@ def test_log_sum_exp_outside_its_mask_and_of_an_empty_row(dtype):
     (gradient,) = torch.autograd.grad(result.sum(), values)
     assert torch.equal(gradient[~mask], torch.zeros(4, dtype=dtype))
     assert gradient[0, 0] == 1
-
-
-@pytest.mark.usefixtures("size")
-@pytest.mark.parametrize("power", [1, 2])
-@pytest.mark.parametrize("reduction", ["nonzero", "mean", "sum"])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("below", [False, True])
-def test_hinges_are_reduced_as_their_definition_says(power, reduction, weighted, below):
-    values, mask = some(seed=1)
-    values.requires_grad_()
-    weight = torch.arange(20.0, dtype=torch.float64).view(4, 5) if weighted else None
-    terms = (0.3 - values if below else values - 0.3).relu() ** power
-    expected = reductions.reduce(terms, mask, weight, reduction)
-    found = reduce_hinges(values, 0.3, mask, weight, reduction, below=below, power=power)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(value, values)[0] for value in (found, expected)))

@@ -347,7 +347,7 @@ def test_worked_values_of_episodes(case):
         torch.testing.assert_close(support.grad, float64(case["support_gradient"]), rtol=0, atol=1e-5)
         torch.testing.assert_close(query.grad, float64(case["query_gradient"]), rtol=0, atol=1e-5)
     batch = torch.cat([support, query]).detach(), torch.cat([support_labels, labels])
-    as_batch = em.objective("prototypical", support=2, **case["options"])
+    as_batch = em.objective("prototypical", ns=2, **case["options"])
     assert as_batch(*batch).item() == pytest.approx(case["value"], abs=1e-6)
 
 
@@ -370,7 +370,7 @@ def episode_by_hand(embeddings, labels, support):
 def test_the_first_rows_of_a_class_are_its_support(support):
     labels = torch.tensor([5, 2, 5, 9, 2, 5, -1, 5, 9, 2])
     embeddings = random(10, 3).requires_grad_()
-    value = em.objective("prototypical", support=support)(embeddings, labels)
+    value = em.objective("prototypical", ns=support)(embeddings, labels)
     value.backward()
     other = embeddings.detach().clone().requires_grad_()
     expected = episode_by_hand(other, labels, support)
@@ -381,16 +381,36 @@ def test_the_first_rows_of_a_class_are_its_support(support):
 
 def test_several_episodes_give_the_mean_of_their_losses():
     embeddings, labels = random(24, 3), torch.tensor([0, 1, 2]).repeat(8)
-    value = em.objective("prototypical", support=2, episodes=2)(embeddings, labels)
+    value = em.objective("prototypical", ns=2, episodes=2)(embeddings, labels)
     each = [episode_by_hand(embeddings[rows], labels[rows], 2) for rows in (slice(12), slice(12, 24))]
     torch.testing.assert_close(value, (each[0] + each[1]) / 2)
     with pytest.raises(EquimetricError, match="5 equal episodes"):
         em.objective("prototypical", episodes=5)(embeddings, labels)
 
 
+def test_episodes_of_unequal_size_count_alike():
+    """Five queries in one episode and two in the other: the mean of the two losses, not over the seven queries."""
+    embeddings, labels = random(14, 3), torch.tensor([0, 0, 0, 0, 1, 1, 1, 0, 1, 1, 0, 2, 3, 4])
+    objective = em.objective("prototypical", ns=1, episodes=2)
+    each = [episode_by_hand(embeddings[rows], labels[rows], 1) for rows in (slice(0, 7), slice(7, 14))]
+    torch.testing.assert_close(objective(embeddings, labels), (each[0] + each[1]) / 2)
+    by_query = em.objective("prototypical", ns=1, episodes=2, reduction="none")(embeddings, labels)
+    assert by_query.shape == (7,)
+    torch.testing.assert_close((by_query[:5].mean() + by_query[5:].mean()) / 2, (each[0] + each[1]) / 2)
+
+
+def test_episodes_can_be_held_to_their_size():
+    embeddings, labels = random(12, 3), torch.arange(2).repeat_interleave(3).repeat(2)
+    em.objective("prototypical", nc=2, ns=2, nq=1, episodes=2)(embeddings, labels)
+    with pytest.raises(EquimetricError, match=r"must have nc=3 classes, this batch has \[2, 2\]"):
+        em.objective("prototypical", nc=3, episodes=2)(embeddings, labels)
+    with pytest.raises(EquimetricError, match=r"ns=1 support rows and nq=1 queries, but .* have \[3\] rows"):
+        em.objective("prototypical", ns=1, nq=1, episodes=2)(embeddings, labels)
+
+
 def test_prototype_options_that_make_no_sense_are_refused():
-    for options, message in (({"support": 0}, "needs a support sample"), ({"episodes": 0}, "at least one episode")):
-        with pytest.raises(EquimetricError, match=message):
+    for options in ({"ns": 0}, {"nq": 0}, {"nc": 0}, {"episodes": 0}):
+        with pytest.raises(EquimetricError, match="must be a whole number of 1 or more"):
             em.objective("prototypical", **options)
     objective = em.objective("prototypical")
     with pytest.raises(EquimetricError, match="both reference_embeddings and reference_labels"):

@@ -67,6 +67,41 @@ def test_a_loss_is_its_pair_weights(method, symmetric):
     )
 
 
+@pytest.mark.parametrize("method", ["npairs", "snr_contrastive"])
+def test_a_loss_of_other_similarities_is_its_pair_weights(method):
+    """The same where the similarity is no function of the cosine: the weights are those of the similarity itself."""
+    objective = em.objective(method, **({"l2_reg": 0.0} if method == "npairs" else {}))
+    weights = em.pair_weights(objective, batch(), LABELS)
+
+    def weighted_sum(embeddings):
+        pairs = objective.pairs(embeddings, LABELS)
+        return ((pairs.negative.double() - pairs.positive.double()) * weights * pairs.similarity).sum() / len(LABELS)
+
+    torch.testing.assert_close(
+        gradient_of(weighted_sum, batch()), gradient_of(lambda x: objective(x, LABELS), batch()), rtol=1e-8, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("method", ["magnet", "spectral"])
+def test_a_loss_of_embeddings_has_no_weights_of_pairs(method):
+    with pytest.raises(EquimetricError, match="looks at the embeddings themselves"):
+        em.pair_weights(em.objective(method), batch(), LABELS)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("npairs", {"l2_reg": 0.1}),
+        ("snr_contrastive", {"reg": 0.1}),
+        ("angular_npairs_combo", {}),
+        ("pddm", {"dim": 5}),
+    ],
+)
+def test_what_weights_of_pairs_leave_out_is_said(method, options):
+    with pytest.warns(UserWarning, match=f"'{method}' looks at the embeddings beside the similarities"):
+        em.pair_weights(em.objective(method, **options).double(), batch(), LABELS)
+
+
 CLOSED = {
     "contrastive_cosine": [{}, {"lam": 0.2}],
     "triplet": [{"margin": 0.3}, {"margin": 0.05}],

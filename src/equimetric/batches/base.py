@@ -145,6 +145,12 @@ class Batches(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a saved sampler stood."""
+        missing = self.state_dict().keys() - state.keys()
+        if missing:
+            raise EquimetricError(
+                f"this is not the state of {type(self).__name__}: it lacks {', '.join(sorted(missing))}; "
+                "resume with the kind of batches that was saved"
+            )
         self.seed, self.epoch, self.position = int(state["seed"]), int(state["epoch"]), int(state["position"])
 
     def generator(self, *purpose: int | str) -> torch.Generator:

@@ -15,6 +15,8 @@ from equimetric.objectives import Objective, ObjectiveSum
 
 __all__ = ["explain"]
 
+FORMATS = (".png", ".svg", ".pdf")
+
 
 def explain(
     methods: Annotated[list[str], typer.Argument(help="Methods, or losses of your own as package.module:name.")],
@@ -27,6 +29,8 @@ def explain(
     Every pair-based loss is a weight for each pair: what it pulls, what it pushes, and how hard. The curves follow
     one pair of an anchor whose other pairs stay where they are.
     """
+    if out.suffix.lower() not in FORMATS:
+        raise EquimetricError(f"a figure is written as {' or '.join(FORMATS)}, not as {out.suffix or out.name!r}")
     same_side, other_side = numbers(companions), numbers(against)
     curves = [weight_curves(find(method), same_side=same_side, other_side=other_side) for method in methods]
     console.print(f"Figure: {draw_weights(curves, out)}", highlight=False, soft_wrap=True)
@@ -40,13 +44,20 @@ def find(name: str) -> Objective | ObjectiveSum:
     sys.path.insert(0, str(Path.cwd()))
     try:
         found: Any = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise EquimetricError(f"cannot find {name!r}: {error}; give package.module:name of a loss") from None
     finally:
         sys.path.pop(0)
     if isinstance(found, Objective | ObjectiveSum):
         return found
-    return objective(found() if isinstance(found, type) else found)
+    if not callable(found):
+        raise EquimetricError(f"{name!r} is {type(found).__name__}, not a loss; give a function of pairs or a module")
+    if isinstance(found, type):
+        try:
+            found = found()
+        except TypeError as error:
+            raise EquimetricError(f"{name!r} cannot be made without options: {error}; give an object of it") from None
+    return objective(found)
 
 
 def numbers(text: str) -> tuple[float, ...]:

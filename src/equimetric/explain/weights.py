@@ -1,6 +1,8 @@
 """The weight of every pair under an objective."""
 
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,13 +37,15 @@ def pair_weights(
     itself), per anchor w_ij = B (1 − 2 I_ij) ∂H/∂s_ij, all entries of s independent: the weights of the literature's
     tables; (1/B) Σ_i (Σ_N w s − Σ_P w s) then has the gradient of H.
     `symmetric=True` takes s_ij and s_ji as one variable: w_ij = ½ (1 − 2 I_ij)(∂H/∂s_ij + ∂H/∂s_ji).
-    Further arguments are those of the objective: explicit references, `self_mask`, `index`.
+    Further arguments are those of the objective: explicit references, `self_mask`, `index`. A loss that looks at the
+    embeddings themselves has no weights of pairs and is refused; one that does so beside the pairs, in a regulariser
+    say, has them for the pairs alone, with a warning.
     """
     total: Tensor | None = None
     for weight, part in objective.parts():
         with torch.no_grad():
             pairs = part.pairs(embeddings, labels, *arguments, **options)
-        share = weight * signed_weights(part, pairs, symmetric=symmetric)
+        share = weight * signed_weights(part, pairs, symmetric=symmetric, report=True)
         if total is not None and total.shape != share.shape:
             raise EquimetricError("the terms of this sum compare with different references; explain them one by one")
         total = share if total is None else total + share
@@ -49,10 +53,14 @@ def pair_weights(
     return total
 
 
-def signed_weights(objective: Objective, pairs: Pairs, *, symmetric: bool = False) -> Tensor:
-    """The weights of given pairs."""
+def signed_weights(objective: Objective, pairs: Pairs, *, symmetric: bool = False, report: bool = False) -> Tensor:
+    """The weights of given pairs; with `report` a word on what they leave out."""
     cosine, similarity = variables(objective, pairs.similarity.detach())
-    (gradient,) = torch.autograd.grad(objective.value(pairs.replace(similarity=similarity)), cosine)
+    queries = pairs.queries and replace(pairs.queries, embeddings=pairs.queries.embeddings.detach().requires_grad_())
+    value = objective.value(pairs.replace(similarity=similarity, queries=queries))
+    (gradient,) = torch.autograd.grad(value, cosine, retain_graph=True, materialize_grads=True)
+    if report and queries is not None:
+        report_what_is_left(objective.name, value, gradient, queries.embeddings)
     # +1 for negatives, −1 for positives, 0 for pairs that do not take part.
     sign = pairs.negative.to(gradient.dtype) - pairs.positive.to(gradient.dtype)
     if not symmetric:
@@ -60,6 +68,21 @@ def signed_weights(objective: Objective, pairs: Pairs, *, symmetric: bool = Fals
     if gradient.shape[0] != gradient.shape[1]:
         raise EquimetricError("symmetric weights need the batch as its own references")
     return sign * (gradient + gradient.T) / 2
+
+
+def report_what_is_left(name: str, value: Tensor, gradient: Tensor, embeddings: Tensor) -> None:
+    """Refuse weights of a loss that looks at embeddings alone, and warn where it looks at them beside the pairs."""
+    (beside,) = torch.autograd.grad(value, embeddings, allow_unused=True)
+    if beside is None or not beside.any():
+        return
+    if not gradient.any():
+        raise EquimetricError(
+            f"{name!r} looks at the embeddings themselves, not at the similarities of pairs, so pairs have no weights"
+        )
+    warnings.warn(
+        f"{name!r} looks at the embeddings beside the similarities of pairs; the weights leave that part out",
+        stacklevel=4,
+    )
 
 
 def variables(objective: Objective, similarity: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from equimetric.geometry import unit
 from equimetric.losses.npairs import first_pairs, npairs
 from equimetric.losses.preconditions import check_square_batch, known_queries
 from equimetric.masks import has_any
+from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
 from equimetric.reductions import added, count, log1p_sum_exp, log_sum_exp, masked_sum, mean_valid, ratio
 from equimetric.registry import loss
@@ -78,7 +79,7 @@ def angular_npair(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
     search={**SEARCH, "l2_reg": Uniform(0.0, 0.02)},
 )
 def angular_npairs_combo(
-    pairs: Pairs, *, alpha_deg: float = 45.0, lam: float = 2.0, l2_reg: float = 0.002, symmetric: bool = False
+    pairs: Pairs, *, alpha_deg: float = 45.0, lam: float = 2.0, l2_reg: NotNegative = 0.002, symmetric: bool = False
 ) -> Tensor:
     """N-pairs loss of the raw embeddings and angular loss of the same pairs at unit length.
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from equimetric.errors import unknown_name
 from equimetric.losses.cross_entropy import cross_entropy, positives_changed
+from equimetric.option_values import Positive, Share
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
@@ -40,9 +41,9 @@ def arcface(
     pairs: Pairs,
     *,
     margin_rad: float = 0.5,
-    scale: float = 64.0,
+    scale: Positive = 64.0,
     mode: str = "monotone",
-    label_smoothing: float = 0.0,
+    label_smoothing: Share = 0.0,
     smoothing: str = "others",
     reduction: str = "mean",
 ) -> Tensor:

@@ -1,9 +1,10 @@
 """Binomial deviance, and its limit of equal weights."""
 
-import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from equimetric.masks import has_any
+from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_rows, reduce_rows, row_mean
 from equimetric.registry import loss
@@ -22,17 +23,18 @@ __all__ = ["binomial", "equal_weights"]
     search={"alpha": Uniform(1.0, 10.0), "beta": Uniform(10.0, 100.0), "gamma": Uniform(0.3, 0.7)},
 )
 def binomial(
-    pairs: Pairs, *, alpha: float = 2.0, beta: float = 50.0, gamma: float = 0.5, reduction: str = "mean"
+    pairs: Pairs, *, alpha: Positive = 2.0, beta: Positive = 50.0, gamma: float = 0.5, reduction: str = "mean"
 ) -> Tensor:
     """Weigh a pair by its own similarity alone.
 
     L = 1/B Σ_i { 1/|P_i| Σ_{j∈P_i} softplus(α(γ − s_ij)) + 1/|N_i| Σ_{k∈N_i} softplus(β(s_ik − γ)) };
-    `reduction='sum'` leaves 1/B out.
+    `reduction='sum'` leaves 1/B out, 'valid' divides by the number of anchors that have pairs, 'none' gives the terms
+    of each anchor.
     """
     of_positives, positive, weight = pairs.packed_positives(pairs.similarity)
     pull = row_mean(softplus(alpha * (gamma - of_positives)), positive, weight)
     push = row_mean(softplus(beta * (pairs.similarity - gamma)), pairs.negative, pairs.weight)
-    return reduce_rows(pull + push, torch.ones_like(pull, dtype=torch.bool), reduction)
+    return reduce_rows(pull + push, has_any(pairs.any) if reduction == "valid" else None, reduction)
 
 
 @loss(

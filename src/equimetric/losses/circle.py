@@ -8,6 +8,7 @@ from torch.nn.functional import softplus
 from equimetric.errors import unknown_name
 from equimetric.losses.preconditions import check_square_batch
 from equimetric.masks import has_any
+from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, mean_valid
 from equimetric.registry import loss
@@ -24,7 +25,7 @@ __all__ = ["circle"]
     paper="Sun et al.: Circle loss: a unified perspective of pair similarity optimization (2020)",
     search={"m": Uniform(0.1, 0.6), "gamma": LogUniform(16.0, 512.0)},
 )
-def circle(pairs: Pairs, *, m: float = 0.4, gamma: float = 80.0, mode: str = "anchor") -> Tensor:
+def circle(pairs: Pairs, *, m: float = 0.4, gamma: Positive = 80.0, mode: str = "anchor") -> Tensor:
     """Pull and push harder the farther a similarity is from its optimum.
 
     L = mean_i softplus( log Σ_{j∈P_i} e^{−γ α⁺_ij (s_ij − 1 + m)} + log Σ_{k∈N_i} e^{γ α⁻_ik (s_ik − m)} ),

@@ -2,8 +2,10 @@
 
 from torch import Tensor
 
+from equimetric.hinges import Hinge, added_hinges
+from equimetric.option_values import Count
 from equimetric.pairs import Pairs
-from equimetric.reductions import mean_rows, reduce_hinges, row_sum
+from equimetric.reductions import mean_rows, row_sum
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -20,20 +22,20 @@ __all__ = ["contrastive", "contrastive_cosine"]
     search={"pos_margin": Uniform(-0.2, 2.0), "neg_margin": Uniform(-0.2, 2.0)},
 )
 def contrastive(
-    pairs: Pairs, *, pos_margin: float = 0.0, neg_margin: float = 1.0, reduction: str = "nonzero", power: int = 1
+    pairs: Pairs, *, pos_margin: float = 0.0, neg_margin: float = 1.0, reduction: str = "nonzero", power: Count = 1
 ) -> Tensor:
     """Pull positives inside one margin, push negatives outside another.
 
     L = R_{positives} [d − pos_margin]₊^power + R_{negatives} [neg_margin − d]₊^power,
-    R = 'nonzero' (mean of the terms above zero), 'mean' or 'sum', for positives and negatives apart, so that the
-    many negatives cannot drown the positives.
+    R = 'nonzero' (mean of the terms above zero), 'mean', 'sum', 'batch' (the sum / number of queries), 'valid' (the
+    sum / number of queries that have such pairs), 'anchor' (mean within each query, then over these queries) or 'none'
+    (every term), for positives and negatives apart, so that the many negatives cannot drown the positives.
     """
     values, negated = pairs.signed_distance()
     near, far = (-pos_margin, -neg_margin) if negated else (pos_margin, neg_margin)
     # [d − m]₊ is a hinge of −d below −m.
-    pull = reduce_hinges(values, near, pairs.positive, pairs.weight, reduction, below=negated, power=power)
-    push = reduce_hinges(values, far, pairs.negative, pairs.weight, reduction, below=not negated, power=power)
-    return pull + push
+    pull, push = Hinge(pairs.positive, near, below=negated), Hinge(pairs.negative, far, below=not negated)
+    return added_hinges(values, pull, push, pairs.weight, reduction, power=power)
 
 
 @loss(

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from equimetric.losses.cross_entropy import cross_entropy, positives_changed
+from equimetric.option_values import Positive, Share
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
@@ -23,8 +24,8 @@ def cosface(
     pairs: Pairs,
     *,
     margin: float = 0.35,
-    scale: float = 64.0,
-    label_smoothing: float = 0.0,
+    scale: Positive = 64.0,
+    label_smoothing: Share = 0.0,
     smoothing: str = "others",
     reduction: str = "mean",
 ) -> Tensor:

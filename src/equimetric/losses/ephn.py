@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric.masks import has_any
+from equimetric.option_values import Positive
 from equimetric.pairs import Pairs, settled
 from equimetric.reductions import mean_valid
 from equimetric.registry import loss
@@ -21,7 +22,7 @@ __all__ = ["ephn"]
     paper="Xuan, Stylianou, Pless: Improved embeddings with easy positive triplet mining (2020)",
     search={"sigma": Uniform(0.05, 0.5)},
 )
-def ephn(pairs: Pairs, *, sigma: float = 0.1, semihard: bool = False) -> Tensor:
+def ephn(pairs: Pairs, *, sigma: Positive = 0.1, semihard: bool = False) -> Tensor:
     """An anchor need only be close to its closest positive, not to all of its class.
 
     L = mean_a softplus((s_an − s_ap) / σ), p the most similar positive, n the most similar negative or, `semihard`,

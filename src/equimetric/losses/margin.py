@@ -1,5 +1,7 @@
 """Margin loss with a learned boundary."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,13 @@ from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["MarginLoss"]
+
+
+def initial_offsets(given: int | Sequence[float] | Tensor) -> Tensor:
+    """(number,) zeros, or the values themselves."""
+    if isinstance(given, int):
+        return torch.zeros(given)
+    return torch.as_tensor(given, dtype=torch.get_default_dtype()).clone()
 
 
 @loss(
@@ -26,7 +35,8 @@ class MarginLoss(nn.Module):
     """Contrastive loss around a learned boundary β, with a margin α on either side.
 
     ℓ_ij = [α + Y_ij (d_ij − β_i)]₊, Y = +1 for positives, −1 for negatives;
-    β_i = β⁽⁰⁾ + β⁽class⁾ of i's class (with `beta_classes` = their number) + β⁽img⁾ of image i (with `beta_images`);
+    β_i = β⁽⁰⁾ + β⁽class⁾ of i's class + β⁽img⁾ of image i, the last two where `beta_class` and `beta_img` give their
+    number, to start from 0, or the values to start from;
     L = (Σ ℓ + ν Σ β) / (number of terms above zero).
     Over pairs Σβ takes every ordered pair once; over triples every triple adds a positive term, a negative term and
     one β of its anchor.
@@ -38,23 +48,23 @@ class MarginLoss(nn.Module):
         alpha: float = 0.2,
         beta: float = 1.2,
         nu: float = 0.0,
-        beta_classes: int | None = None,
-        beta_images: int | None = None,
+        beta_class: int | Sequence[float] | Tensor | None = None,
+        beta_img: int | Sequence[float] | Tensor | None = None,
     ) -> None:
         super().__init__()
         self.alpha = alpha
         self.nu = nu
         self.beta = nn.Parameter(torch.tensor(float(beta)))
-        self.beta_class = None if beta_classes is None else nn.Parameter(torch.zeros(beta_classes))
-        self.beta_image = None if beta_images is None else nn.Parameter(torch.zeros(beta_images))
+        self.beta_class = None if beta_class is None else nn.Parameter(initial_offsets(beta_class))
+        self.beta_img = None if beta_img is None else nn.Parameter(initial_offsets(beta_img))
 
     def boundary(self, pairs: Pairs) -> Tensor:
         """(Q, 1) β of every query."""
         beta = self.beta.to(pairs.similarity).expand(len(pairs.similarity))
         labels, index = (pairs.queries.labels, pairs.queries.index) if pairs.queries else (None, None)
         for offsets, ids, name in (
-            (self.beta_class, labels, "labels in 0 … beta_classes − 1"),
-            (self.beta_image, index, "index=… with every sample's place in the training set"),
+            (self.beta_class, labels, "labels in 0 … their number − 1"),
+            (self.beta_img, index, "index=… with every sample's place in the training set"),
         ):
             if offsets is not None:
                 if ids is None or (len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(offsets)):

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import log1p_sum_exp, mean_rows
 from equimetric.registry import loss
@@ -22,7 +23,7 @@ SEARCH = {"alpha": Uniform(0.01, 100.0), "beta": Uniform(0.01, 100.0), "base": U
     implies={"epsilon": "multi_similarity"},
     search=SEARCH,
 )
-def multi_similarity(pairs: Pairs, *, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5) -> Tensor:
+def multi_similarity(pairs: Pairs, *, alpha: Positive = 2.0, beta: Positive = 50.0, base: float = 0.5) -> Tensor:
     """Weigh a pair by its own similarity and by how it stands among its anchor's other pairs.
 
     L = 1/B Σ_i { 1/α log[1 + Σ_{j∈P_i} e^{−α(s_ij − base)}] + 1/β log[1 + Σ_{k∈N_i} e^{β(s_ik − base)}] }
@@ -44,7 +45,7 @@ def multi_similarity(pairs: Pairs, *, alpha: float = 2.0, beta: float = 50.0, ba
     implies={"epsilon": "multi_similarity"},
     search=SEARCH,
 )
-def raw(pairs: Pairs, *, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5) -> Tensor:
+def raw(pairs: Pairs, *, alpha: Positive = 2.0, beta: Positive = 50.0, base: float = 0.5) -> Tensor:
     """Relative and absolute weights: term by term the multi-similarity loss.
 
     The paper's γ = `base`; its valid-triplet hard mining (VTHM) with margin λ is the miner with `epsilon` = λ.

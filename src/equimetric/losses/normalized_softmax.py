@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from equimetric.losses.cross_entropy import cross_entropy
+from equimetric.option_values import Positive, Share
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import LogUniform, Uniform
@@ -22,8 +23,8 @@ __all__ = ["normalized_softmax"]
 def normalized_softmax(
     pairs: Pairs,
     *,
-    temperature: float = 0.05,
-    label_smoothing: float = 0.0,
+    temperature: Positive = 0.05,
+    label_smoothing: Share = 0.0,
     smoothing: str = "others",
     reduction: str = "mean",
 ) -> Tensor:

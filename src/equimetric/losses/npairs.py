@@ -9,6 +9,7 @@ from equimetric.errors import EquimetricError, unknown_name
 from equimetric.losses.preconditions import check_square_batch, known_queries
 from equimetric.losses.supcon import supcon
 from equimetric.masks import has_any
+from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
 from equimetric.products import plain_arithmetic
 from equimetric.reductions import FAR_BELOW, mean_valid
@@ -63,7 +64,7 @@ def first_pairs(pairs: Pairs, loss: str) -> FirstPairs:
     references="batch",
     search={"l2_reg": Uniform(0.0, 0.02)},
 )
-def npairs(pairs: Pairs, *, l2_reg: float = 0.002, symmetric: bool = False, repeated: str = "first") -> Tensor:
+def npairs(pairs: Pairs, *, l2_reg: NotNegative = 0.002, symmetric: bool = False, repeated: str = "first") -> Tensor:
     """Softmax over one positive against the positives of all other classes, on raw dot products.
 
     L = 1/N Σ_i log(1 + Σ_{j≠i} e^{a_i·p_j − a_i·p_i}) + l2_reg/4 (mean‖a‖² + mean‖p‖²), (a_i, p_i) the first two rows

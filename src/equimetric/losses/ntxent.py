@@ -3,6 +3,7 @@
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, mean
 from equimetric.registry import loss
@@ -29,7 +30,7 @@ def against_negatives(logits: Tensor, pairs: Pairs) -> Tensor:
     paper="Sohn: Multi-class N-pair loss (2016); Chen, Kornblith, Norouzi, Hinton: SimCLR (2020)",
     search={"temperature": LogUniform(1e-4, 100.0)},
 )
-def ntxent(pairs: Pairs, *, temperature: float = 0.07) -> Tensor:
+def ntxent(pairs: Pairs, *, temperature: Positive = 0.07) -> Tensor:
     """Normalised, temperature-scaled cross-entropy of each positive pair against the anchor's negatives.
 
     L = mean_{(a,p)} −log( e^{s_ap/τ} / (e^{s_ap/τ} + Σ_{n∈N_a} e^{s_an/τ}) ), τ = `temperature`; the anchor's other

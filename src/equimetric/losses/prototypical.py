@@ -23,6 +23,6 @@ def prototypical(pairs: Pairs, *, reduction: str = "mean") -> Tensor:
     """Classify the queries of an episode by their distance to the means of its support.
 
     L = mean_{queries q} −log softmax_c(−d(x_q, μ_c))_{y_q}, d = ‖x_q − μ_c‖² or, in the euclidean geometry, its root;
-    several episodes of equal size in a batch give the mean of their losses.
+    several episodes in a batch give the mean of their losses.
     """
     return cross_entropy(pairs.similarity, pairs, reduction=reduction)

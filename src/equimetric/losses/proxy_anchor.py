@@ -5,6 +5,7 @@ from torch import Tensor
 
 from equimetric.errors import unknown_name
 from equimetric.masks import has_any
+from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import log1p_sum_exp, mean
 from equimetric.registry import loss
@@ -21,7 +22,7 @@ __all__ = ["proxy_anchor"]
     references="proxies",
     search={"alpha": LogUniform(4.0, 128.0), "delta": Uniform(0.0, 0.3)},
 )
-def proxy_anchor(pairs: Pairs, *, alpha: float = 32.0, delta: float = 0.1, reduction: str = "mean") -> Tensor:
+def proxy_anchor(pairs: Pairs, *, alpha: Positive = 32.0, delta: float = 0.1, reduction: str = "mean") -> Tensor:
     """Each proxy is an anchor that weighs the samples of the batch by their relative hardness.
 
     L = 1/|P⁺| Σ_{p∈P⁺} log[1 + Σ_{x of p} e^{−α(s_xp − δ)}] + 1/|P| Σ_{p∈P} log[1 + Σ_{x not of p} e^{α(s_xp + δ)}],

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from equimetric.losses.cross_entropy import cross_entropy
+from equimetric.option_values import Positive, Share
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import LogUniform, Uniform
@@ -22,11 +23,11 @@ __all__ = ["proxy_nca"]
 def proxy_nca(
     pairs: Pairs,
     *,
-    embedding_multiplier: float = 3.0,
-    proxy_multiplier: float | None = None,
-    temperature: float = 1.0,
+    embedding_multiplier: Positive = 3.0,
+    proxy_multiplier: Positive | None = None,
+    temperature: Positive = 1.0,
     positive_in_denominator: bool = False,
-    label_smoothing: float = 0.0,
+    label_smoothing: Share = 0.0,
     smoothing: str = "others",
     reduction: str = "mean",
 ) -> Tensor:

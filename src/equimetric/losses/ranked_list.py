@@ -5,6 +5,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.masks import as_numbers
+from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
 from equimetric.reductions import bounded_exp, mean_rows
 from equimetric.registry import loss
@@ -42,8 +43,8 @@ def ranked_list(
     *,
     alpha: float = 1.2,
     margin: float = 0.4,
-    Tn: float = 10.0,
-    Tp: float = 0.0,
+    Tn: NotNegative = 10.0,
+    Tp: NotNegative = 0.0,
     form: str = "convex",
     lam: float | None = None,
 ) -> Tensor:

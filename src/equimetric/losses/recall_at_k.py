@@ -11,6 +11,7 @@ from equimetric.losses.preconditions import whole_batch
 from equimetric.losses.smooth_ap import own_similarity, with_query
 from equimetric.losses.triplet import pair_weight
 from equimetric.masks import has_any
+from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_valid, row_sum
 from equimetric.registry import loss
@@ -32,8 +33,8 @@ def recall_at_k_surrogate(
     pairs: Pairs,
     *,
     ks: Sequence[int] = (1, 2, 4, 8, 16),
-    tau1: float = 1.0,
-    tau2: float = 0.01,
+    tau1: Positive = 1.0,
+    tau2: Positive = 0.01,
     include_query: bool = False,
     simix: bool = False,
 ) -> Tensor:

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from equimetric.losses.triplet import pair_weight
 from equimetric.masks import has_any
+from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import divide, mean_valid, row_sum
 from equimetric.registry import loss
@@ -46,7 +47,7 @@ def with_query(pairs: Pairs, similarity: Tensor, *, positive: bool) -> Pairs:
     search={"tau": LogUniform(0.005, 0.1)},
     not_monotone="a positive that moves closer can fall in soft precision where it overtakes positives only",
 )
-def smooth_ap(pairs: Pairs, *, tau: float = 0.01, include_query: bool = False) -> Tensor:
+def smooth_ap(pairs: Pairs, *, tau: Positive = 0.01, include_query: bool = False) -> Tensor:
     """Average precision of each query's ranking, with σ((s_j − s_i)/τ) for "j stands before i".
 
     G_ij = σ((s_qj − s_qi)/τ), AP_q = 1/|P_q| Σ_{i∈P_q} (1 + Σ_{j∈P_q, j≠i} G_ij) / (1 + Σ_{j≠i} G_ij);

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from equimetric.losses.contrastive import contrastive
 from equimetric.losses.preconditions import known_queries
+from equimetric.option_values import Count, NotNegative
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_rows
 from equimetric.registry import loss
@@ -26,14 +27,14 @@ def snr_contrastive(
     *,
     pos_margin: float = 0.0,
     neg_margin: float = 1.0,
-    reg: float = 0.0,
+    reg: NotNegative = 0.0,
     reduction: str = "nonzero",
-    power: int = 1,
+    power: Count = 1,
 ) -> Tensor:
     """Contrastive loss where distance is the noise from anchor to other, relative to the anchor's own variance.
 
     L = R_{positives} [d − pos_margin]₊^power + R_{negatives} [neg_margin − d]₊^power + reg · mean_i |Σ_m x_im|,
-    d_ij = var(x_i − x_j) / var(x_i); R = 'nonzero', 'mean' or 'sum'. The last term keeps embeddings at zero mean.
+    d_ij = var(x_i − x_j) / var(x_i); R as for contrastive. The last term keeps embeddings at zero mean.
     """
     value = contrastive(pairs, pos_margin=pos_margin, neg_margin=neg_margin, reduction=reduction, power=power)
     if reg:

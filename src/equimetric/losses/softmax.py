@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from equimetric.losses.cross_entropy import cross_entropy
+from equimetric.option_values import Share
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
@@ -21,7 +22,7 @@ __all__ = ["softmax"]
     search={"label_smoothing": Uniform(0.0, 0.2)},
 )
 def softmax(
-    pairs: Pairs, *, label_smoothing: float = 0.0, smoothing: str = "others", reduction: str = "mean"
+    pairs: Pairs, *, label_smoothing: Share = 0.0, smoothing: str = "others", reduction: str = "mean"
 ) -> Tensor:
     """Classify by the raw dot product with the class weights.
 

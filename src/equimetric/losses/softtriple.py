@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from equimetric.losses.cosface import cosface
+from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
@@ -19,7 +20,7 @@ __all__ = ["softtriple"]
     references="proxies",
     search={"la": Uniform(0.01, 100.0), "delta": Uniform(0.0, 1.0)},
 )
-def softtriple(pairs: Pairs, *, la: float = 20.0, delta: float = 0.01, reduction: str = "mean") -> Tensor:
+def softtriple(pairs: Pairs, *, la: Positive = 20.0, delta: float = 0.01, reduction: str = "mean") -> Tensor:
     """A smoothed triplet loss over class centres, without sampling triplets.
 
     L = mean_i −log softmax(la · (S_i − delta · onehot(y_i)))_{y_i} + tau · R, with S_ic = Σ_k q_k x_i·w_ck and

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from equimetric.losses.large_margin import SEARCH, LargeMarginSoftmax, over_length, target_product
+from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 
@@ -30,7 +31,7 @@ class SphereFace(LargeMarginSoftmax):
         self,
         *,
         m: int = 4,
-        scale: float | None = None,
+        scale: Positive | None = None,
         lambda_base: float = 1000.0,
         lambda_gamma: float = 0.12,
         lambda_power: float = 1.0,

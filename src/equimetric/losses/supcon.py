@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from equimetric.masks import has_any
+from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, mean_anchors, row_mean
 from equimetric.registry import loss
@@ -20,7 +21,7 @@ __all__ = ["supcon"]
     search={"temperature": LogUniform(0.01, 0.5)},
     not_monotone="positives compete in the denominator: one that holds more than 1/|P| of the sum is let go",
 )
-def supcon(pairs: Pairs, *, temperature: float = 0.1, denominator: str = "valid") -> Tensor:
+def supcon(pairs: Pairs, *, temperature: Positive = 0.1, denominator: str = "valid") -> Tensor:
     """Every positive of an anchor classified against all its pairs, other positives included.
 
     L = mean_i −1/|P_i| Σ_{p∈P_i} log( e^{s_ip/τ} / Σ_{j≠i} e^{s_ij/τ} ), τ = `temperature`, over anchors with positives

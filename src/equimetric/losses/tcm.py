@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
+from equimetric.hinges import Hinge, added_hinges
 from equimetric.pairs import Pairs
-from equimetric.reductions import reduce_hinges
 from equimetric.registry import loss
 from equimetric.search_space import LogUniform, Uniform
 
@@ -28,7 +28,6 @@ def tcm(pairs: Pairs, *, m_pos: float = 0.9, m_neg: float = 0.5, lam_pos: float 
 
     L = λ⁺ mean_{positives with s ≤ m⁺} (m⁺ − s) + λ⁻ mean_{negatives with s ≥ m⁻} (s − m⁻)
     """
-    similarity, weight = pairs.similarity, pairs.weight
-    pull = reduce_hinges(similarity, m_pos, pairs.positive, weight, "nonzero", below=True, inclusive=True)
-    push = reduce_hinges(similarity, m_neg, pairs.negative, weight, "nonzero", inclusive=True)
-    return lam_pos * pull + lam_neg * push
+    pull = Hinge(pairs.positive, m_pos, below=True, factor=lam_pos)
+    push = Hinge(pairs.negative, m_neg, below=False, factor=lam_neg)
+    return added_hinges(pairs.similarity, pull, push, pairs.weight, "nonzero", inclusive=True)

@@ -10,7 +10,7 @@ from equimetric.errors import unknown_name
 from equimetric.masks import number_of
 from equimetric.pairs import Pairs, TripletBand, Triplets, settled
 from equimetric.products import plain_arithmetic
-from equimetric.reductions import added, closed_form, masked_sum, ratio, reduce
+from equimetric.reductions import REDUCTIONS, added, closed_form, masked_sum, ratio, reduce
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
@@ -18,8 +18,6 @@ __all__ = ["triplet"]
 
 FEW_POSITIVES = 16
 """Up to so many positives per anchor, one pass for each is faster than sorting."""
-
-DENOMINATORS = ("nonzero", "mean", "sum", "batch")
 
 
 @loss(
@@ -45,17 +43,19 @@ def triplet(
     L = R_{(a,p,n)} [v + margin]₊ or, `soft`, softplus(v + margin), with the violation v = s_an − s_ap. In the
     euclidean geometry v = d_ap − d_an, in the squared one v = d²_ap − d²_an.
     The margin is 0.05 unless given, and 0 for the soft form.
-    R = 'nonzero', 'mean', 'sum', 'batch' (the sum / number of queries) or 'none' (every term, in order of anchor,
-    positive, negative); by default 'nonzero' over many triples per anchor, 'mean' over listed triples.
+    R = 'nonzero', 'mean', 'sum', 'batch' (the sum / number of queries), 'valid' (the sum / number of queries that have
+    triples) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triples per
+    anchor, 'mean' over listed triples.
     """
     if margin is None:
         margin = 0.0 if soft else 0.05
     reduction = reduction or ("mean" if isinstance(selected, Triplets) else "nonzero")
-    if reduction not in (*DENOMINATORS, "none"):
-        raise unknown_name("reduction", reduction, (*DENOMINATORS, "none"))
+    if reduction not in (*REDUCTIONS, "none"):
+        raise unknown_name("reduction", reduction, (*REDUCTIONS, "none"))
     if isinstance(selected, Pairs):
         selected = TripletBand(selected)
-    if isinstance(selected, TripletBand) and reduction == "none":
+    # Which anchors have triples is told by a list of them.
+    if isinstance(selected, TripletBand) and reduction in ("none", "valid"):
         selected = selected.triplets()
     if isinstance(selected, Triplets):
         return of_listed(selected, margin, soft, reduction)
@@ -74,8 +74,8 @@ def of_listed(triplets: Triplets, margin: float, soft: bool, reduction: str) -> 
     if reduction == "none":
         return terms
     every = torch.ones_like(terms, dtype=torch.bool)
-    if reduction == "batch":
-        queries = len(triplets.pairs.similarity)
+    if reduction in ("batch", "valid"):
+        queries = len(triplets.pairs.similarity) if reduction == "batch" else len(torch.unique(triplets.anchor))
         return ratio(masked_sum(terms, every, triplets.weight), terms.new_full((), queries))
     return reduce(terms, every, triplets.weight, reduction)
 

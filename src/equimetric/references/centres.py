@@ -44,12 +44,13 @@ def centre_similarity(
 
     'max': the nearest centre alone, S_c = max_k s_ck; 'soft': S_c = Σ_k q_k s_ck with q = softmax_k(s_ck / γ).
     """
-    few = len(embeddings) * len(centres) <= TOGETHER
+    queries, classes = len(embeddings), len(centres) // per_class
+    few = queries * len(centres) <= TOGETHER
     if few:
-        similarity, over = measure(embeddings, centres).view(len(embeddings), -1, per_class), 2
+        similarity, over = measure(embeddings, centres).view(queries, classes, per_class), 2
     else:
         by_number = number_by_number(centres, per_class)
-        similarity, over = measure(embeddings, by_number).view(len(embeddings), per_class, -1), 1
+        similarity, over = measure(embeddings, by_number).view(queries, per_class, classes), 1
     if pool == "max":
         # The gradient of `max` goes to one centre, also among equals; that of `amax` would be shared.
         return similarity.max(dim=over).values

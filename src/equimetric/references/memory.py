@@ -7,6 +7,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry
+from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
 from equimetric.references.batch import BatchReferences, compare
 from equimetric.references.kind import Given, References
@@ -41,7 +42,7 @@ class MemoryReferences(References):
     filled: Tensor
     iteration: Tensor
 
-    def __init__(self, *, dim: int, size: int = 8192, start_iteration: int = 1000, weight: float = 1.0) -> None:
+    def __init__(self, *, dim: int, size: int = 8192, start_iteration: int = 1000, weight: NotNegative = 1.0) -> None:
         super().__init__()
         if dim < 1:
             raise EquimetricError(f"a memory needs a positive dimension, got dim={dim}")

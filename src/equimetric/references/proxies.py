@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import Geometry, unit
+from equimetric.option_values import NotNegative, Positive
 from equimetric.pairs import Pairs, Queries
 from equimetric.references.centres import centre_similarity, centre_spread, check_pool
 from equimetric.references.kind import Given, References
@@ -101,8 +102,8 @@ class ProxyReferences(References):
         dim: int,
         per_class: int = 1,
         pool: str = "max",
-        gamma: float = 0.1,
-        tau: float = 0.0,
+        gamma: Positive = 0.1,
+        tau: NotNegative = 0.0,
         divisor: str = "ordered",
         bias: bool = False,
         sample_rate: float = 1.0,

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
+from equimetric.option_values import Positive
 from equimetric.pairs import Pairs, Triplets
 from equimetric.registry import selection
 from equimetric.search_space import Uniform
@@ -34,13 +35,17 @@ def negative_probabilities(pairs: Pairs, *, cutoff: float = 0.5, upper: float = 
 
 @selection(
     "distance_weighted",
+    also=("dw_probs",),
     paper="Wu, Manmatha, Smola, Krähenbühl: Sampling matters in deep embedding learning (2017)",
     search={"cutoff": Uniform(0.1, 1.0)},
 )
-def distance_weighted(pairs: Pairs, *, cutoff: float = 0.5, upper: float = 1.4) -> Triplets:
+def distance_weighted(
+    pairs: Pairs, *, cutoff: Positive = 0.5, upper: Positive = 1.4, generator: torch.Generator | None = None
+) -> Triplets:
     """For every positive pair one negative, drawn so that all distances are met equally often.
 
-    Draws from torch's global generator; anchors without a negative nearer than `upper` are left out.
+    Draws from torch's global generator unless one is given; anchors without a negative nearer than `upper` are left
+    out.
     """
     probabilities = negative_probabilities(pairs, cutoff=cutoff, upper=upper)
     columns, is_positive = pairs.positive_slots()
@@ -50,7 +55,9 @@ def distance_weighted(pairs: Pairs, *, cutoff: float = 0.5, upper: float = 1.4) 
     positive, negative = columns[anchor, slot], anchor
     if len(anchor):
         drawn = torch.zeros_like(columns)
-        drawn[drawable] = torch.multinomial(probabilities[drawable], columns.shape[1], replacement=True)
+        drawn[drawable] = torch.multinomial(
+            probabilities[drawable], columns.shape[1], replacement=True, generator=generator
+        )
         negative = drawn[anchor, slot]
     weight = None if pairs.weight is None else pairs.weight[anchor, positive]
     return Triplets(pairs, anchor, positive, negative, weight)

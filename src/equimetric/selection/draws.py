@@ -15,14 +15,14 @@ def chances(pairs: Pairs, mask: Tensor) -> Tensor:
     return inside if pairs.weight is None else inside * pairs.weight
 
 
-def draw_columns(shares: Tensor) -> Tensor:
-    """(T,) one column of each row of (T, R) `shares`, in proportion to them, from torch's global generator.
+def draw_columns(shares: Tensor, generator: torch.Generator | None) -> Tensor:
+    """(T,) one column of each row of (T, R) `shares`, in proportion to them, from torch's global generator if None.
 
     Every row needs a share above zero.
     """
     if not len(shares):
         return torch.zeros(0, dtype=torch.int64, device=shares.device)
-    return torch.multinomial(shares, 1)[:, 0]
+    return torch.multinomial(shares, 1, generator=generator)[:, 0]
 
 
 def own_column(pairs: Pairs) -> Tensor:

@@ -28,10 +28,10 @@ def closest(similarity: Tensor, mask: Tensor) -> Tensor:
 
 
 def one_per_row(pairs: Pairs, positive: Tensor, negative: Tensor, allowed: Tensor | None = None) -> Triplets:
-    """One triple for each anchor that has a positive and an (allowed) negative."""
+    """One triple for each anchor that has a positive and an (allowed) negative, however often these are present."""
     allowed = pairs.negative if allowed is None else allowed
     anchor = (has_any(pairs.positive) & has_any(allowed)).nonzero()[:, 0]
-    return Triplets.chosen(pairs, anchor, positive[anchor], negative[anchor])
+    return Triplets(pairs, anchor, positive[anchor], negative[anchor])
 
 
 @selection("batch_hard", paper="Hermans, Beyer, Leibe: In defense of the triplet loss (2017)")
@@ -65,4 +65,4 @@ def facenet_semihard(pairs: Pairs) -> Triplets:
     rows, is_negative = similarity[anchor], pairs.negative[anchor]
     beyond = is_negative & (rows < similarity[anchor, positive, None])
     negative = torch.where(has_any(beyond), closest(rows, beyond), farthest(rows, is_negative))
-    return Triplets.chosen(pairs, anchor, positive, negative)
+    return Triplets(pairs, anchor, positive, negative, None if pairs.weight is None else pairs.weight[anchor, positive])

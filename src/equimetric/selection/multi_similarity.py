@@ -10,6 +10,7 @@ __all__ = ["multi_similarity"]
 
 @selection(
     "multi_similarity",
+    also=("ms_masks",),
     paper="Wang, Han, Huang, Dong, Scott: Multi-similarity loss with general pair weighting (2019)",
     search={"epsilon": Uniform(0.0, 1.0)},
 )

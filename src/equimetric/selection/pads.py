@@ -28,7 +28,7 @@ class Pads(nn.Module):
     over the bins centred in mu ± half_width, and almost 0 elsewhere; `set_distribution` and `adapt` change it.
     With `include_pos` the candidates include the anchor's own class and the anchor itself, so positives are now and
     then pushed away; with `include_same` the anchor may be its own positive. Both regularise, as the paper has it. A
-    triple's negative is never its positive. Draws from torch's global generator.
+    triple's negative is never its positive. Draws from torch's global generator unless one is given.
     """
 
     distribution: Tensor
@@ -43,6 +43,7 @@ class Pads(nn.Module):
         half_width: float = 0.2,
         include_pos: bool = True,
         include_same: bool = True,
+        generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         low, high = support_limit
@@ -52,6 +53,7 @@ class Pads(nn.Module):
             )
         self.include_pos = include_pos
         self.include_same = include_same
+        self.generator = generator
         edges = torch.linspace(low, high, n_support, dtype=torch.float64)
         # The reference implementation takes 2 / n_support beyond a bin's left edge for its centre.
         started = (edges[:-1] + 2 / n_support - mu).abs() <= half_width
@@ -92,8 +94,8 @@ class Pads(nn.Module):
         """One triple for each anchor that has a positive."""
         pool = pairs.positive | own_column(pairs) if self.include_same else pairs.positive
         anchor = pairs.positive.any(1).nonzero()[:, 0]
-        positive = draw_columns(chances(pairs, pool)[anchor])
+        positive = draw_columns(chances(pairs, pool)[anchor], self.generator)
         probabilities = self.probabilities(pairs)[anchor].scatter(1, positive[:, None], 0.0)
         possible = (probabilities > 0).any(1)
         anchor, positive, probabilities = anchor[possible], positive[possible], probabilities[possible]
-        return OwnClassTriplets(pairs, anchor, positive, draw_columns(probabilities))
+        return OwnClassTriplets(pairs, anchor, positive, draw_columns(probabilities, self.generator))

@@ -22,18 +22,18 @@ def preferred(mask: Tensor, otherwise: Tensor) -> Tensor:
     "random_soft_hard",
     paper="Roth, Milbich, Sinha, Gupta, Ommer, Cohen: Revisiting training strategies and generalization (2020)",
 )
-def random_soft_hard(pairs: Pairs) -> Triplets:
+def random_soft_hard(pairs: Pairs, *, generator: torch.Generator | None = None) -> Triplets:
     """Per anchor a random positive beyond the closest negative and a random negative before the farthest positive.
 
     The positive has s_ap < max_n s_an, the negative s_an > min_p s_ap; where there is none, any positive or negative.
-    Draws from torch's global generator.
+    Draws from torch's global generator unless one is given.
     """
     similarity = pairs.similarity.detach()
     hard_positive = pairs.positive & (similarity < row_max(similarity, pairs.negative))
     hard_negative = pairs.negative & (similarity > row_min(similarity, pairs.positive))
     anchor = (has_any(pairs.positive) & has_any(pairs.negative)).nonzero()[:, 0]
-    positive = draw_columns(chances(pairs, preferred(hard_positive, pairs.positive))[anchor])
-    negative = draw_columns(chances(pairs, preferred(hard_negative, pairs.negative))[anchor])
+    positive = draw_columns(chances(pairs, preferred(hard_positive, pairs.positive))[anchor], generator)
+    negative = draw_columns(chances(pairs, preferred(hard_negative, pairs.negative))[anchor], generator)
     return Triplets(pairs, anchor, positive, negative)
 
 
@@ -42,16 +42,17 @@ def random_soft_hard(pairs: Pairs) -> Triplets:
     paper="Roth, Milbich, Sinha, Gupta, Ommer, Cohen: Revisiting training strategies and generalization (2020)",
     search={"margin": Uniform(0.0, 0.5)},
 )
-def random_semihard(pairs: Pairs, *, margin: float = 0.05) -> Triplets:
+def random_semihard(pairs: Pairs, *, margin: float = 0.05, generator: torch.Generator | None = None) -> Triplets:
     """Per anchor a random positive and a random negative that is farther, but by less than the margin.
 
-    −margin < s_an − s_ap < 0; where there is no such negative, any. Draws from torch's global generator.
+    −margin < s_an − s_ap < 0; where there is no such negative, any. Draws from torch's global generator unless
+    one is given.
     """
     anchor = (has_any(pairs.positive) & has_any(pairs.negative)).nonzero()[:, 0]
-    positive = draw_columns(chances(pairs, pairs.positive)[anchor])
+    positive = draw_columns(chances(pairs, pairs.positive)[anchor], generator)
     own = torch.zeros_like(pairs.similarity[:, :1])
     own[anchor] = pairs.similarity.detach()[anchor, positive, None]
     violation = pairs.similarity.detach() - own
     semihard = pairs.negative & (violation > -margin) & (violation < 0)
-    negative = draw_columns(chances(pairs, preferred(semihard, pairs.negative))[anchor])
+    negative = draw_columns(chances(pairs, preferred(semihard, pairs.negative))[anchor], generator)
     return Triplets(pairs, anchor, positive, negative)

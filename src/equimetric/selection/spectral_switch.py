@@ -3,6 +3,7 @@
 import torch
 
 from equimetric.errors import EquimetricError
+from equimetric.option_values import Positive, Share
 from equimetric.pairs import Pairs
 from equimetric.registry import selection
 from equimetric.search_space import Uniform
@@ -20,18 +21,22 @@ __all__ = ["spectral_switch"]
     not_monotone="the positives of switched anchors are pushed away, so that classes do not collapse",
 )
 def spectral_switch(
-    pairs: Pairs, *, p_switch: float = 0.4, cutoff: float = 0.5, upper: float = 1.4
+    pairs: Pairs,
+    *,
+    p_switch: Share = 0.4,
+    cutoff: Positive = 0.5,
+    upper: Positive = 1.4,
+    generator: torch.Generator | None = None,
 ) -> OwnClassTriplets:
     """Distance-weighted triples, but with some probability an anchor's own positives are pushed away.
 
     With probability `p_switch` per anchor a its triples are (a, a, j) for each j of its own class: the positive is
     the anchor itself, the negative a sample of the anchor's class. All other anchors have one negative, drawn by
     distance, for each of their positives. The spread within classes keeps the spectrum of the embedding flat.
-    The paper's p_switch is 0.4 on CUB, 0.35 on Cars and 0.15 on SOP. Draws from torch's global generator.
+    The paper's p_switch is 0.4 on CUB, 0.35 on Cars and 0.15 on SOP. Draws from torch's global generator unless one
+    is given.
     """
-    if not 0 <= p_switch <= 1:
-        raise EquimetricError(f"p_switch is a probability between 0 and 1, got {p_switch}")
-    switched = torch.rand(len(pairs.similarity), 1, device=pairs.similarity.device) < p_switch
+    switched = torch.rand(len(pairs.similarity), 1, device=pairs.similarity.device, generator=generator) < p_switch
     anchor, pushed = (pairs.positive & switched).nonzero(as_tuple=True)
     itself = own_column(pairs)
     if not itself[anchor].any(1).all():
@@ -39,7 +44,8 @@ def spectral_switch(
             "the spectral switch needs every query among its references, as its own positive; use references='batch'"
         )
     pushing = pairs.weight[anchor, pushed] if pairs.weight is not None else None
-    drawn = distance_weighted(pairs.replace(positive=pairs.positive & ~switched), cutoff=cutoff, upper=upper)
+    unswitched = pairs.replace(positive=pairs.positive & ~switched)
+    drawn = distance_weighted(unswitched, cutoff=cutoff, upper=upper, generator=generator)
     return OwnClassTriplets(
         pairs,
         torch.cat([drawn.anchor, anchor]),

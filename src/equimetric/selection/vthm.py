@@ -9,12 +9,12 @@ __all__ = ["vthm"]
 
 
 @selection(
-    "vthm", paper="A unified view of deep metric learning via gradient analysis", search={"lam": Uniform(0.0, 1.0)}
+    "vthm", paper="A unified view of deep metric learning via gradient analysis", search={"epsilon": Uniform(0.0, 1.0)}
 )
-def vthm(pairs: Pairs, *, lam: float = 0.1) -> Pairs:
+def vthm(pairs: Pairs, *, epsilon: float = 0.1) -> Pairs:
     """Keep pairs of valid triples: a positive farther than the closest negative less λ, and the negatives alike.
 
-    Positives with s_ij < max_{k∈N_i} s_ik + λ, negatives with s_ik > min_{j∈P_i} s_ij − λ: `multi_similarity` with
-    ε = λ.
+    Positives with s_ij < max_{k∈N_i} s_ik + λ, negatives with s_ik > min_{j∈P_i} s_ij − λ, λ = `epsilon`: it is
+    `multi_similarity`.
     """
-    return multi_similarity(pairs, epsilon=lam)
+    return multi_similarity(pairs, epsilon=epsilon)

@@ -1,0 +1,50 @@
+"""Proxy-Triplet: the proxy of the right class must be closer than those of all others."""
+
+from torch import Tensor
+
+from equimetric.losses.triplet import triplet
+from equimetric.option_values import Positive
+from equimetric.pairs import Pairs, TripletBand, Triplets
+from equimetric.reductions import row_mean, row_sum
+from equimetric.registry import loss
+from equimetric.search_space import Uniform
+
+__all__ = ["proxy_triplet"]
+
+NAMES = {"sum_neg_mean_batch": "batch", "nonzero_mean": "nonzero"}
+"""Reductions under the names that proxy losses go by."""
+
+
+@loss(
+    "proxy_triplet",
+    title="Proxy-Triplet",
+    family="proxy",
+    rowwise=True,
+    paper="Movshovitz-Attias, Toshev, Leung, Ioffe, Singh: No fuss distance metric learning using proxies (2017)",
+    geometry=("sqeuclidean", "euclidean", "cosine"),
+    references="proxies",
+    takes="triplets",
+    aliases={"mining": "selection", "distance": "geometry"},
+    search={"margin": Uniform(0.05, 2.0)},
+)
+def proxy_triplet(
+    selected: Pairs | Triplets | TripletBand,
+    *,
+    margin: float = 1.0,
+    embedding_multiplier: Positive = 1.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """A sample must be closer to the proxy of its class than to any other by a margin.
+
+    L = R_{i, c≠y_i} [m² d(x_i, p_{y_i}) − m² d(x_i, p_c) + margin]₊, d = ‖x − p‖² of unit vectors, m =
+    `embedding_multiplier` the length that they are taken to have. R = 'mean' over all samples and negative proxies;
+    'batch', also called 'sum_neg_mean_batch', sums over the proxies and takes the mean over samples; 'nonzero' or
+    'nonzero_mean', 'sum' and 'valid' are those of triplet; 'none' gives the mean over the proxies for each sample.
+    """
+    # A margin on longer vectors is a smaller one on unit vectors.
+    scale = embedding_multiplier**2
+    if reduction == "none" and isinstance(selected, Pairs):
+        own = row_sum(selected.similarity, selected.positive)[:, None]
+        violation = (selected.similarity - own + margin / scale).relu()
+        return scale * row_mean(violation, selected.negative, selected.weight)
+    return scale * triplet(selected, margin=margin / scale, reduction=NAMES.get(reduction, reduction))

@@ -1,0 +1,145 @@
+"""Reduced hinges, in plain arithmetic, in closed form for one hinge, and for both at once, against their definition."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+import equimetric as em
+from equimetric import hinges
+from equimetric.hinges import Hinge, added_hinges
+from equimetric.reductions import taking_ratios
+from equimetric.rowwise import Collect
+
+NEAR, FAR = -0.2, 0.3
+
+
+@contextmanager
+def collecting() -> Iterator[None]:
+    """As when a large batch is computed a few rows at a time."""
+    with taking_ratios(Collect()):
+        yield
+
+
+@pytest.fixture(params=["plain", "closed", "by rows"])
+def way(request, monkeypatch):
+    monkeypatch.setattr(hinges, "FEW", 2**14 if request.param == "plain" else 0)
+    monkeypatch.setattr(hinges, "FEW_OF", 0)
+    if request.param == "by rows":
+        with collecting():
+            yield request.param
+    else:
+        yield request.param
+
+
+def batch(rows=6, columns=7, seed=0):
+    """Values of which some lie on the boundaries, and two masks without a common entry; some entries are in neither."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(rows, columns, dtype=torch.float64, generator=generator)
+    kind = torch.randint(5, (rows, columns), generator=generator)
+    kind[1], kind[2, kind[2] == 1] = 0, 2
+    few, many = kind == 1, kind >= 2
+    values[0, :2], few[0, :2], many[0, :2] = NEAR, True, False
+    values[3, :2], few[3, :2], many[3, :2] = FAR, False, True
+    return values.requires_grad_(), few, many
+
+
+def expected(values, mask, boundary, below, weight, reduction, power, inclusive):
+    """One hinge, term by term, as the table of reductions has it."""
+    rows, terms, active = [], [], 0.0
+    for row in range(len(values)):
+        own, times = [], []
+        for column in range(values.shape[1]):
+            if not mask[row, column]:
+                continue
+            excess = boundary - values[row, column] if below else values[row, column] - boundary
+            count = 1.0 if weight is None else float(weight[row, column])
+            reached = excess >= 0 if inclusive else excess > 0
+            active += count * bool(reached)
+            own.append(count * excess.relu() ** power)
+            times.append(count)
+        if own:
+            rows.append((sum(own), sum(times)))
+            terms += own
+    if reduction == "none":
+        return terms
+    total = sum(own for own, _ in rows)
+    divisor = {
+        "nonzero": active,
+        "mean": sum(times for _, times in rows),
+        "sum": 1.0,
+        "batch": len(values),
+        "valid": len(rows),
+    }
+    if reduction == "anchor":
+        return sum(own / times for own, times in rows) / len(rows)
+    return total / divisor[reduction]
+
+
+@pytest.mark.parametrize("reduction", ["nonzero", "mean", "sum", "batch", "valid", "anchor"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("power", "inclusive"), [(1, False), (1, True), (2, False)])
+@pytest.mark.parametrize("negated", [False, True])
+def test_both_hinges_are_reduced_as_their_definition_says(way, reduction, weighted, power, inclusive, negated):
+    values, few, many = batch()
+    weight = torch.arange(1.0, 43.0, dtype=torch.float64).view(6, 7) if weighted else None
+    pull = Hinge(few, NEAR, below=not negated, factor=0.7)
+    push = Hinge(many, FAR, below=negated, factor=1.3)
+    found = added_hinges(values, pull, push, weight, reduction, power=power, inclusive=inclusive)
+    wanted = sum(
+        hinge.factor * expected(values, hinge.mask, hinge.boundary, hinge.below, weight, reduction, power, inclusive)
+        for hinge in (pull, push)
+    )
+    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=1e-12)
+    gradients = [torch.autograd.grad(value, values)[0] for value in (found, wanted)]
+    # On a boundary the slope of a hinge is a matter of convention: 0 by relu, ±1 where it counts as reached.
+    apart = (values != NEAR) & (values != FAR)
+    torch.testing.assert_close(gradients[0][apart], gradients[1][apart], atol=1e-12, rtol=1e-12)
+
+
+def test_every_term_of_both_hinges_in_order():
+    values, few, many = batch()
+    found = added_hinges(values, Hinge(few, NEAR, below=True), Hinge(many, FAR, below=False), None, "none")
+    wanted = [
+        term
+        for mask, boundary, below in ((few, NEAR, True), (many, FAR, False))
+        for term in expected(values, mask, boundary, below, None, "none", 1, False)
+    ]
+    torch.testing.assert_close(found, torch.stack(wanted))
+
+
+def test_masks_that_leave_much_out_take_the_other_way(monkeypatch):
+    """The closed form of both at once is for masks that hold almost everything; the value is the same without it."""
+    monkeypatch.setattr(hinges, "FEW", 0)
+    values, few, many = batch()
+    pull, push = Hinge(few, NEAR, below=True), Hinge(many, FAR, below=False)
+    at_once = hinges.with_slope(values, pull, push, "nonzero", inclusive=False)
+    assert at_once is None
+    separately = added_hinges(values, pull, push, None, "nonzero")
+    monkeypatch.setattr(hinges, "FEW_OF", 0)
+    together = hinges.with_slope(values, pull, push, "nonzero", inclusive=False)
+    torch.testing.assert_close(together, separately)
+
+
+@pytest.mark.parametrize("reduction", ["batch", "valid", "anchor", "sum"])
+def test_reductions_of_a_large_batch_by_rows(reduction, monkeypatch):
+    """What is divided by the number of rows is summed up over the parts of a batch, and so is that number."""
+    generator = torch.Generator().manual_seed(1)
+    embeddings = torch.randn(60, 8, dtype=torch.float64, generator=generator)
+    labels = torch.randint(25, (60,), generator=generator)
+    objective = em.objective("contrastive", reduction=reduction)
+    leaves = [embeddings.clone().requires_grad_() for _ in range(2)]
+    values = [objective(leaves[0], labels)]
+    monkeypatch.setattr("equimetric.rowwise.LARGE", 1)
+    monkeypatch.setattr("equimetric.rowwise.CHUNK_ENTRIES", 60 * 7)
+    values.append(objective(leaves[1], labels))
+    for value in values:
+        value.backward()
+    torch.testing.assert_close(*values)
+    torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
+
+
+def test_an_unknown_reduction_is_refused_with_a_hint():
+    with pytest.raises(em.EquimetricError, match="did you mean 'nonzero'"):
+        em.objective("contrastive", reduction="nonzeros")(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
