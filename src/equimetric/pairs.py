@@ -129,6 +129,10 @@ class Pairs:
         negated = self.geometry is None or self.geometry.to_distance is torch.neg
         return (self.similarity, True) if negated else (self.distance(), False)
 
+    def usual_margin(self) -> float:
+        """By how much a negative of a triple must be farther than the positive where nobody says."""
+        return 0.05 if self.geometry is None else self.geometry.usual_margin
+
     def positive_slots(self) -> tuple[Tensor, Tensor]:
         """Positive columns of each row, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row.
 

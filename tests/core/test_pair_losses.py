@@ -458,10 +458,15 @@ def test_terms_of_triplets_one_by_one_and_per_query(soft, selection):
         torch.testing.assert_close(value, expected)
 
 
-def test_the_soft_triplet_has_no_margin_unless_given():
+def test_margins_of_triplets_that_nobody_gives():
     x, labels = batch(), torch.tensor(LABELS)
     assert em.objective("triplet", soft=True)(x, labels) == em.objective("triplet", soft=True, margin=0.0)(x, labels)
-    assert em.objective("triplet")(x, labels) == em.objective("triplet", margin=0.05)(x, labels)
+    for geometry, margin in (("euclidean", 0.05), ("cosine", 0.05), ("sqeuclidean", 0.2)):
+        for selection in ("all", "violating", "semihard"):
+            parts = {"geometry": geometry, "selection": selection}
+            expected = em.objective("triplet", margin=margin, **parts)(x, labels)
+            assert em.objective("triplet", **parts)(x, labels) == expected
+            assert em.objective("triplet", margin=1.7 * margin, **parts)(x, labels) != expected
 
 
 @pytest.mark.parametrize("method", ["triplet", "multi_similarity_miner"])

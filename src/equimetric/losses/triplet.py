@@ -42,13 +42,14 @@ def triplet(
 
     L = R_{(a,p,n)} [v + margin]₊ or, `soft`, softplus(v + margin), with the violation v = s_an − s_ap. In the
     euclidean geometry v = d_ap − d_an, in the squared one v = d²_ap − d²_an.
-    The margin is 0.05 unless given, and 0 for the soft form.
+    Unless given, the margin is 0.05, 0.2 of squared distances, and 0 for the soft form.
     R = 'nonzero', 'mean', 'sum', 'batch' (the sum / number of queries), 'valid' (the sum / number of queries that have
     triples) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triples per
     anchor, 'mean' over listed triples.
     """
     if margin is None:
-        margin = 0.0 if soft else 0.05
+        pairs = selected if isinstance(selected, Pairs) else selected.pairs
+        margin = 0.0 if soft else pairs.usual_margin()
     reduction = reduction or ("mean" if isinstance(selected, Triplets) else "nonzero")
     if reduction not in (*REDUCTIONS, "none"):
         raise unknown_name("reduction", reduction, (*REDUCTIONS, "none"))

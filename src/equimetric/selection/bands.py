@@ -20,9 +20,9 @@ def all_triplets(pairs: Pairs) -> TripletBand:
 
 
 @selection("violating", paper="Weinberger, Saul: Distance metric learning for large margin nearest neighbour (2006)")
-def violating(pairs: Pairs, *, margin: float = 0.05) -> TripletBand:
-    """Triples that violate the margin: s_an − s_ap > −margin."""
-    return TripletBand(pairs, above=-margin)
+def violating(pairs: Pairs, *, margin: float | None = None) -> TripletBand:
+    """Triples that violate the margin, 0.05 or 0.2 of squared distances unless given: s_an − s_ap > −margin."""
+    return TripletBand(pairs, above=-(pairs.usual_margin() if margin is None else margin))
 
 
 @selection("hard", paper="Schroff, Kalenichenko, Philbin: FaceNet (2015)")
@@ -32,6 +32,9 @@ def hard(pairs: Pairs) -> TripletBand:
 
 
 @selection("semihard", paper="Schroff, Kalenichenko, Philbin: FaceNet (2015)", search={"margin": Uniform(0.0, 0.5)})
-def semihard(pairs: Pairs, *, margin: float = 0.05) -> TripletBand:
-    """Triples whose negative is farther than the positive but inside the margin: −margin < s_an − s_ap < 0."""
-    return TripletBand(pairs, above=-margin, below=0.0)
+def semihard(pairs: Pairs, *, margin: float | None = None) -> TripletBand:
+    """Triples whose negative is farther than the positive but inside the margin: −margin < s_an − s_ap < 0.
+
+    The margin is 0.05, or 0.2 of squared distances, unless given.
+    """
+    return TripletBand(pairs, above=-(pairs.usual_margin() if margin is None else margin), below=0.0)

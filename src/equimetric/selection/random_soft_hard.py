@@ -42,17 +42,18 @@ def random_soft_hard(pairs: Pairs, *, generator: torch.Generator | None = None) 
     paper="Roth, Milbich, Sinha, Gupta, Ommer, Cohen: Revisiting training strategies and generalization (2020)",
     search={"margin": Uniform(0.0, 0.5)},
 )
-def random_semihard(pairs: Pairs, *, margin: float = 0.05, generator: torch.Generator | None = None) -> Triplets:
+def random_semihard(pairs: Pairs, *, margin: float | None = None, generator: torch.Generator | None = None) -> Triplets:
     """Per anchor a random positive and a random negative that is farther, but by less than the margin.
 
-    −margin < s_an − s_ap < 0; where there is no such negative, any. Draws from torch's global generator unless
-    one is given.
+    −margin < s_an − s_ap < 0, the margin 0.05 or 0.2 of squared distances unless given; where there is no such
+    negative, any. Draws from torch's global generator unless one is given.
     """
     anchor = (has_any(pairs.positive) & has_any(pairs.negative)).nonzero()[:, 0]
     positive = draw_columns(chances(pairs, pairs.positive)[anchor], generator)
     own = torch.zeros_like(pairs.similarity[:, :1])
     own[anchor] = pairs.similarity.detach()[anchor, positive, None]
     violation = pairs.similarity.detach() - own
-    semihard = pairs.negative & (violation > -margin) & (violation < 0)
+    inside = -(pairs.usual_margin() if margin is None else margin)
+    semihard = pairs.negative & (violation > inside) & (violation < 0)
     negative = draw_columns(chances(pairs, preferred(semihard, pairs.negative))[anchor], generator)
     return Triplets(pairs, anchor, positive, negative)
