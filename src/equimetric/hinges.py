@@ -1,8 +1,10 @@
 """Sums of hinges [s − m]₊ over masks: the two halves of a contrastive loss, with their slope written down at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,15 +35,19 @@ class Hinge:
     factor: float = 1.0
     """Times which the reduced terms count."""
 
-    def excess(self, values: Tensor, *, inclusive: bool = False) -> Tensor:
-        """How far values lie beyond the boundary, above zero where they do; `inclusive`, on the boundary as well.
+    def excess(self, values: Tensor) -> Tensor:
+        """How far values lie beyond the boundary; below zero where they do not."""
+        return self.boundary - values if self.below else values - self.boundary
 
-        It is then taken as the next number that can be told from it.
-        """
-        boundary = torch.tensor(self.boundary, dtype=values.dtype, device=values.device)
-        if inclusive:
-            boundary = boundary.nextafter(torch.full_like(boundary, torch.inf if self.below else -torch.inf))
-        return boundary - values if self.below else values - boundary
+    def inclusive(self, dtype: torch.dtype) -> "Hinge":
+        """The same with the boundary moved by the least step there is, so that what lies on it lies beyond it."""
+        kind = np.float32 if dtype == torch.float32 else np.float64
+        moved = np.nextafter(kind(self.boundary), kind(inf if self.below else -inf))
+        return replace(self, boundary=float(moved))
+
+    def scaled(self, reduced: Tensor) -> Tensor:
+        """The reduced terms, times their factor."""
+        return reduced if self.factor == 1 else self.factor * reduced
 
 
 def added_hinges(
@@ -61,18 +67,18 @@ def added_hinges(
     `inclusive` counts a term that lies on the boundary among those above zero.
     """
     if reduction == "none":
-        return torch.cat([hinge.factor * hinge.excess(values)[hinge.mask].relu() ** power for hinge in (few, many)])
+        return torch.cat([hinge.scaled(hinge.excess(values)[hinge.mask].relu() ** power) for hinge in (few, many)])
     if reduction == "anchor":
         terms = [row_mean(hinge.excess(values).relu() ** power, hinge.mask, weight) for hinge in (few, many)]
         parts = [mean_valid(part, has_any(hinge.mask)) for part, hinge in zip(terms, (few, many), strict=True)]
-        return few.factor * parts[0] + many.factor * parts[1]
+        return few.scaled(parts[0]) + many.scaled(parts[1])
     closed = power == 1 and values.numel() > FEW and not plain_arithmetic()
     if closed and weight is None and not ratios_are_taken():
         value = with_slope(values, few, many, reduction, inclusive=inclusive)
         if value is not None:
             return value
     reduced = partial(reduced_hinge, values, weight=weight, reduction=reduction, power=power, inclusive=inclusive)
-    return few.factor * reduced(few, closed=closed) + many.factor * reduced(many, closed=closed)
+    return few.scaled(reduced(few, closed=closed)) + many.scaled(reduced(many, closed=closed))
 
 
 def reduced_hinge(
@@ -85,15 +91,15 @@ def reduced_hinge(
     inclusive: bool,
     closed: bool,
 ) -> Tensor:
-    """R of the terms of one hinge, times 1."""
+    """R of the terms of one hinge, whatever its factor."""
     counted = times(hinge.mask, weight, values.dtype)
     if closed:
         value, active, slope = sum_of_hinges(values, hinge, counted, inclusive=inclusive)
         numerator = closed_form(value, values, slope)
     else:
         # Terms can be multiplied by the mask, which is faster than choosing by it.
-        excess = hinge.excess(values, inclusive=inclusive)
-        reached = counted * (excess > 0)
+        excess = hinge.excess(values)
+        reached = counted * (excess >= 0 if inclusive else excess > 0)
         terms = excess if power == 1 else excess.relu() ** power
         numerator = torch.dot(terms.flatten(), reached.flatten())
         active = reached.sum()
@@ -115,7 +121,8 @@ def with_slope(values: Tensor, few: Hinge, many: Hinge, reduction: str, *, inclu
         inside = few.mask.reshape(-1)[elsewhere]
         for hinge, entries, absent in ((many, values, elsewhere), (few, values.reshape(-1)[elsewhere], ~inside)):
             # One matrix for all of it: fresh memory is filled slowly.
-            terms = hinge.excess(entries, inclusive=inclusive).relu_()
+            boundary = hinge.inclusive(values.dtype) if inclusive else hinge
+            terms = boundary.excess(entries).relu_()
             terms.view(-1)[absent] = 0
             total = terms.sum()
             slope = terms.sign_()

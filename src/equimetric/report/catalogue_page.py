@@ -31,7 +31,8 @@ def catalogue_page() -> str:
     sections.append("## Selections\n\n| name | which pairs count | options |\n|---|---|---|")
     for selection in sorted(SELECTIONS.values(), key=lambda selection: selection.name):
         options = ", ".join(f"`{name}={shown(value)}`" for name, value in selection.options.items())
-        sections.append(f"| `{selection.name}` | {cell(selection.summary)} | {options} |")
+        names = ", also ".join(f"`{name}`" for name in (selection.name, *selection.also))
+        sections.append(f"| {names} | {cell(selection.summary)} | {options} |")
     sections.append("\n## Geometries\n\n| name | similarity |\n|---|---|")
     sections += [f"| `{geometry.name}` | {cell(geometry.summary)} |" for geometry in GEOMETRIES.values()]
     return "\n".join(sections) + "\n"
