@@ -19,6 +19,7 @@ from equimetric.errors import EquimetricError
 from equimetric.geometry import GEOMETRIES
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.pairs import Pairs, TripletBand, Triplets
+from equimetric.references.proxies import StaticProxy
 from equimetric.registry import LOSSES, SELECTIONS, loss, selection
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ __all__ = [
     "Objective",
     "ObjectiveSum",
     "Pairs",
+    "StaticProxy",
     "TripletBand",
     "Triplets",
     "calibrate",

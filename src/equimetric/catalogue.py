@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite, nan
 from typing import Any
 
 from torch import nn
@@ -84,7 +85,8 @@ class Recipe:
         """
         loss, selection, references = self.parts()
         own = {option: space for option, space in references.search.items() if option in self.options}
-        return {**own, **selection.search, **loss.search, **self.ranges}
+        # An option that both share is held to what the selection makes sense of.
+        return {**own, **loss.search, **selection.search, **self.ranges}
 
     def known_options(self) -> set[str]:
         """Every option name that `build` may take, those of exchangeable parts included."""
@@ -257,7 +259,9 @@ def parse_method(method: str) -> list[tuple[float, Recipe]]:
         try:
             weight = float(factor) if factor.strip() else 1.0
         except ValueError:
-            raise EquimetricError(f"{factor.strip()!r} in {method!r} is not a number; write e.g. '0.5*tcm'") from None
+            weight = nan
+        if not isfinite(weight):
+            raise EquimetricError(f"{factor.strip()!r} in {method!r} is not a number; write e.g. '0.5*tcm'")
         terms.append((weight, find_recipe(name.strip())))
     return terms
 
@@ -366,9 +370,11 @@ PUBLISHED: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         "RAW+DW": ("raw_distance_weighted", {}),
         "RAW + SemiHard": ("raw_semihard", {}),
         "RAW+VTHM": ("raw_vthm", {}),
+        "RAW+VTHM (ours)": ("raw_vthm", {}),
         "VTHM": ("vthm", {}),
         "Margin": ("margin", {}),
         "ProxyNCA": ("proxy_nca", {}),
+        "Proxy-NCA": ("proxy_nca", {}),
         "Clustering": ("structured_clustering", {}),
         "HTL": ("hierarchical_triplet", {}),
         "Smart Mining": ("triplet+global_loss", {"triplet.geometry": "sqeuclidean"}),
@@ -376,10 +382,13 @@ PUBLISHED: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     TCM: {
         "SAP + TCM": ("smooth_ap+tcm", {}),
         "RS@k + TCM": ("recall_at_k_surrogate+tcm", {}),
+        "TCM": ("tcm", {}),
+        "previous SOTA with ImageNet pretraining (Patel et al., 2022)": ("recall_at_k_surrogate", {}),
     },
 }
 """The rows of result tables in the literature as (method, options), by document and by their names there.
 
-Ensembles (HDC, A-BIER, DREML) are learners, not objectives. Smart mining and the hierarchical triplet loss also choose
-their batches: see `equimetric.batches`.
+Ensembles (HDC, A-BIER, DREML) are learners, a pretrained network has no objective, and the method of Kim et al. (2023)
+in the tables of TCM is no sum of objectives. Smart mining and the hierarchical triplet loss also choose their batches:
+see `equimetric.batches`.
 """

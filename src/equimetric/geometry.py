@@ -96,6 +96,7 @@ class Geometry:
         to_distance: similarity → the distance that losses with distance margins use; None where there is none.
         to_chord: similarity → Euclidean distance of the *unit* vectors, in [0, 2]; None where unknown.
         normalize: whether embeddings are scaled to unit length first unless the user says otherwise.
+        symmetric: whether s_ij = s_ji.
         usual_margin: by how much a negative of a triple must be farther than the positive, unless the user says.
 
     """
@@ -106,6 +107,7 @@ class Geometry:
     to_distance: Callable[[Tensor], Tensor] | None
     to_chord: Callable[[Tensor], Tensor] | None
     normalize: bool = True
+    symmetric: bool = True
     usual_margin: float = 0.05
 
     def distance(self, similarity: Tensor) -> Tensor:
@@ -169,6 +171,7 @@ GEOMETRIES: dict[str, Geometry] = {
             measure=negative_noise,
             to_distance=torch.neg,
             to_chord=None,
+            symmetric=False,
         ),
     )
 }

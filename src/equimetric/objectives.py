@@ -15,16 +15,19 @@ import equimetric.references
 import equimetric.selection  # noqa: F401
 from equimetric.errors import EquimetricError, did_you_mean, no_tensor
 from equimetric.geometry import Geometry, find_geometry
+from equimetric.option_values import checked_options
 from equimetric.pairs import Pairs, Selected, Triplets, settled
 from equimetric.products import full_precision
 from equimetric.references.batch import BatchReferences
 from equimetric.references.gathered import gather_batch
 from equimetric.references.kind import Given, References
-from equimetric.references.relation import Labels
+from equimetric.references.relation import Labels, check_index
 from equimetric.registry import LOSSES, REFERENCES, SELECTIONS, Component, FunctionModule, find
 from equimetric.rowwise import value_by_rows
 
 __all__ = ["Objective", "ObjectiveSum", "compose", "owned_options"]
+
+CHOOSES_ITSELF = "looks at a batch as a whole and chooses its pairs itself"
 
 
 def connected(value: Tensor, *tensors: Tensor) -> Tensor:
@@ -50,14 +53,22 @@ class Summable(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> Tensor:
         """The scalar to minimise."""
-        total = None
-        for value in self.terms(embeddings, labels, *arguments, **options).values():
-            total = value if total is None else total + value
-        assert total is not None
+        values = list(self.terms(embeddings, labels, *arguments, **options).values())
+        if len(values) > 1 and any(value.ndim for value in values):
+            raise EquimetricError(
+                "a sum has no value where a term has reduction='none'; look at them one by one in terms(…)"
+            )
+        total = values[0]
+        for value in values[1:]:
+            total = total + value
         return total
 
     def __add__(self, other: Summable) -> ObjectiveSum:
         return ObjectiveSum([*self.parts(), *other.parts()])
+
+    def __radd__(self, other: int) -> Summable:
+        """So that `sum` adds up a list of objectives, which it starts with 0."""
+        return self if other == 0 else NotImplemented
 
     def __mul__(self, weight: float) -> ObjectiveSum:
         return ObjectiveSum([(weight * own, objective) for own, objective in self.parts()])
@@ -115,6 +126,7 @@ class Objective(Summable):
         """All pairs of queries and references, before selection, in full precision even under autocast."""
         if not isinstance(embeddings, Tensor):
             raise no_tensor(embeddings, "embeddings")
+        check_index(index, embeddings)
         with full_precision(embeddings.device.type):
             if self.gather:
                 if isinstance(labels, tuple):
@@ -182,10 +194,15 @@ class Objective(Summable):
         """The loss of queries that have no reference at all: 0, or with reduction='none' a 0 for each term."""
         if not isinstance(self.loss, FunctionModule) or self.loss.options.get("reduction") != "none":
             return pairs.similarity.new_zeros(())
-        return pairs.similarity.new_zeros(0 if self.takes == "triplets" else len(pairs.similarity))
+        # A reference that is neither positive nor negative is as good as none, and leaves a loss no empty rows.
+        absent = pairs.similarity.new_zeros(len(pairs.similarity), 1)
+        neither = torch.zeros_like(absent, dtype=torch.bool)
+        return self.value_at_once(Pairs(absent, neither, neither, geometry=pairs.geometry, queries=pairs.queries))
 
     def value_of_listed(self, pairs: Pairs, triplets: Tensor) -> Tensor:
         """The loss of these (T, 3) triples of the pairs, whatever the selection would choose."""
+        if self.takes == "batch":
+            raise EquimetricError(f"{self.name!r} {CHOOSES_ITSELF}; leave triplets=… out")
         if not isinstance(self.references, BatchReferences):
             raise EquimetricError("triplets=… name rows of a batch or of a reference set; they need references='batch'")
         with torch.no_grad():
@@ -249,8 +266,13 @@ class ObjectiveSum(Summable):
         return "+".join(self.names)
 
 
-def user_loss(function: Callable[..., Any] | nn.Module) -> Component:
-    """A record for a user's own loss, so that it is composed as the registered ones are."""
+def user_component(kind: str, function: Callable[..., Any] | nn.Module) -> Component:
+    """A record for a user's own loss or selection, so that it is composed as the registered ones are."""
+    if not callable(function):
+        raise EquimetricError(
+            f"a {kind} is a name, a function of Pairs or a module, not {type(function).__name__} {function!r}"
+        )
+
     # A module has its options already, and takes no more of them.
     definition = (lambda: function) if isinstance(function, nn.Module) else function
     # A partial function goes by the name of the whole one, an object that can be called by that of its class.
@@ -259,7 +281,17 @@ def user_loss(function: Callable[..., Any] | nn.Module) -> Component:
         type(function).__name__ if isinstance(function, nn.Module) else getattr(bare, "__name__", type(bare).__name__)
     )
     every_geometry = ("cosine", "euclidean", "sqeuclidean", "dot")
-    return Component("loss", name, definition, "", geometries=every_geometry, reference_kinds=tuple(REFERENCES))
+    return Component(kind, name, definition, "", geometries=every_geometry, reference_kinds=tuple(REFERENCES))
+
+
+def found_references(references: str | References) -> Component:
+    """The record of a kind of references, given by name or as an object of that kind."""
+    if isinstance(references, str):
+        return find(REFERENCES, "references", references)
+    for component in REFERENCES.values():
+        if isinstance(component.definition, type) and isinstance(references, component.definition):
+            return component
+    raise EquimetricError(f"references are a name or an object of a registered kind, not {type(references).__name__}")
 
 
 def owned_options(loss: Component, selection: Component, references: Component) -> dict[str, list[Component]]:
@@ -271,13 +303,22 @@ def owned_options(loss: Component, selection: Component, references: Component) 
     return owners
 
 
+def made_references(asked: str | References, component: Component, options: dict[str, Any]) -> nn.Module:
+    """The references themselves, made with the options or given as they are."""
+    if isinstance(asked, str):
+        return component.build(options)
+    if options:
+        raise EquimetricError(f"the references are made already, so {', '.join(options)} cannot be set; set them there")
+    return asked
+
+
 def compose(
     loss: str | Callable[..., Any] | nn.Module,
     *,
     name: str | None = None,
     geometry: str | None = None,
-    references: str | None = None,
-    selection: str | None = None,
+    references: str | References | None = None,
+    selection: str | Callable[..., Any] | nn.Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
@@ -285,11 +326,14 @@ def compose(
 ) -> Objective:
     """An objective from named parts; each further option goes to the part or parts that own it.
 
-    `loss` is a registered name, a function of `Pairs`, or a module. A combination that makes no sense, an option
-    that no part takes, and a misspelt name are refused with the reason.
+    `loss` is a registered name, a function of `Pairs`, or a module, and so is `selection`; `references` are a name or
+    an object such as `StaticProxy(dim)`. A combination that makes no sense, an option that no part takes, and a
+    misspelt name are refused with the reason.
     """
-    component = find(LOSSES, "loss", loss) if isinstance(loss, str) else user_loss(loss)
-    chosen = {"geometry": geometry, "references": references, "selection": selection}
+    switches = {"normalize": normalize, "gather": gather, "require_both": require_both}
+    checked_options("objective", compose, switches)
+    component = find(LOSSES, "loss", loss) if isinstance(loss, str) else user_component("loss", loss)
+    chosen: dict[str, Any] = {"geometry": geometry, "references": references, "selection": selection}
     for alias, part in component.aliases.items():
         if alias in options:
             if chosen[part] is not None:
@@ -309,20 +353,25 @@ def compose(
             f"loss {component.name!r} makes no sense in the {geometry_name} geometry; "
             f"it is defined for: {', '.join(component.geometries)}"
         )
-    references_name = chosen["references"] or component.reference_kinds[0]
-    reference_component = find(REFERENCES, "references", references_name)
-    if references_name not in component.reference_kinds:
+    asked_references = chosen["references"] or component.reference_kinds[0]
+    reference_component = found_references(asked_references)
+    if reference_component.name not in component.reference_kinds:
         raise EquimetricError(
-            f"loss {component.name!r} makes no sense with references {references_name!r}; "
+            f"loss {component.name!r} makes no sense with references {reference_component.name!r}; "
             f"it is defined for: {', '.join(component.reference_kinds)}"
         )
-    selection_component = find(SELECTIONS, "selection", chosen["selection"] or "all")
+    asked_selection = chosen["selection"] or "all"
+    if component.takes == "batch" and asked_selection != "all":
+        raise EquimetricError(f"loss {component.name!r} {CHOOSES_ITSELF}; use selection='all'")
+    if isinstance(asked_selection, str):
+        selection_component = find(SELECTIONS, "selection", asked_selection)
+    else:
+        selection_component = user_component("selection", asked_selection)
 
     owners = owned_options(component, selection_component, reference_component)
     routed: dict[int, dict[str, Any]] = {id(c): {} for c in (component, selection_component, reference_component)}
     for option, value in options.items():
         if option not in owners:
-            switches = ("normalize", "gather", "require_both")
             known = [*owners, *chosen, *switches, *component.aliases]
             raise EquimetricError(
                 f"objective {name or component.name!r} has no option {option!r}; {did_you_mean(option, known)}"
@@ -333,7 +382,7 @@ def compose(
         name or component.name,
         loss=loss if isinstance(loss, nn.Module) else component.build(routed[id(component)]),
         geometry=found_geometry,
-        references=reference_component.build(routed[id(reference_component)]),
+        references=made_references(asked_references, reference_component, routed[id(reference_component)]),
         selection=selection_component.build(routed[id(selection_component)]),
         takes=component.takes,
         normalize=component.normalize if normalize is None else normalize,

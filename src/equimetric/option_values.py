@@ -5,16 +5,19 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf, isnan
+from fractions import Fraction
+from math import inf, isfinite
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
 
-__all__ = ["Count", "NotNegative", "Positive", "Range", "Share", "check_options"]
+__all__ = ["Acute", "Count", "HalfTurn", "NotNegative", "Number", "Positive", "Range", "Share", "checked_options"]
 
 
 @dataclass(frozen=True)
@@ -40,32 +43,48 @@ Positive = Annotated[float, Range(0.0, without_low=True)]
 NotNegative = Annotated[float, Range(0.0)]
 Share = Annotated[float, Range(0.0, 1.0)]
 Count = Annotated[int, Range(1)]
+Number = Annotated[int, Range(0)]
+Acute = Annotated[float, Range(0.0, 89.0)]
+"""An angle in degrees whose tangent is not all too large."""
+HalfTurn = Annotated[float, Range(0.0, 180.0)]
+"""An angle in degrees."""
 
 KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
-    float: (
-        "a number",
-        lambda value: not isinstance(value, bool) and isinstance(value, Real) and not isnan(value),
-    ),
+    float: ("a number", lambda value: not isinstance(value, bool) and isinstance(value, Real) and isfinite(value)),
     int: ("a whole number", lambda value: not isinstance(value, bool) and isinstance(value, Integral)),
     bool: ("True or False", lambda value: isinstance(value, bool)),
     str: ("a name", lambda value: isinstance(value, str)),
     NoneType: ("None", lambda value: value is None),
+    Callable: ("a function", callable),
+    torch.Generator: ("a torch.Generator", lambda value: isinstance(value, torch.Generator)),
 }
 """What the annotations that are checked demand, in words and as a test."""
 
 
-def check_options(what: str, definition: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Refuse values that the annotations in the signature of a function or class do not allow."""
+def checked_options(what: str, definition: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, numbers of other libraries as Python's own; values that the annotations do not allow are refused.
+
+    The annotations are those in the signature of a function or of a class's constructor.
+    """
     signature = definition.__init__ if isinstance(definition, type) else definition  # type: ignore[misc]
     try:
         annotations = get_type_hints(signature, include_extras=True)
     except (NameError, TypeError):
         # A loss of the user's own may be annotated with names that are known to a type checker only.
-        return
-    for name, value in options.items():
+        annotations = {}
+    checked = {name: plain(value) for name, value in options.items()}
+    for name, value in checked.items():
         wanted = demands(annotations.get(name), value)
         if wanted:
             raise EquimetricError(f"{what}: {name} must be {' or '.join(wanted)}, got {value!r}")
+    return checked
+
+
+def plain(value: Any) -> Any:
+    """A number of numpy, or a fraction, as Python's own; anything else, tensors too, as it is."""
+    if isinstance(value, np.ndarray | np.generic) and not value.ndim:
+        return value.item()
+    return float(value) if isinstance(value, Fraction) else value
 
 
 def demands(annotation: Any, value: Any) -> list[str]:
@@ -76,6 +95,7 @@ def demands(annotation: Any, value: Any) -> list[str]:
         found = [demands(member, value) for member in get_args(annotation)]
         return [] if not all(found) else [words for member in found for words in member]
     base, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    base = get_origin(base) or base
     if base not in KINDS:
         return []
     words, fits = KINDS[base]

@@ -55,7 +55,7 @@ class Queries:
     target_length: Tensor | float | None = None
     """(Q,) length of the one vector that stands for the query's class, or that of all; where there is such a one."""
     references: Tensor | None = None
-    """(R, D) an explicit reference set, as the geometry compared it."""
+    """(R, D) an explicit reference set, or class centres that a regulariser looks at, as the geometry compared them."""
 
     def rows(self, rows: slice) -> Queries:
         """Some of the queries."""
@@ -139,6 +139,13 @@ class Pairs:
         One pass per slot visits every positive pair with its row of negatives, without a tensor of all triples.
         """
         return columns_of(self.positive)
+
+    def positive_columns(self) -> tuple[Tensor, Tensor]:
+        """As `positive_slots`, to go over slot by slot; of a compiled graph all columns, as its length is fixed."""
+        if not torch.compiler.is_compiling():
+            return self.positive_slots()
+        every = torch.arange(self.similarity.shape[1], device=self.similarity.device)
+        return every.expand_as(self.similarity), self.positive
 
     def packed_positives(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The entries of (Q, R) values at the positives, with mask and weight; in large batches packed to (Q, K).

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
-from equimetric.option_values import check_options
+from equimetric.option_values import checked_options
 from equimetric.pairs import Selected
 from equimetric.search_space import SearchSpace
 
@@ -57,7 +57,8 @@ class Component:
         family: for losses, a key of `FAMILIES`.
         geometries: for losses, the geometries that make sense, the default first.
         reference_kinds: for losses, the references that make sense, the default first.
-        takes: for losses, the richest form of selection it reads itself: "pairs" or "triplets".
+        takes: for losses, the richest form of selection it reads itself: "pairs" or "triplets", or "batch" where it
+            takes a batch as it is.
         aliases: option names of the literature for a part of the objective, e.g. {"mining": "selection"}.
         implies: options that, when given, switch a selection on, e.g. {"epsilon": "multi_similarity"}.
         normalize: for losses, overrides the geometry's own default.
@@ -113,7 +114,7 @@ class Component:
         if missing:
             given = ", ".join(f"{name}=…" for name in missing)
             raise EquimetricError(f"{self.kind} {self.name!r} needs {given}")
-        check_options(f"{self.kind} {self.name!r}", self.definition, options)
+        options = checked_options(f"{self.kind} {self.name!r}", self.definition, options)
         if inspect.isclass(self.definition):
             module = self.definition(**options)
             assert isinstance(module, nn.Module)

@@ -53,6 +53,8 @@ def test_combinations_nobody_published(method, options):
         ("contrastive", {"neg_magin": 1.0}, "did you mean 'neg_margin'"),
         ("arcface", {"dim": 6}, "needs classes=…"),
         ("margin_class", {}, "needs beta_class=…"),
+        ("nan*triplet", {}, "'nan' in 'nan\\*triplet' is not a number"),
+        ("inf*triplet", {}, "is not a number"),
         ("arcface+arcface", {"classes": 3}, "make each objective by itself and add them up"),
         ("triplet", {"mining": "hard", "selection": "hard"}, "another name for"),
         ("contrastive+arcface", {"reduction": "mean", "classes": 5, "dim": 6}, "belongs to several terms"),

@@ -88,6 +88,76 @@ def test_triples_need_rows_of_the_batch():
         objective(random(6, 4), LABELS, triplets=torch.tensor([[0, 1, 2]]))
 
 
+@pytest.mark.parametrize("method", ["npairs", "angular_npair", "angular_npairs_combo", "spectral"])
+def test_losses_that_choose_their_pairs_themselves_take_no_others(method):
+    with pytest.raises(em.EquimetricError, match="chooses its pairs itself; leave triplets=… out"):
+        em.objective(method)(random(6, 4), LABELS, triplets=torch.tensor([[0, 1, 2]]))
+    with pytest.raises(em.EquimetricError, match="chooses its pairs itself; use selection='all'"):
+        em.objective(method, selection="semihard")
+
+
+def test_objectives_add_up_as_numbers_do():
+    objectives = [em.objective("triplet"), em.objective("contrastive"), em.objective("tcm")]
+    embeddings = random(6, 4)
+    total = sum(objectives)(embeddings, LABELS)
+    torch.testing.assert_close(total, sum(objective(embeddings, LABELS) for objective in objectives))
+
+
+def test_a_sum_of_terms_one_by_one_has_no_value():
+    terms = em.objective("contrastive+tcm", reduction="none").terms(random(6, 4), LABELS)
+    assert {name: term.ndim for name, term in terms.items()} == {"contrastive": 1, "tcm": 0}
+    with pytest.raises(em.EquimetricError, match="a sum has no value where a term has reduction='none'"):
+        em.objective("contrastive+tcm", reduction="none")(random(6, 4), LABELS)
+
+
+@pytest.mark.parametrize("index", [torch.arange(4), torch.arange(6.0), list(range(6)), torch.ones(6, 1).long()])
+def test_places_in_the_training_set_must_fit(index):
+    with pytest.raises(em.EquimetricError, match="index must"):
+        em.objective("margin_loss", beta_img=8)(random(6, 4), LABELS, index=index)
+
+
+def test_a_selection_of_ones_own():
+    def nearest(pairs, *, number=1):
+        """Keep the nearest negatives of each anchor, and all positives."""
+        order = pairs.similarity.masked_fill(~pairs.negative, -torch.inf).argsort(1, descending=True)
+        kept = torch.zeros_like(pairs.negative).scatter(1, order[:, :number], True)
+        return pairs.keep(positive=pairs.positive, negative=kept)
+
+    embeddings = random(6, 4)
+    chosen = em.objective("contrastive", selection=nearest, number=2).select(
+        em.objective("contrastive").pairs(embeddings, LABELS)
+    )
+    assert chosen.negative.sum(1).tolist() == [2] * 6
+    assert em.objective("contrastive", selection=nearest, number=5)(embeddings, LABELS) == em.objective("contrastive")(
+        embeddings, LABELS
+    )
+    with pytest.raises(em.EquimetricError, match="a selection is a name, a function of Pairs or a module, not int 3"):
+        em.objective("contrastive", selection=3)
+    with pytest.raises(em.EquimetricError, match="a loss is a name, a function of Pairs or a module, not NoneType"):
+        em.objective(None)
+
+
+def test_static_proxies_make_softmax_cross_entropy_on_the_outputs():
+    outputs, labels = random(6, 3), torch.tensor([0, 2, 1, 1, 0, 2])
+    value = em.objective("softmax", references=em.StaticProxy(3))(outputs, labels)
+    torch.testing.assert_close(value, torch.nn.functional.cross_entropy(outputs, labels))
+    assert value == em.objective("softmax", static=True, classes=3, dim=3)(outputs, labels)
+    with pytest.raises(em.EquimetricError, match="references are made already, so classes cannot be set"):
+        em.objective("softmax", references=em.StaticProxy(3), classes=3)
+    with pytest.raises(em.EquimetricError, match="makes no sense with references 'proxies'"):
+        em.objective("npairs", references=em.StaticProxy(3))
+    with pytest.raises(em.EquimetricError, match="references are a name or an object of a registered kind, not int"):
+        em.objective("softmax", references=3)
+
+
+@pytest.mark.parametrize("method", ["spectral", "structured_clustering"])
+def test_clusterings_of_what_is_no_number_are_refused(method):
+    embeddings = random(6, 4)
+    embeddings[2] = torch.nan
+    with pytest.raises(em.EquimetricError, match="the network has diverged"):
+        em.objective(method)(embeddings, LABELS)
+
+
 def test_no_triples_at_all_give_zero():
     embeddings = random(6, 4).requires_grad_()
     value = em.objective("triplet")(embeddings, LABELS, triplets=torch.zeros(0, 3, dtype=torch.int64))
@@ -119,7 +189,7 @@ def test_an_empty_reference_set_has_no_loss(method):
 
 
 def test_terms_of_an_empty_reference_set():
-    shapes = {"binomial": (6,), "triplet": (0,), "nca": (6,)}
+    shapes = {"binomial": (6,), "triplet": (0,), "contrastive": (0,), "snr_contrastive": (0,), "nca": (6,)}
     for method, shape in shapes.items():
         value = em.objective(method, reduction="none")(random(6, 4), LABELS, torch.zeros(0, 4), NOBODY)
         assert value.shape == shape

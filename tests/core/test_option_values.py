@@ -1,6 +1,7 @@
 """Values of options are checked by the annotations of what takes them."""
 
 import functools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 import equimetric as em
-from equimetric.option_values import Count, Range, Share, check_options
+from equimetric.option_values import Count, Range, Share, checked_options
 
 PROXIES = {"classes": 5, "dim": 3}
 
@@ -32,6 +33,29 @@ PROXIES = {"classes": 5, "dim": 3}
         ("arcface", {"classes": "5", "dim": 3}, "must be a whole number, got '5'"),
         ("proxy_nca", {**PROXIES, "proxy_multiplier": -1}, "must be a number above 0 or None, got -1"),
         ("r_margin", {"p_switch": 1.5}, "between 0 and 1"),
+        ("arcface", {**PROXIES, "margin_rad": 28.6}, "margin_rad must be a number between 0 and 3.14159, got 28.6"),
+        ("arcface", {**PROXIES, "scale": float("inf")}, "scale must be a number above 0, got inf"),
+        ("sphereface", {**PROXIES, "lambda_min": -1.0}, "lambda_min must be a number of 0 or more"),
+        ("sphereface", {**PROXIES, "m": 10**6}, "m must be a whole number between 1 and 64"),
+        ("angular", {"alpha_deg": 90.0}, "alpha_deg must be a number between 0 and 89"),
+        ("tuplet_margin", {"margin_deg": 400.0}, "between 0 and 180"),
+        ("pddm", {"dim": 4, "hidden": 0}, "hidden must be a whole number of 1 or more or None"),
+        ("magnet", {"images": -1}, "images must be a whole number of 1 or more or None"),
+        ("structured_clustering", {"pam_iters": -1}, "pam_iters must be a whole number of 0 or more"),
+        ("xbm", {"dim": 4, "start_iteration": -5}, "start_iteration must be a whole number of 0 or more"),
+        ("margin", {"cutoff": 3.0}, "cutoff must be a number above 0 and up to 2"),
+        ("margin", {"generator": 0}, "generator must be a torch.Generator or None, got 0"),
+        ("triplet_semihard", {"margin": -1.0}, "margin must be a number of 0 or more or None"),
+        ("weighted", {"weights": 0.5}, "weights must be a function, got 0.5"),
+        ("pads", {"support_limit": 1.4}, "two rising distances, got n_support=30, support_limit=1.4"),
+        ("pads", {"support_limit": ("a", "b")}, "two rising distances"),
+        ("lifted", {"normalize": "no"}, "objective: normalize must be True or False or None, got 'no'"),
+        ("contrastive", {"require_both": "no"}, "objective: require_both must be True or False, got 'no'"),
+        *(
+            ("margin_loss", {name: value}, f"{name} must be a number of boundaries of 1 or more, or the values")
+            for name in ("beta_class", "beta_img")
+            for value in (0, -3, 4.0, True, "abc", ["a"], float("nan"), torch.zeros(4, 1), [float("inf")])
+        ),
     ],
 )
 def test_values_that_make_no_sense_are_refused_by_name(method, options, message):
@@ -39,11 +63,43 @@ def test_values_that_make_no_sense_are_refused_by_name(method, options, message)
         em.objective(method, **options)
 
 
-@pytest.mark.parametrize("value", [1, 0.5, np.float32(0.5), np.int64(2), torch.tensor(0.5)])
+@pytest.mark.parametrize(
+    "value", [1, 0.5, np.float32(0.5), np.int64(2), np.array(0.5), Fraction(1, 2), torch.tensor(0.5)]
+)
 def test_every_kind_of_number_is_one(value):
     embeddings, labels = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2])
     expected = em.objective("ntxent", temperature=float(value))(embeddings, labels)
     torch.testing.assert_close(em.objective("ntxent", temperature=value)(embeddings, labels), expected)
+
+
+def test_booleans_and_sizes_of_numpy_are_taken():
+    embeddings, labels = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2])
+    soft = em.objective("triplet", soft=np.bool_(True))
+    assert soft(embeddings, labels) == em.objective("triplet", soft=True)(embeddings, labels)
+    for number in (3, np.int64(3), torch.tensor(3)):
+        assert em.objective("margin_class", beta_class=number).loss.beta_class.shape == (3,)
+    started = em.objective("margin_loss", beta_class=[0.1, -0.1, 0.2], beta_img=torch.arange(6.0)).loss
+    torch.testing.assert_close(started.beta_class.data, torch.tensor([0.1, -0.1, 0.2]))
+    torch.testing.assert_close(started.beta_img.data, torch.arange(6.0))
+
+
+@pytest.mark.parametrize("ks", [5, ["a"], [1.5], [], [0, 1], None])
+def test_ranks_that_are_none_are_refused(ks):
+    with pytest.raises(em.EquimetricError, match="needs ranks such as"):
+        em.objective("recall_at_k_surrogate", ks=ks)(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
+
+
+@pytest.mark.parametrize("ks", [torch.tensor([1, 2]), np.array([1, 2]), [1, 2]])
+def test_ranks_may_come_in_any_row(ks):
+    embeddings, labels = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2])
+    expected = em.objective("recall_at_k_surrogate", ks=(1, 2))(embeddings, labels)
+    assert em.objective("recall_at_k_surrogate", ks=ks)(embeddings, labels) == expected
+
+
+@pytest.mark.parametrize("weights", [lambda pairs: None, lambda pairs: pairs.similarity[:1]])
+def test_weights_that_fit_no_pairs_are_refused(weights):
+    with pytest.raises(em.EquimetricError, match=r"weights must be a tensor of shape \(4, 4\), got"):
+        em.objective("weighted", weights=weights)(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
 
 
 def test_ranges_say_what_they_are():
@@ -59,9 +115,9 @@ def test_annotations_of_a_module_are_read_from_its_constructor():
             super().__init__()
             self.share, self.number = share, number
 
-    check_options("it", Weighted, {"share": 1, "number": None})
+    checked_options("it", Weighted, {"share": 1, "number": None})
     with pytest.raises(em.EquimetricError, match="it: number must be a whole number of 1 or more or None, got 0"):
-        check_options("it", Weighted, {"number": 0})
+        checked_options("it", Weighted, {"number": 0})
 
 
 def test_annotations_that_cannot_be_read_are_not_checked():

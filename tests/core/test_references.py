@@ -323,7 +323,7 @@ def test_a_memory_survives_a_restart():
 
 def test_a_memory_needs_room():
     for options in ({"size": 0}, {"dim": 0}):
-        with pytest.raises(EquimetricError, match="memory needs"):
+        with pytest.raises(EquimetricError, match="must be a whole number of 1 or more"):
             memory(**options)
 
 

@@ -1,4 +1,5 @@
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,42 @@ def test_a_loss_of_embeddings_has_no_weights_of_pairs(method):
 def test_what_weights_of_pairs_leave_out_is_said(method, options):
     with pytest.warns(UserWarning, match=f"'{method}' looks at the embeddings beside the similarities"):
         em.pair_weights(em.objective(method, **options).double(), batch(), LABELS)
+
+
+def test_what_references_add_is_said():
+    remembering = em.objective("contrastive_cosine", references="memory", dim=5, size=32, start_iteration=0).double()
+    remembering(batch(), LABELS)
+    with pytest.warns(UserWarning, match="leave out the loss against the memory"):
+        em.pair_weights(remembering, batch(), LABELS)
+    with pytest.warns(UserWarning, match="leave out the regulariser of the centres"):
+        em.pair_weights(em.objective("softtriple", classes=4, dim=5), batch(), LABELS)
+
+
+def test_weights_of_a_measure_that_is_not_symmetric_are_not_either():
+    with pytest.raises(EquimetricError, match="the snr geometry is not symmetric"):
+        em.pair_weights(em.objective("snr_contrastive"), batch(), LABELS, symmetric=True)
+
+
+def test_looking_at_weights_is_no_step_of_training():
+    annealed = em.objective("sphereface", classes=4, dim=5)
+    sampled = em.objective("arcface", classes=4, dim=5, sample_rate=0.5)
+    for objective in (annealed, sampled):
+        objective(batch(), LABELS)
+        before = {name: value.clone() for name, value in objective.state_dict().items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.no_grad():
+                assert em.pair_weights(objective, batch(), LABELS).shape == (len(LABELS), 4)
+        assert all(torch.equal(value, before[name]) for name, value in objective.state_dict().items())
+        assert objective.training
+        assert objective.loss.training
+
+
+def test_only_objectives_with_one_value_have_weights():
+    with pytest.raises(EquimetricError, match="has no weights with reduction='none'"):
+        em.pair_weights(em.objective("triplet", reduction="none"), batch(), LABELS)
+    with pytest.raises(EquimetricError, match=r"such as em.objective\('raw'\)"):
+        em.pair_weights("raw", batch(), LABELS)
 
 
 CLOSED = {

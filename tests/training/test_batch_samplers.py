@@ -362,6 +362,34 @@ def test_a_stream_goes_on_over_epochs_and_from_a_saved_state(name):
     assert first + [next(stream).tolist() for _ in range(2 * len(batches))] == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("class_balanced", {"classes_per_batch": 2.0}),
+        ("class_balanced", {"classes_per_batch": True}),
+        ("class_balanced", {"batches": 2.5}),
+        ("class_balanced", {"seed": "a"}),
+        ("n_pairs", {"classes_per_batch": "2"}),
+        ("episodes", {"nc": 2.0}),
+        ("exhaustive", {"samples_per_class": 2.0}),
+        ("smart_mining", {"triples": 3.0}),
+    ],
+)
+def test_sizes_and_seeds_are_whole_numbers(kind, options):
+    with pytest.raises(EquimetricError, match="must be a whole number"):
+        make(kind, **options)
+
+
+def test_labels_and_embeddings_of_another_kind_are_refused():
+    with pytest.raises(EquimetricError, match=r"convert with labels.long\(\)"):
+        make("class_balanced", labels=LABELS.double())
+    with pytest.raises(EquimetricError, match="epoch must be a whole number"):
+        make("class_balanced").set_epoch("a")
+    for embeddings in (None, "x"):
+        with pytest.raises(EquimetricError, match="embeddings must be a tensor"):
+            make("neighbour_classes", refresh=False).refresh(embeddings, LABELS)
+
+
 def test_the_state_of_another_kind_of_batches_is_refused():
     labels = torch.arange(6).repeat_interleave(4)
     plain = ClassBalancedBatches(labels, classes_per_batch=3, samples_per_class=2)

@@ -3,6 +3,7 @@
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -21,7 +22,11 @@ EmbeddingView = Callable[[], Tensor]
 
 
 def require_at_least(least: int, **values: int) -> None:
-    """Refuse numbers below `least`, naming them."""
+    """Refuse what is no whole number, and numbers below `least`, naming them."""
+    given: dict[str, object] = {**values}
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise EquimetricError(f"{name} must be a whole number, got {value!r}")
     if any(value < least for value in values.values()):
         names = ", ".join(values)
         raise EquimetricError(f"{names} must be at least {least}, got {', '.join(map(str, values.values()))}")
@@ -72,9 +77,12 @@ class Batches(ABC):
             raise no_tensor(labels, "labels")
         if labels.ndim != 1 or not len(labels):
             raise EquimetricError(f"labels must be a non-empty vector, got shape {tuple(labels.shape)}")
+        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+            raise EquimetricError(f"labels must be whole numbers, got {labels.dtype}; convert with labels.long()")
         if batches is None:
             batches = max(1, len(labels) // (units_per_batch * samples_per_unit))
         require_at_least(1, batches=batches)
+        require_at_least(0, seed=seed)
         self.units_per_batch = units_per_batch
         self.samples_per_unit = samples_per_unit
         self.labels = labels.detach().cpu()
@@ -109,6 +117,7 @@ class Batches(ABC):
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the first batch of an epoch."""
+        require_at_least(0, epoch=epoch)
         self.epoch, self.position = epoch, 0
 
     def numbers(self) -> Iterator[int]:

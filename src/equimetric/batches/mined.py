@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.base import Batches, EmbeddingView
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, no_tensor
 
 __all__ = ["MinedBatches", "class_means", "nearest_others"]
 
@@ -32,6 +32,8 @@ class MinedBatches(Batches):
     @torch.no_grad()
     def refresh(self, embeddings: Tensor | EmbeddingView, labels: Tensor) -> None:
         """Look at the training set anew: its (N, D) embeddings, or something that gives them, and its labels."""
+        if not isinstance(embeddings, Tensor) and not callable(embeddings):
+            raise no_tensor(embeddings, "embeddings")
         if not isinstance(embeddings, Tensor):
             embeddings = embeddings()
         if not torch.equal(labels.detach().cpu(), self.labels):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.base import Batches, draw_samples, require_at_least, require_samples
-from equimetric.errors import EquimetricError
+from equimetric.option_values import Share, checked_options
 
 __all__ = ["NPairBatches"]
 
@@ -26,12 +26,11 @@ class NPairBatches(Batches):
         *,
         classes_per_batch: int,
         batches: int | None = None,
-        same_image: float = 0.1,
+        same_image: Share = 0.1,
         seed: int = 0,
     ) -> None:
         require_at_least(1, classes_per_batch=classes_per_batch)
-        if not 0 <= same_image <= 1:
-            raise EquimetricError(f"same_image is a probability between 0 and 1, got {same_image}")
+        checked_options("n_pairs", NPairBatches, {"same_image": same_image})
         super().__init__(labels, units_per_batch=classes_per_batch, samples_per_unit=2, batches=batches, seed=seed)
         self.require_classes(classes_per_batch)
         self.same_image = same_image

@@ -63,6 +63,9 @@ def find(name: str) -> Objective | ObjectiveSum:
 def numbers(text: str) -> tuple[float, ...]:
     """'0.2,0.5' → (0.2, 0.5)."""
     try:
-        return tuple(float(number) for number in text.split(",") if number.strip())
+        cosines = tuple(float(number) for number in text.split(",") if number.strip())
     except ValueError:
         raise EquimetricError(f"cosines are numbers separated by commas, such as 0.2,0.5, not {text!r}") from None
+    if any(not -1 <= cosine <= 1 for cosine in cosines):
+        raise EquimetricError(f"cosines lie between -1 and 1, not {text!r}")
+    return cosines

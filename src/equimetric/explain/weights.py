@@ -1,7 +1,8 @@
 """The weight of every pair under an objective."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from equimetric.errors import EquimetricError
 from equimetric.geometry import safe_sqrt
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.pairs import Pairs
+from equimetric.references.kind import References
 
 __all__ = ["FROM_COSINE", "pair_weights", "signed_weights"]
 
@@ -41,11 +43,13 @@ def pair_weights(
     embeddings themselves has no weights of pairs and is refused; one that does so beside the pairs, in a regulariser
     say, has them for the pairs alone, with a warning.
     """
+    if not isinstance(objective, Objective | ObjectiveSum):
+        raise EquimetricError(f"weights are those of an objective, such as em.objective({objective!r})")
     total: Tensor | None = None
     for weight, part in objective.parts():
-        with torch.no_grad():
+        with torch.no_grad(), not_training(part):
             pairs = part.pairs(embeddings, labels, *arguments, **options)
-        share = weight * signed_weights(part, pairs, symmetric=symmetric, report=True)
+            share = weight * signed_weights(part, pairs, symmetric=symmetric, report=True)
         if total is not None and total.shape != share.shape:
             raise EquimetricError("the terms of this sum compare with different references; explain them one by one")
         total = share if total is None else total + share
@@ -55,12 +59,25 @@ def pair_weights(
 
 def signed_weights(objective: Objective, pairs: Pairs, *, symmetric: bool = False, report: bool = False) -> Tensor:
     """The weights of given pairs; with `report` a word on what they leave out."""
+    if symmetric and not objective.geometry.symmetric:
+        raise EquimetricError(f"the {objective.geometry.name} geometry is not symmetric, nor are weights of its pairs")
+    with torch.enable_grad():
+        return weights_of(objective, pairs, symmetric=symmetric, report=report)
+
+
+def weights_of(objective: Objective, pairs: Pairs, *, symmetric: bool, report: bool) -> Tensor:
+    """The derivative by the cosines, with the signs and the scale of weights."""
     cosine, similarity = variables(objective, pairs.similarity.detach())
     queries = pairs.queries and replace(pairs.queries, embeddings=pairs.queries.embeddings.detach().requires_grad_())
     value = objective.value(pairs.replace(similarity=similarity, queries=queries))
+    if value.ndim:
+        raise EquimetricError(f"{objective.name!r} has no weights with reduction='none'; give another reduction")
     (gradient,) = torch.autograd.grad(value, cosine, retain_graph=True, materialize_grads=True)
     if report and queries is not None:
         report_what_is_left(objective.name, value, gradient, queries.embeddings)
+    added = objective.references.adds() if report and isinstance(objective.references, References) else ""
+    if added:
+        warnings.warn(f"the weights of {objective.name!r} leave out {added}", stacklevel=4)
     # +1 for negatives, −1 for positives, 0 for pairs that do not take part.
     sign = pairs.negative.to(gradient.dtype) - pairs.positive.to(gradient.dtype)
     if not symmetric:
@@ -68,6 +85,19 @@ def signed_weights(objective: Objective, pairs: Pairs, *, symmetric: bool = Fals
     if gradient.shape[0] != gradient.shape[1]:
         raise EquimetricError("symmetric weights need the batch as its own references")
     return sign * (gradient + gradient.T) / 2
+
+
+@contextmanager
+def not_training(objective: Objective) -> Iterator[None]:
+    """As in evaluation, so that looking at weights counts as no step: all classes are compared, nothing is annealed."""
+    training = [module for module in objective.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def report_what_is_left(name: str, value: Tensor, gradient: Tensor, embeddings: Tensor) -> None:

@@ -10,7 +10,7 @@ from equimetric.geometry import unit
 from equimetric.losses.npairs import first_pairs, npairs
 from equimetric.losses.preconditions import check_square_batch, known_queries
 from equimetric.masks import has_any
-from equimetric.option_values import NotNegative
+from equimetric.option_values import Acute, NotNegative
 from equimetric.pairs import Pairs
 from equimetric.reductions import added, count, log1p_sum_exp, log_sum_exp, masked_sum, mean_valid, ratio
 from equimetric.registry import loss
@@ -29,7 +29,7 @@ def coefficients(alpha_deg: float) -> tuple[float, float]:
 
 
 @loss("angular", title="Angular", family="ranking", paper=PAPER, references="batch", search=SEARCH)
-def angular(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
+def angular(pairs: Pairs, *, alpha_deg: Acute = 45.0) -> Tensor:
     """Bound the angle at the negative of the triangle of anchor, positive and negative.
 
     L = mean_{(a,p)} log(1 + Σ_{n∈N_a} e^{f_apn}), f_apn = 4 tan²α (x_a + x_p)·x_n − 2(1 + tan²α) x_a·x_p.
@@ -39,7 +39,7 @@ def angular(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
     similarity, weight = pairs.similarity, pairs.weight
     has_negatives = has_any(pairs.negative)
     values, numbers = [], []
-    for columns, is_positive in pairs.slot_groups(pairs.positive_slots()):
+    for columns, is_positive in pairs.slot_groups(pairs.positive_columns()):
         compared = is_positive & has_negatives[:, None]
         multiplicity = None if weight is None else weight.gather(1, columns)
         both_ends = push * (similarity[:, None] + similarity[columns])
@@ -50,8 +50,16 @@ def angular(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
     return ratio(added(values), added(numbers))
 
 
-@loss("angular_npair", title="Angular (N-pair)", family="ranking", paper=PAPER, references="batch", search=SEARCH)
-def angular_npair(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
+@loss(
+    "angular_npair",
+    title="Angular (N-pair)",
+    family="ranking",
+    paper=PAPER,
+    references="batch",
+    takes="batch",
+    search=SEARCH,
+)
+def angular_npair(pairs: Pairs, *, alpha_deg: Acute = 45.0) -> Tensor:
     """Angular loss with one pair per class, whose negatives are the positives of the other classes.
 
     L = 1/N Σ_i log(1 + Σ_{j≠i} e^{f_ij}), f_ij = 4 tan²α (a_i + p_i)·p_j − 2(1 + tan²α) a_i·p_i, (a_i, p_i) the first
@@ -76,10 +84,11 @@ def angular_npair(pairs: Pairs, *, alpha_deg: float = 45.0) -> Tensor:
     paper=PAPER,
     geometry="dot",
     references="batch",
+    takes="batch",
     search={**SEARCH, "l2_reg": Uniform(0.0, 0.02)},
 )
 def angular_npairs_combo(
-    pairs: Pairs, *, alpha_deg: float = 45.0, lam: float = 2.0, l2_reg: NotNegative = 0.002, symmetric: bool = False
+    pairs: Pairs, *, alpha_deg: Acute = 45.0, lam: float = 2.0, l2_reg: NotNegative = 0.002, symmetric: bool = False
 ) -> Tensor:
     """N-pairs loss of the raw embeddings and angular loss of the same pairs at unit length.
 

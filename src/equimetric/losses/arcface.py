@@ -1,13 +1,14 @@
 """ArcFace: classification with a margin on the angle."""
 
-from math import cos, sin
+from math import cos, pi, sin
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from equimetric.errors import unknown_name
 from equimetric.losses.cross_entropy import cross_entropy, positives_changed
-from equimetric.option_values import Positive, Share
+from equimetric.option_values import Positive, Range, Share
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
@@ -16,7 +17,7 @@ __all__ = ["add_angle", "arcface"]
 
 MODES = ("plain", "monotone", "easy")
 
-SEARCH = {"margin_rad": Uniform(0.0, 1.5708), "scale": Uniform(0.01, 200.0)}
+SEARCH = {"margin_rad": Uniform(0.0, 1.5708), "scale": Uniform(0.01, 200.0), "label_smoothing": Uniform(0.0, 0.2)}
 NOT_MONOTONE = "cos(θ + m) rises again beyond θ = π − m, so the 'plain' rule pushes positives there away"
 
 
@@ -40,7 +41,7 @@ def add_angle(cosine: Tensor, angle: float) -> Tensor:
 def arcface(
     pairs: Pairs,
     *,
-    margin_rad: float = 0.5,
+    margin_rad: Annotated[float, Range(0.0, pi)] = 0.5,
     scale: Positive = 64.0,
     mode: str = "monotone",
     label_smoothing: Share = 0.0,

@@ -39,6 +39,8 @@ def cross_entropy(
     all C classes share it ('uniform': target 1 − ε + ε/C, each other ε/C, the convention of torch).
     `positive_in_denominator=False` sums the denominator over the negatives alone.
     """
+    if smoothing not in ("others", "uniform"):
+        raise unknown_name("smoothing", smoothing, ("others", "uniform"))
     if pairs.target is not None and positive_in_denominator and not label_smoothing:
         # Every row is one label among all classes: what torch computes in two calls.
         values = torch.nn.functional.cross_entropy(logits, pairs.target, reduction="none")
@@ -46,9 +48,7 @@ def cross_entropy(
     denominator = log_sum_exp(logits, pairs.any if positive_in_denominator else pairs.negative, pairs.weight)
     values = denominator - log_sum_exp(logits, pairs.positive, pairs.weight)
     if label_smoothing:
-        share = {"others": pairs.negative, "uniform": pairs.any}.get(smoothing)
-        if share is None:
-            raise unknown_name("smoothing", smoothing, ("others", "uniform"))
+        share = pairs.negative if smoothing == "others" else pairs.any
         elsewhere = denominator - row_mean(logits, share, pairs.weight)
         values = (1 - label_smoothing) * values + label_smoothing * elsewhere
     valid = has_any(pairs.positive) & has_any(pairs.negative)

@@ -1,12 +1,14 @@
 """Large-margin softmax: a margin that multiplies the angle."""
 
 from math import pi
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from equimetric.errors import EquimetricError
 from equimetric.losses.cross_entropy import cross_entropy, positives_changed
+from equimetric.option_values import NotNegative, Range
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import Choice, LogUniform, SearchSpace
@@ -50,11 +52,11 @@ class LargeMarginSoftmax(nn.Module):
     def __init__(
         self,
         *,
-        m: int = 4,
-        lambda_base: float = 1000.0,
-        lambda_gamma: float = 0.12,
-        lambda_power: float = 1.0,
-        lambda_min: float = 5.0,
+        m: Annotated[int, Range(1, 64)] = 4,
+        lambda_base: NotNegative = 1000.0,
+        lambda_gamma: NotNegative = 0.12,
+        lambda_power: NotNegative = 1.0,
+        lambda_min: NotNegative = 5.0,
         reduction: str = "mean",
     ) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from equimetric.errors import EquimetricError
 from equimetric.geometry import squared_distance
 from equimetric.losses.preconditions import known_queries, whole_batch
+from equimetric.option_values import Count
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, mean_rows
 from equimetric.registry import loss
@@ -39,6 +40,7 @@ class Clustering(NamedTuple):
     paper="Rippel, Paluri, Dollár, Bourdev: Metric learning with adaptive density discrimination (2016)",
     geometry="sqeuclidean",
     references="batch",
+    takes="batch",
     normalize=False,
     search={"alpha": Uniform(0.0, 10.0), "clusters_per_class": Integer(3, 8)},
     not_monotone="compares samples with cluster means, not with one another",
@@ -57,7 +59,7 @@ class Magnet(nn.Module):
     clusters: Tensor | None
     recorded: Tensor | None
 
-    def __init__(self, *, alpha: float = 1.0, images: int | None = None, clusters_per_class: int = 3) -> None:
+    def __init__(self, *, alpha: float = 1.0, images: Count | None = None, clusters_per_class: Count = 3) -> None:
         super().__init__()
         if clusters_per_class < 1:
             raise EquimetricError(f"every class has at least one cluster, got clusters_per_class={clusters_per_class}")

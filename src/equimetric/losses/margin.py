@@ -14,11 +14,17 @@ from equimetric.search_space import Uniform
 __all__ = ["MarginLoss"]
 
 
-def initial_offsets(given: int | Sequence[float] | Tensor) -> Tensor:
+def initial_offsets(given: int | Sequence[float] | Tensor, name: str) -> Tensor:
     """(number,) zeros, or the values themselves."""
-    if isinstance(given, int):
-        return torch.zeros(given)
-    return torch.as_tensor(given, dtype=torch.get_default_dtype()).clone()
+    try:
+        values = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError):
+        values = torch.zeros(0, 0)
+    if not values.ndim and not values.is_floating_point() and values.dtype != torch.bool and values >= 1:
+        return torch.zeros(int(values))
+    if values.ndim != 1 or not values.isfinite().all():
+        raise EquimetricError(f"{name} must be a number of boundaries of 1 or more, or the values they start from")
+    return values.to(torch.get_default_dtype(), copy=True)
 
 
 @loss(
@@ -55,8 +61,8 @@ class MarginLoss(nn.Module):
         self.alpha = alpha
         self.nu = nu
         self.beta = nn.Parameter(torch.tensor(float(beta)))
-        self.beta_class = None if beta_class is None else nn.Parameter(initial_offsets(beta_class))
-        self.beta_img = None if beta_img is None else nn.Parameter(initial_offsets(beta_img))
+        self.beta_class = None if beta_class is None else nn.Parameter(initial_offsets(beta_class, "beta_class"))
+        self.beta_img = None if beta_img is None else nn.Parameter(initial_offsets(beta_img, "beta_img"))
 
     def boundary(self, pairs: Pairs) -> Tensor:
         """(Q, 1) β of every query."""

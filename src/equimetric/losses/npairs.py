@@ -62,6 +62,7 @@ def first_pairs(pairs: Pairs, loss: str) -> FirstPairs:
     paper="Sohn: Improved deep metric learning with multi-class N-pair loss objective (2016)",
     geometry="dot",
     references="batch",
+    takes="batch",
     search={"l2_reg": Uniform(0.0, 0.02)},
 )
 def npairs(pairs: Pairs, *, l2_reg: NotNegative = 0.002, symmetric: bool = False, repeated: str = "first") -> Tensor:

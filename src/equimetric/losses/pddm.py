@@ -7,6 +7,7 @@ from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 from equimetric.losses.preconditions import whole_batch
 from equimetric.masks import has_any
+from equimetric.option_values import Count
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_valid
 from equimetric.registry import loss
@@ -24,6 +25,7 @@ CHUNK_ENTRIES = 2**20
     paper="Huang, Loy, Tang: Local similarity-aware deep feature embedding (2016)",
     geometry="sqeuclidean",
     references="batch",
+    takes="batch",
 )
 class PositionDependentMetric(nn.Module):
     """A similarity learned from difference and position of two embeddings, trained on the hard quadruplets it picks.
@@ -36,7 +38,7 @@ class PositionDependentMetric(nn.Module):
     """
 
     def __init__(
-        self, *, dim: int, hidden: int | None = None, a: float = 0.5, b: float = 1.0, lam: float = 0.5
+        self, *, dim: Count, hidden: Count | None = None, a: float = 0.5, b: float = 1.0, lam: float = 0.5
     ) -> None:
         super().__init__()
         hidden = dim if hidden is None else hidden

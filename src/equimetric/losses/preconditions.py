@@ -6,7 +6,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.pairs import Pairs, Queries
 
-__all__ = ["check_square_batch", "class_labels", "is_square_batch", "known_queries", "whole_batch"]
+__all__ = ["check_finite", "check_square_batch", "class_labels", "is_square_batch", "known_queries", "whole_batch"]
 
 
 def known_queries(pairs: Pairs, loss: str) -> Queries:
@@ -34,6 +34,15 @@ def check_square_batch(pairs: Pairs, loss: str) -> None:
         raise EquimetricError(
             f"loss {loss!r} compares the samples of a batch among themselves; give no reference_embeddings, "
             "or the batch itself with its diagonal as self_mask"
+        )
+
+
+def check_finite(values: Tensor, loss: str) -> None:
+    """Refuse embeddings or distances of which no clustering can be made."""
+    if not torch.compiler.is_compiling() and not values.isfinite().all():
+        raise EquimetricError(
+            f"embeddings hold NaN or infinite numbers, of which loss {loss!r} can make nothing; "
+            "the network has diverged: lower its learning rate"
         )
 
 

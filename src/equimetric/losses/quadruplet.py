@@ -26,17 +26,13 @@ __all__ = ["quadruplet"]
     geometry="euclidean",
     search={"margin1": Uniform(0.1, 1.0), "margin2": Uniform(0.05, 0.5)},
 )
-def quadruplet(
-    pairs: Pairs, *, margin1: float | None = None, margin2: float | None = None, squared: bool = False
-) -> Tensor:
+def quadruplet(pairs: Pairs, *, margin1: float = 0.2, margin2: float = 0.1, squared: bool = False) -> Tensor:
     """A positive must be closer than the anchor's negatives, and than any two samples of two other classes.
 
     L = mean_{(a,p,n)} [d_ap − d_an + margin1]₊ + mean_{(a,p,k,l)} [d_ap − d_kl + margin2]₊, the classes of a, k and l
-    all different; the second part is 0 where a batch has fewer than three. `squared` takes d² for d. Unless given, the
-    margins are 0.2 and 0.1, of squared distances 1 and 0.5.
+    all different; the second part is 0 where a batch has fewer than three. `squared` takes d² for d; the margins of
+    the paper are then 1 and 0.5.
     """
-    margin1 = (1.0 if squared else 0.2) if margin1 is None else margin1
-    margin2 = (0.5 if squared else 0.1) if margin2 is None else margin2
     distance = pairs.distance()
     pairs = pairs.replace(similarity=-(distance.square() if squared else distance))
     triplets = value_by_rows(partial(triplet, margin=margin1, reduction="mean"), pairs)

@@ -45,15 +45,25 @@ def recall_at_k_surrogate(
     `include_query` leaves the query among the ranked items, as the authors' code does. `simix` adds a virtual sample
     between every two samples of a class (see `mixed_pairs`), mixed at random by torch's global generator.
     """
-    if not ks or min(ks) < 1:
-        raise EquimetricError(f"loss 'recall_at_k_surrogate' needs ranks ks of 1 or more, got ks={ks!r}")
+    ranks = whole_ranks(ks)
     if simix:
         pairs = mixed_pairs(pairs)
     if include_query:
         pairs = with_query(pairs, pairs.similarity.diagonal() if simix else own_similarity(pairs), positive=False)
-    value = partial(soft_recall, ks=ks, tau1=tau1, tau2=tau2, include_query=include_query)
+    value = partial(soft_recall, ks=ranks, tau1=tau1, tau2=tau2, include_query=include_query)
     # Mixing joins rows, so large batches can be computed a few rows at a time only from here on.
     return value_by_rows(value, pairs)
+
+
+def whole_ranks(ks: Sequence[int]) -> list[int]:
+    """The ranks as a list of whole numbers, of which there is one at least."""
+    try:
+        ranks = [int(k) for k in ks]
+    except (TypeError, ValueError):
+        ranks = []
+    if not ranks or min(ranks) < 1 or any(k != rank for k, rank in zip(ks, ranks, strict=True)):
+        raise EquimetricError(f"loss 'recall_at_k_surrogate' needs ranks such as ks=(1, 2, 4), got ks={ks!r}")
+    return ranks
 
 
 def soft_recall(pairs: Pairs, *, ks: Sequence[int], tau1: float, tau2: float, include_query: bool) -> Tensor:
@@ -62,7 +72,7 @@ def soft_recall(pairs: Pairs, *, ks: Sequence[int], tau1: float, tau2: float, in
     if include_query:
         ranked = torch.cat([torch.ones_like(ranked[:, :1]), ranked[:, 1:]], 1)
     scaled = pairs.similarity / tau2
-    columns, is_positive = pairs.positive_slots()
+    columns, is_positive = pairs.positive_columns()
     present = is_positive * pair_weight(pairs, columns)
     size = 1 + row_sum(torch.ones_like(scaled), pairs.any, pairs.weight)
     k = torch.minimum(scaled.new_tensor(list(ks))[None, :], size[:, None])

@@ -59,7 +59,7 @@ def smooth_ap(pairs: Pairs, *, tau: Positive = 0.01, include_query: bool = False
     if include_query:
         pairs = with_query(pairs, own_similarity(pairs), positive=True)
     scaled = pairs.similarity / tau
-    columns, is_positive = pairs.positive_slots()
+    columns, is_positive = pairs.positive_columns()
     positive, multiplicity = scaled.gather(1, columns), pair_weight(pairs, columns)
     missed = scaled.sum(1) * 0
     for slot in range(columns.shape[1]):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from equimetric.losses.preconditions import whole_batch
+from equimetric.losses.preconditions import check_finite, whole_batch
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 
@@ -17,6 +17,7 @@ __all__ = ["spectral"]
     paper="Law, Urtasun, Zemel: Deep spectral clustering learning (2017)",
     geometry="dot",
     references="batch",
+    takes="batch",
     not_monotone="compares subspaces that the whole batch spans, not pairs",
 )
 def spectral(pairs: Pairs) -> Tensor:
@@ -27,6 +28,7 @@ def spectral(pairs: Pairs) -> Tensor:
     full rank, F⁺ is its pseudo-inverse.
     """
     embeddings, labels = whole_batch(pairs, "spectral")
+    check_finite(embeddings, "spectral")
     same = (labels[:, None] == labels[None, :]).to(embeddings.dtype)
     # Y Y⁺ averages over each class: 1/n_c inside a class of n_c samples, so its trace is the number of classes.
     class_projector = same / same.sum(1, keepdim=True)

@@ -1,9 +1,11 @@
 """SphereFace, also known as A-Softmax: the large margin on class weights of unit length."""
 
+from typing import Annotated
+
 from torch import Tensor
 
 from equimetric.losses.large_margin import SEARCH, LargeMarginSoftmax, over_length, target_product
-from equimetric.option_values import Positive
+from equimetric.option_values import NotNegative, Positive, Range
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 
@@ -30,12 +32,12 @@ class SphereFace(LargeMarginSoftmax):
     def __init__(
         self,
         *,
-        m: int = 4,
+        m: Annotated[int, Range(1, 64)] = 4,
         scale: Positive | None = None,
-        lambda_base: float = 1000.0,
-        lambda_gamma: float = 0.12,
-        lambda_power: float = 1.0,
-        lambda_min: float = 5.0,
+        lambda_base: NotNegative = 1000.0,
+        lambda_gamma: NotNegative = 0.12,
+        lambda_power: NotNegative = 1.0,
+        lambda_min: NotNegative = 5.0,
         reduction: str = "mean",
     ) -> None:
         super().__init__(

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.losses.preconditions import whole_batch
+from equimetric.losses.preconditions import check_finite, whole_batch
+from equimetric.option_values import NotNegative, Number
 from equimetric.pairs import Pairs
 from equimetric.registry import loss
 from equimetric.search_space import LogUniform
@@ -28,10 +29,11 @@ CONTINGENCY_ENTRIES = 2**20
     paper="Oh Song, Jegelka, Rathod, Murphy: Deep metric learning via facility location (2017)",
     geometry=("euclidean", "cosine"),
     references="batch",
+    takes="batch",
     search={"gamma": LogUniform(1.0, 1e4)},
     not_monotone="samples are pushed from the medoids of a wrong clustering, also from those of their own class",
 )
-def structured_clustering(pairs: Pairs, *, gamma: float = 1.0, pam_iters: int = 5) -> Tensor:
+def structured_clustering(pairs: Pairs, *, gamma: NotNegative = 1.0, pam_iters: Number = 5) -> Tensor:
     """Score of the best wrong clustering around K medoids above that of the true one, K the number of classes.
 
     L = [max_{|S|=K} {F(S) + γ Δ(S)} − F̃]₊, F(S) = −Σ_i min_{c∈S} d_ic, Δ = 1 − NMI(y, nearest medoids) with the
@@ -41,6 +43,7 @@ def structured_clustering(pairs: Pairs, *, gamma: float = 1.0, pam_iters: int = 
     if gamma < 0:
         raise EquimetricError(f"loss 'structured_clustering' needs gamma ≥ 0, got {gamma}")
     _, labels = whole_batch(pairs, "structured_clustering")
+    check_finite(pairs.similarity, "structured_clustering")
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     distance = pairs.distance().masked_fill(itself, 0)
     classes, member = torch.unique(labels, return_inverse=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from equimetric.geometry import safe_sqrt
 from equimetric.losses.ntxent import against_negatives
-from equimetric.option_values import Positive
+from equimetric.option_values import HalfTurn, Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean
 from equimetric.registry import loss
@@ -27,7 +27,7 @@ PAPER = "Yu, Tao: Deep metric learning with tuplet margin loss (2019)"
     search={"scale": Uniform(16.0, 128.0), "margin_deg": Uniform(0.0, 15.0)},
     not_monotone="cos(θ − β) is largest at θ = β, so positives at a smaller angle than the slack are let go back to it",
 )
-def tuplet_margin(pairs: Pairs, *, scale: Positive = 64.0, margin_deg: float = 5.73) -> Tensor:
+def tuplet_margin(pairs: Pairs, *, scale: Positive = 64.0, margin_deg: HalfTurn = 5.73) -> Tensor:
     """Every positive pair against all the anchor's negatives, with slack on the positive's angle.
 
     L = mean_{(a,p)} log(1 + Σ_{n∈N_a} e^{scale (cos θ_an − cos(θ_ap − β))}), β = `margin_deg` in degrees: the slack

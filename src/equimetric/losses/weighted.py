@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from equimetric.errors import EquimetricError
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_rows, row_sum
 from equimetric.registry import loss
@@ -32,6 +33,9 @@ def weighted(pairs: Pairs, *, weights: Callable[[Pairs], Tensor] = equal_weight)
     """
     with torch.no_grad():
         weight = weights(pairs)
+    if not isinstance(weight, Tensor) or weight.shape != pairs.similarity.shape:
+        found = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
+        raise EquimetricError(f"weights must be a tensor of shape {tuple(pairs.similarity.shape)}, got {found}")
     force = weight * pairs.similarity
     pull = row_sum(force, pairs.positive, pairs.weight)
     push = row_sum(force, pairs.negative, pairs.weight)

@@ -48,6 +48,10 @@ class References(nn.Module):
         """Make the (Q, R) pairs."""
         raise NotImplementedError
 
+    def adds(self) -> str:
+        """What these references add to the loss of their pairs, in words; nothing by default."""
+        return ""
+
     def objective_value(self, loss: Callable[[Pairs], Tensor], pairs: Pairs) -> Tensor:
         """The value of the objective: the loss of the pairs, and whatever these references add to it."""
         return loss(pairs)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry
-from equimetric.option_values import NotNegative
+from equimetric.option_values import Count, NotNegative, Number
 from equimetric.pairs import Pairs
 from equimetric.references.batch import BatchReferences, compare
 from equimetric.references.kind import Given, References
@@ -42,12 +42,10 @@ class MemoryReferences(References):
     filled: Tensor
     iteration: Tensor
 
-    def __init__(self, *, dim: int, size: int = 8192, start_iteration: int = 1000, weight: NotNegative = 1.0) -> None:
+    def __init__(
+        self, *, dim: Count, size: Count = 8192, start_iteration: Number = 1000, weight: NotNegative = 1.0
+    ) -> None:
         super().__init__()
-        if dim < 1:
-            raise EquimetricError(f"a memory needs a positive dimension, got dim={dim}")
-        if size < 1:
-            raise EquimetricError(f"a memory needs room for at least one embedding, got size={size}")
         self.batch = BatchReferences()
         self.size = size
         self.start_iteration = start_iteration
@@ -67,6 +65,10 @@ class MemoryReferences(References):
             raise EquimetricError(f"embeddings have dimension {embeddings.shape[1]}, the memory {dim}; give dim=…")
         pairs: Pairs = self.batch(geometry, normalize, Given(embeddings, labels, given.index))
         return pairs
+
+    def adds(self) -> str:
+        """The loss against what is remembered."""
+        return "the loss against the memory" if int(self.filled) and int(self.iteration) >= self.start_iteration else ""
 
     def objective_value(self, loss: Callable[[Pairs], Tensor], pairs: Pairs) -> Tensor:
         """The loss of the batch + weight · the loss of the batch against the memory; then remember the batch."""

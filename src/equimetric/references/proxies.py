@@ -18,7 +18,7 @@ from equimetric.registry import references
 from equimetric.search_space import Choice, Uniform
 from equimetric.seeding import derive_seed
 
-__all__ = ["ProxyReferences", "sample_classes"]
+__all__ = ["ProxyReferences", "StaticProxy", "sample_classes"]
 
 ASSIGNMENTS = ("static", "dynamic")
 
@@ -77,7 +77,8 @@ class ProxyReferences(References):
 
     `per_class` = K vectors stand for each class (rows c·K … c·K + K − 1 for class c) and are pooled to one similarity:
     `pool` = 'max' takes the nearest, 'soft' a mean weighted by softmax(s / gamma). `tau` times the spread of the
-    centres of each class, of all classes, is added to the loss, which draws them together (see `centre_spread`).
+    centres of a class, over all classes compared with, is added to the loss, which draws them together (see
+    `centre_spread`).
     `bias` adds a learned offset per class to the similarity. `sample_rate` < 1 compares, in training, only with the
     classes of the batch and random others, that share of all in total (Partial FC): similarities have as many columns,
     and the other rows get no gradient from them, but an optimiser with momentum or weight decay still moves them. Which
@@ -189,7 +190,10 @@ class ProxyReferences(References):
         positive, negative = relation(target, columns, (len(labels), len(columns)), None)
         lengths = self.lengths(proxies, scaled, counts)
         target_length = lengths[target] if isinstance(lengths, Tensor) else lengths
-        queries = Queries(embeddings, labels, given.index, target_length)
+        centres = None
+        if self.tau and self.per_class > 1:
+            centres = proxies if scaled else unit(proxies)
+        queries = Queries(embeddings, labels, given.index, target_length, centres)
         return Pairs(similarity, positive, negative, geometry=geometry, queries=queries, target=target)
 
     def step_seed(self) -> int | None:
@@ -248,15 +252,28 @@ class ProxyReferences(References):
             return None
         return self.shard.join(torch.linalg.vector_norm(proxies, dim=1), counts)
 
+    def adds(self) -> str:
+        """The regulariser of several centres per class."""
+        return "the regulariser of the centres" if self.tau and self.per_class > 1 else ""
+
     def objective_value(self, loss: Callable[[Pairs], Tensor], pairs: Pairs) -> Tensor:
-        """The loss of the pairs + tau · spread of the centres of a class."""
+        """The loss of the pairs + tau · spread of the centres of a class, over the classes compared with."""
         value = loss(pairs)
-        if not self.tau or self.per_class == 1:
+        centres = None if pairs.queries is None else pairs.queries.references
+        if centres is None:
             return value
-        own = centre_spread(self.by_class(unit(self.weight)), self.divisor) * (self.shard.own / self.classes)
+        by_class = centres.view(-1, self.per_class, centres.shape[1])
+        own = centre_spread(by_class, self.divisor) * (len(by_class) / pairs.similarity.shape[1])
         spread = self.shard.join(own[None], [1] * len(self.shard.sizes)).sum()
         return value + self.tau * spread.to(value)
 
     def extra_repr(self) -> str:
         """Shape, for `repr`."""
         return f"classes={self.classes}, dim={self.weight.shape[1]}, per_class={self.per_class}"
+
+
+class StaticProxy(ProxyReferences):
+    """One-hot proxies of `dim` classes in as many dimensions: with softmax, cross-entropy on the outputs themselves."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(classes=dim, dim=dim, static=True)

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError, no_tensor
 
-__all__ = ["Labels", "check_class_ids", "check_embeddings", "check_labels", "class_ids", "relation"]
+__all__ = ["Labels", "check_class_ids", "check_embeddings", "check_index", "check_labels", "class_ids", "relation"]
 
 Labels = Tensor | tuple[Tensor, Tensor]
 """Class ids, a multi-hot matrix, or the masks (positive, negative)."""
+
+OTHER_LABELS = "multi-hot labels and masks of pairs need references='batch' and a loss that takes them"
 
 MANY = 2**18
 """From so many pairs on it is faster to find the classes than to compare every two labels."""
@@ -33,13 +35,13 @@ def check_embeddings(embeddings: Tensor, what: str = "embeddings") -> Tensor:
 def check_class_ids(labels: Labels, embeddings: Tensor, what: str = "labels") -> Tensor:
     """Labels as int64, one per embedding, on the same device; class ids may be any whole numbers."""
     if isinstance(labels, tuple):
-        raise EquimetricError(f"{what} must be one class id per embedding here; masks need references='batch'")
+        raise EquimetricError(f"{what} must be one class id per embedding here; {OTHER_LABELS}")
     if not isinstance(labels, Tensor):
         raise no_tensor(labels, what)
     if labels.ndim != 1 or len(labels) != len(embeddings):
         raise EquimetricError(
             f"{what} must be one class id per embedding: got shape {tuple(labels.shape)} "
-            f"for {len(embeddings)} embeddings"
+            f"for {len(embeddings)} embeddings" + (f"; {OTHER_LABELS}" if labels.ndim == 2 else "")
         )
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise EquimetricError(
@@ -47,6 +49,19 @@ def check_class_ids(labels: Labels, embeddings: Tensor, what: str = "labels") ->
             "convert with labels.long()"
         )
     return labels.to(embeddings.device, torch.int64)
+
+
+def check_index(index: Tensor | None, embeddings: Tensor) -> None:
+    """Refuse what is not one place in the training set for each embedding."""
+    if index is None:
+        return
+    if not isinstance(index, Tensor):
+        raise no_tensor(index, "index")
+    if index.shape != embeddings.shape[:1] or index.is_floating_point() or index.dtype == torch.bool:
+        raise EquimetricError(
+            f"index must give each of the {len(embeddings)} embeddings its place in the training set, a whole number; "
+            f"got {index.dtype} {tuple(index.shape)}"
+        )
 
 
 def check_labels(labels: Labels, embeddings: Tensor, what: str = "labels") -> Labels:

@@ -1,5 +1,6 @@
 """All triples, or those in a band of violations: violating, hard, semi-hard."""
 
+from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs, TripletBand
 from equimetric.registry import selection
 from equimetric.search_space import Uniform
@@ -32,7 +33,7 @@ def hard(pairs: Pairs) -> TripletBand:
 
 
 @selection("semihard", paper="Schroff, Kalenichenko, Philbin: FaceNet (2015)", search={"margin": Uniform(0.0, 0.5)})
-def semihard(pairs: Pairs, *, margin: float | None = None) -> TripletBand:
+def semihard(pairs: Pairs, *, margin: NotNegative | None = None) -> TripletBand:
     """Triples whose negative is farther than the positive but inside the margin: −margin < s_an − s_ap < 0.
 
     The margin is 0.05, or 0.2 of squared distances, unless given.

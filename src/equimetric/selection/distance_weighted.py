@@ -1,15 +1,20 @@
 """Distance-weighted sampling: negatives from all distances, not only from the many near √2."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.option_values import Positive
+from equimetric.option_values import Positive, Range
 from equimetric.pairs import Pairs, Triplets
 from equimetric.registry import selection
 from equimetric.search_space import Uniform
 
-__all__ = ["distance_weighted", "negative_probabilities"]
+__all__ = ["Distance", "distance_weighted", "negative_probabilities"]
+
+Distance = Annotated[float, Range(0.0, 2.0, without_low=True)]
+"""Of two unit vectors."""
 
 
 def negative_probabilities(pairs: Pairs, *, cutoff: float = 0.5, upper: float = 1.4) -> Tensor:
@@ -40,7 +45,7 @@ def negative_probabilities(pairs: Pairs, *, cutoff: float = 0.5, upper: float = 
     search={"cutoff": Uniform(0.1, 1.0)},
 )
 def distance_weighted(
-    pairs: Pairs, *, cutoff: Positive = 0.5, upper: Positive = 1.4, generator: torch.Generator | None = None
+    pairs: Pairs, *, cutoff: Distance = 0.5, upper: Positive = 1.4, generator: torch.Generator | None = None
 ) -> Triplets:
     """For every positive pair one negative, drawn so that all distances are met equally often.
 

@@ -1,9 +1,12 @@
 """Policy-adapted sampling (PADS): negatives drawn from a histogram over distance that can be adapted in training."""
 
+from math import nan
+
 import torch
 from torch import Tensor, nn
 
 from equimetric.errors import EquimetricError
+from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.registry import selection
 from equimetric.selection.draws import chances, draw_columns, own_column
@@ -40,16 +43,20 @@ class Pads(nn.Module):
         n_support: int = 30,
         support_limit: tuple[float, float] = (0.1, 1.4),
         mu: float = 0.5,
-        half_width: float = 0.2,
+        half_width: Positive = 0.2,
         include_pos: bool = True,
         include_same: bool = True,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        low, high = support_limit
+        try:
+            low, high = map(float, support_limit)
+        except (TypeError, ValueError):
+            low, high = nan, nan
         if n_support < 3 or not low < high:
             raise EquimetricError(
-                f"PADS needs at least 3 edges between two rising distances, got {n_support} edges from {low} to {high}"
+                "PADS needs at least 3 edges between two rising distances, "
+                f"got n_support={n_support}, support_limit={support_limit!r}"
             )
         self.include_pos = include_pos
         self.include_same = include_same

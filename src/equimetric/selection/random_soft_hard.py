@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from equimetric.masks import has_any
+from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs, Triplets
 from equimetric.reductions import row_max, row_min
 from equimetric.registry import selection
@@ -42,7 +43,9 @@ def random_soft_hard(pairs: Pairs, *, generator: torch.Generator | None = None) 
     paper="Roth, Milbich, Sinha, Gupta, Ommer, Cohen: Revisiting training strategies and generalization (2020)",
     search={"margin": Uniform(0.0, 0.5)},
 )
-def random_semihard(pairs: Pairs, *, margin: float | None = None, generator: torch.Generator | None = None) -> Triplets:
+def random_semihard(
+    pairs: Pairs, *, margin: NotNegative | None = None, generator: torch.Generator | None = None
+) -> Triplets:
     """Per anchor a random positive and a random negative that is farther, but by less than the margin.
 
     −margin < s_an − s_ap < 0, the margin 0.05 or 0.2 of squared distances unless given; where there is no such

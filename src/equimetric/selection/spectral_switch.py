@@ -7,7 +7,7 @@ from equimetric.option_values import Positive, Share
 from equimetric.pairs import Pairs
 from equimetric.registry import selection
 from equimetric.search_space import Uniform
-from equimetric.selection.distance_weighted import distance_weighted
+from equimetric.selection.distance_weighted import Distance, distance_weighted
 from equimetric.selection.draws import own_column
 from equimetric.selection.own_class import OwnClassTriplets
 
@@ -24,7 +24,7 @@ def spectral_switch(
     pairs: Pairs,
     *,
     p_switch: Share = 0.4,
-    cutoff: Positive = 0.5,
+    cutoff: Distance = 0.5,
     upper: Positive = 1.4,
     generator: torch.Generator | None = None,
 ) -> OwnClassTriplets:
