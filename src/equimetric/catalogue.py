@@ -278,6 +278,8 @@ def route(method: str, terms: list[tuple[float, Recipe]], options: Mapping[str, 
         takers = [i for i in asked if terms[i][1].takes(bare)]
         # An option of a part that another option exchanges, such as `classes` beside references="proxies".
         takers = takers or [i for i in asked if bare in terms[i][1].known_options()]
+        # A selection of the user's own has options that nobody knows beforehand.
+        takers = takers or [i for i in asked if callable(options.get("selection"))]
         if not takers:
             known = [name for _, recipe in terms for name in recipe.known_options()]
             raise EquimetricError(f"method {method!r} has no option {bare!r}; {did_you_mean(bare, known)}")
