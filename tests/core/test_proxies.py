@@ -151,11 +151,34 @@ def soft_triple(embeddings, weight, per_class=10, la=20.0, delta=0.01, gamma=0.1
     return softmax_by_hand(logits) + tau * spread / pairs
 
 
-def triplet_sum(embeddings, weight, margin=1.0, reduction="batch"):
-    total = 0
-    for row, y in zip(cosines(embeddings, weight), LABELS.tolist(), strict=True):
-        total = total + sum((2 * row[c] - 2 * row[y] + margin).clamp_min(0) for c in range(CLASSES) if c != y)
-    return total / len(embeddings)
+def triplet_terms(embeddings, weight, margin, multiplier):
+    """[d² of the right proxy − d² of another + margin]₊ for every sample and every other proxy."""
+    return [
+        [(2 * multiplier**2 * (row[c] - row[y]) + margin).clamp_min(0) for c in range(CLASSES) if c != y]
+        for row, y in zip(cosines(embeddings, weight), LABELS.tolist(), strict=True)
+    ]
+
+
+def triplet_sum(embeddings, weight, margin=1.0, reduction="mean", embedding_multiplier=1.0):
+    terms = triplet_terms(embeddings, weight, margin, embedding_multiplier)
+    flat = [term for row in terms for term in row]
+    divisor = {
+        "mean": len(flat),
+        "batch": len(terms),
+        "sum_neg_mean_batch": len(terms),
+        "nonzero": sum(bool(term > 0) for term in flat),
+        "nonzero_mean": sum(bool(term > 0) for term in flat),
+    }
+    return sum(flat) / divisor[reduction]
+
+
+@pytest.mark.parametrize("multiplier", [1.0, 3.0])
+def test_proxy_triplet_of_each_sample(multiplier):
+    embeddings, weight = (part.detach() for part in random_batch())
+    options = {"margin": 0.7, "embedding_multiplier": multiplier, "reduction": "none"}
+    found = build("proxy_triplet", weight, CLASSES, **options)(embeddings, LABELS)
+    expected = [sum(row) / len(row) for row in triplet_terms(embeddings, weight, 0.7, multiplier)]
+    torch.testing.assert_close(found, torch.stack(expected))
 
 
 WRITTEN_OUT = [
@@ -176,7 +199,10 @@ WRITTEN_OUT = [
     ("softtriple", soft_triple, {"per_class": 10}),
     ("softtriple", soft_triple, {"per_class": 2, "la": 5.0, "delta": 0.3, "gamma": 2.0, "tau": 1.0}),
     ("softtriple", soft_triple, {"per_class": 3, "divisor": "unordered"}),
+    ("proxy_triplet", triplet_sum, {}),
     ("proxy_triplet", triplet_sum, {"margin": 0.7, "reduction": "batch"}),
+    ("proxy_triplet", triplet_sum, {"margin": 0.7, "reduction": "sum_neg_mean_batch"}),
+    ("proxy_triplet", triplet_sum, {"embedding_multiplier": 2.0, "reduction": "nonzero_mean"}),
 ]
 
 

@@ -69,6 +69,8 @@ CASES = {
     "proxy triplet": ("proxy_triplet", {}),
     "contrastive": ("contrastive", {"references": "proxies"}),
     "subcentres": ("subcenter_arcface", {"per_class": 2}),
+    "soft triple": ("softtriple", {"per_class": 2}),
+    "soft triple, mean of pairs": ("softtriple", {"per_class": 3, "divisor": "unordered", "tau": 0.7}),
 }
 
 
@@ -80,7 +82,7 @@ def test_the_loss_is_that_of_the_sampled_columns_alone(case, monkeypatch):
     embeddings = random(5, DIMENSION).requires_grad_()
     pairs = sampled.pairs(embeddings, LABELS)
     assert pairs.similarity.shape == pairs.positive.shape == (5, len(IDS))
-    value = sampled.value(pairs)
+    value = sampled.references.objective_value(sampled.value, pairs)
     value.backward()
 
     full = sampled.references.weight.detach().view(CLASSES, -1)
