@@ -112,6 +112,7 @@ def with_slope(values: Tensor, few: Hinge, many: Hinge, reduction: str, *, inclu
     Terms and slopes of the many are computed as if the mask held everything, and what it does not hold is written
     over: to look for it takes a fraction of the time of going over the whole mask as numbers.
     """
+    values = values.contiguous()
     elsewhere = places_of(~many.mask)
     if FEW_OF * len(elsewhere) > values.numel():
         return None

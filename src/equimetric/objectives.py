@@ -218,6 +218,8 @@ class Objective(Summable):
         **options: Any,
     ) -> dict[str, Tensor]:
         """The one term of this objective, under its name."""
+        if self.gather and triplets is not None:
+            raise EquimetricError("triplets=… name rows of one process's batch; they cannot be used with gather=True")
         pairs = self.pairs(embeddings, labels, *arguments, **options)
         loss = self.bare_value if triplets is None else partial(self.value_of_listed, triplets=triplets)
         if isinstance(self.references, References):

@@ -10,7 +10,6 @@ over rows, which is what lets `equimetric.rowwise` compute it a few rows at a ti
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from math import exp
 from typing import Any, Protocol
 
@@ -28,7 +27,6 @@ __all__ = [
     "bounded_exp",
     "closed_form",
     "count",
-    "count_active",
     "divide",
     "log1p_sum_exp",
     "log_sum_exp",
@@ -50,7 +48,6 @@ __all__ = [
     "row_sum",
     "taking_ratios",
     "times",
-    "total",
 ]
 
 FAR_BELOW = -1e30
@@ -80,11 +77,6 @@ def masked_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Te
 def added(parts: Sequence[Tensor]) -> Tensor:
     """The sum of scalars, without a call where there is but one."""
     return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum()
-
-
-def total(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Σ values."""
-    return ratio(masked_sum(values, mask, weight), None)
 
 
 def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -174,11 +166,6 @@ def mean(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     return ratio(masked_sum(values, mask, weight), count(mask, weight, values.dtype))
 
 
-def count_active(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
-    """The number of entries above zero."""
-    return count(mask & (values > 0), weight, values.dtype)
-
-
 REDUCTIONS = ("nonzero", "mean", "sum", "batch", "valid")
 """Ways to divide a sum of terms: by the number of those above zero, of all, not at all, by the number of rows, by that
 of the rows that have terms."""
@@ -202,8 +189,10 @@ def number_to_divide_by(
 
 def reduce(values: Tensor, mask: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     """Reduce terms by name: one of `REDUCTIONS`."""
-    active = partial(count_active, values, mask, weight)
-    return ratio(masked_sum(values, mask, weight), number_to_divide_by(reduction, mask, weight, values.dtype, active))
+    number = number_to_divide_by(
+        reduction, mask, weight, values.dtype, lambda: count(mask & (values > 0), weight, values.dtype)
+    )
+    return ratio(masked_sum(values, mask, weight), number)
 
 
 def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:

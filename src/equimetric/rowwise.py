@@ -151,10 +151,12 @@ class ByRows(torch.autograd.Function):
             summed = Gradients(similarity, parameters)
             after = generator.get_state()
             generator.set_state(before)
-            for rows in chunks:
-                chunk, collected = run(rows)
-                summed.take(rows, chunk, [numerator for numerator, _ in collected.parts], slopes)
-            generator.set_state(after)
+            try:
+                for rows in chunks:
+                    chunk, collected = run(rows)
+                    summed.take(rows, chunk, [numerator for numerator, _ in collected.parts], slopes)
+            finally:
+                generator.set_state(after)
         context.save_for_backward(*summed.parts)
         return value.detach()
 

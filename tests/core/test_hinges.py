@@ -109,6 +109,18 @@ def test_every_term_of_both_hinges_in_order():
     torch.testing.assert_close(found, torch.stack(wanted))
 
 
+def test_values_may_lie_in_memory_in_any_order(monkeypatch):
+    monkeypatch.setattr(hinges, "FEW", 0)
+    monkeypatch.setattr(hinges, "FEW_OF", 0)
+    values, few, many = batch()
+    turned = values.detach().T.contiguous().T.requires_grad_()
+    assert not turned.is_contiguous()
+    pull, push = Hinge(few, NEAR, below=True), Hinge(many, FAR, below=False)
+    found, wanted = (added_hinges(given, pull, push, None, "nonzero") for given in (turned, values))
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(torch.autograd.grad(found, turned)[0], torch.autograd.grad(wanted, values)[0])
+
+
 def test_masks_that_leave_much_out_take_the_other_way(monkeypatch):
     """The closed form of both at once is for masks that hold almost everything; the value is the same without it."""
     monkeypatch.setattr(hinges, "FEW", 0)

@@ -83,6 +83,8 @@ def test_triples_that_are_none_are_refused(triples, message):
 
 
 def test_triples_need_rows_of_the_batch():
+    with pytest.raises(em.EquimetricError, match="cannot be used with gather=True"):
+        em.objective("triplet", gather=True)(random(6, 4), LABELS, triplets=torch.tensor([[0, 1, 2]]))
     objective = em.objective("arcface", classes=3, dim=4)
     with pytest.raises(em.EquimetricError, match="they need references='batch'"):
         objective(random(6, 4), LABELS, triplets=torch.tensor([[0, 1, 2]]))

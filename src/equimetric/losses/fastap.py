@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from equimetric.errors import EquimetricError
 from equimetric.losses.histogram import soft_histograms
 from equimetric.masks import has_any
+from equimetric.option_values import Count
 from equimetric.pairs import Pairs
 from equimetric.reductions import divide, mean_valid
 from equimetric.registry import loss
@@ -22,14 +22,12 @@ __all__ = ["fastap"]
     search={"num_bins": Integer(2, 32)},
     not_monotone="moving a positive closer, into a node that holds mostly negatives, can lower the soft precision",
 )
-def fastap(pairs: Pairs, *, num_bins: int = 10) -> Tensor:
+def fastap(pairs: Pairs, *, num_bins: Count = 10) -> Tensor:
     """Average precision of each anchor's ranking, made smooth by a soft histogram of its squared distances.
 
     h^±_l = Σ_{P_i or N_i} [1 − |d² − c_l|/Δ]₊ at the nodes c_l = lΔ, Δ = 4/num_bins, H^± their cumulative sums;
     L = 1 − mean_i FastAP_i = mean_i (1/|P_i|) Σ_l h⁺_l H⁻_l / (H⁺_l + H⁻_l), over anchors with positives.
     """
-    if num_bins < 1:
-        raise EquimetricError(f"loss 'fastap' needs at least one bin, got num_bins={num_bins}")
     squared_distance = 2 - 2 * pairs.similarity
     positive, negative = soft_histograms(pairs, squared_distance * (num_bins / 4), num_bins + 1)
     wrong, right = negative.cumsum(1), positive.cumsum(1)

@@ -1,10 +1,11 @@
 """Histogram loss, and the soft histograms of pairs that it shares with FastAP."""
 
 from functools import partial
+from typing import Annotated
 
 from torch import Tensor
 
-from equimetric.errors import EquimetricError
+from equimetric.option_values import Range
 from equimetric.pairs import Pairs
 from equimetric.reductions import ratio, weigh
 from equimetric.registry import loss
@@ -37,14 +38,12 @@ def soft_histograms(pairs: Pairs, position: Tensor, nodes: int) -> tuple[Tensor,
     paper="Ustinova, Lempitsky: Learning deep embeddings with histogram loss (2016)",
     search={"num_nodes": Integer(33, 201)},
 )
-def histogram(pairs: Pairs, *, num_nodes: int = 101) -> Tensor:
+def histogram(pairs: Pairs, *, num_nodes: Annotated[int, Range(2)] = 101) -> Tensor:
     """The probability that a random negative pair is more similar than a random positive pair.
 
     h^±_r = mean over pairs of [1 − |s − t_r|/Δ]₊ at the nodes t_r = −1 + rΔ, Δ = 2/(num_nodes − 1);
     L = Σ_r h⁻_r Σ_{q≤r} h⁺_q.
     """
-    if num_nodes < 2:
-        raise EquimetricError(f"loss 'histogram' needs at least two nodes, got num_nodes={num_nodes}")
     return value_by_rows(partial(overlap, num_nodes=num_nodes), pairs)
 
 

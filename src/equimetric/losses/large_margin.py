@@ -60,8 +60,6 @@ class LargeMarginSoftmax(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        if m < 1:
-            raise EquimetricError(f"the angle is multiplied by a whole number from 1 on, got m={m}")
         self.m = m
         self.lambda_base, self.lambda_gamma = lambda_base, lambda_gamma
         self.lambda_power, self.lambda_min = lambda_power, lambda_min

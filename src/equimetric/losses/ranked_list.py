@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from equimetric.errors import EquimetricError, unknown_name
+from equimetric.errors import unknown_name
 from equimetric.masks import as_numbers
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
@@ -16,8 +16,6 @@ __all__ = ["ranked_list"]
 
 def weighted_violation(violation: Tensor, mask: Tensor, weight: Tensor | None, temperature: float) -> Tensor:
     """(Q,) Σ w v / Σ w over the entries v > 0 of each row, w = e^{T v} held constant; 0 where there are none."""
-    if temperature < 0:
-        raise EquimetricError(f"ranked list weighs larger violations more: its temperatures are ≥ 0, not {temperature}")
     with torch.no_grad():
         nontrivial = violation.relu().mul_(as_numbers(mask, violation.dtype))
         share = bounded_exp((nontrivial - nontrivial.amax(1, keepdim=True)).mul_(temperature)).mul_(nontrivial.sign_())

@@ -6,7 +6,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from equimetric.errors import EquimetricError
 from equimetric.losses.preconditions import check_finite, whole_batch
 from equimetric.option_values import NotNegative, Number
 from equimetric.pairs import Pairs
@@ -40,8 +39,6 @@ def structured_clustering(pairs: Pairs, *, gamma: NotNegative = 1.0, pam_iters: 
     geometric mean of the entropies, F̃ = Σ_classes max_{c in class} −Σ_{i in class} d_ic. The maximum is sought
     greedily and then by `pam_iters` sweeps of exchanges. Medoids and Δ are constants to the gradient.
     """
-    if gamma < 0:
-        raise EquimetricError(f"loss 'structured_clustering' needs gamma ≥ 0, got {gamma}")
     _, labels = whole_batch(pairs, "structured_clustering")
     check_finite(pairs.similarity, "structured_clustering")
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
