@@ -14,11 +14,11 @@ from torch.nn.functional import threshold
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.products import (
     COINCIDENT,
-    both_ways,
+    few_entries,
+    full_precision,
     inner_products,
     negative_distance,
     plain_arithmetic,
-    pulled,
     safe_sqrt,
     squared_lengths,
     unit,
@@ -46,38 +46,47 @@ def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
     if references is queries and not plain_arithmetic():
         noise: Tensor = SelfNoise.apply(queries)  # type: ignore[no-untyped-call]
         return noise
-    signals, others = centred(queries), centred(references)
-    power, other_power = squared_lengths(signals)[:, None], squared_lengths(others)[:, None]
-    ends = torch.cat([2 * signals, -torch.ones_like(power), -power], 1) / (power + LEAST_POWER)
+    (signals, power, shares), (others, other_power, _) = signals_of(queries), signals_of(references)
+    ends = torch.cat([2 * signals, -torch.ones_like(power), -power], 1) * shares
     return ends @ torch.cat([others, other_power, torch.ones_like(other_power)], 1).T
 
 
 class SelfNoise(torch.autograd.Function):
-    """s_ij = (2 x_i·x_j − p_j − p_i) / p_i with p = ‖x‖², within one set: one matrix product back, not two.
+    """s_ij = (2 x_i·x_j − p_j − p_i) / p_i with p = ‖x‖², within one set; here x are the centred vectors.
 
-    Here x are the centred vectors. With H = G/p by rows, ∂x_i = Σ_j 2 (H + Hᵀ)_ij (x_j − x_i) − 2 x_i Σ_j H_ij s_ij.
+    With A = G [x, 1, p] and B = Gᵀ [x, 1]/p it is ∂x_i = 2 (A_x − x_i A_1 − x_i o_i) / p_i + 2 (B_x − x_i B_1), where
+    o_i = Σ_j G_ij s_ij = (2 x_i·A_x − A_p − p_i A_1) / p_i.
     """
 
     @staticmethod
     def forward(context: Any, vectors: Tensor) -> Tensor:
         """(N, D) → (N, N)."""
-        signals = centred(vectors)
-        power = squared_lengths(signals)
-        divisor = (power + LEAST_POWER)[:, None]
-        noise = torch.addmm(power, signals, signals.T, beta=-1, alpha=2).sub_(power[:, None]).div_(divisor)
-        context.save_for_backward(vectors, noise)
-        return noise
+        context.save_for_backward(vectors)
+        signals, power, shares = signals_of(vectors)
+        noise = (signals * (2 * shares)) @ signals.T
+        return noise.addcmul_(shares, power.T, value=-1).sub_(power * shares)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:
         """As the formula says; a step common to all coordinates changes no centred vector."""
-        vectors, noise = context.saved_tensors
-        # Not kept from before, so that the slope itself can be differentiated.
-        signals = centred(vectors)
-        shares = (squared_lengths(signals) + LEAST_POWER).reciprocal()
-        own = torch.linalg.vecdot(gradients[0], noise) * shares
-        pull = both_ways(gradients[0], lambda rows, sums: pulled(sums, signals[rows], signals), shares)
-        return centred(torch.addcmul(pull, signals, own[:, None], value=-1)).mul_(2)
+        # Nothing of this is kept from before, so that the slope itself can be differentiated.
+        signals, power, shares = signals_of(context.saved_tensors[0])
+        ends = torch.cat([signals, torch.ones_like(power), power], 1)
+        with full_precision(ends.device.type):
+            few = few_entries(gradients[0])
+            slope = gradients[0] if few is None else few
+            towards, number, of_power = torch.split(slope @ ends, [signals.shape[1], 1, 1], 1)
+            back, back_number = torch.split(slope.T @ (ends[:, :-1] * shares), [signals.shape[1], 1], 1)
+        own = (2 * (signals * towards).sum(1, keepdim=True) - of_power - power * number) * shares
+        pull = torch.addcmul(back, towards, shares)
+        return centred(torch.addcmul(pull, signals, (number + own) * shares + back_number, value=-1)).mul_(2)
+
+
+def signals_of(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Centred vectors, their (N, 1) powers, a trifle short, and what to multiply by to divide by these."""
+    signals = centred(vectors)
+    power = squared_lengths(signals)[:, None]
+    return signals, power, (power + LEAST_POWER).reciprocal()
 
 
 def centred(vectors: Tensor) -> Tensor:

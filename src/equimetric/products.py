@@ -9,11 +9,15 @@ from contextlib import AbstractContextManager, nullcontext
 from math import sqrt
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from equimetric.masks import places_of
+
 __all__ = [
     "both_ways",
+    "few_entries",
     "full_precision",
     "inner_products",
     "negative_distance",
@@ -35,6 +39,13 @@ WAY_BACK = 512
 
 MANY_STRIPS = 4
 """From so many strips on, the half of a symmetric matrix that is saved is worth the copying."""
+
+MANY, FEW_OF = 2**16, 32
+"""From so many entries on it pays to look for those that are not 0, where they are a thirty-second or less: times the
+number of threads, for products with few entries are computed by one."""
+
+GLANCE = 16
+"""Rows that tell of most matrices whether they have more than a few entries."""
 
 
 def plain_arithmetic() -> bool:
@@ -80,20 +91,37 @@ class Unit(torch.autograd.Function):
         return gradient
 
 
-def both_ways(matrix: Tensor, strip: Callable[[slice, Tensor], Tensor], shares: Tensor | None = None) -> Tensor:
+def few_entries(slope: Tensor, over: Tensor | None = None) -> Tensor | None:
+    """A slope that is 0 for all but few pairs as a sparse matrix, for products with it; else None.
+
+    So it is behind a hinge that most pairs are beyond, or a selection: the way back then takes a fraction of the time.
+    With `over`, the entries are divided by those of a matrix of negative distances. None also where the way back is
+    differentiated in turn.
+    """
+    if slope.numel() < MANY or not slope.is_cpu or torch.is_grad_enabled() or plain_arithmetic():
+        return None
+    # A look at some rows first: most slopes that have more than a few entries show it there.
+    for rows in (slope[:: 1 + len(slope) // GLANCE], slope):
+        present = rows.bool()
+        if FEW_OF * torch.get_num_threads() * np.count_nonzero(present.numpy()) > rows.numel():
+            return None
+    places = places_of(present)
+    entries = slope.reshape(-1)[places]
+    if over is not None:
+        entries = over_distance(entries, over.reshape(-1)[places])
+    rows = places // slope.shape[1]
+    where = torch.stack([rows, places - rows * slope.shape[1]])
+    return torch.sparse_coo_tensor(where, entries, slope.shape, check_invariants=False)
+
+
+def both_ways(matrix: Tensor, strip: Callable[[slice, Tensor], Tensor]) -> Tensor:
     """`strip(rows, M + Mᵀ of these rows)` of all rows, one strip after the other, so that no second matrix is filled.
 
-    With `shares` it is that of M whose rows are multiplied by them. Copying the transpose first is several times faster
-    than adding it column by column.
+    Copying the transpose first is several times faster than adding it column by column.
     """
 
     def sums(rows: slice) -> Tensor:
-        turned = matrix[:, rows].contiguous().T.clone(memory_format=torch.contiguous_format)
-        if shares is None:
-            return turned.add_(matrix[rows])
-        # Where this is differentiated in turn, what is multiplied is still needed.
-        scaled = turned * shares if torch.is_grad_enabled() else turned.mul_(shares)
-        return scaled.addcmul_(matrix[rows], shares[rows, None])
+        return matrix[:, rows].contiguous().T.clone(memory_format=torch.contiguous_format).add_(matrix[rows])
 
     size = len(matrix)
     if size <= WAY_BACK:
@@ -132,6 +160,9 @@ class SelfProducts(torch.autograd.Function):
         """(G + Gᵀ) X."""
         vectors: Tensor = context.saved_tensors[0]
         with full_precision(vectors.device.type):
+            few = few_entries(gradients[0])
+            if few is not None:
+                return torch.addmm(few @ vectors, few.T, vectors)
             return both_ways(gradients[0], lambda _, sums: sums @ vectors)
 
 
@@ -170,11 +201,14 @@ class NegativeDistance(torch.autograd.Function):
         queries, references, distance = context.saved_tensors
 
         def pull(rows: slice, slope: Tensor) -> Tensor:
-            return pulled(over_distance(slope, distance[rows]), queries[rows], references)
+            return pulled(over_distances(slope, distance[rows]), queries[rows], references)
 
+        few = few_entries(gradients[0], over=distance)
         if queries is references:
-            return both_ways(gradients[0], pull), None
-        slope = over_distance(gradients[0].clone(), distance)
+            if few is None:
+                return both_ways(gradients[0], pull), None
+            return pulled(few, queries, queries) + pulled(few.T, queries, queries), None
+        slope = over_distances(gradients[0].clone(), distance) if few is None else few
         wanted = context.needs_input_grad
         return (
             pulled(slope, queries, references) if wanted[0] else None,
@@ -183,17 +217,23 @@ class NegativeDistance(torch.autograd.Function):
 
 
 def over_distance(slope: Tensor, negative: Tensor) -> Tensor:
-    """(Q, R) numbers over the distance, in place, and 0 for coincident points."""
+    """Numbers over the distance, in place, and 0 for coincident points."""
+    return slope.div_(torch.threshold_(negative.neg(), COINCIDENT, torch.inf))
+
+
+def over_distances(slope: Tensor, negative: Tensor) -> Tensor:
+    """(Q, R) numbers over the distance, in place, a few rows after the other."""
     for start in range(0, len(slope), STRIP):
         rows = slice(start, start + STRIP)
-        slope[rows].div_(torch.threshold_(negative[rows].neg(), COINCIDENT, torch.inf))
+        over_distance(slope[rows], negative[rows])
     return slope
 
 
 def pulled(slope: Tensor, vectors: Tensor, towards: Tensor) -> Tensor:
     """(N, D) Σ_j W_ij (y_j − x_i)."""
     with full_precision(vectors.device.type):
-        return torch.addcmul(slope @ towards, vectors, slope.sum(1, keepdim=True), value=-1)
+        sums = slope @ torch.ones_like(towards[:, :1]) if slope.is_sparse else slope.sum(1, keepdim=True)
+        return torch.addcmul(slope @ towards, vectors, sums, value=-1)
 
 
 def unit(vectors: Tensor) -> Tensor:
