@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from equimetric.pairs import Pairs
-from equimetric.reductions import passed_on, quotient, taking_ratios
+from equimetric.reductions import added, passed_on, quotient, taking_ratios
 
 __all__ = ["value_by_rows"]
 
@@ -65,12 +65,11 @@ class Gradients:
         connected = [(value, slope) for value, slope in zip(values, slopes, strict=True) if value.requires_grad]
         found: Sequence[Tensor | None] = [None] * len(self.parts)
         if connected:
+            # One scalar: to take slopes beside values, torch loads a library for symbolic shapes, 38 MB of it.
+            with torch.enable_grad():
+                total = added([(value * slope).sum() for value, slope in connected])
             found = torch.autograd.grad(
-                [value for value, _ in connected],
-                [chunk.similarity, *self.parameters],
-                [slope for _, slope in connected],
-                retain_graph=again,
-                allow_unused=True,
+                total, [chunk.similarity, *self.parameters], retain_graph=again, allow_unused=True
             )
         self.parts[0][rows] = 0 if found[0] is None else found[0]
         for whole, share in zip(self.parts[1:], found[1:], strict=True):

@@ -11,6 +11,7 @@ from torch.nn.functional import normalize as unit
 import equimetric as em
 from equimetric.catalogue import Context, build_objective
 from equimetric.errors import EquimetricError
+from equimetric.products import inner_products
 from equimetric.references import centres as several_centres
 from equimetric.references.centres import centre_similarity
 from equimetric.references.cleaning import dominant_centres
@@ -162,13 +163,15 @@ def centres(*degrees, per_class, lengths=1.0, **options):
     return objective.references
 
 
-def test_many_centres_are_pooled_a_few_rows_at_a_time_with_both_derivatives(monkeypatch):
+@pytest.mark.parametrize("measure", [inner_products, lambda q, r: q @ r.T])
+def test_many_centres_are_pooled_a_few_rows_at_a_time_with_both_derivatives(measure, monkeypatch):
     def pooled(queries, centres, pool="soft"):
-        return centre_similarity(lambda q, r: q @ r.T, queries, centres, 3, pool, 0.7)
+        return centre_similarity(measure, queries, centres, 3, pool, 0.7)
 
     both = random(5, 2).requires_grad_(), random(3 * 4, 2, seed=1).requires_grad_()
     together = {pool: pooled(*both, pool) for pool in ("soft", "max")}
     monkeypatch.setattr(several_centres, "TOGETHER", 24)
+    monkeypatch.setattr(several_centres, "STRIP", 2)
     for pool, expected in together.items():
         torch.testing.assert_close(pooled(*both, pool), expected)
     assert torch.autograd.gradcheck(pooled, both)
