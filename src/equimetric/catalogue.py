@@ -227,6 +227,14 @@ ROWS = (
     ),
     Recipe("pads", "PADS", "margin_loss", selection="pads", options={"beta": 0.6}),
     Recipe(
+        "a_bier",
+        "A-BIER",
+        "bier",
+        options={"diversity": "adversarial"},
+        source="Opitz, Waltner, Possegger, Bischof: Deep metric learning with BIER (2018)",
+        note="members that cannot be predicted from one another",
+    ),
+    Recipe(
         "xbm",
         "XBM",
         "contrastive_cosine",
@@ -364,6 +372,7 @@ PUBLISHED: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         "Proxy-NCA": ("proxy_nca", {}),
         "Proxy-Triplet": ("proxy_triplet", {"reduction": "batch"}),
         "Proxy-Softmax": ("normalized_softmax", {}),
+        "DREML": ("dreml", {"proxies": "learned"}),
     },
     UNIFIED_VIEW: {
         "Binomial": ("binomial", {}),
@@ -380,17 +389,20 @@ PUBLISHED: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         "Clustering": ("structured_clustering", {}),
         "HTL": ("hierarchical_triplet", {}),
         "Smart Mining": ("triplet+global_loss", {"triplet.geometry": "sqeuclidean"}),
+        "HDC": ("hdc", {}),
+        "ABIER": ("a_bier", {}),
     },
     TCM: {
         "SAP + TCM": ("smooth_ap+tcm", {}),
         "RS@k + TCM": ("recall_at_k_surrogate+tcm", {}),
         "TCM": ("tcm", {}),
         "previous SOTA with ImageNet pretraining (Patel et al., 2022)": ("recall_at_k_surrogate", {}),
+        "previous SOTA with ImageNet pretraining (Kim et al., 2023)": ("proxy_anchor+0.5*hier", {}),
     },
 }
 """The rows of result tables in the literature as (method, options), by document and by their names there.
 
-Ensembles (HDC, A-BIER, DREML) are learners, a pretrained network has no objective, and the method of Kim et al. (2023)
-in the tables of TCM is no sum of objectives. Smart mining and the hierarchical triplet loss also choose their batches:
-see `equimetric.batches`.
+Only a pretrained network, which is not trained, has none. Some methods are more than their objective: HDC, A-BIER and
+DREML say how the members of an ensemble are formed, of which the objective takes the embeddings one after the other;
+smart mining and the hierarchical triplet loss choose their batches, see `equimetric.batches`.
 """

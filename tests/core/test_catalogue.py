@@ -6,7 +6,7 @@ from equimetric.catalogue import PUBLISHED, Context, build_objective, find_recip
 from equimetric.errors import EquimetricError
 
 LABELS = torch.arange(5).repeat_interleave(4)
-CONTEXT = Context(classes=5, dim=6, images=len(LABELS))
+CONTEXT = Context(classes=5, dim=24, images=len(LABELS))
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ CONTEXT = Context(classes=5, dim=6, images=len(LABELS))
 )
 def test_every_published_row_can_be_built_and_trained(method, options):
     torch.manual_seed(0)
-    embeddings = torch.randn(len(LABELS), 6, requires_grad=True)
+    embeddings = torch.randn(len(LABELS), CONTEXT.dim, requires_grad=True)
     objective = build_objective(method, options, CONTEXT)
     objective(embeddings, LABELS, index=torch.arange(len(LABELS))).backward()
     assert torch.isfinite(embeddings.grad).all()

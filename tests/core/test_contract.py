@@ -30,12 +30,24 @@ SQUARE = {
     "spectral",
     "structured_clustering",
 }  # rows and columns are the same samples: columns cannot be repeated alone
-CONSTANT_WEIGHTS = {"circle", "ranked_list"}  # weights are held constant in the gradient, not in finite differences
+ENSEMBLES = {"hdc", "bier", "a_bier", "dreml"}  # look at the embedding of each member, not at the pairs of the whole
+DRAWN = {"hier"}  # draws its triples at random
+CONSTANT_WEIGHTS = {
+    "circle",
+    "ranked_list",
+    "bier",
+    "a_bier",
+}  # weights are held constant in the gradient, not in finite differences
+OPTIONS = {
+    "dreml": {"members": 2},
+    "a_bier": {"hidden": 4},
+    "hier": {"proxies": 7, "topk": 4, "per_anchor": 3},
+}  # as befits an embedding of five dimensions
 
 
 def build(method, **options):
     torch.manual_seed(1)
-    return build_objective(method, options, CONTEXT).double().eval()
+    return build_objective(method, {**OPTIONS.get(method, {}), **options}, CONTEXT).double().eval()
 
 
 def batch(seed=0, dtype=torch.float64, rows=10):
@@ -55,7 +67,9 @@ def index(labels):
     return torch.arange(len(labels))
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if recipes()[m].selection not in RANDOM and m not in FIRST_ROWS])
+@pytest.mark.parametrize(
+    "method", [m for m in METHODS if recipes()[m].selection not in RANDOM and m not in FIRST_ROWS | DRAWN]
+)
 def test_permutation_of_the_batch_changes_nothing(method):
     objective, embeddings = build(method), batch()
     order = torch.randperm(len(LABELS), generator=torch.Generator().manual_seed(5))
@@ -69,9 +83,9 @@ def test_permutation_of_the_batch_changes_nothing(method):
 def test_relabelling_changes_nothing(method):
     objective, embeddings = build(method), batch()
     value, gradient = value_and_gradient(objective, embeddings, LABELS)
-    if hasattr(objective.references, "weight") or recipes()[method].context:
+    if hasattr(objective.references, "weight") or recipes()[method].context or method == "dreml":
         names = torch.tensor([2, 0, 3, 1])
-        for parameter in objective.parameters():
+        for parameter in (*objective.parameters(), *objective.buffers()):
             if len(parameter.shape) and len(parameter) % CLASSES == 0:
                 by_class = parameter.data.unflatten(0, (CLASSES, -1))
                 parameter.data = by_class[names.argsort()].flatten(0, 1)
@@ -106,7 +120,9 @@ def repeat_columns(pairs, times):
     )
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if recipes()[m].selection not in RANDOM and m not in SQUARE])
+@pytest.mark.parametrize(
+    "method", [m for m in METHODS if recipes()[m].selection not in RANDOM and m not in SQUARE | ENSEMBLES | DRAWN]
+)
 def test_weight_is_multiplicity(method):
     objective = build(method)
     pairs = pairs_of(objective)
@@ -119,7 +135,7 @@ def test_weight_is_multiplicity(method):
     torch.testing.assert_close(objective.value(weighted), objective.value(repeat_columns(pairs, times)))
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m not in CONSTANT_WEIGHTS])
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in CONSTANT_WEIGHTS | DRAWN])
 def test_gradients_agree_with_finite_differences(method):
     objective = build(method)
 
@@ -130,7 +146,7 @@ def test_gradients_agree_with_finite_differences(method):
     assert torch.autograd.gradcheck(function, (batch(7).requires_grad_(),), eps=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in DRAWN])
 def test_parameter_gradients_agree_with_finite_differences(method):
     objective, embeddings = build(method, **({"nu": 0.01} if "nu" in recipes()[method].defaults else {})), batch(7)
     parameters = dict(objective.named_parameters())
@@ -208,7 +224,7 @@ def test_half_precision_stays_finite_and_close(method, precision):
 def monotone(method):
     """Whether the method, in its monotone mode where it has modes, promises to pull positives and push negatives."""
     loss, selection, _ = recipes()[method].parts()
-    if selection.not_monotone:
+    if selection.not_monotone or method in ENSEMBLES:
         return False
     return not loss.not_monotone or recipes()[method].defaults.get("mode") == "monotone"
 
@@ -239,7 +255,7 @@ def test_plain_arcface_pushes_an_opposite_positive_away_as_documented():
 @pytest.mark.parametrize("method", METHODS)
 def test_state_dict_round_trips(method):
     objective = build(method)
-    copy = build_objective(method, {}, CONTEXT).double().eval()
+    copy = build_objective(method, OPTIONS.get(method, {}), CONTEXT).double().eval()
     copy.load_state_dict(objective.state_dict())
     torch.testing.assert_close(
         value_and_gradient(copy, batch(), LABELS), value_and_gradient(objective, batch(), LABELS)
@@ -248,6 +264,8 @@ def test_state_dict_round_trips(method):
 
 # Whose terms are counted or listed, or drawn at random: shapes that depend on the data.
 DYNAMIC = {
+    "hdc",
+    "hier",
     "magnet_clusters",
     "margin",
     "margin_class",
@@ -289,13 +307,16 @@ def test_scale_of_embeddings_does_not_matter_where_they_are_normalised(method):
 
 @pytest.mark.parametrize("loss", sorted(name for name in LOSSES if "batch" in LOSSES[name].reference_kinds))
 def test_an_explicit_reference_set_equals_the_batch_itself(loss):
-    options = {"dim": DIMENSION} if "dim" in LOSSES[loss].options else {}
-    objective, embeddings = em.objective(loss, references="batch", **options).double(), batch()
+    required = {name for name, default in LOSSES[loss].options.items() if default is inspect.Parameter.empty}
+    needed = {name: getattr(CONTEXT, name) for name in required}
+    torch.manual_seed(1)
+    objective = em.objective(loss, references="batch", **OPTIONS.get(loss, {}), **needed).double()
+    embeddings = batch()
     itself = torch.eye(len(LABELS), dtype=torch.bool)
-    torch.testing.assert_close(
-        objective(embeddings, LABELS, embeddings.clone(), LABELS.clone(), self_mask=itself),
-        objective(embeddings, LABELS),
-    )
+    torch.manual_seed(2)
+    explicit = objective(embeddings, LABELS, embeddings.clone(), LABELS.clone(), self_mask=itself)
+    torch.manual_seed(2)
+    torch.testing.assert_close(explicit, objective(embeddings, LABELS))
 
 
 def test_duplicates_are_legal_pairs():

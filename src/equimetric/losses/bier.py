@@ -1,0 +1,154 @@
+"""BIER and A-BIER: an embedding cut into members that are boosted one after the other, and kept unlike each other."""
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from equimetric.errors import EquimetricError, unknown_name
+from equimetric.geometry import unit
+from equimetric.losses.members import batch_of_members, member_slices, scaled_gradient, sizes_in_proportion
+from equimetric.option_values import Count, NotNegative, Positive
+from equimetric.pairs import Pairs
+from equimetric.products import inner_products
+from equimetric.reductions import added, mean
+from equimetric.registry import loss
+from equimetric.search_space import LogUniform, Uniform
+
+__all__ = ["BoostedMembers"]
+
+PROPORTION = (96, 160, 256)
+"""Dimensions of the members of the published embedding of 512: later ones, which get the hard pairs, are larger."""
+
+SHRINKAGE, FIRST_SCORE, NEGATIVES_TIMES = 0.06, 0.5, 2.0
+"""Of the authors' code: by how much a member moves the score of a pair, where that starts, what negatives count."""
+
+
+@loss(
+    "bier",
+    title="BIER",
+    family="ensemble",
+    paper="Opitz, Waltner, Possegger, Bischof: BIER, boosting independent embeddings robustly (2017)",
+    geometry="dot",
+    references="batch",
+    takes="batch",
+    search={"beta1": Uniform(1.0, 4.0), "beta2": Uniform(0.3, 0.7), "lambda_div": LogUniform(1e-6, 1e-2)},
+)
+class BoostedMembers(nn.Module):
+    """Online gradient boosting over the members of an ensemble: each looks at the pairs that those before it got wrong.
+
+    L = mean_m ( mean_{positives} w^m ℓ(s^m) + mean_{negatives} w^m ℓ(s^m) ) + lambda_div · R, s^m the cosine within
+    member m, ℓ(s) = log(1 + e^{−a(s)}), a(s) = beta1 (s − beta2) c, c = 1 for positives and −c_neg for negatives.
+    Weights carry no gradient; w¹ = 1. boosting='eta': w^{m+1} = σ(−a(S^m)), S^m = (1 − η) S^{m−1} + η s^m,
+    η = 2/(m + 1), S⁰ = 0. 'shrinkage', the authors' code: w^{m+1} = σ(−A^m), twice that for negatives,
+    A^m = A^{m−1} + 0.06 a(s^m), A⁰ = 0.5.
+    R, over the outputs f of the members i < j, not scaled to unit length: diversity='activation' (BIER):
+    Σ mean_{n,k,l} (f_i[n,k] f_j[n,l])²; 'adversarial' (A-BIER): −Σ mean (f_i ⊙ r(f_j))² with regressors r of `hidden`
+    units that learn to predict f_i from f_j while the members, by a reversed gradient, learn to be unpredictable, plus
+    lambda_w times the squares by which the rows of r differ from unit length, and by which its biases exceed it.
+    `sizes` are the dimensions of the members, in the proportion 96 : 160 : 256 unless given. What the method asks of
+    the last layer (that it alone learns from R, and that its rows keep unit length) is up to the network.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: Count,
+        sizes: Sequence[int] | None = None,
+        beta1: Positive = 2.0,
+        beta2: float = 0.5,
+        c_neg: Positive = 25.0,
+        boosting: str = "eta",
+        diversity: str = "activation",
+        lambda_div: NotNegative = 5e-5,
+        lambda_w: NotNegative = 1e5,
+        hidden: Count = 512,
+    ) -> None:
+        super().__init__()
+        if boosting not in ("eta", "shrinkage"):
+            raise unknown_name("boosting", boosting, ("eta", "shrinkage"))
+        if diversity not in ("none", "activation", "adversarial"):
+            raise unknown_name("diversity", diversity, ("none", "activation", "adversarial"))
+        if sizes is not None and (min(sizes, default=0) < 1 or sum(sizes) != dim):
+            raise EquimetricError(f"sizes of bier must be whole numbers of 1 or more with the sum {dim}, got {sizes}")
+        self.sizes = list(sizes) if sizes is not None else sizes_in_proportion(dim, PROPORTION, "bier")
+        self.beta1, self.beta2, self.c_neg = beta1, beta2, c_neg
+        self.boosting, self.diversity = boosting, diversity
+        self.lambda_div, self.lambda_w = lambda_div, lambda_w
+        both = combinations(self.sizes, 2) if diversity == "adversarial" else ()
+        self.regressors = nn.ModuleList(Regressor(larger, hidden, smaller) for smaller, larger in both)
+
+    def forward(self, pairs: Pairs) -> Tensor:
+        """The loss of a batch."""
+        outputs = member_slices(batch_of_members(pairs, "bier"), self.sizes, "bier")
+        value = self.boosted(pairs, [unit(output) for output in outputs])
+        if self.lambda_div and self.diversity != "none" and len(outputs) > 1:
+            unlike = self.activations(outputs) if self.diversity == "activation" else self.adversary(outputs)
+            value = value + self.lambda_div * unlike
+        return value
+
+    def margin(self, similarity: Tensor, sign: Tensor) -> Tensor:
+        """(B, B) a: how far a pair is on the right side."""
+        return self.beta1 * (similarity - self.beta2) * sign
+
+    def boosted(self, pairs: Pairs, members: Sequence[Tensor]) -> Tensor:
+        """The mean of the members' losses, each over pairs weighted by what is left to learn of them."""
+        sign = torch.where(pairs.negative, -self.c_neg, 1.0).to(members[0].dtype)
+        weight = torch.ones_like(sign)
+        score = torch.full_like(sign, FIRST_SCORE if self.boosting == "shrinkage" else 0.0)
+        values = []
+        for number, vectors in enumerate(members, start=1):
+            similarity = inner_products(vectors, vectors)
+            terms = weight * softplus(-self.margin(similarity, sign))
+            values.append(mean(terms, pairs.positive) + mean(terms, pairs.negative))
+            with torch.no_grad():
+                if self.boosting == "shrinkage":
+                    score = score + SHRINKAGE * self.margin(similarity, sign)
+                    weight = torch.sigmoid(-score) * torch.where(pairs.negative, NEGATIVES_TIMES, 1.0).to(sign)
+                else:
+                    score = score.lerp(similarity, 2 / (number + 1))
+                    weight = torch.sigmoid(-self.margin(score, sign))
+        return added(values) / len(values)
+
+    def activations(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Σ_{i<j} mean_{n,k,l} (f_i[n,k] f_j[n,l])²."""
+        powers = [output.square().mean(1) for output in outputs]
+        return added([(one * other).mean() for one, other in combinations(powers, 2)])
+
+    def adversary(self, outputs: Sequence[Tensor]) -> Tensor:
+        """What the regressors maximise and the members minimise, with the regressors' own penalties."""
+        reversed_ = [scaled_gradient(output, -1.0) for output in outputs]
+        values = []
+        for regressor, (smaller, larger) in zip(self.regressors, combinations(reversed_, 2), strict=True):
+            assert isinstance(regressor, Regressor)
+            values += [-(smaller * regressor(larger)).square().mean(), self.lambda_w * regressor.excess()]
+        return added(values)
+
+
+class Regressor(nn.Module):
+    """Predicts the output of one member from that of another; it starts with rows of unit length and without bias."""
+
+    def __init__(self, dim: int, hidden: int, target_dim: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(dim, hidden)
+        self.second = nn.Linear(hidden, target_dim)
+        with torch.no_grad():
+            for layer in (self.first, self.second):
+                layer.weight.copy_(unit(torch.randn_like(layer.weight)))
+                layer.bias.zero_()
+
+    def forward(self, output: Tensor) -> Tensor:
+        """(B, dim) → (B, target_dim)."""
+        predicted: Tensor = self.second(self.first(output).relu())
+        return predicted
+
+    def excess(self) -> Tensor:
+        """The mean (‖row‖² − 1)² of each layer's rows, and [‖bias‖² − 1]₊."""
+        return added(
+            [
+                (layer.weight.square().sum(1) - 1).square().mean() + (layer.bias.square().sum() - 1).relu()
+                for layer in (self.first, self.second)
+            ]
+        )

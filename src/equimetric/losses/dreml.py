@@ -1,0 +1,91 @@
+"""DREML: members that classify by random groups of classes, each by groups of its own."""
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.errors import EquimetricError, unknown_name
+from equimetric.geometry import unit
+from equimetric.losses.members import equal_sizes, member_slices
+from equimetric.losses.preconditions import class_labels, known_queries
+from equimetric.losses.proxy_nca import proxy_nca
+from equimetric.losses.softmax import softmax
+from equimetric.option_values import Count, Number, Positive
+from equimetric.pairs import Pairs
+from equimetric.reductions import added
+from equimetric.registry import loss
+from equimetric.seeding import derive_seed
+
+__all__ = ["RandomizedMembers"]
+
+
+@loss(
+    "dreml",
+    title="DREML",
+    family="ensemble",
+    paper="Xuan, Souvenir, Pless: Deep randomized ensembles for metric learning (2018)",
+    geometry="dot",
+    references="batch",
+    takes="batch",
+)
+class RandomizedMembers(nn.Module):
+    """Each member of an ensemble classifies by meta-classes, into which the classes are thrown at random.
+
+    L = Σ_m mean_i −log softmax(f_m(x_i))_{g_m(y_i)}, f_m the D_m outputs of member m as they are, g_m a random map of
+    the classes onto D_m meta-classes of as equal a size as can be. With proxies='learned' it is the ProxyNCA loss of
+    the unit vectors against learned meta-class proxies instead, with `embedding_multiplier`. The embedding of dimension
+    `dim` is that of the members one after the other, in equal parts; labels are class ids 0 … classes − 1. In the
+    method as published each member is a network by itself.
+    """
+
+    meta_classes: Tensor
+
+    def __init__(
+        self,
+        *,
+        classes: Count,
+        dim: Count,
+        members: Count = 12,
+        proxies: str = "static",
+        embedding_multiplier: Positive = 3.0,
+        seed: Number = 0,
+    ) -> None:
+        super().__init__()
+        if proxies not in ("static", "learned"):
+            raise unknown_name("kind of proxies", proxies, ("static", "learned"))
+        self.sizes = equal_sizes(dim, members, "dreml")
+        self.embedding_multiplier = embedding_multiplier
+        maps = [balanced_map(classes, size, derive_seed(seed, "meta-classes", m)) for m, size in enumerate(self.sizes)]
+        self.register_buffer("meta_classes", torch.stack(maps, 1))
+        learned = [nn.Parameter(torch.randn(size, size)) for size in self.sizes]
+        self.proxies = nn.ParameterList(learned if proxies == "learned" else [])
+
+    def forward(self, pairs: Pairs) -> Tensor:
+        """The loss of a batch."""
+        labels = class_labels(pairs, "dreml")
+        if not torch.compiler.is_compiling() and len(labels):
+            low, high = int(labels.min()), int(labels.max())
+            if low < 0 or high >= len(self.meta_classes):
+                raise EquimetricError(
+                    f"labels must be class ids 0 … {len(self.meta_classes) - 1} for classes={len(self.meta_classes)}, "
+                    f"got {low} … {high}"
+                )
+        outputs = member_slices(known_queries(pairs, "dreml").embeddings, self.sizes, "dreml")
+        groups = self.meta_classes[labels].unbind(1)
+        return added([self.member(m, *both) for m, both in enumerate(zip(outputs, groups, strict=True))])
+
+    def member(self, number: int, output: Tensor, target: Tensor) -> Tensor:
+        """The loss of one member, from its (B, D) outputs and the meta-classes of the samples."""
+        positive = torch.nn.functional.one_hot(target, output.shape[1]).bool()
+        if not len(self.proxies):
+            return softmax(Pairs(output, positive, ~positive, target=target))
+        cosine = unit(output) @ unit(self.proxies[number]).T
+        compared = Pairs(cosine, positive, ~positive, target=target)
+        return proxy_nca(compared, embedding_multiplier=self.embedding_multiplier)
+
+
+def balanced_map(classes: int, groups: int, seed: int) -> Tensor:
+    """(classes,) a group for each class, at random, with as many classes in one group as in another, or one more."""
+    generator = torch.Generator().manual_seed(seed)
+    rounds = -(-classes // groups)
+    every = torch.cat([torch.randperm(groups, generator=generator) for _ in range(rounds)])[:classes]
+    return every[torch.randperm(classes, generator=generator)]

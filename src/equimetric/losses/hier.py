@@ -1,0 +1,158 @@
+"""HIER: a hierarchy beyond the class labels, found by proxies in hyperbolic space, as a regulariser."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from equimetric.errors import EquimetricError
+from equimetric.losses.members import batch_of_members, scaled_gradient
+from equimetric.option_values import Count, NotNegative, Positive
+from equimetric.pairs import Pairs
+from equimetric.products import negative_distance, plain_arithmetic
+from equimetric.reductions import added, closed_form
+from equimetric.registry import loss
+from equimetric.search_space import LogUniform, Uniform
+
+__all__ = ["HierarchicalRegulariser"]
+
+CHUNK_ENTRIES = 2**20
+"""Distances from triples to proxies that are looked at together."""
+
+
+@loss(
+    "hier",
+    title="HIER",
+    family="regulariser",
+    paper="Kim, Jeong, Kwak: HIER, metric learning beyond class labels via hierarchical regularization (2023)",
+    geometry="dot",
+    references="batch",
+    takes="batch",
+    search={"margin": Uniform(0.0, 0.5), "tau": LogUniform(0.02, 0.5)},
+    not_monotone="looks at distances to the proxies of a hierarchy, not at pairs",
+)
+class HierarchicalRegulariser(nn.Module):
+    """Draw related samples below a common ancestor that a less related one does not share; add it to any objective.
+
+    L = mean_{i,j,k} 1[ρ ≠ ϱ] ([d(i,ρ) − d(i,ϱ) + m]₊ + [d(j,ρ) − d(j,ϱ) + m]₊ + [d(k,ϱ) − d(k,ρ) + m]₊) + the same of
+    the proxies among themselves, m = margin, d the distance in the Poincaré ball of curvature −c,
+    d(u,v) = 2/√c · asinh(√c ‖u − v‖ / √((1 − c‖u‖²)(1 − c‖v‖²))), into which embeddings and `proxies` proxies, cut to
+    the length clip_r, are mapped by u = tanh(√c‖x‖) x / (√c‖x‖). i is any sample; j one of its reciprocal neighbours,
+    each among the `topk` nearest samples of the other, where those of its own class come first; k any other sample;
+    `per_anchor` such triples are drawn for each i. ρ, the lowest common ancestor of i and j, is the proxy with
+    the largest −max(d(i,·), d(j,·))/tau + g, g drawn from Gumbel's distribution, and ϱ, that of all three, is the same
+    with max(d(i,·), d(j,·), d(k,·)); gradients pass as if the choice were the softmax of these numbers.
+    With `riemannian`, gradients by points of the ball are multiplied by (1 − c‖u‖²)²/4, as its metric demands.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: Count,
+        proxies: Count = 512,
+        c: Positive = 0.1,
+        clip_r: Positive = 2.3,
+        margin: NotNegative = 0.1,
+        tau: Positive = 0.1,
+        topk: Count = 20,
+        per_anchor: Count = 50,
+        riemannian: bool = True,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(proxies, dim) / math.sqrt(dim) * clip_r * 0.9)
+        self.c, self.clip_r = c, clip_r
+        self.margin, self.tau, self.topk, self.per_anchor = margin, tau, topk, per_anchor
+        self.riemannian = riemannian
+        self.generator = generator
+
+    def forward(self, pairs: Pairs) -> Tensor:
+        """The loss of a batch and of the proxies."""
+        embeddings = batch_of_members(pairs, "hier")
+        if embeddings.shape[1] != self.proxies.shape[1]:
+            raise EquimetricError(
+                f"embeddings have dimension {embeddings.shape[1]}, but hier was made for {self.proxies.shape[1]}; "
+                "give dim=…"
+            )
+        finer = torch.promote_types(embeddings.dtype, self.proxies.dtype)
+        samples, ancestors = self.in_ball(embeddings.to(finer)), self.in_ball(self.proxies.to(finer))
+        among_proxies = self.distance(ancestors, ancestors)
+        with torch.no_grad():
+            closeness = (-self.distance(samples, samples)).exp() + pairs.positive
+        return self.hierarchy(self.distance(samples, ancestors), closeness) + self.hierarchy(
+            among_proxies, (-among_proxies.detach()).exp()
+        )
+
+    def in_ball(self, vectors: Tensor) -> Tensor:
+        """Vectors cut to some length and mapped into the Poincaré ball."""
+        length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp_min(1e-12)
+        scaled = math.sqrt(self.c) * length.clamp_max(self.clip_r)
+        points: Tensor = vectors / length * scaled.tanh() / math.sqrt(self.c)
+        if not self.riemannian:
+            return points
+        return scaled_gradient(points, (1 - self.c * points.detach().square().sum(1, keepdim=True)).square() / 4)
+
+    def distance(self, ones: Tensor, others: Tensor) -> Tensor:
+        """(N, M) distances in the ball."""
+        stretch = [(1 - self.c * points.square().sum(1)).rsqrt() for points in (ones, others)]
+        euclidean = -negative_distance(ones, others)
+        return 2 / math.sqrt(self.c) * (math.sqrt(self.c) * euclidean * stretch[0][:, None] * stretch[1]).asinh()
+
+    def hierarchy(self, to_proxies: Tensor, closeness: Tensor) -> Tensor:
+        """The mean over drawn triples of (N, M) distances to the proxies, related by (N, N) closeness."""
+        triples = self.drawn(closeness)
+        if not triples.shape[1]:
+            return to_proxies.sum() * 0
+        parts = torch.split(triples, max(1, CHUNK_ENTRIES // to_proxies.shape[1]), 1)
+        return self.in_parts(to_proxies, parts) / triples.shape[1]
+
+    def drawn(self, closeness: Tensor) -> Tensor:
+        """(3, T) rows i, j and k of as many triples for each sample that has reciprocal neighbours and others."""
+        itself = torch.eye(len(closeness), dtype=torch.bool, device=closeness.device)
+        # A sample is its own nearest, and takes one of the places.
+        nearest = closeness.masked_fill(itself, torch.inf).topk(min(self.topk, len(closeness)), dim=1).indices
+        near = torch.zeros_like(itself).scatter_(1, nearest, True)
+        related = near & near.T & ~itself
+        unrelated = ~related & ~itself
+        anchors = (related.any(1) & unrelated.any(1)).nonzero()[:, 0]
+        if not len(anchors):
+            return anchors.new_empty(3, 0)
+        j, k = (
+            torch.multinomial(mask[anchors].float(), self.per_anchor, replacement=True, generator=self.generator)
+            for mask in (related, unrelated)
+        )
+        return torch.stack([anchors[:, None].expand_as(j), j, k]).flatten(1)
+
+    def in_parts(self, to_proxies: Tensor, parts: Sequence[Tensor]) -> Tensor:
+        """The sum over triples, a few at a time with their slope, so that the graph of these few alone is held."""
+        if len(parts) == 1 or plain_arithmetic() or not to_proxies.requires_grad:
+            return added([self.of_triples(to_proxies, triples) for triples in parts])
+        leaf = to_proxies.detach().requires_grad_()
+        total, slope = torch.zeros_like(leaf[0, 0]), torch.zeros_like(to_proxies)
+        for triples in parts:
+            with torch.enable_grad():
+                value = self.of_triples(leaf, triples)
+            total += value.detach()
+            slope += torch.autograd.grad(value, leaf)[0]
+        return closed_form(total, to_proxies, slope)
+
+    def of_triples(self, to_proxies: Tensor, triples: Tensor) -> Tensor:
+        """The sum over (3, T) triples."""
+        i, j, k = (to_proxies[rows] for rows in triples)
+        farther = torch.maximum(i, j)
+        lower, ancestor = self.chosen(farther)
+        upper, common = self.chosen(torch.maximum(farther, k))
+        lowered = [(to * (lower - upper)).sum(1) for to in (i, j, k)]
+        value = (
+            (lowered[0] + self.margin).relu() + (lowered[1] + self.margin).relu() + (self.margin - lowered[2]).relu()
+        )
+        return (value * (ancestor != common)).sum()
+
+    def chosen(self, distance: Tensor) -> tuple[Tensor, Tensor]:
+        """(T, M) 1 for the proxy that is drawn, 0 for all others, with the gradient of a softmax; and its place."""
+        noise = -torch.empty_like(distance).exponential_(generator=self.generator).log()
+        share = (noise - distance / self.tau).softmax(1)
+        place = share.argmax(1)
+        return one_hot(place, share.shape[1]) + (share - share.detach()), place

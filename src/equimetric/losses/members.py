@@ -1,0 +1,51 @@
+"""What losses of ensembles share: the embedding is that of its members, one after the other; not a loss of its own."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+from equimetric.losses.preconditions import check_square_batch, known_queries
+from equimetric.pairs import Pairs
+
+__all__ = ["batch_of_members", "equal_sizes", "member_slices", "scaled_gradient", "sizes_in_proportion"]
+
+
+def equal_sizes(dim: int, members: int, loss: str) -> list[int]:
+    """Dimensions of so many members of an embedding, as equal as can be."""
+    return sizes_in_proportion(dim, [1] * members, loss)
+
+
+def sizes_in_proportion(dim: int, shares: Sequence[float], loss: str) -> list[int]:
+    """Dimensions of the members of an embedding, whole numbers in about this proportion."""
+    ends = [round(dim * share / sum(shares)) for share in accumulate(shares)]
+    sizes = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    if min(sizes) < 1:
+        raise EquimetricError(f"{len(shares)} members of loss {loss!r} cannot share an embedding of dimension {dim}")
+    return sizes
+
+
+def batch_of_members(pairs: Pairs, loss: str) -> Tensor:
+    """(B, D) embeddings of a batch compared with itself, of all pairs once."""
+    check_square_batch(pairs, loss)
+    if pairs.weight is not None:
+        raise EquimetricError(f"loss {loss!r} compares the batch as a whole; use it with selection='all'")
+    return known_queries(pairs, loss).embeddings
+
+
+def member_slices(embeddings: Tensor, sizes: Sequence[int], loss: str) -> tuple[Tensor, ...]:
+    """(B, D_m) the embedding of each member, as the network gave it."""
+    if embeddings.shape[1] != sum(sizes):
+        raise EquimetricError(
+            f"embeddings have dimension {embeddings.shape[1]}, but the members of {loss!r} have "
+            f"{' + '.join(map(str, sizes))} = {sum(sizes)}"
+        )
+    return torch.split(embeddings, list(sizes), dim=1)
+
+
+def scaled_gradient(values: Tensor, factor: Tensor | float) -> Tensor:
+    """The values, and on the way back their gradient times a factor; −1 reverses it."""
+    fixed = values.detach()
+    return fixed + factor * (values - fixed)
