@@ -1,7 +1,9 @@
 """Forward and backward of every objective on embeddings, beside pytorch-metric-learning and beside the floor.
 
-The floor is S = X·Xᵀ forward and backward alone. Peer and ours run in one process, one after the other, many times;
-printed are medians of the ratios. Memory is the growth of the process's peak, measured in a process of its own.
+The floor is S = X·Xᵀ forward and backward alone. Where a method compares with learned references W, one line more says
+how it stands beside its own product X·Wᵀ, forward and backward: ten centres per class are more columns than the batch.
+Peer and ours run in one process, one after the other, many times; printed are medians of the ratios. Memory is the
+growth of the process's peak, measured in a process of its own.
 
     python benchmarks/objectives.py                              # B = 32, 128, 512; d = 128; all threads
     python benchmarks/objectives.py --batch 2048 --dimension 512 --threads 1
@@ -27,6 +29,7 @@ import torch
 
 from equimetric.catalogue import Context, build_objective, parse_method
 from equimetric.errors import EquimetricError
+from equimetric.objectives import Objective, ObjectiveSum
 
 Step = Callable[[], None]
 SAMPLES = 4
@@ -103,10 +106,14 @@ def batch(size: int, dimension: int) -> tuple[torch.Tensor, torch.Tensor]:
     return centres[labels] + 1.2 * torch.randn(size, dimension, generator=generator), labels
 
 
+def made(method: str, labels: torch.Tensor, dimension: int) -> Objective | ObjectiveSum:
+    classes = int(labels.max()) + 1
+    return build_objective(method, {}, Context(classes=classes, dim=dimension, images=len(labels)))
+
+
 def our_step(method: str, size: int, dimension: int) -> Step:
     embeddings, labels = batch(size, dimension)
-    classes = int(labels.max()) + 1
-    objective = build_objective(method, {}, Context(classes=classes, dim=dimension, images=size))
+    objective = made(method, labels, dimension)
 
     def step() -> None:
         leaf = embeddings.detach().requires_grad_()
@@ -133,6 +140,24 @@ def floor_step(size: int, dimension: int) -> Step:
     def step() -> None:
         leaf = embeddings.detach().requires_grad_()
         (leaf @ leaf.T).backward(upstream)
+
+    return step
+
+
+def product_step(method: str, size: int, dimension: int) -> Step | None:
+    """X·Wᵀ forward and backward, W the learned references of a method; None where it has none."""
+    embeddings, labels = batch(size, dimension)
+    objective = made(method, labels, dimension)
+    weights = [part.references.weight for _, part in objective.parts() if hasattr(part.references, "weight")]
+    if not weights:
+        return None
+    references = torch.cat(weights).detach().clone().requires_grad_()
+    upstream = torch.ones(size, len(references))
+
+    def step() -> None:
+        leaf = embeddings.detach().requires_grad_()
+        references.grad = None
+        (leaf @ references.T).backward(upstream)
 
     return step
 
@@ -227,6 +252,9 @@ def main() -> None:
                 )
                 for method in methods:
                     steps = {"floor": floor_step(size, dimension), "ours": our_step(method, size, dimension)}
+                    product = product_step(method, size, dimension)
+                    if product is not None:
+                        steps["product"] = product
                     note = ""
                     if method in others:
                         try:
@@ -246,6 +274,11 @@ def main() -> None:
                         sizes = [peak_growth(method, who, size, dimension) for who in ("ours", "peer")]
                         row += "   " + " / ".join("fails" if mb is None else f"{mb:.0f}" for mb in sizes)
                     print(row + note, flush=True)
+                    if "product" in steps:
+                        print(
+                            f"{'  beside its own product':<33}{median_ratio(times, 'ours', 'product'):>9.2f}",
+                            flush=True,
+                        )
 
 
 if __name__ == "__main__":

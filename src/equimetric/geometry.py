@@ -27,7 +27,7 @@ from equimetric.products import (
 LEAST_POWER = 1e-12
 """Keeps the noise of a constant vector, which has no signal, finite."""
 
-__all__ = ["GEOMETRIES", "Geometry", "find_geometry", "safe_sqrt", "unit"]
+__all__ = ["GEOMETRIES", "Geometry", "find_geometry", "safe_sqrt", "squared_chord", "unit"]
 
 
 def squared_distance(queries: Tensor, references: Tensor) -> Tensor:
@@ -135,10 +135,17 @@ class Geometry:
         return self.to_chord(similarity)
 
 
+def squared_chord(cosine: Tensor) -> Tensor:
+    """‖u − v‖² = 2 − 2 cos of unit vectors, at or below 0 where they coincide.
+
+    As with `squared_lengths`, what rounding leaves of coincident points is no distance.
+    """
+    rounding = 16 * torch.finfo(cosine.dtype).eps
+    return (2 - rounding) - 2 * cosine
+
+
 def _euclidean_from_cosine(similarity: Tensor) -> Tensor:
-    # As with `squared_lengths`, what rounding leaves of coincident points is no distance.
-    rounding = 16 * torch.finfo(similarity.dtype).eps
-    return safe_sqrt((2 - rounding) - 2 * similarity)
+    return safe_sqrt(squared_chord(similarity))
 
 
 GEOMETRIES: dict[str, Geometry] = {
@@ -181,6 +188,14 @@ GEOMETRIES: dict[str, Geometry] = {
             to_distance=torch.neg,
             to_chord=None,
             symmetric=False,
+        ),
+        Geometry(
+            name="none",
+            summary="s = 0: nothing is compared, as the loss looks at the embeddings themselves",
+            measure=lambda queries, references: queries.new_zeros(()).expand(len(queries), len(references)),
+            to_distance=None,
+            to_chord=None,
+            normalize=False,
         ),
     )
 }

@@ -13,8 +13,9 @@ from equimetric.losses.members import batch_of_members, member_slices, scaled_gr
 from equimetric.option_values import Count, NotNegative, Positive
 from equimetric.pairs import Pairs
 from equimetric.products import inner_products
-from equimetric.reductions import added, mean
+from equimetric.reductions import added, count, divide, masked_sum, ratio
 from equimetric.registry import loss
+from equimetric.rowwise import value_by_rows
 from equimetric.search_space import LogUniform, Uniform
 
 __all__ = ["BoostedMembers"]
@@ -31,7 +32,7 @@ SHRINKAGE, FIRST_SCORE, NEGATIVES_TIMES = 0.06, 0.5, 2.0
     title="BIER",
     family="ensemble",
     paper="Opitz, Waltner, Possegger, Bischof: BIER, boosting independent embeddings robustly (2017)",
-    geometry="dot",
+    geometry="none",
     references="batch",
     takes="batch",
     search={"beta1": Uniform(1.0, 4.0), "beta2": Uniform(0.3, 0.7), "lambda_div": LogUniform(1e-6, 1e-2)},
@@ -89,28 +90,42 @@ class BoostedMembers(nn.Module):
             value = value + self.lambda_div * unlike
         return value
 
-    def margin(self, similarity: Tensor, sign: Tensor) -> Tensor:
-        """(B, B) a: how far a pair is on the right side."""
-        return self.beta1 * (similarity - self.beta2) * sign
+    def margin(self, similarity: Tensor, negative: Tensor) -> Tensor:
+        """(…, B) a: how far pairs are on the right side."""
+        return (similarity - self.beta2) * torch.where(negative, -self.beta1 * self.c_neg, self.beta1).to(similarity)
 
     def boosted(self, pairs: Pairs, members: Sequence[Tensor]) -> Tensor:
         """The mean of the members' losses, each over pairs weighted by what is left to learn of them."""
-        sign = torch.where(pairs.negative, -self.c_neg, 1.0).to(members[0].dtype)
-        weight = torch.ones_like(sign)
-        score = torch.full_like(sign, FIRST_SCORE if self.boosting == "shrinkage" else 0.0)
-        values = []
+        numbers = [count(mask, None, members[0].dtype) for mask in (pairs.positive, pairs.negative)]
+
+        def loss(weighted: Pairs) -> Tensor:
+            terms = softplus(-self.margin(weighted.similarity, weighted.negative))
+            masks = (weighted.positive, weighted.negative)
+            sums = [ratio(masked_sum(terms, mask, weighted.weight), None) for mask in masks]
+            return divide(sums[0], numbers[0]) + divide(sums[1], numbers[1])
+
+        values, weight, score = [], None, None
         for number, vectors in enumerate(members, start=1):
             similarity = inner_products(vectors, vectors)
-            terms = weight * softplus(-self.margin(similarity, sign))
-            values.append(mean(terms, pairs.positive) + mean(terms, pairs.negative))
-            with torch.no_grad():
-                if self.boosting == "shrinkage":
-                    score = score + SHRINKAGE * self.margin(similarity, sign)
-                    weight = torch.sigmoid(-score) * torch.where(pairs.negative, NEGATIVES_TIMES, 1.0).to(sign)
-                else:
-                    score = score.lerp(similarity, 2 / (number + 1))
-                    weight = torch.sigmoid(-self.margin(score, sign))
+            values.append(value_by_rows(loss, pairs.replace(similarity=similarity, weight=weight)))
+            if number < len(members):
+                with torch.no_grad():
+                    score = self.score(score, similarity, pairs.negative, number)
+                    weight = self.weight(score, pairs.negative)
         return added(values) / len(values)
+
+    def score(self, score: Tensor | None, similarity: Tensor, negative: Tensor, number: int) -> Tensor:
+        """(B, B) what the members up to this number make of the pairs together."""
+        if self.boosting == "shrinkage":
+            return SHRINKAGE * self.margin(similarity, negative) + (FIRST_SCORE if score is None else score)
+        # The first member counts for all that came before it.
+        return similarity if score is None else score.lerp(similarity, 2 / (number + 1))
+
+    def weight(self, score: Tensor, negative: Tensor) -> Tensor:
+        """(B, B) what is left to learn of each pair."""
+        if self.boosting == "shrinkage":
+            return torch.sigmoid(-score) * torch.where(negative, NEGATIVES_TIMES, 1.0).to(score)
+        return torch.sigmoid(-self.margin(score, negative))
 
     def activations(self, outputs: Sequence[Tensor]) -> Tensor:
         """Σ_{i<j} mean_{n,k,l} (f_i[n,k] f_j[n,l])²."""

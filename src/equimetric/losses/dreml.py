@@ -23,7 +23,7 @@ __all__ = ["RandomizedMembers"]
     title="DREML",
     family="ensemble",
     paper="Xuan, Souvenir, Pless: Deep randomized ensembles for metric learning (2018)",
-    geometry="dot",
+    geometry="none",
     references="batch",
     takes="batch",
 )

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.geometry import GEOMETRIES, unit
+from equimetric.geometry import squared_chord, unit
 from equimetric.losses.members import batch_of_members, equal_sizes, member_slices
 from equimetric.masks import places_of
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
+from equimetric.products import inner_products
 from equimetric.reductions import added, divide
 from equimetric.registry import loss
 from equimetric.search_space import Uniform
@@ -24,7 +25,7 @@ __all__ = ["hdc"]
     title="HDC",
     family="ensemble",
     paper="Yuan, Yang, Zhang: Hard-aware deeply cascaded embedding (2017)",
-    geometry="dot",
+    geometry="none",
     references="batch",
     takes="batch",
     search={"margin": Uniform(0.5, 2.0), "negative_factor": Uniform(1.0, 20.0)},
@@ -54,14 +55,17 @@ def hdc(
     numbers = [int(mask.sum()) for mask in masks]
     values = []
     for ratio, vectors in zip(ratios, map(unit, slices), strict=True):
-        squared = -GEOMETRIES["sqeuclidean"].measure(vectors, vectors)
-        losses = (squared, negative_factor * (margin - squared).relu())
-        kept = [
-            hardest(of, mask, floor(ratio * number + 1e-9))
-            for of, mask, number in zip(losses, masks, numbers, strict=True)
-        ]
-        hard = torch.cat([of.reshape(-1)[places] for of, places in zip(losses, kept, strict=True)])
-        values.append(divide(hard.sum(), hard.new_tensor(len(hard))))
+        similarity = inner_products(vectors, vectors)
+        with torch.no_grad():
+            squared = squared_chord(similarity).clamp_min_(0)
+            losses = (squared, negative_factor * (margin - squared))
+            wanted = [floor(ratio * number + 1e-9) for number in numbers]
+            kept = [hardest(*each) for each in zip(losses, masks, wanted, strict=True)]
+        # One gather of what either keeps: on the way back it is one matrix, not two.
+        hard = torch.split(similarity.reshape(-1)[torch.cat(kept)], [len(places) for places in kept])
+        near, far = (squared_chord(cosines).clamp_min(0) for cosines in hard)
+        total = near.sum() + negative_factor * (margin - far).sum()
+        values.append(divide(total, total.new_tensor(sum(map(len, kept)))))
         if cascade:
             masks = [among(mask, places) for mask, places in zip(masks, kept, strict=True)]
     return added(values)
@@ -69,10 +73,10 @@ def hdc(
 
 def hardest(losses: Tensor, mask: Tensor, number: int) -> Tensor:
     """Places of the largest so many losses above zero in a mask."""
-    places = places_of(mask & (losses.detach() > 0))
+    places = places_of(mask & (losses > 0))
     if len(places) <= number:
         return places
-    return places[losses.detach().reshape(-1)[places].topk(number).indices]
+    return places[losses.reshape(-1)[places].topk(number).indices]
 
 
 def among(mask: Tensor, places: Tensor) -> Tensor:

@@ -38,10 +38,9 @@ class Clustering(NamedTuple):
     title="Magnet",
     family="clustering",
     paper="Rippel, Paluri, Dollár, Bourdev: Metric learning with adaptive density discrimination (2016)",
-    geometry="sqeuclidean",
+    geometry="none",
     references="batch",
     takes="batch",
-    normalize=False,
     search={"alpha": Uniform(0.0, 10.0), "clusters_per_class": Integer(3, 8)},
     not_monotone="compares samples with cluster means, not with one another",
 )
@@ -126,7 +125,7 @@ class Magnet(nn.Module):
         variance = (own.sum() / max(1, len(embeddings) - 1)).clamp_min(SMALLEST_VARIANCE)
         # Column j is the cluster of sample j; as every sample of the cluster brings it, each counts a share.
         distance = squared_distance(embeddings, means)
-        repelled = log_sum_exp(-distance / (2 * variance), ~same_class, share.expand_as(distance))
+        repelled = log_sum_exp(distance * (-0.5 / variance), ~same_class, share.expand_as(distance))
         return (own / (2 * variance) + self.alpha + repelled).relu()
 
 
