@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 import torch
+from small_methods import OPTIONS
 
 import equimetric as em
 from equimetric.catalogue import Context, build_objective, recipes
@@ -38,11 +39,6 @@ CONSTANT_WEIGHTS = {
     "bier",
     "a_bier",
 }  # weights are held constant in the gradient, not in finite differences
-OPTIONS = {
-    "dreml": {"members": 2},
-    "a_bier": {"hidden": 4},
-    "hier": {"proxies": 7, "topk": 4, "per_anchor": 3},
-}  # as befits an embedding of five dimensions
 
 
 def build(method, **options):

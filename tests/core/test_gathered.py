@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
+from small_methods import OPTIONS
 
 import equimetric as em
 from equimetric.catalogue import Context, build_objective, recipes
@@ -22,7 +23,7 @@ def loss_and_gradients(method, rows, **options):
     """The loss of some rows of the batch, and the gradients of a linear network and of the objective."""
     torch.manual_seed(1)
     network = torch.nn.Linear(6, DIMENSION).double()
-    objective = build_objective(method, options, CONTEXT).double()
+    objective = build_objective(method, {**OPTIONS.get(method, {}), **options}, CONTEXT).double()
     torch.manual_seed(2)
     value = objective(network(inputs()[rows]), LABELS[rows], index=torch.arange(len(LABELS))[rows])
     value.backward()

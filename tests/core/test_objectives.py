@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from small_methods import OPTIONS
 
 import equimetric as em
 from equimetric.catalogue import Context, build_objective, recipes
@@ -176,7 +177,7 @@ def test_an_empty_batch_has_no_loss(method):
     embeddings = torch.zeros(0, 4, requires_grad=True)
     # What holds the centres of a class together does not need a batch.
     options = {"tau": 0.0} if method == "softtriple" else {}
-    value = build_objective(method, options, CONTEXT)(embeddings, NOBODY, index=NOBODY)
+    value = build_objective(method, {**OPTIONS.get(method, {}), **options}, CONTEXT)(embeddings, NOBODY, index=NOBODY)
     value.backward()
     assert value == 0
 
@@ -184,7 +185,9 @@ def test_an_empty_batch_has_no_loss(method):
 @pytest.mark.parametrize("method", [name for name, recipe in recipes().items() if recipe.parts()[2].name == "batch"])
 def test_an_empty_reference_set_has_no_loss(method):
     queries = torch.randn(6, 4, requires_grad=True)
-    value = build_objective(method, {}, CONTEXT)(queries, LABELS, torch.zeros(0, 4), NOBODY, index=torch.arange(6))
+    value = build_objective(method, OPTIONS.get(method, {}), CONTEXT)(
+        queries, LABELS, torch.zeros(0, 4), NOBODY, index=torch.arange(6)
+    )
     value.backward()
     assert value == 0
     assert torch.equal(queries.grad, torch.zeros(6, 4))

@@ -116,17 +116,29 @@ class Magnet(nn.Module):
     def values(self, pairs: Pairs, cluster: Tensor | None) -> Tensor:
         """(B,) the loss of each sample; samples of a class with the same `cluster`, or of a class, are a cluster."""
         embeddings, labels = whole_batch(pairs, "magnet")
-        same_class = labels[:, None] == labels[None, :]
-        together = same_class if cluster is None else same_class & (cluster[:, None] == cluster[None, :])
-        same_cluster = together.to(embeddings.dtype)
-        share = 1 / same_cluster.sum(0, keepdim=True)
-        means = (same_cluster * share) @ embeddings
-        own = (embeddings - means).square().sum(1)
+        column, number = cluster_columns(labels, cluster)
+        sizes = embeddings.new_zeros(number).index_add(0, column, torch.ones_like(embeddings[:, 0]))
+        sums = embeddings.new_zeros(number, embeddings.shape[1]).index_add(0, column, embeddings)
+        means = sums / sizes.clamp_min(1)[:, None]
+        own = (embeddings - means.index_select(0, column)).square().sum(1)
         variance = (own.sum() / max(1, len(embeddings) - 1)).clamp_min(SMALLEST_VARIANCE)
-        # Column j is the cluster of sample j; as every sample of the cluster brings it, each counts a share.
+        other_class = labels[:, None] != labels.new_zeros(number).scatter(0, column, labels)
         distance = squared_distance(embeddings, means)
-        repelled = log_sum_exp(distance * (-0.5 / variance), ~same_class, share.expand_as(distance))
+        repelled = log_sum_exp(distance * (-0.5 / variance), other_class & (sizes > 0))
         return (own / (2 * variance) + self.alpha + repelled).relu()
+
+
+def cluster_columns(labels: Tensor, cluster: Tensor | None) -> tuple[Tensor, int]:
+    """(B,) the column of each sample's cluster, and the number of columns.
+
+    Where shapes cannot depend on data, as when compiling, there are B of them: a cluster has that of its first sample.
+    """
+    both = labels[:, None] if cluster is None else torch.stack([labels, cluster], 1)
+    if torch.compiler.is_compiling():
+        together = (both[:, None] == both).all(2)
+        return together.view(torch.uint8).argmax(1), len(labels)
+    clusters, column = torch.unique(both, dim=0, return_inverse=True)
+    return column, len(clusters)
 
 
 @torch.no_grad()

@@ -1,0 +1,9 @@
+"""Options with which methods fit an embedding of a few dimensions."""
+
+__all__ = ["OPTIONS"]
+
+OPTIONS = {
+    "dreml": {"members": 2},
+    "a_bier": {"hidden": 4},
+    "hier": {"proxies": 7, "topk": 4, "per_anchor": 3},
+}
