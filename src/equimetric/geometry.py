@@ -61,16 +61,18 @@ class SelfNoise(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, vectors: Tensor) -> Tensor:
         """(N, D) → (N, N)."""
-        context.save_for_backward(vectors)
         signals, power, shares = signals_of(vectors)
+        context.save_for_backward(vectors, signals, power, shares)
         noise = (signals * (2 * shares)) @ signals.T
         return noise.addcmul_(shares, power.T, value=-1).sub_(power * shares)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:
         """As the formula says; a step common to all coordinates changes no centred vector."""
-        # Nothing of this is kept from before, so that the slope itself can be differentiated.
-        signals, power, shares = signals_of(context.saved_tensors[0])
+        vectors, signals, power, shares = context.saved_tensors
+        if torch.is_grad_enabled():
+            # Where the slope itself is differentiated, these are once more functions of the vectors.
+            signals, power, shares = signals_of(vectors)
         ends = torch.cat([signals, torch.ones_like(power), power], 1)
         with full_precision(ends.device.type):
             few = few_entries(gradients[0])
