@@ -1,4 +1,4 @@
-"""Learners form embeddings and say what is minimised; ensembles and multi-task methods are learners, not losses."""
+"""Learners form embeddings and say what is minimised; the members of an ensemble are formed here, too."""
 
 from equimetric.learners.learner import Batch, Learner
 from equimetric.learners.single import SingleLearner

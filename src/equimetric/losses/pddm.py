@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
-from equimetric.losses.preconditions import whole_batch
+from equimetric.losses.preconditions import check_dimension, whole_batch
 from equimetric.masks import has_any
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs
@@ -71,11 +70,7 @@ class PositionDependentMetric(nn.Module):
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch; gradients are formed for the chosen pairs only."""
         embeddings, _ = whole_batch(pairs, "pddm")
-        if embeddings.shape[1] != self.difference.in_features:
-            raise EquimetricError(
-                f"embeddings have dimension {embeddings.shape[1]}, "
-                f"but pddm was made for {self.difference.in_features}; give dim=…"
-            )
+        check_dimension(embeddings, self.difference.in_features, "pddm")
         scores = self.all_scores(embeddings)
         anchor = torch.arange(len(embeddings), device=scores.device)
         positive = scores.masked_fill(~pairs.positive, torch.inf).argmin(1)

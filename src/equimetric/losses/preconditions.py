@@ -6,7 +6,15 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.pairs import Pairs, Queries
 
-__all__ = ["check_finite", "check_square_batch", "class_labels", "is_square_batch", "known_queries", "whole_batch"]
+__all__ = [
+    "check_dimension",
+    "check_finite",
+    "check_square_batch",
+    "class_labels",
+    "is_square_batch",
+    "known_queries",
+    "whole_batch",
+]
 
 
 def known_queries(pairs: Pairs, loss: str) -> Queries:
@@ -34,6 +42,14 @@ def check_square_batch(pairs: Pairs, loss: str) -> None:
         raise EquimetricError(
             f"loss {loss!r} compares the samples of a batch among themselves; give no reference_embeddings, "
             "or the batch itself with its diagonal as self_mask"
+        )
+
+
+def check_dimension(embeddings: Tensor, dim: int, loss: str) -> None:
+    """Refuse embeddings of another dimension than the loss was made for."""
+    if embeddings.shape[1] != dim:
+        raise EquimetricError(
+            f"embeddings have dimension {embeddings.shape[1]}, but {loss} was made for {dim}; give dim=…"
         )
 
 
