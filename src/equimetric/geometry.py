@@ -14,11 +14,13 @@ from torch.nn.functional import threshold
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.products import (
     COINCIDENT,
+    both_ways,
+    few_both_ways,
     few_entries,
-    full_precision,
     inner_products,
     negative_distance,
     plain_arithmetic,
+    pulled,
     safe_sqrt,
     squared_lengths,
     unit,
@@ -52,36 +54,36 @@ def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
 
 
 class SelfNoise(torch.autograd.Function):
-    """s_ij = (2 x_i·x_j − p_j − p_i) / p_i with p = ‖x‖², within one set; here x are the centred vectors.
+    """s_ij = (2 x_i·x_j − p_j − p_i) / p_i with p = ‖x‖², within one set: one matrix product back, not two.
 
-    With A = G [x, 1, p] and B = Gᵀ [x, 1]/p it is ∂x_i = 2 (A_x − x_i A_1 − x_i o_i) / p_i + 2 (B_x − x_i B_1), where
-    o_i = Σ_j G_ij s_ij = (2 x_i·A_x − A_p − p_i A_1) / p_i.
+    Here x are the centred vectors. With H = G/p by rows, ∂x_i = Σ_j 2 (H + Hᵀ)_ij (x_j − x_i) − 2 x_i Σ_j H_ij s_ij.
     """
 
     @staticmethod
     def forward(context: Any, vectors: Tensor) -> Tensor:
         """(N, D) → (N, N)."""
         signals, power, shares = signals_of(vectors)
-        context.save_for_backward(vectors, signals, power, shares)
-        noise = (signals * (2 * shares)) @ signals.T
-        return noise.addcmul_(shares, power.T, value=-1).sub_(power * shares)
+        noise = ((signals * (2 * shares)) @ signals.T).addcmul_(shares, power.T, value=-1).sub_(power * shares)
+        context.save_for_backward(vectors, noise, signals, shares)
+        return noise
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:
         """As the formula says; a step common to all coordinates changes no centred vector."""
-        vectors, signals, power, shares = context.saved_tensors
+        vectors, noise, signals, shares = context.saved_tensors
         if torch.is_grad_enabled():
             # Where the slope itself is differentiated, these are once more functions of the vectors.
-            signals, power, shares = signals_of(vectors)
-        ends = torch.cat([signals, torch.ones_like(power), power], 1)
-        with full_precision(ends.device.type):
-            few = few_entries(gradients[0])
-            slope = gradients[0] if few is None else few
-            towards, number, of_power = torch.split(slope @ ends, [signals.shape[1], 1, 1], 1)
-            back, back_number = torch.split(slope.T @ (ends[:, :-1] * shares), [signals.shape[1], 1], 1)
-        own = (2 * (signals * towards).sum(1, keepdim=True) - of_power - power * number) * shares
-        pull = torch.addcmul(back, towards, shares)
-        return centred(torch.addcmul(pull, signals, (number + own) * shares + back_number, value=-1)).mul_(2)
+            signals, _, shares = signals_of(vectors)
+        few = few_entries(gradients[0])
+        if few is None:
+            own = torch.linalg.vecdot(gradients[0], noise)[:, None] * shares
+            pull = both_ways(gradients[0], lambda rows, sums: pulled(sums, signals[rows], signals), shares[:, 0])
+        else:
+            row, column = few.indices()
+            slope = few.values() * shares[row, 0]
+            own = torch.zeros_like(shares).index_add_(0, row, (slope * noise[row, column])[:, None])
+            pull = pulled(few_both_ways(few.indices(), slope, len(signals)), signals, signals)
+        return centred(torch.addcmul(pull, signals, own, value=-1)).mul_(2)
 
 
 def signals_of(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -17,6 +17,7 @@ from equimetric.masks import places_of
 
 __all__ = [
     "both_ways",
+    "few_both_ways",
     "few_entries",
     "full_precision",
     "inner_products",
@@ -111,17 +112,29 @@ def few_entries(slope: Tensor, over: Tensor | None = None) -> Tensor | None:
         entries = over_distance(entries, over.reshape(-1)[places])
     rows = places // slope.shape[1]
     where = torch.stack([rows, places - rows * slope.shape[1]])
-    return torch.sparse_coo_tensor(where, entries, slope.shape, check_invariants=False)
+    return torch.sparse_coo_tensor(where, entries, slope.shape, is_coalesced=True, check_invariants=False)
 
 
-def both_ways(matrix: Tensor, strip: Callable[[slice, Tensor], Tensor]) -> Tensor:
+def few_both_ways(places: Tensor, entries: Tensor, size: int) -> Tensor:
+    """Sparse (N, N) M + Mᵀ of few entries at (2, E) places: rows and columns."""
+    where, twice = torch.cat([places, places.flip(0)], 1), torch.cat([entries, entries])
+    return torch.sparse_coo_tensor(where, twice, (size, size), check_invariants=False)
+
+
+def both_ways(matrix: Tensor, strip: Callable[[slice, Tensor], Tensor], shares: Tensor | None = None) -> Tensor:
     """`strip(rows, M + Mᵀ of these rows)` of all rows, one strip after the other, so that no second matrix is filled.
 
-    Copying the transpose first is several times faster than adding it column by column.
+    With `shares` it is that of M whose rows are multiplied by them. Copying the transpose first is several times faster
+    than adding it column by column.
     """
 
     def sums(rows: slice) -> Tensor:
-        return matrix[:, rows].contiguous().T.clone(memory_format=torch.contiguous_format).add_(matrix[rows])
+        turned = matrix[:, rows].contiguous().T.clone(memory_format=torch.contiguous_format)
+        if shares is None:
+            return turned.add_(matrix[rows])
+        # Where this is differentiated in turn, what is multiplied is still needed.
+        scaled = turned * shares if torch.is_grad_enabled() else turned.mul_(shares)
+        return scaled.addcmul_(matrix[rows], shares[rows, None])
 
     size = len(matrix)
     if size <= WAY_BACK:
@@ -162,7 +175,7 @@ class SelfProducts(torch.autograd.Function):
         with full_precision(vectors.device.type):
             few = few_entries(gradients[0])
             if few is not None:
-                return torch.addmm(few @ vectors, few.T, vectors)
+                return few_both_ways(few.indices(), few.values(), len(vectors)) @ vectors
             return both_ways(gradients[0], lambda _, sums: sums @ vectors)
 
 
@@ -207,7 +220,7 @@ class NegativeDistance(torch.autograd.Function):
         if queries is references:
             if few is None:
                 return both_ways(gradients[0], pull), None
-            return pulled(few, queries, queries) + pulled(few.T, queries, queries), None
+            return pulled(few_both_ways(few.indices(), few.values(), len(queries)), queries, queries), None
         slope = over_distances(gradients[0].clone(), distance) if few is None else few
         wanted = context.needs_input_grad
         return (

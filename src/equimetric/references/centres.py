@@ -116,7 +116,7 @@ class PooledProducts(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, embeddings: Tensor, centres: Tensor, per_class: int, gamma: float) -> Tensor:
         """(B, D), (K·C, D) centres number by number → (B, C)."""
-        context.per_class, context.gamma = per_class, gamma
+        context.gamma = gamma
         products = (embeddings @ centres.T).view(len(embeddings), per_class, -1)
         pooled = soft_pool_by_rows(products, gamma)
         context.save_for_backward(embeddings, centres, products, pooled)
