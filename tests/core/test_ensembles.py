@@ -271,6 +271,15 @@ def test_hyperbolic_distance_and_map():
     torch.testing.assert_close(loss.distance(points[:2], points[2:]), expected)
 
 
+def test_points_at_the_edge_of_the_ball_keep_finite_distances():
+    objective = hierarchy(c=40.0)
+    value, gradient = value_and_gradient(
+        lambda x: objective.float()(x.float(), torch.arange(8) % 4), random(8, 4) * 1e6
+    )
+    assert value.isfinite()
+    assert gradient.isfinite().all()
+
+
 def test_triples_are_of_reciprocal_neighbours_and_others():
     loss = hierarchy(per_anchor=200).loss
     closeness = torch.tensor(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.explain.weights import FROM_COSINE, signed_weights
+from equimetric.explain.weights import FROM_COSINE, require_pairs, signed_weights
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.pairs import Pairs, Queries
 
@@ -36,6 +36,8 @@ def weight_curves(
     The anchor has further pairs that stay where they are: those of the moving pair's own kind at the cosines
     `same_side`, those of the other kind at `other_side`. Losses that weigh pairs one by one ignore both.
     """
+    for _, part in objective.parts():
+        require_pairs(part)
     # The very ends are left out: a distance has no slope where two points coincide.
     grid = torch.linspace(-1, 1, points, dtype=torch.float64)[1:-1]
 

@@ -15,7 +15,7 @@ from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.pairs import Pairs
 from equimetric.references.kind import References
 
-__all__ = ["FROM_COSINE", "pair_weights", "signed_weights"]
+__all__ = ["FROM_COSINE", "pair_weights", "require_pairs", "signed_weights"]
 
 FROM_COSINE: dict[str, Callable[[Tensor], Tensor]] = {
     "cosine": lambda cosine: cosine,
@@ -59,10 +59,24 @@ def pair_weights(
 
 def signed_weights(objective: Objective, pairs: Pairs, *, symmetric: bool = False, report: bool = False) -> Tensor:
     """The weights of given pairs; with `report` a word on what they leave out."""
+    require_pairs(objective)
     if symmetric and not objective.geometry.symmetric:
         raise EquimetricError(f"the {objective.geometry.name} geometry is not symmetric, nor are weights of its pairs")
     with torch.enable_grad():
         return weights_of(objective, pairs, symmetric=symmetric, report=report)
+
+
+def require_pairs(objective: Objective) -> None:
+    """Refuse an objective that compares nothing."""
+    if objective.geometry.name == "none":
+        raise no_weights(objective.name)
+
+
+def no_weights(name: str) -> EquimetricError:
+    """Why a loss that looks at the embeddings alone cannot be explained by weights."""
+    return EquimetricError(
+        f"{name!r} looks at the embeddings themselves, not at the similarities of pairs, so pairs have no weights"
+    )
 
 
 def weights_of(objective: Objective, pairs: Pairs, *, symmetric: bool, report: bool) -> Tensor:
@@ -106,9 +120,7 @@ def report_what_is_left(name: str, value: Tensor, gradient: Tensor, embeddings: 
     if beside is None or not beside.any():
         return
     if not gradient.any():
-        raise EquimetricError(
-            f"{name!r} looks at the embeddings themselves, not at the similarities of pairs, so pairs have no weights"
-        )
+        raise no_weights(name)
     warnings.warn(
         f"{name!r} looks at the embeddings beside the similarities of pairs; the weights leave that part out",
         stacklevel=4,

@@ -18,6 +18,9 @@ from equimetric.search_space import LogUniform, Uniform
 
 __all__ = ["HierarchicalRegulariser"]
 
+EDGE = 1e-3
+"""Points of the ball keep this share of its radius away from its edge, where distances are infinite."""
+
 CHUNK_ENTRIES = 2**20
 """Distances from triples to proxies that are looked at together."""
 
@@ -85,7 +88,7 @@ class HierarchicalRegulariser(nn.Module):
         """Vectors cut to some length and mapped into the Poincaré ball."""
         length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp_min(1e-12)
         scaled = math.sqrt(self.c) * length.clamp_max(self.clip_r)
-        points: Tensor = vectors / length * scaled.tanh() / math.sqrt(self.c)
+        points: Tensor = vectors / length * scaled.tanh().clamp_max(1 - EDGE) / math.sqrt(self.c)
         if not self.riemannian:
             return points
         return scaled_gradient(points, (1 - self.c * points.detach().square().sum(1, keepdim=True)).square() / 4)
