@@ -29,8 +29,8 @@ def test_worked_weights(case):
     torch.testing.assert_close(weights, torch.tensor(case["expected"], dtype=torch.float64), rtol=0, atol=1e-6)
 
 
-# They see more than the cosines: raw vectors, their lengths, centred ones, or a similarity they learn.
-NOT_OF_COSINES = {"npairs", "angular_npairs_combo", "snr_contrastive", "pddm"}
+# They see more than the cosines: raw vectors, their lengths, centred ones, a similarity they learn, or a hierarchy.
+NOT_OF_COSINES = {"npairs", "angular_npairs_combo", "snr_contrastive", "pddm", "hier"}
 PAIR_LOSSES = [
     name
     for name in sorted(recipes())
@@ -83,10 +83,10 @@ def test_a_loss_of_other_similarities_is_its_pair_weights(method):
     )
 
 
-@pytest.mark.parametrize("method", ["magnet", "spectral"])
+@pytest.mark.parametrize("method", ["magnet", "spectral", "hdc", "bier", "hier"])
 def test_a_loss_of_embeddings_has_no_weights_of_pairs(method):
     with pytest.raises(EquimetricError, match="looks at the embeddings themselves"):
-        em.pair_weights(em.objective(method), batch(), LABELS)
+        em.pair_weights(build_objective(method, {}, CONTEXT).double(), batch(), LABELS)
 
 
 @pytest.mark.parametrize(
