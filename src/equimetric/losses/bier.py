@@ -48,7 +48,8 @@ class BoostedMembers(nn.Module):
     R, over the outputs f of the members i < j, not scaled to unit length: diversity='activation' (BIER):
     Σ mean_{n,k,l} (f_i[n,k] f_j[n,l])²; 'adversarial' (A-BIER): −Σ mean (f_i ⊙ r(f_j))² with regressors r of `hidden`
     units that learn to predict f_i from f_j while the members, by a reversed gradient, learn to be unpredictable, plus
-    lambda_w times the squares by which the rows of r differ from unit length, and by which its biases exceed it.
+    lambda_w times the squares by which the rows of r differ from unit length, and by which its biases exceed it. At a
+    learning rate made for proxies the regressors outrun the members: give the objective 1e-4, say, in its place.
     `sizes` are the dimensions of the members, in the proportion 96 : 160 : 256 unless given. What the method asks of
     the last layer (that it alone learns from R, and that its rows keep unit length) is up to the network.
     """
