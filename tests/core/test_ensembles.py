@@ -102,6 +102,8 @@ def test_hdc_takes_any_relation_and_refuses_what_it_cannot_use():
     torch.testing.assert_close(objective(random(12, 6), multi_hot), objective(random(12, 6), MANY_LABELS))
     with pytest.raises(EquimetricError, match="shares above 0 and up to 1"):
         em.objective("hdc", ratios=(1.0, 0.0))(random(12, 6), MANY_LABELS)
+    with pytest.raises(EquimetricError, match="one per member, got"):
+        em.objective("hdc", ratios=0.5)(random(12, 6), MANY_LABELS)
     with pytest.raises(EquimetricError, match="3 members of loss 'hdc' cannot share an embedding of dimension 2"):
         objective(random(12, 2), MANY_LABELS)
     with pytest.raises(EquimetricError, match="chooses its pairs itself"):
@@ -191,6 +193,8 @@ def test_sizes_of_members():
     assert em.objective("a_bier", dim=512).loss.sizes == [96, 160, 256]
     with pytest.raises(EquimetricError, match="with the sum 9, got"):
         em.objective("bier", dim=9, sizes=(3, 3))
+    with pytest.raises(EquimetricError, match="must be whole numbers of 1 or more with the sum 9"):
+        em.objective("bier", dim=9, sizes=(4.5, 4.5))
     with pytest.raises(EquimetricError, match=r"dimension 6, but the members of 'bier' have 2 \+ 3 \+ 4 = 9"):
         em.objective("bier", dim=9, sizes=(2, 3, 4))(MEMBERS[:, :6], LABELS)
     with pytest.raises(EquimetricError, match="unknown boosting 'etta'"):
@@ -236,6 +240,11 @@ def test_dreml_is_its_definition(proxies):
     assert objective.loss.sizes == [4, 5]
     found = value_and_gradient(lambda x: objective(x, LABELS), MEMBERS)
     torch.testing.assert_close(found, value_and_gradient(definition, MEMBERS))
+
+
+def test_learned_meta_class_proxies_in_single_precision_take_double_embeddings():
+    objective = em.objective("dreml", classes=5, dim=9, members=2, proxies="learned")
+    assert objective(MEMBERS, LABELS).dtype == torch.float64
 
 
 def test_dreml_refuses_classes_it_does_not_know():

@@ -9,7 +9,8 @@ from torch.nn.functional import softplus
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import unit
-from equimetric.losses.members import batch_of_members, member_slices, scaled_gradient, sizes_in_proportion
+from equimetric.losses.members import member_slices, scaled_gradient, sizes_in_proportion
+from equimetric.losses.preconditions import batch_embeddings
 from equimetric.option_values import Count, NotNegative, Positive
 from equimetric.pairs import Pairs
 from equimetric.products import inner_products
@@ -73,7 +74,7 @@ class BoostedMembers(nn.Module):
             raise unknown_name("boosting", boosting, ("eta", "shrinkage"))
         if diversity not in ("none", "activation", "adversarial"):
             raise unknown_name("diversity", diversity, ("none", "activation", "adversarial"))
-        if sizes is not None and (min(sizes, default=0) < 1 or sum(sizes) != dim):
+        if sizes is not None and not (all(size in range(1, dim + 1) for size in sizes) and sum(sizes) == dim):
             raise EquimetricError(f"sizes of bier must be whole numbers of 1 or more with the sum {dim}, got {sizes}")
         self.sizes = list(sizes) if sizes is not None else sizes_in_proportion(dim, PROPORTION, "bier")
         self.beta1, self.beta2, self.c_neg = beta1, beta2, c_neg
@@ -84,7 +85,7 @@ class BoostedMembers(nn.Module):
 
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch."""
-        outputs = member_slices(batch_of_members(pairs, "bier"), self.sizes, "bier")
+        outputs = member_slices(batch_embeddings(pairs, "bier"), self.sizes, "bier")
         value = self.boosted(pairs, [unit(output) for output in outputs])
         if self.lambda_div and self.diversity != "none" and len(outputs) > 1:
             unlike = self.activations(outputs) if self.diversity == "activation" else self.adversary(outputs)

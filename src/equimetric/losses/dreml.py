@@ -78,7 +78,9 @@ class RandomizedMembers(nn.Module):
         positive = torch.nn.functional.one_hot(target, output.shape[1]).bool()
         if not len(self.proxies):
             return softmax(Pairs(output, positive, ~positive, target=target))
-        cosine = unit(output) @ unit(self.proxies[number]).T
+        proxies = self.proxies[number]
+        finer = torch.promote_types(output.dtype, proxies.dtype)
+        cosine = unit(output.to(finer)) @ unit(proxies.to(finer)).T
         compared = Pairs(cosine, positive, ~positive, target=target)
         return proxy_nca(compared, embedding_multiplier=self.embedding_multiplier)
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.geometry import squared_chord, unit
-from equimetric.losses.members import batch_of_members, equal_sizes, member_slices
+from equimetric.losses.members import equal_sizes, member_slices
+from equimetric.losses.preconditions import batch_embeddings
 from equimetric.masks import places_of
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
@@ -46,9 +47,9 @@ def hdc(
     authors' code lets every member choose among all. The embedding is that of the members one after the other, in
     equal parts: heads at three depths of a network for the method as published.
     """
-    if not ratios or not all(0 < ratio <= 1 for ratio in ratios):
+    if not isinstance(ratios, Sequence) or not ratios or not all(0 < ratio <= 1 for ratio in ratios):
         raise EquimetricError(f"ratios of hdc must be shares above 0 and up to 1, one per member, got {ratios}")
-    embeddings = batch_of_members(pairs, "hdc")
+    embeddings = batch_embeddings(pairs, "hdc")
     slices = member_slices(embeddings, equal_sizes(embeddings.shape[1], len(ratios), "hdc"), "hdc")
     # A pair counts once, in either order.
     masks = [(mask | mask.T).triu(1) for mask in (pairs.positive, pairs.negative)]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from equimetric.losses.members import batch_of_members, scaled_gradient
-from equimetric.losses.preconditions import check_dimension
+from equimetric.losses.members import scaled_gradient
+from equimetric.losses.preconditions import batch_embeddings, check_dimension
 from equimetric.option_values import Count, NotNegative, Positive
 from equimetric.pairs import Pairs
 from equimetric.products import negative_distance, plain_arithmetic
@@ -73,7 +73,7 @@ class HierarchicalRegulariser(nn.Module):
 
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch and of the proxies."""
-        embeddings = batch_of_members(pairs, "hier")
+        embeddings = batch_embeddings(pairs, "hier")
         check_dimension(embeddings, self.proxies.shape[1], "hier")
         finer = torch.promote_types(embeddings.dtype, self.proxies.dtype)
         samples, ancestors = self.in_ball(embeddings.to(finer)), self.in_ball(self.proxies.to(finer))

@@ -7,10 +7,8 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.losses.preconditions import check_square_batch, known_queries
-from equimetric.pairs import Pairs
 
-__all__ = ["batch_of_members", "equal_sizes", "member_slices", "scaled_gradient", "sizes_in_proportion"]
+__all__ = ["equal_sizes", "member_slices", "scaled_gradient", "sizes_in_proportion"]
 
 
 def equal_sizes(dim: int, members: int, loss: str) -> list[int]:
@@ -25,14 +23,6 @@ def sizes_in_proportion(dim: int, shares: Sequence[float], loss: str) -> list[in
     if min(sizes) < 1:
         raise EquimetricError(f"{len(shares)} members of loss {loss!r} cannot share an embedding of dimension {dim}")
     return sizes
-
-
-def batch_of_members(pairs: Pairs, loss: str) -> Tensor:
-    """(B, D) embeddings of a batch compared with itself, of all pairs once."""
-    check_square_batch(pairs, loss)
-    if pairs.weight is not None:
-        raise EquimetricError(f"loss {loss!r} compares the batch as a whole; use it with selection='all'")
-    return known_queries(pairs, loss).embeddings
 
 
 def member_slices(embeddings: Tensor, sizes: Sequence[int], loss: str) -> tuple[Tensor, ...]:

@@ -45,6 +45,14 @@ def check_square_batch(pairs: Pairs, loss: str) -> None:
         )
 
 
+def batch_embeddings(pairs: Pairs, loss: str) -> Tensor:
+    """(B, D) embeddings of a batch compared with itself, of all pairs once; whatever its labels."""
+    check_square_batch(pairs, loss)
+    if pairs.weight is not None:
+        raise EquimetricError(f"loss {loss!r} compares the batch as a whole; use it with selection='all'")
+    return known_queries(pairs, loss).embeddings
+
+
 def check_dimension(embeddings: Tensor, dim: int, loss: str) -> None:
     """Refuse embeddings of another dimension than the loss was made for."""
     if embeddings.shape[1] != dim:
