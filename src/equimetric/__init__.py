@@ -14,19 +14,18 @@ em.compare(study)                        # a fair comparison of methods
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from equimetric.catalogue import objective, recipes
-from equimetric.errors import EquimetricError
-from equimetric.geometry import GEOMETRIES
-from equimetric.objectives import Objective, ObjectiveSum
-from equimetric.pairs import Pairs, TripletBand, Triplets
-from equimetric.references.proxies import StaticProxy
-from equimetric.registry import LOSSES, SELECTIONS, loss, selection
-
 if TYPE_CHECKING:
     from equimetric.calibration import Calibration, calibrate
+    from equimetric.catalogue import objective, recipes
+    from equimetric.components import LOSSES, SELECTIONS, loss, selection
     from equimetric.data import Dataset, load_dataset
+    from equimetric.errors import EquimetricError
     from equimetric.evaluation import Evaluation, evaluate
     from equimetric.explain import pair_weights
+    from equimetric.geometry import GEOMETRIES
+    from equimetric.objectives import Objective, ObjectiveSum
+    from equimetric.pairs import Pairs, TripletBand, Triplets
+    from equimetric.references.proxies import StaticProxy
     from equimetric.studies import compare
     from equimetric.training import train
 
@@ -56,24 +55,40 @@ __all__ = [
     "train",
 ]
 
-# Imported on first use, so that a loss in a loop of one's own costs no more than torch itself.
-_LATER = {
-    "Calibration": "equimetric.calibration",
-    "Dataset": "equimetric.data",
-    "Evaluation": "equimetric.evaluation",
-    "calibrate": "equimetric.calibration",
-    "compare": "equimetric.studies",
-    "evaluate": "equimetric.evaluation",
-    "load_dataset": "equimetric.data",
-    "pair_weights": "equimetric.explain",
-    "train": "equimetric.training",
+_MODULES = {
+    "GEOMETRIES": "geometry",
+    "LOSSES": "components",
+    "SELECTIONS": "components",
+    "Calibration": "calibration",
+    "Dataset": "data",
+    "EquimetricError": "errors",
+    "Evaluation": "evaluation",
+    "Objective": "objectives",
+    "ObjectiveSum": "objectives",
+    "Pairs": "pairs",
+    "StaticProxy": "references.proxies",
+    "TripletBand": "pairs",
+    "Triplets": "pairs",
+    "calibrate": "calibration",
+    "compare": "studies",
+    "evaluate": "evaluation",
+    "load_dataset": "data",
+    "loss": "components",
+    "objective": "catalogue",
+    "pair_weights": "explain",
+    "recipes": "catalogue",
+    "selection": "components",
+    "train": "training",
 }
+"""Public name → module. Imported on first use: the command line answers without torch, a loss costs only torch."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'equimetric' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'equimetric' has no attribute {name!r}")
+    # Kept, because importing a module of the same name (`equimetric.selection`) would shadow it.
+    value = globals()[name] = getattr(import_module(f"equimetric.{_MODULES[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
+from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.objectives import Objective, ObjectiveSum, compose
-from equimetric.registry import LOSSES, REFERENCES, SELECTIONS, Component
 from equimetric.search_space import Choice, SearchSpace
 
 __all__ = ["PUBLISHED", "Context", "Recipe", "build_objective", "find_recipe", "objective", "parse_method", "recipes"]

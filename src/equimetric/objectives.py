@@ -9,10 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Importing the rooms registers what lives in them.
-import equimetric.losses
-import equimetric.references
-import equimetric.selection  # noqa: F401
+from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component, FunctionModule
 from equimetric.errors import EquimetricError, did_you_mean, no_tensor
 from equimetric.geometry import Geometry, find_geometry
 from equimetric.option_values import checked_options
@@ -22,7 +19,6 @@ from equimetric.references.batch import BatchReferences
 from equimetric.references.gathered import gather_batch
 from equimetric.references.kind import Given, References
 from equimetric.references.relation import Labels, check_index
-from equimetric.registry import LOSSES, REFERENCES, SELECTIONS, Component, FunctionModule, find
 from equimetric.rowwise import value_by_rows
 
 __all__ = ["Objective", "ObjectiveSum", "compose", "owned_options"]
@@ -289,7 +285,7 @@ def user_component(kind: str, function: Callable[..., Any] | nn.Module) -> Compo
 def found_references(references: str | References) -> Component:
     """The record of a kind of references, given by name or as an object of that kind."""
     if isinstance(references, str):
-        return find(REFERENCES, "references", references)
+        return REFERENCES.find(references)
     for component in REFERENCES.values():
         if isinstance(component.definition, type) and isinstance(references, component.definition):
             return component
@@ -334,7 +330,7 @@ def compose(
     """
     switches = {"normalize": normalize, "gather": gather, "require_both": require_both}
     checked_options("objective", compose, switches)
-    component = find(LOSSES, "loss", loss) if isinstance(loss, str) else user_component("loss", loss)
+    component = LOSSES.find(loss) if isinstance(loss, str) else user_component("loss", loss)
     chosen: dict[str, Any] = {"geometry": geometry, "references": references, "selection": selection}
     for alias, part in component.aliases.items():
         if alias in options:
@@ -366,7 +362,7 @@ def compose(
     if component.takes == "batch" and asked_selection != "all":
         raise EquimetricError(f"loss {component.name!r} {CHOOSES_ITSELF}; use selection='all'")
     if isinstance(asked_selection, str):
-        selection_component = find(SELECTIONS, "selection", asked_selection)
+        selection_component = SELECTIONS.find(asked_selection)
     else:
         selection_component = user_component("selection", asked_selection)
 

@@ -1,243 +1,181 @@
-"""One record for every loss, selection and kind of references: what it is called, who wrote it, what it takes.
+"""One registry for every kind of component: a decorator in the component's own file, found by discovery.
 
-The command line, the documentation, the tuner's search spaces and the contract tests all read these records, so that
-adding a component touches one file.
+Losses, selections, references, batches, data sets, backbones, heads, metrics, learners, report sections and commands
+are all registered this way, so adding one is adding one file. Needs no torch.
 """
 
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from __future__ import annotations
 
-import torch
-from torch import nn
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import iter_modules
+from threading import RLock
+from typing import Any, Generic, TypeVar
 
-from equimetric.errors import EquimetricError, did_you_mean, unknown_name
-from equimetric.option_values import checked_options
-from equimetric.pairs import Selected
-from equimetric.search_space import SearchSpace
+from equimetric.errors import EquimetricError, unknown_name
 
-__all__ = [
-    "FAMILIES",
-    "LOSSES",
-    "REFERENCES",
-    "SELECTIONS",
-    "Component",
-    "FunctionModule",
-    "find",
-    "loss",
-    "references",
-    "selection",
-    "shown",
-]
+__all__ = ["PLUGINS", "Declaration", "Registry", "read_declarations"]
 
-FAMILIES = {
-    "ranking": "compares pairs or triples of embeddings",
-    "classification": "classifies by similarity to learned class weights",
-    "proxy": "compares embeddings with learned class representatives",
-    "ap-surrogate": "smooths a ranking metric and ascends it",
-    "clustering": "scores a whole clustering of the batch",
-    "ensemble": "trains the members of an ensemble, whose embeddings follow one another",
-    "regulariser": "is added to another objective",
-}
-
+Record = TypeVar("Record")
 Definition = TypeVar("Definition", bound=Callable[..., Any])
+
+PLUGINS = "equimetric.plugins"
+"""Entry-point group of packages whose modules register components of their own."""
+
+_lock = RLock()
+
+
+class Registry(Mapping[str, Record], Generic[Record]):
+    """Records of one kind by name, in order of registration.
+
+    Every module directly inside `package` is imported before the first look-up that needs it, and with the first
+    discovery of any registry every installed plug-in; importing a module runs its decorators, which register.
+    """
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self.package = package
+        self._records: dict[str, Record] = {}
+        self._modules: dict[str, str] = {}
+        self._aliases: dict[str, str] = {}
+        self._discovered = False
+
+    def add(self, name: str, record: Record, *, module: str, also: Iterable[str] = ()) -> None:
+        """Register a record that `module` defines, under its name and under other names for it.
+
+        Reloading a module replaces its records; a name that another module has taken raises an error.
+        """
+        for taken in (name, *also):
+            owner = self._aliases.get(taken, taken)
+            if self._modules.get(owner, module) != module:
+                raise EquimetricError(f"there is a {self.kind} named {taken!r} already; choose another name")
+        self._records[name] = record
+        self._modules[name] = module
+        self._aliases |= dict.fromkeys(also, name)
+
+    def register(self, name: str, *, also: Iterable[str] = ()) -> Callable[[Definition], Definition]:
+        """Decorator for kinds whose record is the definition itself, a class or a function."""
+
+        def decorate(definition: Definition) -> Definition:
+            self.add(name, definition, module=definition.__module__, also=also)  # type: ignore[arg-type]
+            return definition
+
+        return decorate
+
+    def find(self, name: str) -> Record:
+        """The record of any of its names; a misspelt name raises an error that gives the nearest."""
+        record = self.get(name)
+        if record is None:
+            raise unknown_name(self.kind, name, self)
+        return record
+
+    def discover(self) -> None:
+        """Import every module of the package, and every plug-in, once."""
+        with _lock:
+            if self._discovered:
+                return
+            # Set first: modules may look something up while they are being imported.
+            self._discovered = True
+            import_modules(self.package)
+            import_plugins()
+
+    def __getitem__(self, name: str) -> Record:
+        if name not in self._records and name not in self._aliases:
+            self.discover()
+        return self._records[self._aliases.get(name, name)]
+
+    def __iter__(self) -> Iterator[str]:
+        self.discover()
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        self.discover()
+        return len(self._records)
+
+    def __repr__(self) -> str:
+        return f"Registry({self.kind!r}, {list(self)})"
+
+
+def import_modules(package: str) -> None:
+    """Import all modules directly inside a package."""
+    for module in iter_modules(import_module(package).__path__):
+        import_module(f"{package}.{module.name}")
+
+
+_plugins_imported = False
+
+
+def import_plugins() -> None:
+    """Import every installed plug-in once: the module an entry point names, or a package with all its modules."""
+    global _plugins_imported
+    if _plugins_imported:
+        return
+    _plugins_imported = True
+    for plugin in entry_points(group=PLUGINS):
+        try:
+            if hasattr(import_module(plugin.module), "__path__"):
+                import_modules(plugin.module)
+        except ImportError as error:
+            raise EquimetricError(f"the plug-in {plugin.name!r} cannot be imported: {error}; uninstall it") from error
 
 
 @dataclass(frozen=True)
-class Component:
-    """A registered loss, selection or kind of references.
+class Declaration:
+    """What the source of a component says about it: decorator keywords that are literals, and the docstring."""
 
-    Attributes:
-        kind: "loss", "selection" or "references".
-        name: the public name.
-        also: other names by which it is known, of what it computes.
-        definition: a function `(pairs, **options)` or an `nn.Module` class whose constructor takes the options.
-        paper: authors, title, year.
-        title: how tables call it.
-        family: for losses, a key of `FAMILIES`.
-        geometries: for losses, the geometries that make sense, the default first.
-        reference_kinds: for losses, the references that make sense, the default first.
-        takes: for losses, the richest form of selection it reads itself: "pairs" or "triplets", or "batch" where it
-            takes a batch as it is.
-        aliases: option names of the literature for a part of the objective, e.g. {"mining": "selection"}.
-        implies: options that, when given, switch a selection on, e.g. {"epsilon": "multi_similarity"}.
-        normalize: for losses, overrides the geometry's own default.
-        search: the range of each tunable option.
-        rowwise: whether the rows of the pairs meet only in the loss's final ratios (see `equimetric.rowwise`); or the
-            option values with which they do.
-        not_monotone: why a positive may be pushed away or a negative pulled closer, where the method does so.
-
-    """
-
-    kind: str
     name: str
-    definition: Callable[..., Any]
-    paper: str
-    title: str = ""
-    family: str = ""
-    geometries: tuple[str, ...] = ("cosine",)
-    reference_kinds: tuple[str, ...] = ("batch",)
-    takes: str = "pairs"
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    implies: Mapping[str, str] = field(default_factory=dict)
-    normalize: bool | None = None
-    search: Mapping[str, SearchSpace] = field(default_factory=dict)
-    rowwise: bool | Mapping[str, object] = False
-    not_monotone: str = ""
-    also: tuple[str, ...] = ()
-
-    def is_rowwise(self, options: Mapping[str, Any]) -> bool:
-        """Whether the loss with these options can be computed a few rows at a time."""
-        if isinstance(self.rowwise, bool):
-            return self.rowwise
-        return all({**self.options, **options}[name] == value for name, value in self.rowwise.items())
+    keywords: Mapping[str, Any]
+    docstring: str
 
     @property
     def summary(self) -> str:
         """The first line of the docstring."""
-        return (inspect.getdoc(self.definition) or "").splitlines()[0].rstrip(".")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Option name → default; `inspect.Parameter.empty` for an option that must be given."""
-        parameters = inspect.signature(self.definition).parameters.values()
-        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-
-    def build(self, options: Mapping[str, Any]) -> nn.Module:
-        """The component with these options; a misspelt or missing option is an error that names it."""
-        for name in options:
-            if name not in self.options:
-                raise EquimetricError(
-                    f"{self.kind} {self.name!r} has no option {name!r}; {did_you_mean(name, self.options)}"
-                )
-        missing = [n for n, default in self.options.items() if default is inspect.Parameter.empty and n not in options]
-        if missing:
-            given = ", ".join(f"{name}=…" for name in missing)
-            raise EquimetricError(f"{self.kind} {self.name!r} needs {given}")
-        options = checked_options(f"{self.kind} {self.name!r}", self.definition, options)
-        if inspect.isclass(self.definition):
-            module = self.definition(**options)
-            assert isinstance(module, nn.Module)
-            return module
-        return FunctionModule(self.name, self.definition, {**self.options, **options})
+        return self.docstring.partition("\n")[0].rstrip(".")
 
 
-def shown(value: Any) -> str:
-    """An option's value for people: functions by their name."""
-    return getattr(value, "__name__", None) or str(value)
+def read_declarations(package: str, decorator: str) -> list[Declaration]:
+    """Components that a package declares by `@decorator("name", …)`, read from its source without importing it.
+
+    Answers what is there in a fraction of a second, where importing would load torch; plug-ins are not included.
+    """
+    spec = find_spec(package)
+    folders = (spec.submodule_search_locations if spec else None) or []
+    files = sorted(file for folder in folders for file in Path(folder).glob("*.py"))
+    return [found for file in files for found in _declared_in(file, decorator)]
 
 
-class FunctionModule(nn.Module):
-    """A loss or selection that is a plain function of pairs, with its options fixed."""
-
-    def __init__(self, name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.name = name
-        self.function = function
-        self.options = dict(options)
-
-    @property
-    def generator(self) -> torch.Generator | None:
-        """What a selection draws from, where it has been given a generator of its own."""
-        return self.options.get("generator")
-
-    def forward(self, selected: Selected) -> Any:
-        """Apply the function."""
-        return self.function(selected, **self.options)
-
-    def extra_repr(self) -> str:
-        """The options, for `repr`."""
-        return ", ".join([self.name, *(f"{name}={value!r}" for name, value in self.options.items())])
-
-
-LOSSES: dict[str, Component] = {}
-SELECTIONS: dict[str, Component] = {}
-REFERENCES: dict[str, Component] = {}
-
-
-def _register(into: dict[str, Component], **record: Any) -> Callable[[Definition], Definition]:
-    def decorate(definition: Definition) -> Definition:
-        component = Component(definition=definition, **record)
-        if component.name in into and into[component.name].definition.__module__ != definition.__module__:
-            raise EquimetricError(f"there is a {component.kind} named {component.name!r} already; choose another name")
-        unknown = set(component.search) - set(component.options)
-        if unknown:
-            raise EquimetricError(f"{component.name!r} has a search range for {unknown}, which it does not take")
-        into[component.name] = component
-        return definition
-
-    return decorate
+def _declared_in(file: Path, decorator: str) -> Iterator[Declaration]:
+    source = file.read_text(encoding="utf-8")
+    if f"@{decorator}(" not in source:
+        return
+    module = ast.parse(source)
+    constants = {
+        target.id: node.value
+        for node in module.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in module.body:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            continue
+        for call in node.decorator_list:
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == decorator:
+                name, *_ = (argument.value for argument in call.args if isinstance(argument, ast.Constant))
+                keywords = {
+                    keyword.arg: constants.get(getattr(keyword.value, "id", ""), keyword.value)
+                    for keyword in call.keywords
+                    if keyword.arg
+                }
+                literals = {key: ast.literal_eval(value) for key, value in keywords.items() if _is_literal(value)}
+                yield Declaration(str(name), literals, ast.get_docstring(node) or "")
 
 
-def loss(
-    name: str,
-    *,
-    title: str,
-    family: str,
-    paper: str,
-    geometry: str | tuple[str, ...] = "cosine",
-    references: str | tuple[str, ...] = ("batch", "memory", "proxies"),
-    takes: str = "pairs",
-    aliases: Mapping[str, str] | None = None,
-    implies: Mapping[str, str] | None = None,
-    normalize: bool | None = None,
-    search: Mapping[str, SearchSpace] | None = None,
-    rowwise: bool | Mapping[str, object] = False,
-    not_monotone: str = "",
-) -> Callable[[Definition], Definition]:
-    """Register a loss: a function `(pairs, *, options) -> scalar` or an `nn.Module` class of such functions."""
-    if family not in FAMILIES:
-        raise unknown_name("family", family, FAMILIES)
-    return _register(
-        LOSSES,
-        kind="loss",
-        name=name,
-        title=title,
-        family=family,
-        paper=paper,
-        geometries=_tuple(geometry),
-        reference_kinds=_tuple(references),
-        takes=takes,
-        aliases=aliases or {},
-        implies=implies or {},
-        normalize=normalize,
-        search=search or {},
-        rowwise=rowwise,
-        not_monotone=not_monotone,
-    )
-
-
-def selection(
-    name: str,
-    *,
-    paper: str,
-    search: Mapping[str, SearchSpace] | None = None,
-    not_monotone: str = "",
-    also: tuple[str, ...] = (),
-) -> Callable[[Definition], Definition]:
-    """Register a selection: a function `(pairs, *, options) -> Pairs | Triplets | TripletBand`."""
-    return _register(
-        SELECTIONS, kind="selection", name=name, paper=paper, search=search or {}, not_monotone=not_monotone, also=also
-    )
-
-
-def references(
-    name: str, *, paper: str = "", search: Mapping[str, SearchSpace] | None = None
-) -> Callable[[Definition], Definition]:
-    """Register a kind of references: an `nn.Module` class that makes `Pairs` from embeddings and labels."""
-    return _register(REFERENCES, kind="references", name=name, paper=paper, search=search or {})
-
-
-def find(components: Mapping[str, Component], kind: str, name: str) -> Component:
-    """A component by any of its names; a misspelt one is an error that gives the nearest."""
-    if name in components:
-        return components[name]
-    for component in components.values():
-        if name in component.also:
-            return component
-    raise unknown_name(kind, name, components)
-
-
-def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else value
+def _is_literal(node: ast.expr) -> bool:
+    literal = ast.Constant | ast.Tuple | ast.List | ast.Dict | ast.Set | ast.UnaryOp | ast.USub | ast.Load
+    return all(isinstance(part, literal) for part in ast.walk(node))

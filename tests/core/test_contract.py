@@ -8,8 +8,8 @@ from small_methods import OPTIONS
 
 import equimetric as em
 from equimetric.catalogue import Context, build_objective, recipes
+from equimetric.components import LOSSES, SELECTIONS
 from equimetric.pairs import Pairs
-from equimetric.registry import LOSSES, SELECTIONS
 
 DIMENSION = 5
 CLASSES = 4

@@ -7,10 +7,10 @@ import torch
 from list_batches import LABELS, WORKED, assert_equal_with_gradient, batch, float64, ranked_lists, unit, worked_set
 
 import equimetric as em
+from equimetric.components import LOSSES
 from equimetric.errors import EquimetricError
 from equimetric.losses.recall_at_k import mixed_pairs
 from equimetric.pairs import Pairs
-from equimetric.registry import LOSSES
 
 
 @pytest.mark.parametrize("case", WORKED["losses"], ids=lambda case: case["id"])

@@ -37,9 +37,9 @@ from pair_formulas import (
 from torch.nn.functional import cross_entropy, normalize, softplus
 
 import equimetric as em
+from equimetric.components import LOSSES
 from equimetric.losses.triplet import triplet
 from equimetric.pairs import Pairs, TripletBand
-from equimetric.registry import LOSSES
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "pair_losses.json").read_text())
 

@@ -10,12 +10,12 @@ from torch.nn.functional import normalize as unit
 
 import equimetric as em
 from equimetric.catalogue import Context, build_objective
+from equimetric.components import REFERENCES
 from equimetric.errors import EquimetricError
 from equimetric.products import inner_products
 from equimetric.references import centres as several_centres
 from equimetric.references.centres import centre_similarity
 from equimetric.references.cleaning import dominant_centres
-from equimetric.registry import REFERENCES
 from equimetric.search_space import Choice
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "proxy_losses.json").read_text())

@@ -7,10 +7,10 @@ import torch
 
 import equimetric as em
 from equimetric.catalogue import Context, build_objective, recipes
+from equimetric.components import LOSSES
 from equimetric.errors import EquimetricError
 from equimetric.explain import draw_weights, weight_curves
 from equimetric.explain.closed_forms import CLOSED_FORMS
-from equimetric.registry import LOSSES
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "weights.json").read_text())
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3])

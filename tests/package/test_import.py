@@ -47,8 +47,8 @@ def test_the_catalogue_page_is_up_to_date():
 
 def test_rooms_depend_only_on_those_before_them():
     order = [
-        "errors files search_space option_values seeding discovery masks pairs products geometry reductions hinges "
-        "registry rowwise",
+        "errors files search_space option_values seeding registry masks pairs products geometry reductions hinges "
+        "components rowwise",
         "losses",
         "selection",
         "references",

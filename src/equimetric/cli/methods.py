@@ -10,8 +10,8 @@ from rich.text import Text
 
 from equimetric.catalogue import Recipe, find_recipe, recipes
 from equimetric.cli.console import console
+from equimetric.components import FAMILIES, LOSSES, shown
 from equimetric.errors import unknown_name
-from equimetric.registry import FAMILIES, LOSSES, shown
 
 __all__ = ["methods"]
 

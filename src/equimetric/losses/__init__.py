@@ -3,7 +3,3 @@
 To add one, put a file here with a function or module under the `@loss` decorator: it is found, listed, documented
 and put through the contract tests without another line.
 """
-
-from equimetric.discovery import import_modules
-
-import_modules(__name__, __path__)

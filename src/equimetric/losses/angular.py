@@ -6,6 +6,7 @@ from math import radians, tan
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from equimetric.components import loss
 from equimetric.geometry import unit
 from equimetric.losses.npairs import first_pairs, npairs
 from equimetric.losses.preconditions import check_square_batch, known_queries
@@ -13,7 +14,6 @@ from equimetric.masks import has_any
 from equimetric.option_values import Acute, NotNegative
 from equimetric.pairs import Pairs
 from equimetric.reductions import added, count, log1p_sum_exp, log_sum_exp, masked_sum, mean_valid, ratio
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["angular", "angular_npair", "angular_npairs_combo"]

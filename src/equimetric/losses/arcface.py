@@ -6,11 +6,11 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.errors import unknown_name
 from equimetric.losses.cross_entropy import cross_entropy, positives_changed
 from equimetric.option_values import Positive, Range, Share
 from equimetric.pairs import Pairs
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["add_angle", "arcface"]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from equimetric.components import loss
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import unit
 from equimetric.losses.members import member_slices, scaled_gradient, sizes_in_proportion
@@ -15,7 +16,6 @@ from equimetric.option_values import Count, NotNegative, Positive
 from equimetric.pairs import Pairs
 from equimetric.products import inner_products
 from equimetric.reductions import added, count, divide, masked_sum, ratio
-from equimetric.registry import loss
 from equimetric.rowwise import value_by_rows
 from equimetric.search_space import LogUniform, Uniform
 

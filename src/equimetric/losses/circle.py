@@ -5,13 +5,13 @@ from math import log
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from equimetric.components import loss
 from equimetric.errors import unknown_name
 from equimetric.losses.preconditions import check_square_batch
 from equimetric.masks import has_any
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, mean_valid
-from equimetric.registry import loss
 from equimetric.search_space import LogUniform, Uniform
 
 __all__ = ["circle"]

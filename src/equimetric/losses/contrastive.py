@@ -2,11 +2,11 @@
 
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.hinges import Hinge, added_hinges
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_rows, row_sum
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["contrastive", "contrastive_cosine"]

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.losses.cross_entropy import cross_entropy, positives_changed
 from equimetric.option_values import Positive, Share
 from equimetric.pairs import Pairs
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["cosface"]

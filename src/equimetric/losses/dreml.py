@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from equimetric.components import loss
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import unit
 from equimetric.losses.members import equal_sizes, member_slices
@@ -12,7 +13,6 @@ from equimetric.losses.softmax import softmax
 from equimetric.option_values import Count, Number, Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import added
-from equimetric.registry import loss
 from equimetric.seeding import derive_seed
 
 __all__ = ["RandomizedMembers"]

@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from equimetric.components import loss
 from equimetric.masks import has_any
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs, settled
 from equimetric.reductions import mean_valid
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["ephn"]

@@ -2,12 +2,12 @@
 
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.losses.histogram import soft_histograms
 from equimetric.masks import has_any
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs
 from equimetric.reductions import divide, mean_valid
-from equimetric.registry import loss
 from equimetric.search_space import Integer
 
 __all__ = ["fastap"]

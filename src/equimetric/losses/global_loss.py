@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["global_loss"]

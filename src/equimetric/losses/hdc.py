@@ -6,6 +6,7 @@ from math import floor
 import torch
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.errors import EquimetricError
 from equimetric.geometry import squared_chord, unit
 from equimetric.losses.members import equal_sizes, member_slices
@@ -15,7 +16,6 @@ from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
 from equimetric.products import inner_products
 from equimetric.reductions import added, divide
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["hdc"]

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from equimetric.components import loss
 from equimetric.losses.members import scaled_gradient
 from equimetric.losses.preconditions import batch_embeddings, check_dimension
 from equimetric.option_values import Count, NotNegative, Positive
 from equimetric.pairs import Pairs
 from equimetric.products import negative_distance, plain_arithmetic
 from equimetric.reductions import added, closed_form
-from equimetric.registry import loss
 from equimetric.search_space import LogUniform, Uniform
 
 __all__ = ["HierarchicalRegulariser"]

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from equimetric.components import loss
 from equimetric.errors import EquimetricError
 from equimetric.geometry import squared_distance, unit
 from equimetric.losses.preconditions import check_square_batch, class_labels
 from equimetric.losses.triplet import hinge_sum
 from equimetric.pairs import Pairs, TripletBand
 from equimetric.reductions import ratio
-from equimetric.registry import loss
 
 __all__ = ["ClassTree", "HierarchicalTriplet", "class_tree"]
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.option_values import Range
 from equimetric.pairs import Pairs
 from equimetric.reductions import ratio, weigh
-from equimetric.registry import loss
 from equimetric.rowwise import value_by_rows
 from equimetric.search_space import Integer
 

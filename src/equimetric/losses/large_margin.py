@@ -6,11 +6,11 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
+from equimetric.components import loss
 from equimetric.errors import EquimetricError
 from equimetric.losses.cross_entropy import cross_entropy, positives_changed
 from equimetric.option_values import NotNegative, Range
 from equimetric.pairs import Pairs
-from equimetric.registry import loss
 from equimetric.search_space import Choice, LogUniform, SearchSpace
 
 __all__ = ["LargeMarginSoftmax", "multiplied_angle"]

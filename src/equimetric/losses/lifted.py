@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.losses.preconditions import check_square_batch
 from equimetric.masks import has_any
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, mean, mean_anchors
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["lifted", "lifted_generalized"]

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from equimetric.components import loss
 from equimetric.errors import EquimetricError
 from equimetric.pairs import Pairs, TripletBand, Triplets
 from equimetric.reductions import count, masked_sum, ratio
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["MarginLoss"]

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import log1p_sum_exp, mean_rows
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["multi_similarity", "raw"]

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.losses.preconditions import check_square_batch, known_queries
 from equimetric.losses.supcon import supcon
@@ -13,7 +14,6 @@ from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
 from equimetric.products import plain_arithmetic
 from equimetric.reductions import FAR_BELOW, mean_valid
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["first_pairs", "npairs"]

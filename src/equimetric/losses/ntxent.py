@@ -3,10 +3,10 @@
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from equimetric.components import loss
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import log_sum_exp, mean
-from equimetric.registry import loss
 from equimetric.search_space import LogUniform
 
 __all__ = ["against_negatives", "ntxent"]

@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor, nn
 
+from equimetric.components import loss
 from equimetric.geometry import unit
 from equimetric.losses.preconditions import check_dimension, whole_batch
 from equimetric.masks import has_any
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_valid
-from equimetric.registry import loss
 
 __all__ = ["PositionDependentMetric"]
 

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.losses.cross_entropy import cross_entropy
 from equimetric.pairs import Pairs
-from equimetric.registry import loss
 
 __all__ = ["prototypical"]
 

@@ -2,11 +2,11 @@
 
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.losses.triplet import triplet
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs, TripletBand, Triplets
 from equimetric.reductions import row_mean, row_sum
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["proxy_triplet"]

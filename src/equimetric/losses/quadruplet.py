@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from equimetric.components import loss
 from equimetric.losses.preconditions import class_labels, is_square_batch
 from equimetric.losses.triplet import pair_weight, triplet
 from equimetric.masks import as_numbers
 from equimetric.pairs import Pairs
 from equimetric.reductions import ratio
-from equimetric.registry import loss
 from equimetric.rowwise import value_by_rows
 from equimetric.search_space import Uniform
 

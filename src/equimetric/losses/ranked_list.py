@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.errors import unknown_name
 from equimetric.masks import as_numbers
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
 from equimetric.reductions import bounded_exp, mean_rows
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["ranked_list"]

@@ -6,6 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.errors import EquimetricError
 from equimetric.losses.preconditions import whole_batch
 from equimetric.losses.smooth_ap import own_similarity, with_query
@@ -14,7 +15,6 @@ from equimetric.masks import has_any
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_valid, row_sum
-from equimetric.registry import loss
 from equimetric.rowwise import value_by_rows
 from equimetric.search_space import LogUniform
 

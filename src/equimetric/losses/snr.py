@@ -2,12 +2,12 @@
 
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.losses.contrastive import contrastive
 from equimetric.losses.preconditions import known_queries
 from equimetric.option_values import Count, NotNegative
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_rows
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["snr_contrastive"]

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.losses.cosface import cosface
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["softtriple"]

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.losses.preconditions import check_finite, whole_batch
 from equimetric.pairs import Pairs
-from equimetric.registry import loss
 
 __all__ = ["spectral"]
 

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.losses.large_margin import SEARCH, LargeMarginSoftmax, over_length, target_product
 from equimetric.option_values import NotNegative, Positive, Range
 from equimetric.pairs import Pairs
-from equimetric.registry import loss
 
 __all__ = ["SphereFace"]
 

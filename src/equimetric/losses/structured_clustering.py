@@ -6,10 +6,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.losses.preconditions import check_finite, whole_batch
 from equimetric.option_values import NotNegative, Number
 from equimetric.pairs import Pairs
-from equimetric.registry import loss
 from equimetric.search_space import LogUniform
 
 __all__ = ["MedoidSearch", "structured_clustering"]

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.hinges import Hinge, added_hinges
 from equimetric.pairs import Pairs
-from equimetric.registry import loss
 from equimetric.search_space import LogUniform, Uniform
 
 __all__ = ["tcm"]

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from equimetric.components import loss
 from equimetric.errors import unknown_name
 from equimetric.masks import number_of
 from equimetric.pairs import Pairs, TripletBand, Triplets, settled
 from equimetric.products import plain_arithmetic
 from equimetric.reductions import REDUCTIONS, added, closed_form, masked_sum, ratio, reduce
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["triplet"]

@@ -5,12 +5,12 @@ from math import cos, radians, sin
 import torch
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.geometry import safe_sqrt
 from equimetric.losses.ntxent import against_negatives
 from equimetric.option_values import HalfTurn, Positive
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean
-from equimetric.registry import loss
 from equimetric.search_space import Uniform
 
 __all__ = ["intra_pair_variance", "tuplet_margin"]

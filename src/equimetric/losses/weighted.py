@@ -5,10 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from equimetric.components import loss
 from equimetric.errors import EquimetricError
 from equimetric.pairs import Pairs
 from equimetric.reductions import mean_rows, row_sum
-from equimetric.registry import loss
 
 __all__ = ["equal_weight", "weighted"]
 

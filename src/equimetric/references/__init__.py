@@ -3,7 +3,3 @@
 They own everything that a loss must not know: identity of samples, learned proxies, class means of a support set, a
 memory of past batches, other processes' batches.
 """
-
-from equimetric.discovery import import_modules
-
-import_modules(__name__, __path__)

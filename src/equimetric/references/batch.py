@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from equimetric.components import references
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
 from equimetric.pairs import Pairs, Queries
 from equimetric.references.kind import Given, References
 from equimetric.references.relation import Labels, check_embeddings, check_labels, class_ids, relation
-from equimetric.registry import references
 
 __all__ = ["BatchReferences", "compare"]
 

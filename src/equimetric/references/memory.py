@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from equimetric.components import references
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry
 from equimetric.option_values import Count, NotNegative, Number
@@ -12,7 +13,6 @@ from equimetric.pairs import Pairs
 from equimetric.references.batch import BatchReferences, compare
 from equimetric.references.kind import Given, References
 from equimetric.references.relation import check_class_ids, check_embeddings
-from equimetric.registry import references
 from equimetric.search_space import Choice, LogUniform
 
 __all__ = ["MemoryReferences"]

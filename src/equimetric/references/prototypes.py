@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from equimetric.components import references
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
 from equimetric.option_values import Count
@@ -12,7 +13,6 @@ from equimetric.pairs import Pairs, Queries
 from equimetric.references.batch import compare
 from equimetric.references.kind import Given, References
 from equimetric.references.relation import check_class_ids, check_embeddings
-from equimetric.registry import references
 from equimetric.search_space import Choice
 
 __all__ = ["PrototypeReferences"]

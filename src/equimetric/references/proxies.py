@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from equimetric.components import references
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import Geometry, unit
 from equimetric.option_values import NotNegative, Positive
@@ -14,7 +15,6 @@ from equimetric.references.centres import centre_similarity, centre_spread, chec
 from equimetric.references.kind import Given, References
 from equimetric.references.relation import Labels, check_class_ids, check_embeddings, relation
 from equimetric.references.sharding import Shard
-from equimetric.registry import references
 from equimetric.search_space import Choice, Uniform
 from equimetric.seeding import derive_seed
 

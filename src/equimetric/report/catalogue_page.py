@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from equimetric.catalogue import Recipe, recipes
+from equimetric.components import FAMILIES, LOSSES, SELECTIONS, shown
 from equimetric.geometry import GEOMETRIES
-from equimetric.registry import FAMILIES, LOSSES, SELECTIONS, shown
 
 __all__ = ["catalogue_page"]
 

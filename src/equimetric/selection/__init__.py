@@ -3,7 +3,3 @@
 A selection narrows the masks, or, where a negative is chosen given a positive, returns triples. Choosing is not
 differentiated: selections run without gradient.
 """
-
-from equimetric.discovery import import_modules
-
-import_modules(__name__, __path__)

@@ -1,8 +1,8 @@
 """All triples, or those in a band of violations: violating, hard, semi-hard."""
 
+from equimetric.components import selection
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs, TripletBand
-from equimetric.registry import selection
 from equimetric.search_space import Uniform
 
 __all__ = ["all_pairs", "all_triplets", "hard", "semihard", "violating"]

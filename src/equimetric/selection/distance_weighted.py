@@ -5,10 +5,10 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from equimetric.components import selection
 from equimetric.errors import EquimetricError
 from equimetric.option_values import Positive, Range
 from equimetric.pairs import Pairs, Triplets
-from equimetric.registry import selection
 from equimetric.search_space import Uniform
 
 __all__ = ["Distance", "distance_weighted", "negative_probabilities"]

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from equimetric.components import selection
 from equimetric.masks import has_any
 from equimetric.pairs import Pairs, Triplets
-from equimetric.registry import selection
 
 __all__ = [
     "batch_hard",

@@ -5,10 +5,10 @@ from math import nan
 import torch
 from torch import Tensor, nn
 
+from equimetric.components import selection
 from equimetric.errors import EquimetricError
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
-from equimetric.registry import selection
 from equimetric.selection.draws import chances, draw_columns, own_column
 from equimetric.selection.own_class import OwnClassTriplets
 

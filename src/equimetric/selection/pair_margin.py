@@ -1,7 +1,7 @@
 """Pairs beyond fixed distances."""
 
+from equimetric.components import selection
 from equimetric.pairs import Pairs
-from equimetric.registry import selection
 from equimetric.search_space import Uniform
 
 __all__ = ["pair_margin"]

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
+from equimetric.components import selection
 from equimetric.masks import has_any
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs, Triplets
 from equimetric.reductions import row_max, row_min
-from equimetric.registry import selection
 from equimetric.search_space import Uniform
 from equimetric.selection.draws import chances, draw_columns
 

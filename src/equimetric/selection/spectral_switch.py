@@ -2,10 +2,10 @@
 
 import torch
 
+from equimetric.components import selection
 from equimetric.errors import EquimetricError
 from equimetric.option_values import Positive, Share
 from equimetric.pairs import Pairs
-from equimetric.registry import selection
 from equimetric.search_space import Uniform
 from equimetric.selection.distance_weighted import Distance, distance_weighted
 from equimetric.selection.draws import own_column

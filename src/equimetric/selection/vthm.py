@@ -1,7 +1,7 @@
 """Valid-triplet hard mining: the multi-similarity miner under the name and margin of the unified view."""
 
+from equimetric.components import selection
 from equimetric.pairs import Pairs
-from equimetric.registry import selection
 from equimetric.search_space import Uniform
 from equimetric.selection.multi_similarity import multi_similarity
 

@@ -1,0 +1,227 @@
+"""The parts of an objective, losses, selections and references, as records: name, paper, options, search ranges.
+
+The command line, the documentation, the tuner's search spaces and the contract tests all read these records.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from equimetric.errors import EquimetricError, did_you_mean, unknown_name
+from equimetric.option_values import checked_options
+from equimetric.pairs import Selected
+from equimetric.registry import Registry
+from equimetric.search_space import SearchSpace
+
+__all__ = [
+    "FAMILIES",
+    "LOSSES",
+    "REFERENCES",
+    "SELECTIONS",
+    "Component",
+    "FunctionModule",
+    "loss",
+    "references",
+    "selection",
+    "shown",
+]
+
+FAMILIES = {
+    "ranking": "compares pairs or triples of embeddings",
+    "classification": "classifies by similarity to learned class weights",
+    "proxy": "compares embeddings with learned class representatives",
+    "ap-surrogate": "smooths a ranking metric and ascends it",
+    "clustering": "scores a whole clustering of the batch",
+    "ensemble": "trains the members of an ensemble, whose embeddings follow one another",
+    "regulariser": "is added to another objective",
+}
+
+Definition = TypeVar("Definition", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Component:
+    """A registered loss, selection or kind of references.
+
+    Attributes:
+        kind: "loss", "selection" or "references".
+        name: the public name.
+        also: other names by which it is known, of what it computes.
+        definition: a function `(pairs, **options)` or an `nn.Module` class whose constructor takes the options.
+        paper: authors, title, year.
+        title: how tables call it.
+        family: for losses, a key of `FAMILIES`.
+        geometries: for losses, the geometries that make sense, the default first.
+        reference_kinds: for losses, the references that make sense, the default first.
+        takes: for losses, the richest form of selection it reads itself: "pairs" or "triplets", or "batch" where it
+            takes a batch as it is.
+        aliases: option names of the literature for a part of the objective, e.g. {"mining": "selection"}.
+        implies: options that, when given, switch a selection on, e.g. {"epsilon": "multi_similarity"}.
+        normalize: for losses, overrides the geometry's own default.
+        search: the range of each tunable option.
+        rowwise: whether the rows of the pairs meet only in the loss's final ratios (see `equimetric.rowwise`); or the
+            option values with which they do.
+        not_monotone: why a positive may be pushed away or a negative pulled closer, where the method does so.
+
+    """
+
+    kind: str
+    name: str
+    definition: Callable[..., Any]
+    paper: str
+    title: str = ""
+    family: str = ""
+    geometries: tuple[str, ...] = ("cosine",)
+    reference_kinds: tuple[str, ...] = ("batch",)
+    takes: str = "pairs"
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    implies: Mapping[str, str] = field(default_factory=dict)
+    normalize: bool | None = None
+    search: Mapping[str, SearchSpace] = field(default_factory=dict)
+    rowwise: bool | Mapping[str, object] = False
+    not_monotone: str = ""
+    also: tuple[str, ...] = ()
+
+    def is_rowwise(self, options: Mapping[str, Any]) -> bool:
+        """Whether the loss with these options can be computed a few rows at a time."""
+        if isinstance(self.rowwise, bool):
+            return self.rowwise
+        return all({**self.options, **options}[name] == value for name, value in self.rowwise.items())
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self.definition) or "").splitlines()[0].rstrip(".")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Option name → default; `inspect.Parameter.empty` for an option that must be given."""
+        parameters = inspect.signature(self.definition).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    def build(self, options: Mapping[str, Any]) -> nn.Module:
+        """The component with these options; a misspelt or missing option is an error that names it."""
+        for name in options:
+            if name not in self.options:
+                raise EquimetricError(
+                    f"{self.kind} {self.name!r} has no option {name!r}; {did_you_mean(name, self.options)}"
+                )
+        missing = [n for n, default in self.options.items() if default is inspect.Parameter.empty and n not in options]
+        if missing:
+            given = ", ".join(f"{name}=…" for name in missing)
+            raise EquimetricError(f"{self.kind} {self.name!r} needs {given}")
+        options = checked_options(f"{self.kind} {self.name!r}", self.definition, options)
+        if inspect.isclass(self.definition):
+            module = self.definition(**options)
+            assert isinstance(module, nn.Module)
+            return module
+        return FunctionModule(self.name, self.definition, {**self.options, **options})
+
+
+def shown(value: Any) -> str:
+    """An option's value for people: functions by their name."""
+    return getattr(value, "__name__", None) or str(value)
+
+
+class FunctionModule(nn.Module):
+    """A loss or selection that is a plain function of pairs, with its options fixed."""
+
+    def __init__(self, name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.name = name
+        self.function = function
+        self.options = dict(options)
+
+    @property
+    def generator(self) -> torch.Generator | None:
+        """What a selection draws from, where it has been given a generator of its own."""
+        return self.options.get("generator")
+
+    def forward(self, selected: Selected) -> Any:
+        """Apply the function."""
+        return self.function(selected, **self.options)
+
+    def extra_repr(self) -> str:
+        """The options, for `repr`."""
+        return ", ".join([self.name, *(f"{name}={value!r}" for name, value in self.options.items())])
+
+
+LOSSES: Registry[Component] = Registry("loss", "equimetric.losses")
+SELECTIONS: Registry[Component] = Registry("selection", "equimetric.selection")
+REFERENCES: Registry[Component] = Registry("references", "equimetric.references")
+
+
+def _register(into: Registry[Component], **record: Any) -> Callable[[Definition], Definition]:
+    def decorate(definition: Definition) -> Definition:
+        component = Component(kind=into.kind, definition=definition, **record)
+        unknown = set(component.search) - set(component.options)
+        if unknown:
+            raise EquimetricError(f"{component.name!r} has a search range for {unknown}, which it does not take")
+        into.add(component.name, component, module=definition.__module__, also=component.also)
+        return definition
+
+    return decorate
+
+
+def loss(
+    name: str,
+    *,
+    title: str,
+    family: str,
+    paper: str,
+    geometry: str | tuple[str, ...] = "cosine",
+    references: str | tuple[str, ...] = ("batch", "memory", "proxies"),
+    takes: str = "pairs",
+    aliases: Mapping[str, str] | None = None,
+    implies: Mapping[str, str] | None = None,
+    normalize: bool | None = None,
+    search: Mapping[str, SearchSpace] | None = None,
+    rowwise: bool | Mapping[str, object] = False,
+    not_monotone: str = "",
+) -> Callable[[Definition], Definition]:
+    """Register a loss: a function `(pairs, *, options) -> scalar` or an `nn.Module` class of such functions."""
+    if family not in FAMILIES:
+        raise unknown_name("family", family, FAMILIES)
+    return _register(
+        LOSSES,
+        name=name,
+        title=title,
+        family=family,
+        paper=paper,
+        geometries=_tuple(geometry),
+        reference_kinds=_tuple(references),
+        takes=takes,
+        aliases=aliases or {},
+        implies=implies or {},
+        normalize=normalize,
+        search=search or {},
+        rowwise=rowwise,
+        not_monotone=not_monotone,
+    )
+
+
+def selection(
+    name: str,
+    *,
+    paper: str,
+    search: Mapping[str, SearchSpace] | None = None,
+    not_monotone: str = "",
+    also: tuple[str, ...] = (),
+) -> Callable[[Definition], Definition]:
+    """Register a selection: a function `(pairs, *, options) -> Pairs | Triplets | TripletBand`."""
+    return _register(SELECTIONS, name=name, paper=paper, search=search or {}, not_monotone=not_monotone, also=also)
+
+
+def references(
+    name: str, *, paper: str = "", search: Mapping[str, SearchSpace] | None = None
+) -> Callable[[Definition], Definition]:
+    """Register a kind of references: an `nn.Module` class that makes `Pairs` from embeddings and labels."""
+    return _register(REFERENCES, name=name, paper=paper, search=search or {})
+
+
+def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value

@@ -1,0 +1,94 @@
+"""The one registry: decorator, discovery, aliases, plug-ins, and declarations read without importing."""
+
+import subprocess
+import sys
+
+import pytest
+
+from equimetric.components import LOSSES
+from equimetric.errors import EquimetricError
+from equimetric.registry import Registry, read_declarations
+
+
+@pytest.fixture
+def room(tmp_path, monkeypatch):
+    """A package with one component of its own."""
+    package = tmp_path / "a_room"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "first.py").write_text(
+        "from a_registry import THINGS\n\n@THINGS.register('one', also=('uno',))\ndef one(): ...\n"
+    )
+    (tmp_path / "a_registry.py").write_text(
+        "from equimetric.registry import Registry\nTHINGS = Registry('thing', 'a_room')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield package
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("a_room", "a_registry")]:
+        del sys.modules[name]
+
+
+def test_modules_are_imported_at_the_first_look_up(room):
+    from a_registry import THINGS
+
+    assert "a_room" not in sys.modules
+    assert list(THINGS) == ["one"]
+    assert "a_room.first" in sys.modules
+
+
+def test_a_record_is_found_by_its_other_names(room):
+    from a_registry import THINGS
+
+    assert THINGS["uno"] is THINGS["one"] is THINGS.find("uno")
+
+
+def test_a_misspelt_name_gives_the_nearest(room):
+    from a_registry import THINGS
+
+    with pytest.raises(EquimetricError, match="unknown thing 'onee'; did you mean 'one'"):
+        THINGS.find("onee")
+
+
+@pytest.mark.parametrize("name", ["one", "uno"])
+def test_a_name_of_another_module_is_taken(room, name):
+    from a_registry import THINGS
+
+    THINGS.discover()
+    with pytest.raises(EquimetricError, match="already"):
+        THINGS.add(name, object, module="elsewhere")
+
+
+def test_a_module_may_replace_its_own_record():
+    registry: Registry[int] = Registry("number", "equimetric.losses")
+    registry.add("a", 1, module="here")
+    registry.add("a", 2, module="here")
+    assert registry["a"] == 2
+
+
+def test_an_installed_plug_in_registers_its_components(tmp_path):
+    """A package with an entry point in the group `equimetric.plugins` is found like a file of the rooms."""
+    package = tmp_path / "my_losses"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "mine.py").write_text(
+        "from equimetric.components import loss\n\n\n"
+        "@loss('mine', title='Mine', family='ranking', paper='Me (2026)')\n"
+        "def mine(pairs):\n    '''Sum.'''\n    return pairs.similarity.sum()\n"
+    )
+    metadata = tmp_path / "my_losses-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-losses\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[equimetric.plugins]\nmy_losses = my_losses\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import equimetric as em; print(em.objective('mine'))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "mine" in shown
+
+
+def test_declarations_agree_with_the_records():
+    declared = {one.name: one for one in read_declarations("equimetric.losses", "loss")}
+    assert sorted(declared) == sorted(LOSSES)
+    for name, record in LOSSES.items():
+        assert declared[name].keywords["title"] == record.title
+        assert declared[name].keywords["family"] == record.family
+        assert declared[name].keywords["paper"] == record.paper
+        assert declared[name].summary == record.summary
