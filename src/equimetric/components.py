@@ -63,7 +63,7 @@ class Component:
         implies: options that, when given, switch a selection on, e.g. {"epsilon": "multi_similarity"}.
         normalize: for losses, overrides the geometry's own default.
         search: the range of each tunable option.
-        rowwise: whether the rows of the pairs meet only in the loss's final ratios (see `equimetric.rowwise`); or the
+        rowwise: whether the rows of the pairs meet only in the loss's final ratios (see `ops.chunks`); or the
             option values with which they do.
         not_monotone: why a positive may be pushed away or a negative pulled closer, where the method does so.
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import threshold
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.products import (
+from equimetric.ops.products import (
     COINCIDENT,
     both_ways,
     few_both_ways,
@@ -110,7 +110,7 @@ class Geometry:
         to_chord: similarity → Euclidean distance of the *unit* vectors, in [0, 2]; None where unknown.
         normalize: whether embeddings are scaled to unit length first unless the user says otherwise.
         symmetric: whether s_ij = s_ji.
-        usual_margin: by how much a negative of a triple must be farther than the positive, unless the user says.
+        default_margin: by how much a negative of a triple must be farther than the positive, unless the user says.
 
     """
 
@@ -121,7 +121,7 @@ class Geometry:
     to_chord: Callable[[Tensor], Tensor] | None
     normalize: bool = True
     symmetric: bool = True
-    usual_margin: float = 0.05
+    default_margin: float = 0.05
 
     def distance(self, similarity: Tensor) -> Tensor:
         """The distance behind a similarity of this geometry."""
@@ -175,7 +175,7 @@ GEOMETRIES: dict[str, Geometry] = {
             measure=lambda queries, references: -squared_distance(queries, references),
             to_distance=torch.neg,
             to_chord=lambda similarity: safe_sqrt(-similarity),
-            usual_margin=0.2,
+            default_margin=0.2,
         ),
         Geometry(
             name="dot",

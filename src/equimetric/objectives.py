@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component, FunctionModule
 from equimetric.errors import EquimetricError, did_you_mean, no_tensor
 from equimetric.geometry import Geometry, find_geometry
+from equimetric.ops.chunks import compute_chunked
+from equimetric.ops.products import full_precision
 from equimetric.option_values import checked_options
-from equimetric.pairs import Pairs, Selected, Triplets, settled
-from equimetric.products import full_precision
+from equimetric.pairs import Pairs, Selected, Triplets, round_ties
 from equimetric.references.batch import BatchReferences
 from equimetric.references.gathered import gather_batch
 from equimetric.references.kind import Given, References
 from equimetric.references.relation import Labels, check_index
-from equimetric.rowwise import value_by_rows
 
 __all__ = ["Objective", "ObjectiveSum", "compose", "owned_options"]
 
@@ -147,7 +147,7 @@ class Objective(Summable):
         if pairs.similarity.dtype != torch.float64:
             selected = self.selection(pairs)
             return selected
-        selected = self.selection(pairs.replace(similarity=settled(pairs.similarity)))
+        selected = self.selection(pairs.replace(similarity=round_ties(pairs.similarity)))
         if isinstance(selected, Pairs):
             return selected.replace(similarity=pairs.similarity)
         selected.pairs = pairs
@@ -171,7 +171,7 @@ class Objective(Summable):
         with full_precision(pairs.similarity.device.type):
             if self.rowwise:
                 drawn_from = getattr(self.selection, "generator", None)
-                return value_by_rows(self.value_at_once, pairs, self.loss.parameters, drawn_from)
+                return compute_chunked(self.value_at_once, pairs, self.loss.parameters, drawn_from)
             return self.value_at_once(pairs)
 
     def value_at_once(self, pairs: Pairs) -> Tensor:

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, no_tensor
-from equimetric.masks import columns_of, has_any
+from equimetric.ops.masks import columns_of, has_any
 
 if TYPE_CHECKING:
     from equimetric.geometry import Geometry
 
-__all__ = ["Pairs", "Queries", "Selected", "TripletBand", "Triplets", "settled"]
+__all__ = ["Pairs", "Queries", "Selected", "TripletBand", "Triplets", "round_ties"]
 
 MANY, FEW_OF = 2**16, 8
 """From so many pairs on, packing positives beats passing over all pairs, where they are an eighth or less."""
@@ -33,7 +33,7 @@ DECIMALS = 12
 """Of float64 similarities, where samples are compared: a matrix product leaves equal ones apart in the last bits."""
 
 
-def settled(values: Tensor) -> Tensor:
+def round_ties(values: Tensor) -> Tensor:
     """Values to compare samples by, without gradient: exact duplicates tie, as they should.
 
     Only in float64 can that be had without calling different samples equal.
@@ -112,7 +112,7 @@ class Pairs:
         """(Q, R) bool: every pair that takes part."""
         return self.positive | self.negative
 
-    def is_seen_empty(self) -> bool:
+    def known_empty(self) -> bool:
         """Whether there is no pair at all, as behind a strict selection; False where it takes long to tell."""
         if not self.similarity.is_cpu or torch.compiler.is_compiling():
             return False
@@ -129,9 +129,9 @@ class Pairs:
         negated = self.geometry is None or self.geometry.to_distance is torch.neg
         return (self.similarity, True) if negated else (self.distance(), False)
 
-    def usual_margin(self) -> float:
+    def default_margin(self) -> float:
         """By how much a negative of a triple must be farther than the positive where nobody says."""
-        return 0.05 if self.geometry is None else self.geometry.usual_margin
+        return 0.05 if self.geometry is None else self.geometry.default_margin
 
     def positive_slots(self) -> tuple[Tensor, Tensor]:
         """Positive columns of each row, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row.
@@ -312,7 +312,7 @@ class TripletBand:
 
     def indicator(self, violation: Tensor) -> Tensor:
         """1 where a violation lies inside the band, else 0, of its own type; −∞ lies in none. Without gradient."""
-        violation = settled(violation)
+        violation = round_ties(violation)
         # Every band is above −∞, and says so once.
         bounds = [(torch.gt, self.above), (torch.ge, self.at_least), (torch.lt, self.below)]
         finite = [(compare, bound) for compare, bound in bounds if abs(bound) < inf]

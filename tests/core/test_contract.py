@@ -368,8 +368,8 @@ def both_ways_agree(objective, monkeypatch, *, exactly=True):
         return [value, gradient, *(parameter.grad for parameter in objective.parameters())]
 
     at_once = gradients()
-    monkeypatch.setattr("equimetric.rowwise.LARGE", 1)
-    monkeypatch.setattr("equimetric.rowwise.CHUNK_ENTRIES", 3 * len(LABELS))
+    monkeypatch.setattr("equimetric.ops.chunks.LARGE", 1)
+    monkeypatch.setattr("equimetric.ops.chunks.CHUNK_ENTRIES", 3 * len(LABELS))
     # Packed positives, as in large batches: few beside the columns.
     monkeypatch.setattr("equimetric.pairs.MANY", 1)
     monkeypatch.setattr("equimetric.pairs.FEW_OF", 2)
@@ -396,8 +396,8 @@ def test_every_reduction_is_the_same_a_few_rows_at_a_time(method, reduction, mon
 
 
 def test_what_is_drawn_at_random_has_its_own_gradient_a_few_rows_at_a_time(monkeypatch):
-    monkeypatch.setattr("equimetric.rowwise.LARGE", 1)
-    monkeypatch.setattr("equimetric.rowwise.CHUNK_ENTRIES", 3 * len(LABELS))
+    monkeypatch.setattr("equimetric.ops.chunks.LARGE", 1)
+    monkeypatch.setattr("equimetric.ops.chunks.CHUNK_ENTRIES", 3 * len(LABELS))
     objective = build("contrastive", selection="distance_weighted")
     _, gradient = value_and_gradient(objective, batch(4), LABELS)
     after = torch.get_rng_state()

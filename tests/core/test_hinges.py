@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import equimetric as em
-from equimetric import hinges
-from equimetric.hinges import Hinge, added_hinges
-from equimetric.reductions import taking_ratios
-from equimetric.rowwise import Collect
+from equimetric.ops import hinges
+from equimetric.ops.chunks import Collect
+from equimetric.ops.hinges import Hinge, added_hinges
+from equimetric.ops.reductions import defer_ratios
 
 NEAR, FAR = -0.2, 0.3
 
@@ -18,7 +18,7 @@ NEAR, FAR = -0.2, 0.3
 @contextmanager
 def collecting() -> Iterator[None]:
     """As when a large batch is computed a few rows at a time."""
-    with taking_ratios(Collect()):
+    with defer_ratios(Collect()):
         yield
 
 
@@ -143,8 +143,8 @@ def test_reductions_of_a_large_batch_by_rows(reduction, monkeypatch):
     objective = em.objective("contrastive", reduction=reduction)
     leaves = [embeddings.clone().requires_grad_() for _ in range(2)]
     values = [objective(leaves[0], labels)]
-    monkeypatch.setattr("equimetric.rowwise.LARGE", 1)
-    monkeypatch.setattr("equimetric.rowwise.CHUNK_ENTRIES", 60 * 7)
+    monkeypatch.setattr("equimetric.ops.chunks.LARGE", 1)
+    monkeypatch.setattr("equimetric.ops.chunks.CHUNK_ENTRIES", 60 * 7)
     values.append(objective(leaves[1], labels))
     for value in values:
         value.backward()

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from equimetric import masks
-from equimetric.masks import as_numbers, columns_of, has_any, number_of
+from equimetric.ops import masks
+from equimetric.ops.masks import columns_of, count_rows, has_any, to_dtype
 
 
 def some(rows, columns, share, seed=0):
@@ -13,9 +13,9 @@ def some(rows, columns, share, seed=0):
 def test_rows_of_truths_are_counted(columns):
     mask = some(6, columns, 0.2)
     assert torch.equal(has_any(mask), mask.any(1))
-    assert torch.equal(number_of(mask), mask.sum(1).int())
-    assert torch.equal(as_numbers(mask, torch.float64), mask.double())
-    assert torch.equal(number_of(mask.T), mask.T.sum(1).int())
+    assert torch.equal(count_rows(mask), mask.sum(1).int())
+    assert torch.equal(to_dtype(mask, torch.float64), mask.double())
+    assert torch.equal(count_rows(mask.T), mask.T.sum(1).int())
 
 
 @pytest.mark.parametrize("many", [0, 2**16])

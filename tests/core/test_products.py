@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from equimetric import products
 from equimetric.geometry import GEOMETRIES
-from equimetric.products import few_entries, inner_products, negative_distance, unit
+from equimetric.ops import products
+from equimetric.ops.products import few_entries, inner_products, negative_distance, unit
 
 
 def vectors(rows=6, seed=0):

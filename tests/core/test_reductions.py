@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from equimetric import reductions
-from equimetric.reductions import log_sum_exp
+from equimetric.ops import reductions
+from equimetric.ops.reductions import log_sum_exp
 
 
 @pytest.fixture(params=["small", "large"])

@@ -12,7 +12,7 @@ import equimetric as em
 from equimetric.catalogue import Context, build_objective
 from equimetric.components import REFERENCES
 from equimetric.errors import EquimetricError
-from equimetric.products import inner_products
+from equimetric.ops.products import inner_products
 from equimetric.references import centres as several_centres
 from equimetric.references.centres import centre_similarity
 from equimetric.references.cleaning import dominant_centres

@@ -14,7 +14,7 @@ from equimetric.learners import Batch
 from equimetric.losses.hierarchical_triplet import HierarchicalTriplet
 from equimetric.losses.magnet import Magnet, class_clusters
 from equimetric.objectives import compose
-from equimetric.reductions import mean
+from equimetric.ops.reductions import mean
 from equimetric.training import load_trained, train
 from equimetric.training.checkpoint import load_weights
 from equimetric.training.loop import build_learner

@@ -21,7 +21,7 @@ from equimetric.evaluation.pair_counts import (
     within,
 )
 from equimetric.evaluation.scan import Strip, Tile
-from equimetric.masks import places_of
+from equimetric.ops.masks import flatnonzero
 
 __all__ = ["PairHistograms"]
 
@@ -79,15 +79,15 @@ class PairHistograms:
             if self._farthest == -math.inf:
                 bins = self._negative.grid.bins(block)
                 ends = [row_counts[rows, None], column_counts[columns]]
-                closest = places_of(bins == BINS - 1)
+                closest = flatnonzero(bins == BINS - 1)
             else:
-                near = places_of(block > self._farthest)
+                near = flatnonzero(block > self._farthest)
                 bins = self._negative.grid.bins(block.reshape(-1).index_select(0, near))
                 ends = [
                     row_counts[rows].index_select(0, near // width),
                     column_counts[columns].index_select(0, near % width),
                 ]
-                closest = near[places_of(bins == BINS - 1)]
+                closest = near[flatnonzero(bins == BINS - 1)]
             self._negative.count(bins, ends if both_ends else ends[:1])
             row, column = rows.start + closest // width, columns.start + closest % width
             keep = first[row] != second[column]

@@ -16,7 +16,7 @@ from equimetric.evaluation.comparison import LEAST_BLOCK_ROWS, Comparison
 from equimetric.evaluation.exact import slices
 from equimetric.evaluation.nearest import leading
 from equimetric.evaluation.scan import Strip
-from equimetric.masks import places_of
+from equimetric.ops.masks import flatnonzero
 
 __all__ = ["CandidatesOfHalves", "candidates_kept"]
 
@@ -51,7 +51,7 @@ class CandidatesOfHalves:
         self._take_candidates(strip.similarity[:, own:].T, strip.rows.stop, strip.rows.start)
         values, chosen = self.values[strip.rows].topk(self.width, dim=1)
         places = self.places[strip.rows].gather(1, chosen).long()
-        too_few = places_of((self.counts[strip.rows] < self.width) & (self.bounds[strip.rows] > -torch.inf))
+        too_few = flatnonzero((self.counts[strip.rows] < self.width) & (self.bounds[strip.rows] > -torch.inf))
         for some in slices(len(too_few), LEAST_BLOCK_ROWS):
             values[too_few[some]], items = leading(self.comparison.similarity(strip.queries[too_few[some]]), self.width)
             places[too_few[some]] = self.comparison.place[items]
@@ -62,7 +62,7 @@ class CandidatesOfHalves:
         items = similarity.shape[1]
         for some in slices(len(similarity), max(1, SEARCHED_AT_A_TIME // items)):
             block, queries = similarity[some], slice(first_query + some.start, first_query + some.stop)
-            found = places_of((block > self.bounds[queries, None]).contiguous())
+            found = flatnonzero((block > self.bounds[queries, None]).contiguous())
             query = found // items
             item = found - query * items
             self._keep(queries, query, _entries(block, query, item), (item + first_item).int())
@@ -76,7 +76,7 @@ class CandidatesOfHalves:
         if full.any():
             in_full = full.index_select(0, query)
             for some, keep in ((in_full, self._keep_leading), (~in_full, self._write)):
-                which = places_of(some)
+                which = flatnonzero(some)
                 keep(queries, *(part.index_select(0, which) for part in (query, slot, values, places)))
         else:
             self._write(queries, query, slot, values, places)

@@ -16,7 +16,7 @@ from equimetric.evaluation.exact import slices
 from equimetric.evaluation.inputs import LabelledSets
 from equimetric.evaluation.scan import Tile
 
-__all__ = ["SPARE", "first_k", "leading", "nearest", "settled"]
+__all__ = ["SPARE", "first_k", "leading", "nearest", "round_ties"]
 
 SPARE = 4
 """Ranks looked at beyond k: a near-tie across the k-th rank that ends within them needs no second look at the row."""
@@ -41,19 +41,19 @@ def nearest(tile: Tile, k: int, *, sets: LabelledSets | None = None, ordered: in
     width = min(k + (COARSE_SPARE if tile.coarse else SPARE), tile.similarity.shape[1])
     values, columns = leading(tile.similarity, width)
     if not tile.coarse:
-        return settled(tile.comparison, tile.rows, values, columns, k, sets=sets, ordered=ordered)
+        return round_ties(tile.comparison, tile.rows, values, columns, k, sets=sets, ordered=ordered)
     values, uncertain = values.double(), tile.comparison.coarse_tolerance(tile.rows)
     incomplete = (values[:, k - 1] - values[:, -1] <= uncertain[:, 0]) & (width < tile.similarity.shape[1])
     candidate = (values >= values[:, k - 1 : k] - uncertain) & ~incomplete[:, None]
     values, columns = _take_again(tile, values, columns, candidate)
-    ranked = settled(tile.comparison, tile.rows, values, columns, k, sets=sets, ordered=ordered)
+    ranked = round_ties(tile.comparison, tile.rows, values, columns, k, sets=sets, ordered=ordered)
     again = incomplete.nonzero().flatten()
     for some in slices(len(again), _share(tile.rows)):
         ranked[again[some]] = nearest(tile.in_full_precision(again[some]), k, sets=sets, ordered=ordered)
     return ranked
 
 
-def settled(
+def round_ties(
     comparison: Comparison,
     rows: Tensor,
     values: Tensor,

@@ -16,7 +16,7 @@ from equimetric.evaluation.candidates import CandidatesOfHalves, candidates_kept
 from equimetric.evaluation.families import Collector, Evidence, MetricFamily, Score
 from equimetric.evaluation.halves import LeadingOfHalves
 from equimetric.evaluation.inputs import LabelledSets
-from equimetric.evaluation.nearest import SPARE, nearest, settled
+from equimetric.evaluation.nearest import SPARE, nearest, round_ties
 from equimetric.evaluation.positive_ranks import others_before_relevant
 from equimetric.evaluation.scan import TILE_BYTES, Strip, Tile
 
@@ -121,7 +121,7 @@ class NearestNeighbours(Collector):
             self.half = (LeadingOfHalves if width <= MOST_MERGED else CandidatesOfHalves)(strip.comparison, width)
         values, places = self.half.take(strip)
         rows, items = strip.queries, strip.comparison.order[places]
-        self._score(rows, settled(strip.comparison, rows, values, items, depth, sets=self.sets, ordered=self.kept))
+        self._score(rows, round_ties(strip.comparison, rows, values, items, depth, sets=self.sets, ordered=self.kept))
 
     def _width(self) -> int:
         """How many leading entries are kept of each query where every pair is computed once."""

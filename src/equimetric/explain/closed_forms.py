@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from equimetric.ops.reductions import log_sum_exp
 from equimetric.pairs import Pairs
-from equimetric.reductions import log_sum_exp
 
 __all__ = ["CLOSED_FORMS"]
 

@@ -10,10 +10,10 @@ from equimetric.components import loss
 from equimetric.geometry import unit
 from equimetric.losses.npairs import first_pairs, npairs
 from equimetric.losses.preconditions import check_square_batch, known_queries
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
+from equimetric.ops.reductions import added, count, log1p_sum_exp, log_sum_exp, masked_sum, mean_valid, ratio
 from equimetric.option_values import Acute, NotNegative
 from equimetric.pairs import Pairs
-from equimetric.reductions import added, count, log1p_sum_exp, log_sum_exp, masked_sum, mean_valid, ratio
 from equimetric.search_space import Uniform
 
 __all__ = ["angular", "angular_npair", "angular_npairs_combo"]

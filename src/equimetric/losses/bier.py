@@ -12,11 +12,11 @@ from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import unit
 from equimetric.losses.members import member_slices, scaled_gradient, sizes_in_proportion
 from equimetric.losses.preconditions import batch_embeddings
+from equimetric.ops.chunks import compute_chunked
+from equimetric.ops.products import inner_products
+from equimetric.ops.reductions import added, count, divide, masked_sum, ratio
 from equimetric.option_values import Count, NotNegative, Positive
 from equimetric.pairs import Pairs
-from equimetric.products import inner_products
-from equimetric.reductions import added, count, divide, masked_sum, ratio
-from equimetric.rowwise import value_by_rows
 from equimetric.search_space import LogUniform, Uniform
 
 __all__ = ["BoostedMembers"]
@@ -109,7 +109,7 @@ class BoostedMembers(nn.Module):
         values, weight, score = [], None, None
         for number, vectors in enumerate(members, start=1):
             similarity = inner_products(vectors, vectors)
-            values.append(value_by_rows(loss, pairs.replace(similarity=similarity, weight=weight)))
+            values.append(compute_chunked(loss, pairs.replace(similarity=similarity, weight=weight)))
             if number < len(members):
                 with torch.no_grad():
                     score = self.score(score, similarity, pairs.negative, number)

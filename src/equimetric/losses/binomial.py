@@ -4,10 +4,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric.components import loss
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
+from equimetric.ops.reductions import mean_rows, reduce_rows, row_mean
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
-from equimetric.reductions import mean_rows, reduce_rows, row_mean
 from equimetric.search_space import Uniform
 
 __all__ = ["binomial", "equal_weights"]

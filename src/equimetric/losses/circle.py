@@ -8,10 +8,10 @@ from torch.nn.functional import softplus
 from equimetric.components import loss
 from equimetric.errors import unknown_name
 from equimetric.losses.preconditions import check_square_batch
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
+from equimetric.ops.reductions import log_sum_exp, mean_valid
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
-from equimetric.reductions import log_sum_exp, mean_valid
 from equimetric.search_space import LogUniform, Uniform
 
 __all__ = ["circle"]

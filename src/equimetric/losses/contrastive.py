@@ -3,10 +3,10 @@
 from torch import Tensor
 
 from equimetric.components import loss
-from equimetric.hinges import Hinge, added_hinges
+from equimetric.ops.hinges import Hinge, added_hinges
+from equimetric.ops.reductions import mean_rows, row_sum
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs
-from equimetric.reductions import mean_rows, row_sum
 from equimetric.search_space import Uniform
 
 __all__ = ["contrastive", "contrastive_cosine"]

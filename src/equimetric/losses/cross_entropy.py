@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import unknown_name
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
+from equimetric.ops.reductions import log_sum_exp, reduce_rows, row_mean
 from equimetric.pairs import Pairs
-from equimetric.reductions import log_sum_exp, reduce_rows, row_mean
 
 __all__ = ["cross_entropy", "positives_changed"]
 

@@ -10,9 +10,9 @@ from equimetric.losses.members import equal_sizes, member_slices
 from equimetric.losses.preconditions import class_labels, known_queries
 from equimetric.losses.proxy_nca import proxy_nca
 from equimetric.losses.softmax import softmax
+from equimetric.ops.reductions import added
 from equimetric.option_values import Count, Number, Positive
 from equimetric.pairs import Pairs
-from equimetric.reductions import added
 from equimetric.seeding import derive_seed
 
 __all__ = ["RandomizedMembers"]

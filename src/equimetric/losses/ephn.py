@@ -5,10 +5,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric.components import loss
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
+from equimetric.ops.reductions import mean_valid
 from equimetric.option_values import Positive
-from equimetric.pairs import Pairs, settled
-from equimetric.reductions import mean_valid
+from equimetric.pairs import Pairs, round_ties
 from equimetric.search_space import Uniform
 
 __all__ = ["ephn"]
@@ -28,7 +28,7 @@ def ephn(pairs: Pairs, *, sigma: Positive = 0.1, semihard: bool = False) -> Tens
     L = mean_a softplus((s_an − s_ap) / σ), p the most similar positive, n the most similar negative or, `semihard`,
     the most similar one with s_an < s_ap; anchors without either are left out.
     """
-    similarity, ranks = pairs.similarity, settled(pairs.similarity)
+    similarity, ranks = pairs.similarity, round_ties(pairs.similarity)
     positive = most_similar(ranks, pairs.positive)
     negative = pairs.negative & (ranks < ranks.gather(1, positive)) if semihard else pairs.negative
     valid = has_any(pairs.positive) & has_any(negative)

@@ -4,10 +4,10 @@ from torch import Tensor
 
 from equimetric.components import loss
 from equimetric.losses.histogram import soft_histograms
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
+from equimetric.ops.reductions import divide, mean_valid
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs
-from equimetric.reductions import divide, mean_valid
 from equimetric.search_space import Integer
 
 __all__ = ["fastap"]

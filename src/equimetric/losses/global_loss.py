@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from equimetric.components import loss
+from equimetric.ops.reductions import mean
 from equimetric.pairs import Pairs
-from equimetric.reductions import mean
 from equimetric.search_space import Uniform
 
 __all__ = ["global_loss"]

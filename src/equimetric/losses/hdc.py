@@ -11,11 +11,11 @@ from equimetric.errors import EquimetricError
 from equimetric.geometry import squared_chord, unit
 from equimetric.losses.members import equal_sizes, member_slices
 from equimetric.losses.preconditions import batch_embeddings
-from equimetric.masks import places_of
+from equimetric.ops.masks import flatnonzero
+from equimetric.ops.products import inner_products
+from equimetric.ops.reductions import added, divide
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
-from equimetric.products import inner_products
-from equimetric.reductions import added, divide
 from equimetric.search_space import Uniform
 
 __all__ = ["hdc"]
@@ -74,7 +74,7 @@ def hdc(
 
 def hardest(losses: Tensor, mask: Tensor, number: int) -> Tensor:
     """Places of the largest so many losses above zero in a mask."""
-    places = places_of(mask & (losses > 0))
+    places = flatnonzero(mask & (losses > 0))
     if len(places) <= number:
         return places
     return places[losses.reshape(-1)[places].topk(number).indices]

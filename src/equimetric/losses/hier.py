@@ -10,10 +10,10 @@ from torch.nn.functional import one_hot
 from equimetric.components import loss
 from equimetric.losses.members import scaled_gradient
 from equimetric.losses.preconditions import batch_embeddings, check_dimension
+from equimetric.ops.products import negative_distance, plain_arithmetic
+from equimetric.ops.reductions import added, with_gradient
 from equimetric.option_values import Count, NotNegative, Positive
 from equimetric.pairs import Pairs
-from equimetric.products import negative_distance, plain_arithmetic
-from equimetric.reductions import added, closed_form
 from equimetric.search_space import LogUniform, Uniform
 
 __all__ = ["HierarchicalRegulariser"]
@@ -135,7 +135,7 @@ class HierarchicalRegulariser(nn.Module):
                 value = self.of_triples(leaf, triples)
             total += value.detach()
             slope += torch.autograd.grad(value, leaf)[0]
-        return closed_form(total, to_proxies, slope)
+        return with_gradient(total, to_proxies, slope)
 
     def of_triples(self, to_proxies: Tensor, triples: Tensor) -> Tensor:
         """The sum over (3, T) triples."""

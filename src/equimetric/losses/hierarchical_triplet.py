@@ -11,8 +11,8 @@ from equimetric.errors import EquimetricError
 from equimetric.geometry import squared_distance, unit
 from equimetric.losses.preconditions import check_square_batch, class_labels
 from equimetric.losses.triplet import hinge_sum
+from equimetric.ops.reductions import ratio
 from equimetric.pairs import Pairs, TripletBand
-from equimetric.reductions import ratio
 
 __all__ = ["ClassTree", "HierarchicalTriplet", "class_tree"]
 

@@ -6,10 +6,10 @@ from typing import Annotated
 from torch import Tensor
 
 from equimetric.components import loss
+from equimetric.ops.chunks import compute_chunked
+from equimetric.ops.reductions import ratio, weigh
 from equimetric.option_values import Range
 from equimetric.pairs import Pairs
-from equimetric.reductions import ratio, weigh
-from equimetric.rowwise import value_by_rows
 from equimetric.search_space import Integer
 
 __all__ = ["histogram", "soft_histograms"]
@@ -44,7 +44,7 @@ def histogram(pairs: Pairs, *, num_nodes: Annotated[int, Range(2)] = 101) -> Ten
     h^±_r = mean over pairs of [1 − |s − t_r|/Δ]₊ at the nodes t_r = −1 + rΔ, Δ = 2/(num_nodes − 1);
     L = Σ_r h⁻_r Σ_{q≤r} h⁺_q.
     """
-    return value_by_rows(partial(overlap, num_nodes=num_nodes), pairs)
+    return compute_chunked(partial(overlap, num_nodes=num_nodes), pairs)
 
 
 def overlap(pairs: Pairs, *, num_nodes: int) -> Tensor:

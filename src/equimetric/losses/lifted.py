@@ -5,9 +5,9 @@ from torch import Tensor
 
 from equimetric.components import loss
 from equimetric.losses.preconditions import check_square_batch
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
+from equimetric.ops.reductions import log_sum_exp, mean, mean_anchors
 from equimetric.pairs import Pairs
-from equimetric.reductions import log_sum_exp, mean, mean_anchors
 from equimetric.search_space import Uniform
 
 __all__ = ["lifted", "lifted_generalized"]

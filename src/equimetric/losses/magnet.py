@@ -10,9 +10,9 @@ from equimetric.components import loss
 from equimetric.errors import EquimetricError
 from equimetric.geometry import squared_distance
 from equimetric.losses.preconditions import known_queries, whole_batch
+from equimetric.ops.reductions import log_sum_exp, mean_rows
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs
-from equimetric.reductions import log_sum_exp, mean_rows
 from equimetric.search_space import Integer, Uniform
 
 __all__ = ["Clustering", "Magnet", "class_clusters"]

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
+from equimetric.ops.reductions import count, masked_sum, ratio
 from equimetric.pairs import Pairs, TripletBand, Triplets
-from equimetric.reductions import count, masked_sum, ratio
 from equimetric.search_space import Uniform
 
 __all__ = ["MarginLoss"]

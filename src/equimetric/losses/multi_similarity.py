@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from equimetric.components import loss
+from equimetric.ops.reductions import log1p_sum_exp, mean_rows
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
-from equimetric.reductions import log1p_sum_exp, mean_rows
 from equimetric.search_space import Uniform
 
 __all__ = ["multi_similarity", "raw"]
@@ -28,7 +28,7 @@ def multi_similarity(pairs: Pairs, *, alpha: Positive = 2.0, beta: Positive = 50
 
     L = 1/B Σ_i { 1/α log[1 + Σ_{j∈P_i} e^{−α(s_ij − base)}] + 1/β log[1 + Σ_{k∈N_i} e^{β(s_ik − base)}] }
     """
-    if pairs.is_seen_empty():
+    if pairs.known_empty():
         return mean_rows(torch.zeros_like(pairs.similarity[:, 0].detach()))
     of_positives, positive, weight = pairs.packed_positives(pairs.similarity)
     pull = log1p_sum_exp(alpha * (base - of_positives), positive, weight) / alpha

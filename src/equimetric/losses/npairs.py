@@ -9,11 +9,11 @@ from equimetric.components import loss
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.losses.preconditions import check_square_batch, known_queries
 from equimetric.losses.supcon import supcon
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
+from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.reductions import FAR_BELOW, mean_valid
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
-from equimetric.products import plain_arithmetic
-from equimetric.reductions import FAR_BELOW, mean_valid
 from equimetric.search_space import Uniform
 
 __all__ = ["first_pairs", "npairs"]

@@ -4,9 +4,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric.components import loss
+from equimetric.ops.reductions import log_sum_exp, mean
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
-from equimetric.reductions import log_sum_exp, mean
 from equimetric.search_space import LogUniform
 
 __all__ = ["against_negatives", "ntxent"]

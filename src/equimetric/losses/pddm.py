@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from equimetric.components import loss
 from equimetric.geometry import unit
 from equimetric.losses.preconditions import check_dimension, whole_batch
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
+from equimetric.ops.reductions import mean_valid
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs
-from equimetric.reductions import mean_valid
 
 __all__ = ["PositionDependentMetric"]
 

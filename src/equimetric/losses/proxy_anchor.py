@@ -5,10 +5,10 @@ from torch import Tensor
 
 from equimetric.components import loss
 from equimetric.errors import unknown_name
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
+from equimetric.ops.reductions import log1p_sum_exp, mean
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
-from equimetric.reductions import log1p_sum_exp, mean
 from equimetric.search_space import LogUniform, Uniform
 
 __all__ = ["proxy_anchor"]

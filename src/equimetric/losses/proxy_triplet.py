@@ -4,9 +4,9 @@ from torch import Tensor
 
 from equimetric.components import loss
 from equimetric.losses.triplet import triplet
+from equimetric.ops.reductions import row_mean, row_sum
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs, TripletBand, Triplets
-from equimetric.reductions import row_mean, row_sum
 from equimetric.search_space import Uniform
 
 __all__ = ["proxy_triplet"]

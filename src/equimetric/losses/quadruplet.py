@@ -9,10 +9,10 @@ from torch.nn.functional import pad
 from equimetric.components import loss
 from equimetric.losses.preconditions import class_labels, is_square_batch
 from equimetric.losses.triplet import pair_weight, triplet
-from equimetric.masks import as_numbers
+from equimetric.ops.chunks import compute_chunked
+from equimetric.ops.masks import to_dtype
+from equimetric.ops.reductions import ratio
 from equimetric.pairs import Pairs
-from equimetric.reductions import ratio
-from equimetric.rowwise import value_by_rows
 from equimetric.search_space import Uniform
 
 __all__ = ["quadruplet"]
@@ -35,7 +35,7 @@ def quadruplet(pairs: Pairs, *, margin1: float = 0.2, margin2: float = 0.1, squa
     """
     distance = pairs.distance()
     pairs = pairs.replace(similarity=-(distance.square() if squared else distance))
-    triplets = value_by_rows(partial(triplet, margin=margin1, reduction="mean"), pairs)
+    triplets = compute_chunked(partial(triplet, margin=margin1, reduction="mean"), pairs)
     return triplets + ratio(*other_classes_sum(pairs, margin2))
 
 
@@ -82,8 +82,8 @@ def reference_classes(pairs: Pairs, member: Tensor, classes: int) -> Tensor:
     else of those to which it is never a negative. This is exact where no selection has dropped pairs.
     """
     of_class = torch.nn.functional.one_hot(member, classes).T.to(pairs.similarity.dtype)
-    as_positive = of_class @ as_numbers(pairs.positive, of_class.dtype)
-    as_negative = of_class @ as_numbers(pairs.negative, of_class.dtype)
+    as_positive = of_class @ to_dtype(pairs.positive, of_class.dtype)
+    as_negative = of_class @ to_dtype(pairs.negative, of_class.dtype)
     found = ((as_positive > 0) | (as_negative == 0)).any(0)
     return torch.where(found, (as_positive * (len(member) + 1) - as_negative).argmax(0), classes)
 

@@ -5,10 +5,10 @@ from torch import Tensor
 
 from equimetric.components import loss
 from equimetric.errors import unknown_name
-from equimetric.masks import as_numbers
+from equimetric.ops.masks import to_dtype
+from equimetric.ops.reductions import bounded_exp, mean_rows
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
-from equimetric.reductions import bounded_exp, mean_rows
 from equimetric.search_space import Uniform
 
 __all__ = ["ranked_list"]
@@ -17,7 +17,7 @@ __all__ = ["ranked_list"]
 def weighted_violation(violation: Tensor, mask: Tensor, weight: Tensor | None, temperature: float) -> Tensor:
     """(Q,) Σ w v / Σ w over the entries v > 0 of each row, w = e^{T v} held constant; 0 where there are none."""
     with torch.no_grad():
-        nontrivial = violation.relu().mul_(as_numbers(mask, violation.dtype))
+        nontrivial = violation.relu().mul_(to_dtype(mask, violation.dtype))
         share = bounded_exp((nontrivial - nontrivial.amax(1, keepdim=True)).mul_(temperature)).mul_(nontrivial.sign_())
         if weight is not None:
             share *= weight

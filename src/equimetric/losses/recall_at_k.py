@@ -11,11 +11,11 @@ from equimetric.errors import EquimetricError
 from equimetric.losses.preconditions import whole_batch
 from equimetric.losses.smooth_ap import own_similarity, with_query
 from equimetric.losses.triplet import pair_weight
-from equimetric.masks import has_any
+from equimetric.ops.chunks import compute_chunked
+from equimetric.ops.masks import has_any
+from equimetric.ops.reductions import mean_valid, row_sum
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
-from equimetric.reductions import mean_valid, row_sum
-from equimetric.rowwise import value_by_rows
 from equimetric.search_space import LogUniform
 
 __all__ = ["mixed_pairs", "recall_at_k_surrogate"]
@@ -52,7 +52,7 @@ def recall_at_k_surrogate(
         pairs = with_query(pairs, pairs.similarity.diagonal() if simix else own_similarity(pairs), positive=False)
     value = partial(soft_recall, ks=ranks, tau1=tau1, tau2=tau2, include_query=include_query)
     # Mixing joins rows, so large batches can be computed a few rows at a time only from here on.
-    return value_by_rows(value, pairs)
+    return compute_chunked(value, pairs)
 
 
 def whole_ranks(ks: Sequence[int]) -> list[int]:

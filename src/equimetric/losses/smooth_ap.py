@@ -5,10 +5,10 @@ from torch import Tensor
 
 from equimetric.components import loss
 from equimetric.losses.triplet import pair_weight
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
+from equimetric.ops.reductions import divide, mean_valid, row_sum
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
-from equimetric.reductions import divide, mean_valid, row_sum
 from equimetric.search_space import LogUniform
 
 __all__ = ["own_similarity", "smooth_ap", "with_query"]

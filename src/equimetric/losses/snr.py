@@ -5,9 +5,9 @@ from torch import Tensor
 from equimetric.components import loss
 from equimetric.losses.contrastive import contrastive
 from equimetric.losses.preconditions import known_queries
+from equimetric.ops.reductions import mean_rows
 from equimetric.option_values import Count, NotNegative
 from equimetric.pairs import Pairs
-from equimetric.reductions import mean_rows
 from equimetric.search_space import Uniform
 
 __all__ = ["snr_contrastive"]

@@ -3,10 +3,10 @@
 from torch import Tensor
 
 from equimetric.components import loss
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
+from equimetric.ops.reductions import log_sum_exp, mean_anchors, row_mean
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
-from equimetric.reductions import log_sum_exp, mean_anchors, row_mean
 from equimetric.search_space import LogUniform
 
 __all__ = ["supcon"]

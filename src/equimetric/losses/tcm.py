@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from equimetric.components import loss
-from equimetric.hinges import Hinge, added_hinges
+from equimetric.ops.hinges import Hinge, added_hinges
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 

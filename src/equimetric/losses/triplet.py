@@ -8,10 +8,10 @@ from torch.nn.functional import softplus
 
 from equimetric.components import loss
 from equimetric.errors import unknown_name
-from equimetric.masks import number_of
-from equimetric.pairs import Pairs, TripletBand, Triplets, settled
-from equimetric.products import plain_arithmetic
-from equimetric.reductions import REDUCTIONS, added, closed_form, masked_sum, ratio, reduce
+from equimetric.ops.masks import count_rows
+from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.reductions import REDUCTIONS, added, masked_sum, ratio, reduce, with_gradient
+from equimetric.pairs import Pairs, TripletBand, Triplets, round_ties
 from equimetric.search_space import Uniform
 
 __all__ = ["triplet"]
@@ -49,7 +49,7 @@ def triplet(
     """
     if margin is None:
         pairs = selected if isinstance(selected, Pairs) else selected.pairs
-        margin = 0.0 if soft else pairs.usual_margin()
+        margin = 0.0 if soft else pairs.default_margin()
     reduction = reduction or ("mean" if isinstance(selected, Triplets) else "nonzero")
     if reduction not in (*REDUCTIONS, "none"):
         raise unknown_name("reduction", reduction, (*REDUCTIONS, "none"))
@@ -94,7 +94,7 @@ def hinge_sum(band: TripletBand, margin: float, *, only_active: bool) -> tuple[T
     if plain_arithmetic():
         return sum_by_slots(band, margin, torch.relu, only_active=only_active)
     value, number, slope = hinges_by_slots(band, margin, slots, only_active=only_active)
-    return (value if slope is None else closed_form(value, band.pairs.similarity, slope)), number
+    return (value if slope is None else with_gradient(value, band.pairs.similarity, slope)), number
 
 
 @torch.no_grad()
@@ -169,7 +169,7 @@ def sum_by_slots(
 def number_of_triples(pairs: Pairs) -> Tensor:
     """Σ over the anchors of their positives times their negatives, by multiplicity."""
     positives, negatives = (
-        number_of(mask).to(pairs.similarity.dtype) if pairs.weight is None else (mask * pairs.weight).sum(1)
+        count_rows(mask).to(pairs.similarity.dtype) if pairs.weight is None else (mask * pairs.weight).sum(1)
         for mask in (pairs.positive, pairs.negative)
     )
     return torch.dot(positives, negatives)
@@ -196,7 +196,7 @@ def sum_by_sorting(
     prefix_weight = prefix_sum(share)
     prefix_similarity = prefix_sum(share * negative)
 
-    ascending, own = settled(negative).masked_fill(~is_negative, torch.inf), settled(positive)
+    ascending, own = round_ties(negative).masked_fill(~is_negative, torch.inf), round_ties(positive)
     above_margin = torch.searchsorted(ascending, own - margin, right=True)
     low = torch.maximum(
         torch.searchsorted(ascending, own + band.above, right=True),

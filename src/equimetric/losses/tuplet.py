@@ -8,9 +8,9 @@ from torch import Tensor
 from equimetric.components import loss
 from equimetric.geometry import safe_sqrt
 from equimetric.losses.ntxent import against_negatives
+from equimetric.ops.reductions import mean
 from equimetric.option_values import HalfTurn, Positive
 from equimetric.pairs import Pairs
-from equimetric.reductions import mean
 from equimetric.search_space import Uniform
 
 __all__ = ["intra_pair_variance", "tuplet_margin"]

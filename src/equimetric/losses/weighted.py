@@ -7,8 +7,8 @@ from torch import Tensor
 
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
+from equimetric.ops.reductions import mean_rows, row_sum
 from equimetric.pairs import Pairs
-from equimetric.reductions import mean_rows, row_sum
 
 __all__ = ["equal_weight", "weighted"]
 

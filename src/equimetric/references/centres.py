@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import unknown_name
-from equimetric.products import full_precision, inner_products, plain_arithmetic
+from equimetric.ops.products import full_precision, inner_products, plain_arithmetic
 
 __all__ = ["centre_similarity", "centre_spread", "check_pool"]
 

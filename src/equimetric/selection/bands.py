@@ -23,7 +23,7 @@ def all_triplets(pairs: Pairs) -> TripletBand:
 @selection("violating", paper="Weinberger, Saul: Distance metric learning for large margin nearest neighbour (2006)")
 def violating(pairs: Pairs, *, margin: float | None = None) -> TripletBand:
     """Triples that violate the margin, 0.05 or 0.2 of squared distances unless given: s_an − s_ap > −margin."""
-    return TripletBand(pairs, above=-(pairs.usual_margin() if margin is None else margin))
+    return TripletBand(pairs, above=-(pairs.default_margin() if margin is None else margin))
 
 
 @selection("hard", paper="Schroff, Kalenichenko, Philbin: FaceNet (2015)")
@@ -38,4 +38,4 @@ def semihard(pairs: Pairs, *, margin: NotNegative | None = None) -> TripletBand:
 
     The margin is 0.05, or 0.2 of squared distances, unless given.
     """
-    return TripletBand(pairs, above=-(pairs.usual_margin() if margin is None else margin), below=0.0)
+    return TripletBand(pairs, above=-(pairs.default_margin() if margin is None else margin), below=0.0)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from equimetric.masks import as_numbers
+from equimetric.ops.masks import to_dtype
 from equimetric.pairs import Pairs
 
 __all__ = ["chances", "draw_columns", "own_column"]
@@ -11,7 +11,7 @@ __all__ = ["chances", "draw_columns", "own_column"]
 
 def chances(pairs: Pairs, mask: Tensor) -> Tensor:
     """(Q, R) how likely each entry of a mask is to be drawn: as often as it is present."""
-    inside = as_numbers(mask, pairs.similarity.dtype)
+    inside = to_dtype(mask, pairs.similarity.dtype)
     return inside if pairs.weight is None else inside * pairs.weight
 
 

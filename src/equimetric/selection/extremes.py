@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from equimetric.components import selection
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
 from equimetric.pairs import Pairs, Triplets
 
 __all__ = [

@@ -1,8 +1,8 @@
 """The miner of the multi-similarity loss, which is also valid-triplet hard mining (VTHM)."""
 
 from equimetric.components import selection
+from equimetric.ops.reductions import row_max, row_min
 from equimetric.pairs import Pairs
-from equimetric.reductions import row_max, row_min
 from equimetric.search_space import Uniform
 
 __all__ = ["multi_similarity"]

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from equimetric.components import selection
-from equimetric.masks import has_any
+from equimetric.ops.masks import has_any
+from equimetric.ops.reductions import row_max, row_min
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs, Triplets
-from equimetric.reductions import row_max, row_min
 from equimetric.search_space import Uniform
 from equimetric.selection.draws import chances, draw_columns
 
@@ -56,7 +56,7 @@ def random_semihard(
     own = torch.zeros_like(pairs.similarity[:, :1])
     own[anchor] = pairs.similarity.detach()[anchor, positive, None]
     violation = pairs.similarity.detach() - own
-    inside = -(pairs.usual_margin() if margin is None else margin)
+    inside = -(pairs.default_margin() if margin is None else margin)
     semihard = pairs.negative & (violation > inside) & (violation < 0)
     negative = draw_columns(chances(pairs, preferred(semihard, pairs.negative))[anchor], generator)
     return Triplets(pairs, anchor, positive, negative)

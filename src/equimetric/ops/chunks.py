@@ -2,7 +2,7 @@
 
 A loss over B² pairs makes a dozen passes over B² numbers forward and as many backward. Done for a few rows at a time,
 all of them stay in the processor's cache, and the graph over the whole similarity matrix is never built. It works for
-every loss whose rows meet only in its final ratios (see `equimetric.reductions.ratio`): the loss itself is the plain
+every loss whose rows meet only in its final ratios (see `ops.reductions.ratio`): the loss itself is the plain
 function that its file shows.
 """
 
@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from equimetric.ops.reductions import added, defer_ratios, quotient, scale_gradient
 from equimetric.pairs import Pairs
-from equimetric.reductions import added, passed_on, quotient, taking_ratios
 
-__all__ = ["value_by_rows"]
+__all__ = ["compute_chunked"]
 
 LARGE = 2**20
 """From so many pairs on, losses are computed a few rows at a time."""
@@ -112,7 +112,7 @@ class ByRows(torch.autograd.Function):
 
         def run(rows: slice, differentiate: bool = True) -> tuple[Pairs, Collect]:
             chunk = pairs.rows(rows, similarity[rows].detach().requires_grad_())
-            with torch.set_grad_enabled(differentiate), taking_ratios(collected := Collect()):
+            with torch.set_grad_enabled(differentiate), defer_ratios(collected := Collect()):
                 function(chunk)
             return chunk, collected
 
@@ -135,7 +135,7 @@ class ByRows(torch.autograd.Function):
                 gradients.take(rows, chunk, [numerator], [torch.ones_like(numerator)], again=number + 1 < len(kept))
 
         ratios = [quotient(numerator, denominator).requires_grad_() for numerator, denominator in sums]
-        with torch.enable_grad(), taking_ratios(Replay(ratios)):
+        with torch.enable_grad(), defer_ratios(Replay(ratios)):
             value = function(chunk)
         slopes = [
             quotient(slope, denominator)
@@ -163,10 +163,10 @@ class ByRows(torch.autograd.Function):
     @once_differentiable
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """The kept gradients, times what comes from above."""
-        return None, None, None, *(passed_on(upstream[0], part) for part in context.saved_tensors)
+        return None, None, None, *(scale_gradient(upstream[0], part) for part in context.saved_tensors)
 
 
-def value_by_rows(
+def compute_chunked(
     function: Callable[[Pairs], Tensor],
     pairs: Pairs,
     parameters: Callable[[], Iterable[Tensor]] = tuple,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from equimetric.masks import places_of
+from equimetric.ops.masks import flatnonzero
 
 __all__ = [
     "both_ways",
@@ -106,7 +106,7 @@ def few_entries(slope: Tensor, over: Tensor | None = None) -> Tensor | None:
         present = rows.bool()
         if FEW_OF * torch.get_num_threads() * np.count_nonzero(present.numpy()) > rows.numel():
             return None
-    places = places_of(present)
+    places = flatnonzero(present)
     entries = slope.reshape(-1)[places]
     if over is not None:
         entries = over_distance(entries, over.reshape(-1)[places])

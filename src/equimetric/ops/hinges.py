@@ -8,18 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from equimetric.masks import FEW_OF, has_any, places_of
-from equimetric.products import plain_arithmetic
-from equimetric.reductions import (
+from equimetric.ops.masks import FEW_OF, flatnonzero, has_any
+from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.reductions import (
     FEW,
-    closed_form,
     mean_valid,
     number_to_divide_by,
     quotient,
     ratio,
-    ratios_are_taken,
+    ratios_are_deferred,
     row_mean,
     times,
+    with_gradient,
 )
 
 __all__ = ["Hinge", "added_hinges"]
@@ -62,7 +62,7 @@ def added_hinges(
 ) -> Tensor:
     """Σ factor · R of hinge^power over two masks without a common entry, of values finite everywhere.
 
-    R is one of `equimetric.reductions.REDUCTIONS`, each hinge by itself; 'anchor' is the mean within each row that has
+    R is one of `reductions.REDUCTIONS`, each hinge by itself; 'anchor' is the mean within each row that has
     entries, then over these rows; 'none' gives all terms, those of the first mask before those of the second.
     `inclusive` counts a term that lies on the boundary among those above zero.
     """
@@ -73,7 +73,7 @@ def added_hinges(
         parts = [mean_valid(part, has_any(hinge.mask)) for part, hinge in zip(terms, (few, many), strict=True)]
         return few.scaled(parts[0]) + many.scaled(parts[1])
     closed = power == 1 and values.numel() > FEW and not plain_arithmetic()
-    if closed and weight is None and not ratios_are_taken():
+    if closed and weight is None and not ratios_are_deferred():
         value = with_slope(values, few, many, reduction, inclusive=inclusive)
         if value is not None:
             return value
@@ -95,7 +95,7 @@ def reduced_hinge(
     counted = times(hinge.mask, weight, values.dtype)
     if closed:
         value, active, slope = sum_of_hinges(values, hinge, counted, inclusive=inclusive)
-        numerator = closed_form(value, values, slope)
+        numerator = with_gradient(value, values, slope)
     else:
         # Terms can be multiplied by the mask, which is faster than choosing by it.
         excess = hinge.excess(values)
@@ -113,7 +113,7 @@ def with_slope(values: Tensor, few: Hinge, many: Hinge, reduction: str, *, inclu
     over: to look for it takes a fraction of the time of going over the whole mask as numbers.
     """
     values = values.contiguous()
-    elsewhere = places_of(~many.mask)
+    elsewhere = flatnonzero(~many.mask)
     if FEW_OF * len(elsewhere) > values.numel():
         return None
     with torch.no_grad():
@@ -132,7 +132,7 @@ def with_slope(values: Tensor, few: Hinge, many: Hinge, reduction: str, *, inclu
             value += total * share
             slopes.append(slope.mul_(-share if hinge.below else share))
         slopes[0].view(-1)[elsewhere] = slopes[1]
-    return closed_form(value, values, slopes[0])
+    return with_gradient(value, values, slopes[0])
 
 
 @torch.no_grad()

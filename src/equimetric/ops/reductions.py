@@ -4,7 +4,7 @@ All take a boolean `mask` and an optional `weight` (the multiplicity of each ent
 An empty mask gives 0 that is still connected to the graph, with gradients exactly 0.
 
 Every reduction to a scalar ends in `ratio(numerator, denominator)`. A loss is thus a function of a few ratios of sums
-over rows, which is what lets `equimetric.rowwise` compute it a few rows at a time without the loss knowing.
+over rows, which is what lets `equimetric.ops.chunks` compute it a few rows at a time without the loss knowing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,15 +18,15 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric.errors import unknown_name
-from equimetric.masks import as_numbers, has_any, number_of
-from equimetric.products import plain_arithmetic
+from equimetric.ops.masks import count_rows, has_any, to_dtype
+from equimetric.ops.products import plain_arithmetic
 
 __all__ = [
     "REDUCTIONS",
     "added",
     "bounded_exp",
-    "closed_form",
     "count",
+    "defer_ratios",
     "divide",
     "log1p_sum_exp",
     "log_sum_exp",
@@ -36,18 +36,18 @@ __all__ = [
     "mean_rows",
     "mean_valid",
     "number_to_divide_by",
-    "passed_on",
     "quotient",
     "ratio",
-    "ratios_are_taken",
+    "ratios_are_deferred",
     "reduce",
     "reduce_rows",
     "row_max",
     "row_mean",
     "row_min",
     "row_sum",
-    "taking_ratios",
+    "scale_gradient",
     "times",
+    "with_gradient",
 ]
 
 FAR_BELOW = -1e30
@@ -66,7 +66,7 @@ def weigh(values: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
 
 def times(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
     """How often each entry counts: its multiplicity inside the mask, 0 outside."""
-    return as_numbers(mask, dtype) if weight is None else mask * weight
+    return to_dtype(mask, dtype) if weight is None else mask * weight
 
 
 def masked_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -90,7 +90,7 @@ def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     return numerator / torch.threshold(denominator, 0, torch.inf)
 
 
-def passed_on(upstream: Tensor, slope: Tensor) -> Tensor:
+def scale_gradient(upstream: Tensor, slope: Tensor) -> Tensor:
     """The slope times the scalar that comes from above: a 1 from `loss.backward()`, which spares a pass.
 
     To ask an accelerator whether it is one takes longer.
@@ -117,10 +117,10 @@ class ClosedForm(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         """Its slope, times what comes from above."""
-        return passed_on(gradients[0], context.saved_tensors[0]), None, None
+        return scale_gradient(gradients[0], context.saved_tensors[0]), None, None
 
 
-def closed_form(value: Tensor, of: Tensor, slope: Tensor) -> Tensor:
+def with_gradient(value: Tensor, of: Tensor, slope: Tensor) -> Tensor:
     """A scalar with a given slope, of the shape of the tensor it is a function of."""
     result: Tensor = ClosedForm.apply(of, value, slope)  # type: ignore[no-untyped-call]
     return result
@@ -137,7 +137,7 @@ _taker: ContextVar[RatioTaker | None] = ContextVar("taker", default=None)
 
 
 @contextmanager
-def taking_ratios(taker: RatioTaker) -> Iterator[None]:
+def defer_ratios(taker: RatioTaker) -> Iterator[None]:
     """Hand every ratio to `taker` inside the block."""
     token = _taker.set(taker)
     try:
@@ -146,7 +146,7 @@ def taking_ratios(taker: RatioTaker) -> Iterator[None]:
         _taker.reset(token)
 
 
-def ratios_are_taken() -> bool:
+def ratios_are_deferred() -> bool:
     """Whether something takes the ratios of a loss instead of dividing them."""
     return _taker.get() is not None
 
@@ -206,7 +206,7 @@ def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tenso
 
 def row_mean(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """(Q,) mean of each row's entries, of values finite everywhere; 0 for an empty row."""
-    numbers = number_of(mask).to(values.dtype) if weight is None else (mask * weight).sum(1)
+    numbers = count_rows(mask).to(values.dtype) if weight is None else (mask * weight).sum(1)
     return divide(row_sum(values, mask, weight), numbers)
 
 
@@ -271,7 +271,7 @@ def inside(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """(…, R) values, far below all others outside the mask, and the (…, 1) largest, −1e30 of an empty row."""
     if values.is_cpu:
         # To add 0 inside the mask and −2e30 outside is several times faster than to choose by it.
-        lowered = torch.add(values, as_numbers(mask, values.dtype).sub_(1), alpha=-2 * FAR_BELOW)
+        lowered = torch.add(values, to_dtype(mask, values.dtype).sub_(1), alpha=-2 * FAR_BELOW)
         largest = lowered.amax(-1, keepdim=True)
         if largest.isfinite().all():
             return lowered, largest.clamp_min_(FAR_BELOW)

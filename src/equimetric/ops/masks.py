@@ -4,13 +4,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["FEW_OF", "as_numbers", "columns_of", "has_any", "number_of", "places_of"]
+__all__ = ["FEW_OF", "columns_of", "count_rows", "flatnonzero", "has_any", "to_dtype"]
 
 MANY, FEW_OF = 2**16, 8
 """From so many entries on it pays to look for those that are true, where they are an eighth or less."""
 
 
-def as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def to_dtype(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """1 and 0 for true and false."""
     return mask.view(torch.uint8).to(dtype)
 
@@ -20,19 +20,19 @@ def has_any(mask: Tensor) -> Tensor:
     return mask.view(torch.uint8).amax(1).bool() if mask.shape[1] else mask.any(1)
 
 
-def number_of(mask: Tensor) -> Tensor:
+def count_rows(mask: Tensor) -> Tensor:
     """(Q, R) → (Q,) int32: how many in a row are true."""
     return mask.view(torch.uint8).sum(1, dtype=torch.int32)
 
 
 def columns_of(mask: Tensor) -> tuple[Tensor, Tensor]:
     """Columns of what is true, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row."""
-    numbers = number_of(mask)
+    numbers = count_rows(mask)
     most = int(numbers.max()) if len(numbers) else 0
     if mask.numel() < MANY or FEW_OF * most > mask.shape[1]:
         found, columns = mask.view(torch.uint8).topk(most, dim=1)
         return columns, found.bool()
-    places = places_of(mask)
+    places = flatnonzero(mask)
     row = places // mask.shape[1]
     slot = torch.arange(len(row), device=mask.device) - (numbers.cumsum(0) - numbers)[row]
     columns = places.new_zeros(len(mask), most)
@@ -40,7 +40,7 @@ def columns_of(mask: Tensor) -> tuple[Tensor, Tensor]:
     return columns, torch.arange(most, device=mask.device) < numbers[:, None]
 
 
-def places_of(mask: Tensor) -> Tensor:
+def flatnonzero(mask: Tensor) -> Tensor:
     """Places, ascending and counted along the rows, at which a mask of any shape is true.
 
     On CPU numpy finds few among many several times faster than torch.
