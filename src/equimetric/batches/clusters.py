@@ -9,7 +9,8 @@ from torch import Tensor
 from equimetric.batches.base import draw_samples, require_at_least
 from equimetric.batches.mined import MinedBatches, nearest_others
 from equimetric.errors import EquimetricError
-from equimetric.losses.magnet import UNSEEN, Clustering, class_clusters
+from equimetric.losses.magnet import UNSEEN, Clustering
+from equimetric.ops.kmeans import cluster_classes
 
 __all__ = ["ClusterBatches", "cluster_weights"]
 
@@ -84,7 +85,7 @@ class ClusterBatches(MinedBatches):
         """The cluster of each sample, numbered over all classes; the nearest impostors and the weight of each."""
         if self.clustering is None:
             generator = self.generator("clusters")
-            inside = class_clusters(embeddings, self.class_of, self.clusters_per_class, generator=generator)
+            inside = cluster_classes(embeddings, self.class_of, self.clusters_per_class, generator=generator)
             losses = torch.full(inside.shape, UNSEEN)
         else:
             inside, losses = (one.detach().cpu() for one in self.clustering)

@@ -10,12 +10,13 @@ from equimetric.components import loss
 from equimetric.errors import EquimetricError
 from equimetric.geometry import squared_distance
 from equimetric.losses.preconditions import known_queries, whole_batch
+from equimetric.ops.kmeans import cluster_classes
 from equimetric.ops.reductions import log_sum_exp, mean_rows
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs
 from equimetric.search_space import Integer, Uniform
 
-__all__ = ["Clustering", "Magnet", "class_clusters"]
+__all__ = ["Clustering", "Magnet"]
 
 SMALLEST_VARIANCE = 1e-12
 """Keeps the exponents finite where every sample sits on its cluster's mean."""
@@ -79,7 +80,7 @@ class Magnet(nn.Module):
     def begin_epoch(self, view: Callable[[], Tensor], labels: Tensor) -> None:
         """Renew the clusters from the embeddings of the training set, where clusters are kept."""
         if self.clusters is not None:
-            self.set_clusters(class_clusters(view(), labels, self.clusters_per_class))
+            self.set_clusters(cluster_classes(view(), labels, self.clusters_per_class))
 
     def clustering(self) -> Clustering | None:
         """The clusters and the images' losses, where they are kept."""
@@ -139,37 +140,3 @@ def cluster_columns(labels: Tensor, cluster: Tensor | None) -> tuple[Tensor, int
         return together.view(torch.uint8).argmax(1), len(labels)
     clusters, column = torch.unique(both, dim=0, return_inverse=True)
     return column, len(clusters)
-
-
-@torch.no_grad()
-def class_clusters(
-    embeddings: Tensor, labels: Tensor, number: int, *, sweeps: int = 50, generator: torch.Generator | None = None
-) -> Tensor:
-    """(N,) the cluster of each sample among those of its class: k-means++ and at most `sweeps` sweeps of Lloyd's.
-
-    Draws from torch's global generator unless given another. A class of fewer samples has as many clusters as samples.
-    """
-    clusters = torch.zeros_like(labels)
-    for label in torch.unique(labels):
-        members = (labels == label).nonzero()[:, 0]
-        clusters[members] = k_means(embeddings[members], min(number, len(members)), sweeps, generator)
-    return clusters
-
-
-def k_means(points: Tensor, number: int, sweeps: int, generator: torch.Generator | None = None) -> Tensor:
-    """(n,) the nearest of `number` centres; a centre that loses all its points stays where it is."""
-    centres = points[torch.randint(len(points), (1,), generator=generator)]
-    while len(centres) < number:
-        distance = squared_distance(points, centres).amin(1).clamp_min(0)
-        # Where all points lie on centres already, any of them will do.
-        chances = distance if distance.any() else torch.ones_like(distance)
-        centres = torch.cat([centres, points[torch.multinomial(chances, 1, generator=generator)]])
-    nearest = squared_distance(points, centres).argmin(1)
-    for _ in range(sweeps):
-        member = (nearest[None, :] == torch.arange(number, device=points.device)[:, None]).to(points)
-        sizes = member.sum(1, keepdim=True)
-        centres = torch.where(sizes > 0, member @ points / sizes.clamp_min(1), centres)
-        before, nearest = nearest, squared_distance(points, centres).argmin(1)
-        if torch.equal(before, nearest):
-            break
-    return nearest
