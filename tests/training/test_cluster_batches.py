@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import equimetric as em
-from equimetric.batches import ClusterBatches
+from equimetric.batches import ClusterBatches, Groups
 from equimetric.batches.clusters import cluster_weights
 from equimetric.errors import EquimetricError
-from equimetric.losses.magnet import Clustering, Magnet
+from equimetric.losses.magnet import Magnet
 from equimetric.training import train
 
 CLUSTERS = torch.tensor([0, 0, 0, 5, 5, 1, 1, 1, 0, 0, 5, 5, 1, 1])
@@ -23,7 +23,7 @@ NO_LOSSES = torch.full((14,), -1.0)
 def made(losses=NO_LOSSES, **options):
     options = {"clusters_per_batch": 3, "samples_per_cluster": 2, "batches": 200, "seed": 1, **options}
     batches = ClusterBatches(LABELS, **options)
-    batches.take_clustering(Clustering(CLUSTERS, losses))
+    batches.set_groups(Groups(CLUSTERS, losses))
     batches.refresh(EMBEDDINGS, LABELS)
     return batches
 
@@ -71,7 +71,7 @@ def test_weights_are_equal_as_long_as_nothing_has_a_loss():
 def test_clusters_that_the_objective_renews_are_taken_with_the_next_look_at_embeddings():
     batches = made()
     before = batches.batch(0)
-    batches.take_clustering(Clustering(CLUSTERS.flip(0), NO_LOSSES))
+    batches.set_groups(Groups(CLUSTERS.flip(0), NO_LOSSES))
     assert torch.equal(batches.batch(0), before)
     batches.refresh(EMBEDDINGS, LABELS)
     # Of class 3, samples 5 to 9, now only 6, 7 and 8 are together.
@@ -88,7 +88,7 @@ def test_without_an_objective_that_keeps_clusters_they_are_found_by_k_means():
     batches = ClusterBatches(
         LABELS, clusters_per_batch=3, samples_per_cluster=2, clusters_per_class=2, batches=50, seed=1
     )
-    batches.take_clustering(None)
+    batches.set_groups(None)
     batches.refresh(EMBEDDINGS, LABELS)
     torch.manual_seed(5)
     other = made(batches=50)
@@ -105,8 +105,38 @@ def test_batches_that_cannot_be_met_are_refused_with_a_way_out():
     with pytest.raises(EquimetricError, match="cannot be drawn from 6 clusters; set the clusters per batch to 5 or"):
         made(clusters_per_batch=6)
     assert len(made(clusters_per_batch=5).batch(0)) == 10
-    with pytest.raises(EquimetricError, match="the clusters of 13 samples and the losses of 14"):
-        made().take_clustering(Clustering(CLUSTERS[:-1], NO_LOSSES))
+    with pytest.raises(EquimetricError, match=r"clusters of 13 samples and weights of shape \(14,\)"):
+        Groups(CLUSTERS[:-1], NO_LOSSES)
+    with pytest.raises(EquimetricError, match="the clusters of 13 samples, but batches are drawn from 14"):
+        made().set_groups(Groups(CLUSTERS[:-1]))
+    with pytest.raises(EquimetricError, match="must be a vector of integers"):
+        Groups(NO_LOSSES)
+
+
+def test_samples_of_cluster_minus_one_are_never_drawn():
+    left_out = torch.tensor([0, 3, 4, 9])  # the second and third are a whole cluster
+    cluster = CLUSTERS.clone()
+    cluster[left_out] = -1
+    batches = made()
+    batches.set_groups(Groups(cluster))
+    batches.refresh(EMBEDDINGS, LABELS)
+    drawn = torch.tensor(list(batches))
+    assert set(drawn.flatten().tolist()) == set(range(14)) - set(left_out.tolist())
+    assert (batches.mined["cluster"][left_out] == -1).all()
+    assert len(batches.mined["weights"]) == 5
+    resumed = ClusterBatches(LABELS, clusters_per_batch=3, samples_per_cluster=2, batches=200, seed=9)
+    resumed.load_state_dict(batches.state_dict())
+    assert torch.equal(resumed.batch(7), batches.batch(7))
+    batches.set_groups(Groups(torch.full((14,), -1)))
+    with pytest.raises(EquimetricError, match="every sample has cluster −1"):
+        batches.refresh(EMBEDDINGS, LABELS)
+
+
+def test_groups_without_weights_draw_clusters_uniformly():
+    batches = made(torch.arange(14.0))
+    batches.set_groups(Groups(CLUSTERS))
+    batches.refresh(EMBEDDINGS, LABELS)
+    assert torch.equal(batches.mined["weights"], torch.ones(6, dtype=torch.float64))
 
 
 # -- what the loss keeps
@@ -139,13 +169,13 @@ def test_of_an_image_that_is_twice_in_a_batch_the_larger_loss_is_kept():
 
 def test_in_training_batches_go_by_the_clusters_and_losses_of_the_loss(tmp_path, monkeypatch):
     given = []
-    take = ClusterBatches.take_clustering
+    set_groups = ClusterBatches.set_groups
 
-    def noted(batches, clustering):
-        given.append(Clustering(clustering.clusters.clone(), clustering.losses.clone()))
-        take(batches, clustering)
+    def noted(batches, groups):
+        given.append(Groups(groups.cluster.clone(), groups.weight.clone()))
+        set_groups(batches, groups)
 
-    monkeypatch.setattr(ClusterBatches, "take_clustering", noted)
+    monkeypatch.setattr(ClusterBatches, "set_groups", noted)
     config = {
         "method": "magnet_clusters",
         "data": {"name": "digits"},
@@ -155,8 +185,8 @@ def test_in_training_batches_go_by_the_clusters_and_losses_of_the_loss(tmp_path,
     }
     learner = train(config, folder=tmp_path).learner
     first, second = given
-    assert (first.losses == -1).all()
+    assert (first.weight == -1).all()
     # Three batches of twelve, some of them drawn more than once.
-    assert 12 <= (second.losses >= 0).sum() <= 36
-    assert first.clusters.unique().tolist() == [0, 1, 2]
-    assert len(first.clusters) == len(learner.clustering().clusters)
+    assert 12 <= (second.weight >= 0).sum() <= 36
+    assert first.cluster.unique().tolist() == [0, 1, 2]
+    assert len(first) == len(learner.clustering().clusters)

@@ -7,6 +7,8 @@ import torch
 from sampling_cases import EMBEDDINGS, LABELS, MINED, SIZES, make
 
 from equimetric.batches import (
+    BATCHES,
+    Batches,
     HardClassBatches,
     HierarchyBatches,
     NeighbourClassBatches,
@@ -216,6 +218,13 @@ def test_the_controller_is_part_of_the_state():
     assert resumed.rank == pytest.approx(5.5)
 
 
+@pytest.mark.parametrize("name", BATCHES)
+def test_samplers_that_override_observe_say_that_they_adapt(name):
+    kind = BATCHES[name]
+    assert kind.adapts == (kind.observe is not Batches.observe)
+    assert kind.adapts == (name == "smart_mining")
+
+
 def test_hierarchy_and_neighbours_differ_where_a_class_is_wide():
     # The wide class 1 has a near centre but far samples.
     labels = torch.tensor([0, 0, 1, 1, 2, 2])
@@ -234,14 +243,11 @@ def test_hierarchy_and_neighbours_differ_where_a_class_is_wide():
 
 
 @pytest.mark.parametrize(("margin", "active"), [(-2.0, 0), (0.2, 1), (0.5, 2), (0.7, 3), (5.0, 4)])
-def test_the_controller_watches_how_many_triples_violate_the_margin(margin, active):
+def test_the_controller_observes_how_many_triples_violate_the_margin(margin, active):
     # Four anchors at 0°, positives and negatives at these angles; ‖x − y‖² = 2 − 2 cos.
     angles = torch.tensor([[0.0] * 4, [60.0, 90.0, 30.0, 0.0], [80.0, 45.0, 45.0, 180.0]]).deg2rad()
     gaps = [2 * (positive.cos() - negative.cos()).item() for positive, negative in angles[1:].T]
     assert gaps == pytest.approx([0.6527, -1.4142, 0.3178, 4.0], abs=1e-4)
     batches = make("smart_mining", margin=margin)
-    batches.watch(3 * torch.stack([angles.cos(), angles.sin()], 2).flatten(0, 1))
+    batches.observe(3 * torch.stack([angles.cos(), angles.sin()], 2).flatten(0, 1))
     assert batches.state_dict()["controller"] == {"rank": 1.0, "steps": 1, "active": active, "seen": 4}
-
-
-# -- by name, with so many classes and samples

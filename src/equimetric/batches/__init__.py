@@ -11,6 +11,7 @@ from equimetric.batches.class_balanced import ClassBalancedBatches
 from equimetric.batches.clusters import ClusterBatches
 from equimetric.batches.episodes import EpisodeBatches
 from equimetric.batches.exhaustive import ExhaustiveBatches
+from equimetric.batches.groups import Groups
 from equimetric.batches.hard_classes import HardClassBatches
 from equimetric.batches.hierarchy import HierarchyBatches
 from equimetric.batches.mined import MinedBatches
@@ -26,6 +27,7 @@ __all__ = [
     "ClusterBatches",
     "EpisodeBatches",
     "ExhaustiveBatches",
+    "Groups",
     "HardClassBatches",
     "HierarchyBatches",
     "MinedBatches",

@@ -4,16 +4,14 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from equimetric.batches.groups import Groups
 from equimetric.errors import EquimetricError, no_tensor
 from equimetric.seeding import derive_seed
-
-if TYPE_CHECKING:
-    from equimetric.losses.magnet import Clustering
 
 __all__ = ["Batches", "ClassBatches", "EmbeddingView", "draw_samples", "require_at_least", "require_samples"]
 
@@ -65,10 +63,12 @@ class Batches(ABC):
         units_per_batch, samples_per_unit: the size of a batch.
         by_role: whether a batch lists the first samples of all units, then the second ones and so on, rather than
             unit after unit.
+        adapts: whether batches depend on the embeddings of earlier batches, which `observe` is given.
 
     """
 
     by_role: ClassVar[bool] = False
+    adapts: ClassVar[bool] = False
 
     def __init__(
         self, labels: Tensor, *, units_per_batch: int, samples_per_unit: int, batches: int | None, seed: int
@@ -134,13 +134,21 @@ class Batches(ABC):
                 yield self.batch(number)
 
     def refresh(self, embeddings: Tensor | EmbeddingView, labels: Tensor) -> None:  # noqa: B027
-        """Look at the embeddings of the training set anew; of use to samplers that mine (`MinedBatches`)."""
+        """Mine the embeddings of the training set; samplers that do not mine ignore them."""
 
-    def take_clustering(self, clustering: "Clustering | None") -> None:  # noqa: B027
-        """Go by the clusters that the objective keeps, if any, from the next `refresh` on (`ClusterBatches`)."""
+    def set_groups(self, groups: Groups | None) -> None:  # noqa: B027
+        """Take the clusters of the training set, used from the next `refresh` on; ignored unless drawing by cluster."""
 
-    def watch(self, embeddings: Tensor) -> None:  # noqa: B027
-        """Look at the (rows, D) embeddings of the batch drawn last; of use to samplers that adapt to them."""
+    def observe(self, embeddings: Tensor) -> None:  # noqa: B027
+        """Take the (rows, D) embeddings of the last batch; ignored unless the sampler `adapts`."""
+
+    def take_clustering(self, clustering: Any) -> None:  # removed at merge
+        """Old name of `set_groups`."""
+        self.set_groups(None if clustering is None else Groups(clustering[0], clustering[1]))
+
+    def watch(self, embeddings: Tensor) -> None:  # removed at merge
+        """Old name of `observe`."""
+        self.observe(embeddings)
 
     def __len__(self) -> int:
         return self.batches

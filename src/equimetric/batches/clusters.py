@@ -7,26 +7,26 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.base import draw_samples, require_at_least
+from equimetric.batches.groups import Groups
 from equimetric.batches.mined import MinedBatches, nearest_others
 from equimetric.errors import EquimetricError
-from equimetric.losses.magnet import UNSEEN, Clustering
 from equimetric.ops.kmeans import cluster_classes
 
 __all__ = ["ClusterBatches", "cluster_weights"]
 
 LEAST_SHARE = 0.01
-"""Of the mean weight: a cluster without loss is still drawn now and then, as its loss may have grown since."""
+"""Of the mean weight: a cluster without loss is still drawn now and then, since its loss may have grown."""
 
 
 class ClusterBatches(MinedBatches):
     """Batches of a cluster and its nearest clusters of other classes, its impostors (Rippel et al. 2016).
 
-    The first cluster is drawn in proportion to the mean loss that its samples last had, uniformly as long as none is
-    known; the other `clusters_per_batch` − 1 are those of other classes whose centres are nearest to it. Of each come
+    The first cluster is drawn in proportion to the mean weight of its samples, uniformly while no weight is known; the
+    other `clusters_per_batch` − 1 are those of other classes whose centres are nearest to it. Each contributes
     `samples_per_cluster` random samples. Rows are grouped by cluster, the first cluster first.
 
-    Clusters and losses are those that `take_clustering` was given, in training those of the magnet loss with clusters;
-    where no loss keeps any, `refresh` finds `clusters_per_class` in each class by k-means.
+    `set_groups` gives the clusters and weights; the magnet loss gives its own clusters and the last loss of each
+    sample. Without groups, `refresh` finds `clusters_per_class` clusters in each class by k-means.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ClusterBatches(MinedBatches):
         )
         self.clusters_per_class = clusters_per_class
         self.class_of = torch.unique(self.labels, return_inverse=True)[1]
-        self.clustering: Clustering | None = None
+        self.groups: Groups | None = None
         # Whatever the clusters will be, there are no more of them than samples.
         self.require_impostors(self.class_of, "samples")
 
@@ -72,32 +72,41 @@ class ClusterBatches(MinedBatches):
                 f"be drawn from {len(class_of)} {what}; set the clusters per batch to {most} or fewer"
             )
 
-    def take_clustering(self, clustering: Clustering | None) -> None:
-        """Go by these clusters and losses from the next `refresh` on."""
-        if clustering is not None and not clustering.clusters.shape == clustering.losses.shape == self.labels.shape:
+    def set_groups(self, groups: Groups | None) -> None:
+        """Draw by these clusters and weights from the next `refresh` on."""
+        if groups is not None and len(groups) != len(self.labels):
             raise EquimetricError(
-                f"got the clusters of {len(clustering.clusters)} samples and the losses of {len(clustering.losses)}, "
-                f"but the batches are drawn from {len(self.labels)}; give those of all"
+                f"got the clusters of {len(groups)} samples, but batches are drawn from {len(self.labels)}; "
+                "give the cluster of every sample, −1 to leave one out"
             )
-        self.clustering = clustering
+        self.groups = groups
 
     def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
-        """The cluster of each sample, numbered over all classes; the nearest impostors and the weight of each."""
-        if self.clustering is None:
-            generator = self.generator("clusters")
-            inside = cluster_classes(embeddings, self.class_of, self.clusters_per_class, generator=generator)
-            losses = torch.full(inside.shape, UNSEEN)
-        else:
-            inside, losses = (one.detach().cpu() for one in self.clustering)
-        distinct, cluster = torch.unique(torch.stack([self.class_of, inside]), dim=1, return_inverse=True)
+        """Cluster of each sample, numbered over all classes (−1: left out); impostors and weight of each cluster."""
+        inside, weight = self.clusters_and_weights(embeddings)
+        kept = (inside >= 0).nonzero()[:, 0]
+        if not len(kept):
+            raise EquimetricError("every sample has cluster −1; leave at least one cluster to draw from")
+        distinct, own = torch.unique(torch.stack([self.class_of, inside])[:, kept], dim=1, return_inverse=True)
         class_of_cluster = distinct[0]
         self.require_impostors(class_of_cluster, "clusters")
-        number = cluster.bincount().to(embeddings)
-        centres = embeddings.new_zeros(len(number), embeddings.shape[1]).index_add(0, cluster, embeddings)
+        number = own.bincount().to(embeddings)
+        centres = embeddings.new_zeros(len(number), embeddings.shape[1]).index_add(0, own, embeddings[kept])
         centres /= number[:, None]
         squares = centres.square().sum(1)
         nearest = nearest_others(centres, squares, self.units_per_batch - 1, class_of_cluster)
-        return {"cluster": cluster, "nearest": nearest, "weights": cluster_weights(cluster, losses)}
+        cluster = torch.full_like(inside, -1).index_copy(0, kept, own)
+        return {"cluster": cluster, "nearest": nearest, "weights": cluster_weights(own, weight[kept])}
+
+    def clusters_and_weights(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+        """(N,) cluster of each sample within its class and (N,) its weight: of the groups, or by k-means."""
+        unknown = torch.full(self.labels.shape, -1.0)
+        if self.groups is None:
+            generator = self.generator("clusters")
+            found = cluster_classes(embeddings, self.class_of, self.clusters_per_class, generator=generator)
+            return found, unknown
+        weight = unknown if self.groups.weight is None else self.groups.weight.detach().cpu()
+        return self.groups.cluster.detach().cpu().long(), weight
 
     def units(self, number: int) -> Tensor:
         """(clusters, samples) indices, a cluster in each row."""
@@ -109,16 +118,16 @@ class ClusterBatches(MinedBatches):
         return torch.stack([draw_samples(own, self.samples_per_unit, generator) for own in members])
 
 
-def cluster_weights(cluster: Tensor, losses: Tensor) -> Tensor:
-    """(clusters,) the mean loss of the samples of each cluster, of (N,) samples' clusters and losses.
+def cluster_weights(cluster: Tensor, weight: Tensor) -> Tensor:
+    """(clusters,) mean weight of the samples of each cluster, from the (N,) cluster and weight of each sample.
 
-    Samples with a loss below 0 have none yet. A cluster of such samples weighs what the others do on average; where
-    no cluster has a loss above 0 all weigh alike. None weighs less than a hundredth of the average.
+    A weight below 0 is unknown. A cluster without known weights gets the average of the others; where no cluster has a
+    weight above 0, all are equal. None gets less than a hundredth of the average.
     """
-    known = losses >= 0
+    known = weight >= 0
     clusters = int(cluster.max()) + 1
     number = cluster[known].bincount(minlength=clusters)
-    total = torch.zeros(clusters, dtype=torch.float64).index_add(0, cluster[known], losses[known].double())
+    total = torch.zeros(clusters, dtype=torch.float64).index_add(0, cluster[known], weight[known].double())
     mean = total / number.clamp_min(1)
     average = float(mean.sum() / (number > 0).sum().clamp_min(1))
     if average == 0:

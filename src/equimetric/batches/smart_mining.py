@@ -23,11 +23,12 @@ class SmartMiningBatches(MinedBatches):
     zero, told by `record`: after every `interval` steps ρ grows by a tenth if it is above 0.8, and shrinks by a tenth,
     never below 1, if it is below 0.4. Every sample whose class has another is an anchor once per pass.
 
-    In training `watch` does the recording: a triple has a loss above zero where ‖a − n‖² − ‖a − p‖² < `margin` for
+    In training `observe` does the recording: a triple has a loss above zero where ‖a − n‖² − ‖a − p‖² < `margin` for
     embeddings of unit length, so the margin should be that of the loss.
     """
 
     by_role: ClassVar[bool] = True
+    adapts: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -108,11 +109,13 @@ class SmartMiningBatches(MinedBatches):
         return closer[torch.isin(closer, five)][-1]
 
     @torch.no_grad()
-    def watch(self, embeddings: Tensor) -> None:
+    def observe(self, embeddings: Tensor) -> None:
         """Tell the controller how many of the (3T, D) embeddings' triples violate the margin."""
         anchors, positives, negatives = unit(embeddings).chunk(3)
         to_positive, to_negative = ((anchors - others).square().sum(1) for others in (positives, negatives))
         self.record(int((to_negative - to_positive < self.margin).sum()), len(anchors))
+
+    watch = observe  # removed at merge
 
     def record(self, active: int, triples: int) -> None:
         """Tell the controller how many of a step's triples had a loss above zero."""
