@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from equimetric.backbones import build_backbone, build_network
+from equimetric.backbones.pooling import AveragePooling
 from equimetric.backbones.torchvision_import import import_vision_library
 from equimetric.errors import EquimetricError
 
@@ -27,6 +28,28 @@ class Tiny(nn.Module):
 
     def forward(self, images):
         return self.fc(self.dropout(self.avgpool(self.bn(self.conv(images))).flatten(1)))
+
+
+class TinyResidual(nn.Module):
+    """A residual network with the child modules of torchvision's or, with other names, timm's."""
+
+    def __init__(self, activation="relu", pooling="avgpool", classes=10):
+        super().__init__()
+        self.last = (pooling, "fc")
+        self.conv1 = nn.Conv2d(3, 4, 7, stride=2, padding=3)
+        self.bn1 = nn.BatchNorm2d(4)
+        setattr(self, activation, nn.ReLU(inplace=True))
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        for number, width in enumerate((6, 8, 10, 12), start=1):
+            block = nn.Sequential(nn.LazyConv2d(width, 3, stride=1 if number == 1 else 2, padding=1), nn.ReLU())
+            setattr(self, f"layer{number}", block)
+        setattr(self, pooling, nn.AdaptiveAvgPool2d(1) if pooling == "avgpool" else AveragePooling())
+        self.fc = nn.Linear(12, classes) if classes else nn.Identity()
+
+    def forward(self, images):
+        for name, layer in self.named_children():
+            images = layer(images.flatten(1)) if name == "fc" else layer(images)
+        return images
 
 
 class Tokens(nn.Module):
@@ -52,7 +75,12 @@ def torchvision(monkeypatch):
     )
     weights = SimpleNamespace(DEFAULT=SimpleNamespace(transforms=lambda: preset))
     module = ModuleType("torchvision.models")
-    makers = {"tiny": Tiny, "tokens": Tokens, "convolutional": lambda: nn.Sequential(nn.Conv2d(3, 10, 1))}
+    makers = {
+        "tiny": Tiny,
+        "resnet": TinyResidual,
+        "tokens": Tokens,
+        "convolutional": lambda: nn.Sequential(nn.Conv2d(3, 10, 1)),
+    }
     module.list_models = lambda module: list(makers)
     module.get_model_weights = lambda name: weights
 
@@ -69,11 +97,13 @@ def torchvision(monkeypatch):
 @pytest.fixture
 def timm(monkeypatch):
     module = ModuleType("timm")
-    module.is_model = lambda name: name == "tiny"
-    module.list_models = lambda: ["tiny"]
+    module.is_model = lambda name: name in ("tiny", "resnet")
+    module.list_models = lambda: ["tiny", "resnet"]
 
     def create_model(name, pretrained, num_classes):
         module.asked_for = (name, pretrained, num_classes)
+        if name == "resnet":
+            return TinyResidual("act1", "global_pool", num_classes)
         model = Tiny(num_classes)
         model.aux1 = None
         model.pretrained_cfg = {"classifier": "fc"}
@@ -115,6 +145,28 @@ def test_pooling_in_the_models_own_place(torchvision):
     torch.testing.assert_close(network.backbone(images), model.bn(model.conv(images)).amax((2, 3)))
     with pytest.raises(EquimetricError, match="torchvision:tokens has no exchangeable pooling for 'gem'"):
         build_network("torchvision:tokens", channels=3, dim=5, pooling="gem")
+
+
+@pytest.mark.parametrize("pooling", [None, "gem"])
+@pytest.mark.parametrize("library", ["torchvision", "timm"])
+def test_residual_networks_have_stages(torchvision, timm, library, pooling):
+    backbone = build_network(f"{library}:resnet", channels=3, dim=5, pooling=pooling).backbone.eval()
+    assert backbone.stages == ("conv1", "layer1", "layer2", "layer3", "layer4")
+    assert [backbone.stage_channels(stage) for stage in backbone.stages] == [4, 6, 8, 10, 12]
+    side = {"torchvision": 24, "timm": 20}[library]
+    images = torch.randn(2, 3, side, side)
+    for stage in backbone.stages:
+        maps = backbone.forward_to(images, stage)
+        assert maps.shape[1] == backbone.stage_channels(stage)
+        assert torch.equal(backbone.forward_from(maps, stage), backbone(images))
+    assert [backbone.stage_stride(stage) for stage in ("conv1", "layer1", "layer2")] == [4, 4, 8]
+
+
+def test_other_library_models_have_no_stages(torchvision):
+    backbone = build_backbone("torchvision:tiny")
+    assert backbone.stages == ()
+    with pytest.raises(EquimetricError, match="torchvision:tiny has no stage 'layer3'; it cannot be split into stages"):
+        backbone.forward_to(torch.zeros(1, 3, 24, 24), "layer3")
 
 
 def test_frozen_batch_norm_in_a_library_model(torchvision):

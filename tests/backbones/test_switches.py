@@ -98,23 +98,23 @@ def test_staged_unfreezing():
     network = small(freeze={"backbone": 20, "backbone.blocks.8": 10, "backbone.blocks.0": math.inf}).train()
     head, last = {"head.weight", "head.bias"}, {"backbone.blocks.8.weight"}
     assert learning(network) == head
-    assert [network.begin_step(step) for step in (0, 9, 10, 11)] == [False, False, True, False]
+    assert [network.before_step(step) for step in (0, 9, 10, 11)] == [False, False, True, False]
     assert learning(network) == head | last
     assert not any(norm.training for norm in network.backbone.batch_norms())
-    assert network.begin_step(20)
+    assert network.before_step(20)
     assert learning(network) == set(dict(network.named_parameters())) - {"backbone.blocks.0.weight"}
     assert all(norm.training for norm in network.backbone.batch_norms())
 
 
 def test_a_resumed_run_is_at_its_stage():
     network = small(freeze={"backbone": 20})
-    assert network.begin_step(1000)
+    assert network.before_step(1000)
     assert learning(network) == set(dict(network.named_parameters()))
 
 
 def test_unfreezing_leaves_frozen_batch_norm_alone():
     network = small(freeze={"backbone": 5}, frozen_batch_norm=True).train()
-    network.begin_step(5)
+    network.before_step(5)
     assert learning(network) == {"head.weight", "head.bias"} | {f"backbone.blocks.{i}.weight" for i in (0, 4, 8)}
     assert not any(norm.training for norm in network.backbone.batch_norms())
 

@@ -1,22 +1,19 @@
-"""Networks that turn images into features, and the head that turns features into embeddings."""
+"""Networks that turn images into features, and heads that turn features into embeddings.
 
-from equimetric.backbones.backbone import Backbone, FrozenBatchNorm, MapBackbone
+Every file registers its own components (`equimetric.backbones.registry`): `@backbone`, `@head`, `@pooling`.
+"""
+
+from equimetric.backbones.backbone import Backbone, FrozenBatchNorm, MapBackbone, Stage
 from equimetric.backbones.bn_inception import BNInception
+from equimetric.backbones.build import LIBRARY_MODELS, build_backbone, weights_on_offer
 from equimetric.backbones.conventions import InputConvention
 from equimetric.backbones.efficientnet_lite import EfficientNetLite
 from equimetric.backbones.freezing import FreezePlan
-from equimetric.backbones.heads import HEADS, LayerNormHead, initial_head_by_pca
+from equimetric.backbones.heads import LayerNormHead, build_head, initial_head_by_pca
 from equimetric.backbones.library_models import LibraryBackbone
-from equimetric.backbones.network import (
-    BACKBONES,
-    LIBRARY_MODELS,
-    BackboneRecord,
-    EmbeddingNetwork,
-    build_backbone,
-    build_network,
-    weights_on_offer,
-)
-from equimetric.backbones.pooling import POOLINGS, GeneralizedMeanPooling
+from equimetric.backbones.network import EmbeddingNetwork, build_network
+from equimetric.backbones.pooling import GeneralizedMeanPooling
+from equimetric.backbones.registry import BACKBONES, HEADS, POOLINGS, BackboneRecord
 from equimetric.backbones.small_cnn import SmallCNN
 from equimetric.backbones.weights import read_weights
 
@@ -38,7 +35,9 @@ __all__ = [
     "LibraryBackbone",
     "MapBackbone",
     "SmallCNN",
+    "Stage",
     "build_backbone",
+    "build_head",
     "build_network",
     "initial_head_by_pca",
     "read_weights",

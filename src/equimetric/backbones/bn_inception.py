@@ -1,21 +1,21 @@
 """BN-Inception, the backbone of most metric learning papers until 2021."""
 
-from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from equimetric.backbones.backbone import MapBackbone
+from equimetric.backbones.backbone import MapBackbone, Stage
 from equimetric.backbones.conventions import InputConvention
+from equimetric.backbones.registry import backbone
 from equimetric.errors import EquimetricError
 
 __all__ = ["BNInception"]
 
 
 class Block(NamedTuple):
-    """Widths of one inception block; without `single` and `projected` it halves the map and passes its input on."""
+    """Widths of one inception block; without `single` and `projected` it halves the map and keeps its input."""
 
     single: int | None
     """1×1"""
@@ -55,8 +55,8 @@ class BNInception(MapBackbone):
     """Inception with batch normalisation.   Ioffe, Szegedy: Batch normalization (2015); 10,270,240 parameters.
 
     Layers have the names of the widely used public weight file, a port of the Caffe model: every convolution `name` is
-    followed by its normalisation `name_bn` and a ReLU. The momentum 0.9 of other ports is Caffe's and would mean
-    here that nine tenths of the statistics come from the last batch; it is PyTorch's 0.1.
+    followed by its normalisation `name_bn` and a ReLU. Some ports copy Caffe's momentum of 0.9, which in PyTorch would
+    take nine tenths of the statistics from the last batch; here it is PyTorch's 0.1.
     """
 
     maps = features = 1024
@@ -67,7 +67,8 @@ class BNInception(MapBackbone):
         self._add("conv1_7x7_s2", 3, 64, kernel=7, stride=2)
         self._add("conv2_3x3_reduce", 64, 64)
         self._add("conv2_3x3", 64, 192, kernel=3)
-        before = 192
+        before, stride = 192, 8
+        self.stage_outputs = {"pool1_3x3_s2": Stage(64, 4), "pool2_3x3_s2": Stage(before, stride)}
         for name, block in BLOCKS.items():
             prefix = f"inception_{name}"
             if block.single:
@@ -81,7 +82,8 @@ class BNInception(MapBackbone):
             self._add(f"{prefix}_double_3x3_2", width, width, kernel=3, stride=block.stride)
             if block.projected:
                 self._add(f"{prefix}_pool_proj", before, block.projected)
-            before = block.width(before)
+            before, stride = block.width(before), stride * block.stride
+            self.stage_outputs[prefix] = Stage(before, stride)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def _add(self, name: str, before: int, width: int, kernel: int = 1, stride: int = 1) -> None:
@@ -108,37 +110,44 @@ class BNInception(MapBackbone):
             branches.append(self._convolve(pool(maps, 3, stride=1, padding=1), f"{prefix}_pool_proj"))
         return torch.cat(branches, dim=1)
 
-    def stages(self, images: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Name and maps after each pooling of the stem and after each block, in order."""
-        maps = self._convolve(images.contiguous(memory_format=torch.channels_last), "conv1_7x7_s2")
-        maps = F.max_pool2d(maps, 3, stride=2, ceil_mode=True)
-        yield "pool1_3x3_s2", maps
-        maps = self._convolve(maps, "conv2_3x3_reduce", "conv2_3x3")
-        maps = F.max_pool2d(maps, 3, stride=2, ceil_mode=True)
-        yield "pool2_3x3_s2", maps
-        for name in BLOCKS:
-            maps = self._inception(maps, name)
-            yield f"inception_{name}", maps
+    def enter(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) in channels-last layout, for sides H from 32h − 1 to 32h + 6; so 224 and 227 give 7×7 maps.
 
-    def forward_maps(self, images: Tensor) -> Tensor:
-        """(B, 3, H, W) → (B, 1024, h, w), for sides H from 32h − 1 to 32h + 6; so 224 and 227 give 7×7.
-
-        Only then do the convolutions and the pooling that halve a map, which have different margins, agree on its size.
+        For other sizes the convolutions and the pooling that halve a map, which pad differently, disagree on its size.
         """
         if any((side + 1) % 32 > 7 or side < 31 for side in images.shape[2:]):
             raise EquimetricError(
                 f"BN-Inception cannot take images of {images.shape[2]}×{images.shape[3]} pixels: a side must be from "
                 "1 below to 6 above a multiple of 32, as 224 and 227 are"
             )
-        for _, maps in self.stages(images):
-            last = maps
-        return last
+        return images.contiguous(memory_format=torch.channels_last)
+
+    def run_stage(self, stage: str, maps: Tensor) -> Tensor:
+        """A convolution of the stem with the pooling after it, or an inception block."""
+        if stage == "pool1_3x3_s2":
+            return F.max_pool2d(self._convolve(maps, "conv1_7x7_s2"), 3, stride=2, ceil_mode=True)
+        if stage == "pool2_3x3_s2":
+            maps = self._convolve(maps, "conv2_3x3_reduce", "conv2_3x3")
+            return F.max_pool2d(maps, 3, stride=2, ceil_mode=True)
+        return self._inception(maps, stage.removeprefix("inception_"))
 
     @staticmethod
     def public_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A public weight file in this network's terms: no classifier, and statistics of shape (C,) where (1, C)."""
+        """Weights of a public file under the names here: no classifier, statistics of shape (C,) instead of (1, C)."""
         return {
             name: value.squeeze(0) if "_bn." in name and value.ndim == 2 else value
             for name, value in weights.items()
             if not name.startswith(("last_linear.", "fc."))
         }
+
+
+@backbone(
+    "bn_inception",
+    features=1024,
+    size=224,
+    translate=BNInception.public_names,
+    public_file="bn_inception-52deb4733.pth",
+)
+def bn_inception(channels: int) -> BNInception:  # noqa: ARG001
+    """BN-Inception (Ioffe, Szegedy 2015), 10.3 million parameters, the backbone of most papers until 2021."""
+    return BNInception()

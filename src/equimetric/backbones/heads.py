@@ -1,15 +1,15 @@
-"""What stands between a backbone's features and the embedding."""
-
-from collections.abc import Callable
+"""Heads: from a backbone's features to the embedding."""
 
 import torch
 from torch import Tensor, nn
 
-from equimetric.errors import EquimetricError, unknown_name
+from equimetric.backbones.registry import HEADS, head
+from equimetric.errors import EquimetricError
 
-__all__ = ["HEADS", "LayerNormHead", "build_head", "initial_head_by_pca"]
+__all__ = ["LayerNormHead", "build_head", "initial_head_by_pca"]
 
 
+@head("layer_norm")
 class LayerNormHead(nn.Module):
     """Layer normalisation without parameters, dropout, and a linear map without bias where the dimension changes.
 
@@ -29,34 +29,31 @@ class LayerNormHead(nn.Module):
         return output
 
 
+@head("linear")
 def linear_head(features: int, dim: int, dropout: float = 0.0) -> nn.Module:
-    """A linear map with bias, after dropout where asked for."""
+    """A linear map with bias, after dropout unless it is 0."""
     linear = nn.Linear(features, dim)
     return nn.Sequential(nn.Dropout(dropout), linear) if dropout else linear
 
 
-HEADS: dict[str, Callable[[int, int, float], nn.Module]] = {"linear": linear_head, "layer_norm": LayerNormHead}
-
-
 def build_head(name: str, features: int, dim: int, dropout: float) -> nn.Module:
     """A head by name."""
-    if name not in HEADS:
-        raise unknown_name("head", name, HEADS)
+    build = HEADS.find(name)
     if dim < 1:
         raise EquimetricError(f"the embedding dimension must be at least 1, got {dim}")
-    return HEADS[name](features, dim, dropout)
+    return build(features, dim, dropout)
 
 
 @torch.no_grad()
 def initial_head_by_pca(head: nn.Module, features: Tensor) -> None:
-    """Start the head's linear map at the principal directions of training features instead of at random.
+    """Initialise the head's linear map with the principal directions of training features.
 
-    y = Vᵀ (x − x̄),  V the directions of largest variance, orthonormal, largest first. On frozen features this keeps
-    most of what the backbone knows, where a random map of few dimensions loses much of it. A head without bias keeps
-    the mean, y = Vᵀ x. Where the head normalises features first, the directions are those of normalised ones.
+    y = Vᵀ (x − x̄),  V the orthonormal directions of largest variance, largest first. A random map of few dimensions
+    loses much of what a frozen backbone knows; this one keeps most of it. A head without bias keeps the mean, y = Vᵀ x.
+    A head that normalises features first gets the directions of normalised ones.
 
-    An eigenvector's sign is arbitrary; here its largest entry is positive. There are no more directions than
-    features, nor than images less one: a larger embedding is refused.   Shapes: features (N, features).
+    Signs are fixed by making each direction's largest entry positive. There are at most min(D, N − 1) directions; a
+    larger embedding raises an error.   Shapes: features (N, D).
     """
     linear = next((module for module in head.modules() if isinstance(module, nn.Linear)), None)
     if linear is None:

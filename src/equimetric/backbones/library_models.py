@@ -1,14 +1,14 @@
 """Any model of timm or torchvision as a backbone: `timm:resnet50`, `torchvision:vit_b_16`."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from equimetric.backbones.backbone import Backbone
+from equimetric.backbones.backbone import Backbone, Stage
 from equimetric.backbones.conventions import InputConvention
 from equimetric.backbones.pooling import build_pooling
 from equimetric.backbones.torchvision_import import import_vision_library
@@ -19,16 +19,24 @@ __all__ = ["LibraryBackbone", "timm_backbone", "torchvision_backbone"]
 
 
 CLASSIFIERS = ("fc", "classifier", "head", "heads")
-"""What torchvision's models call the part that ends in the classifier."""
+"""Names of the part of torchvision's models that ends in the classifier."""
 
 AUXILIARY_CLASSIFIERS = ("aux1", "aux2", "AuxLogits")
-"""Further classifiers half-way, of GoogLeNet and Inception v3."""
+"""Further classifiers on intermediate layers, of GoogLeNet and Inception v3."""
+
+RESNET_LAYERS = ("layer1", "layer2", "layer3", "layer4")
+RESNETS: dict[tuple[str, ...], str] = {
+    ("conv1", "bn1", activation, "maxpool", *RESNET_LAYERS, pooling, "fc"): pooling
+    for activation, pooling in (("relu", "avgpool"), ("act1", "global_pool"))
+}
+"""Child modules of a ResNet of torchvision or timm, which it calls in this order → the name of its pooling."""
 
 
 class LibraryBackbone(Backbone):
     """A classification model without its classifier.
 
-    How many features it has is found by running it once, since libraries do not agree on where they write it.
+    Its features are counted by running it once, since libraries do not agree on where they state the number. ResNets
+    have the stages conv1 (with its pooling), layer1, …, layer4; other models cannot be split.
     """
 
     def __init__(self, name: str, model: nn.Module, convention: InputConvention) -> None:
@@ -36,16 +44,43 @@ class LibraryBackbone(Backbone):
         self.name = name
         self.model = model
         self.convention = convention
+        children = tuple(child for child, _ in model.named_children())
+        self.pooling_name = RESNETS.get(children)
+        self.stage_layers: dict[str, tuple[str, ...]] = {}
+        if self.pooling_name is not None:
+            self.stage_layers = {"conv1": children[:4], **{layer: (layer,) for layer in RESNET_LAYERS}}
         self.features = self._count_features()
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
+    @property
+    def label(self) -> str:
+        """Name of the backbone in error messages."""
+        return self.name
+
     def forward(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) → (B, features)."""
-        features: Tensor = self.model(images.contiguous(memory_format=torch.channels_last))
+        features: Tensor = self.model(self.enter(images))
+        return features
+
+    def enter(self, images: Tensor) -> Tensor:
+        """Images in channels-last layout."""
+        return images.contiguous(memory_format=torch.channels_last)
+
+    def run_stage(self, stage: str, maps: Tensor) -> Tensor:
+        """The child modules of one stage, one after the other."""
+        for layer in self.stage_layers[stage]:
+            maps = self.model.get_submodule(layer)(maps)
+        return maps
+
+    def pool(self, maps: Tensor) -> Tensor:
+        """The model's own pooling and what remains of its classifier."""
+        assert self.pooling_name is not None
+        pooled: Tensor = self.model.get_submodule(self.pooling_name)(maps)
+        features: Tensor = self.model.get_submodule("fc")(pooled.flatten(1))
         return features
 
     def pool_by(self, pooling: str) -> None:
-        """Put another pooling into the model's own place for it."""
+        """Replace the model's own pooling module."""
         replacement = build_pooling(pooling)
         for path in ("global_pool", "head.global_pool", "avgpool"):
             parent, _, attribute = path.rpartition(".")
@@ -57,22 +92,35 @@ class LibraryBackbone(Backbone):
             if pooled == (1, 2, 1, 1):
                 replacement = nn.Sequential(replacement, nn.Unflatten(1, (-1, 1, 1)))
             elif pooled != (1, 2):
-                continue  # channels last of all: not the maps that the poolings take
+                continue  # channels in the last dimension: not the maps that poolings take
             setattr(holder, attribute, replacement)
             self.features = self._count_features()
             return
         raise EquimetricError(
-            f"{self.name} has no exchangeable pooling for {pooling!r}; leave `pooling` out to take its own"
+            f"{self.name} has no exchangeable pooling for {pooling!r}; leave `pooling` out to use its own"
         )
 
     @torch.no_grad()
     def _count_features(self) -> int:
-        was_training = self.training
-        output = self.eval().model(torch.zeros(1, self.convention.channels, *(self.convention.size,) * 2))
+        """Run the model on a blank image: the number of its features, and channels and stride of its stages."""
+        was_training, side = self.training, self.convention.size
+        ends = {stage: self.model.get_submodule(layers[-1]) for stage, layers in self.stage_layers.items()}
+        hooks = [module.register_forward_hook(self._note_stage(stage)) for stage, module in ends.items()]
+        output = self.eval().model(torch.zeros(1, self.convention.channels, side, side))
         self.train(was_training)
+        for hook in hooks:
+            hook.remove()
         if not isinstance(output, Tensor) or output.ndim != 2:
             raise EquimetricError(f"{self.name} does not give one vector per image; choose a classification model")
         return int(output.shape[1])
+
+    def _note_stage(self, stage: str) -> Callable[[nn.Module, Any, Tensor], None]:
+        def note(module: nn.Module, inputs: Any, maps: Tensor) -> None:  # noqa: ARG001
+            # Sides are rounded up at every stage, strides are powers of two.
+            stride = 2 ** round(math.log2(self.convention.size / maps.shape[2]))
+            self.stage_outputs[stage] = Stage(maps.shape[1], stride)
+
+        return note
 
 
 def timm_backbone(model_name: str, pretrained: str | None = None) -> LibraryBackbone:
@@ -82,8 +130,8 @@ def timm_backbone(model_name: str, pretrained: str | None = None) -> LibraryBack
     architecture = model_name.partition(".")[0]
     if not timm.is_model(architecture):
         raise EquimetricError(f"timm has no model {model_name!r}; {did_you_mean(architecture, timm.list_models())}")
-    _refuse_weights_of_others(name, pretrained)
-    with _explained_download(name):
+    _refuse_foreign_weights(name, pretrained)
+    with _explain_download(name):
         model = timm.create_model(model_name, pretrained=pretrained == "timm", num_classes=0)
     settings = timm.data.resolve_model_data_config(model)
     size = int(settings["input_size"][-1])
@@ -107,14 +155,14 @@ def torchvision_backbone(model_name: str, pretrained: str | None = None) -> Libr
     known = models.list_models(module=models)
     if model_name not in known:
         raise EquimetricError(f"torchvision has no model {model_name!r}; {did_you_mean(model_name, known)}")
-    _refuse_weights_of_others(name, pretrained)
+    _refuse_foreign_weights(name, pretrained)
     weights = models.get_model_weights(model_name).DEFAULT
     options: dict[str, Any] = {}
     if model_name in ("googlenet", "inception_v3") and pretrained != "torchvision":
-        # Their published weights take ImageNet-normalised input and re-normalise it themselves; the library says so
-        # to the model only where it loads the weights itself.
+        # Their published weights expect the model to re-normalise its input; the library switches that on only where
+        # it loads the weights itself.
         options = {"init_weights": pretrained is None, "transform_input": pretrained is not None}
-    with _explained_download(name):
+    with _explain_download(name):
         model = models.get_model(model_name, weights=weights if pretrained == "torchvision" else None, **options)
     classifier = _remove_classifier(name, model)
     for part in AUXILIARY_CLASSIFIERS:
@@ -136,27 +184,27 @@ def torchvision_backbone(model_name: str, pretrained: str | None = None) -> Libr
 
 
 def _remove_classifier(name: str, model: nn.Module) -> str:
-    """Put an identity in place of the last linear layer; returns that layer's name."""
+    """Replace the last linear layer by an identity and return its name."""
     linear: list[str] = [path for path, module in model.named_modules() if isinstance(module, nn.Linear)]
     ends = [path for path in linear if path.partition(".")[0] in CLASSIFIERS]
     if not ends:
-        raise EquimetricError(f"{name} has no linear classifier to take off; choose another model")
+        raise EquimetricError(f"{name} has no linear classifier to remove; choose another model")
     parent, _, attribute = ends[-1].rpartition(".")
     setattr(model.get_submodule(parent), attribute, nn.Identity())
     for path, module in model.named_modules():
         if isinstance(module, nn.Dropout) and path.partition(".")[0] in ("dropout", *CLASSIFIERS):
-            module.p = 0.0  # the classifier's own; the head here has a switch for it
+            module.p = 0.0  # the classifier's own; the head here has its own dropout
     return ends[-1]
 
 
 def _load_without(model: nn.Module, path: str, dropped: tuple[str, ...]) -> None:
-    """Load a file, except for the parts of these names."""
+    """Load a file, except for the parts with these names."""
     prefixes = tuple(f"{part}." for part in dropped)
     weights = {name: value for name, value in read_weights(path).items() if not name.startswith(prefixes)}
     load_weights(model, weights, path)
 
 
-def _refuse_weights_of_others(name: str, pretrained: str | None) -> None:
+def _refuse_foreign_weights(name: str, pretrained: str | None) -> None:
     library = name.partition(":")[0]
     if pretrained in {"package", "timm", "torchvision"} - {library}:
         raise EquimetricError(
@@ -165,13 +213,13 @@ def _refuse_weights_of_others(name: str, pretrained: str | None) -> None:
 
 
 @contextmanager
-def _explained_download(name: str) -> Iterator[None]:
+def _explain_download(name: str) -> Iterator[None]:
     try:
         yield
-    except OSError as error:  # what every way of not reaching a server or a file is
+    except OSError as error:  # covers every failure to reach a server or a file
         raise EquimetricError(
             f"the weights of {name} could not be downloaded ({first_line(error)}); give the path of a weight file as "
-            "`pretrained`, or take efficientnet_lite0 with 'package', which needs no internet"
+            "`pretrained`, or use efficientnet_lite0 with 'package', which needs no internet"
         ) from error
 
 

@@ -1,46 +1,41 @@
 """From feature maps to one vector per image."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
-from equimetric.errors import unknown_name
+from equimetric.backbones.registry import POOLINGS, pooling
 
-__all__ = [
-    "POOLINGS",
-    "AveragePlusMaxPooling",
-    "AveragePooling",
-    "GeneralizedMeanPooling",
-    "MaxPooling",
-    "build_pooling",
-]
+__all__ = ["AveragePlusMaxPooling", "AveragePooling", "GeneralizedMeanPooling", "MaxPooling", "build_pooling"]
 
 
+@pooling("avg")
 class AveragePooling(nn.Module):
-    """The mean over all places.   f_c = mean_{hw} x_chw"""
+    """The mean over all positions.   f_c = mean_{hw} x_chw"""
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, C, h, w) → (B, C)."""
         return maps.mean(dim=(2, 3))
 
 
+@pooling("max")
 class MaxPooling(nn.Module):
-    """The largest value of all places.   f_c = max_{hw} x_chw"""
+    """The maximum over all positions.   f_c = max_{hw} x_chw"""
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, C, h, w) → (B, C)."""
         return maps.amax(dim=(2, 3))
 
 
+@pooling("avg+max")
 class AveragePlusMaxPooling(nn.Module):
-    """The sum of both.   f_c = mean_{hw} x_chw + max_{hw} x_chw"""
+    """The sum of mean and maximum.   f_c = mean_{hw} x_chw + max_{hw} x_chw"""
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, C, h, w) → (B, C)."""
         return maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3))
 
 
+@pooling("gem")
 class GeneralizedMeanPooling(nn.Module):
     """Between mean (p = 1) and maximum (p → ∞), with a learned exponent.   f_c = (mean_{hw} max(x_chw, ε)^p)^{1/p}
 
@@ -57,17 +52,6 @@ class GeneralizedMeanPooling(nn.Module):
         return maps.clamp(min=self.smallest).pow(self.exponent).mean(dim=(2, 3)).pow(1 / self.exponent)
 
 
-POOLINGS: dict[str, Callable[[], nn.Module]] = {
-    "avg": AveragePooling,
-    "max": MaxPooling,
-    "avg+max": AveragePlusMaxPooling,
-    "gem": GeneralizedMeanPooling,
-}
-"""Name → module that takes (B, C, h, w) to (B, C)."""
-
-
 def build_pooling(name: str) -> nn.Module:
     """A pooling by name."""
-    if name not in POOLINGS:
-        raise unknown_name("pooling", name, POOLINGS)
-    return POOLINGS[name]()
+    return POOLINGS.find(name)()

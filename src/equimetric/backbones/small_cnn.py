@@ -3,30 +3,35 @@
 import torch
 from torch import Tensor, nn
 
-from equimetric.backbones.backbone import MapBackbone
+from equimetric.backbones.backbone import MapBackbone, Stage
 from equimetric.backbones.conventions import InputConvention
+from equimetric.backbones.registry import backbone
 
 __all__ = ["SmallCNN"]
 
-PLACES = 4
-"""Rows and columns of the last map; images of 32×32 arrive there without further pooling."""
+GRID = 4
+"""Rows and columns of the pooled map; images of 32×32 reach it without further pooling."""
+
+LAYERS_PER_BLOCK = 4
 
 
-class PlacesKept(nn.Module):
-    """Every place of a 4×4 map as features of its own; maps of another size are averaged down to it."""
+class GridPooling(nn.Module):
+    """Every cell of a 4×4 map as features of its own; maps of another size are averaged to 4×4."""
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, C, h, w) → (B, 16 C)."""
-        if maps.shape[2:] != (PLACES, PLACES):
-            maps = nn.functional.adaptive_avg_pool2d(maps, PLACES)
+        if maps.shape[2:] != (GRID, GRID):
+            maps = nn.functional.adaptive_avg_pool2d(maps, GRID)
         return maps.flatten(1)
 
 
+@backbone("small_cnn", features=1792, size=32)
 class SmallCNN(MapBackbone):
-    """Three blocks of convolution, 2×2 max pooling, batch normalisation and ReLU, pooled to 4×4 places.
+    """Three convolutions for small images; trains in seconds on one core.
 
-    Pooling before normalisation quarters the work of everything after it; keeping 4×4 places instead of one keeps
-    the layout of a shape, which tells characters apart. With a 64-dimensional head and grey images: 152,080 parameters.
+    Each is followed by 2×2 max pooling, batch normalisation and ReLU; the last maps are pooled to a 4×4 grid. Pooling
+    before normalisation quarters the work of all later layers; a grid instead of one mean keeps the layout of a shape,
+    which separates characters. With a 64-dimensional head and grey images: 152,080 parameters.
     """
 
     def __init__(self, channels: int, widths: tuple[int, ...] = (16, 32, 112)) -> None:
@@ -40,13 +45,20 @@ class SmallCNN(MapBackbone):
                 nn.ReLU(inplace=True),
             ]
         self.blocks = nn.Sequential(*blocks)
-        self.pooling = PlacesKept()
+        self.stage_outputs = {f"block{n}": Stage(width, 2**n) for n, width in enumerate(widths, start=1)}
+        self.pooling = GridPooling()
         self.maps = widths[-1]
-        self.features = self.maps * PLACES**2
+        self.features = self.maps * GRID**2
         self.convention = InputConvention(32, 32, mean=(127.5,) * channels, std=(127.5,) * channels)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward_maps(self, images: Tensor) -> Tensor:
-        """(B, channels, H, W) → (B, maps, ⌈H/8⌉, ⌈W/8⌉)."""
-        maps: Tensor = self.blocks(images.contiguous(memory_format=torch.channels_last))
+    def enter(self, images: Tensor) -> Tensor:
+        """Images in channels-last layout."""
+        return images.contiguous(memory_format=torch.channels_last)
+
+    def run_stage(self, stage: str, maps: Tensor) -> Tensor:
+        """(B, c, h, w) → (B, stage_channels, ⌈h/2⌉, ⌈w/2⌉)."""
+        first = self.stages.index(stage) * LAYERS_PER_BLOCK
+        for layer in range(first, first + LAYERS_PER_BLOCK):
+            maps = self.blocks[layer](maps)
         return maps

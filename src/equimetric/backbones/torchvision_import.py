@@ -1,4 +1,4 @@
-"""Importing torchvision and timm, also beside a PyTorch that torchvision's compiled operators were not built for."""
+"""Import torchvision and timm, even with a PyTorch that torchvision's compiled operators were not built for."""
 
 from importlib import import_module
 from types import ModuleType
@@ -11,16 +11,16 @@ from equimetric.errors import EquimetricError
 __all__ = ["import_vision_library"]
 
 _declarations: list[Any] = []
-"""Declarations last as long as these objects."""
+"""Keeps the declarations alive."""
 
 
 def import_vision_library(name: str) -> ModuleType:
     """The module `timm` or `torchvision.models`, or an error that says how to install it.
 
-    The torchvision of the package index is compiled for the PyTorch of the package index. Beside a CPU-only PyTorch
-    its compiled operators (box suppression and the like, which no classifier uses) do not load. torchvision
-    tolerates that except in one place, where it describes two operators that nobody has declared then. With the
-    declarations made here everything but the compiled operators works.
+    The torchvision of the package index is compiled for the PyTorch of the package index. With a CPU-only PyTorch its
+    compiled operators (box suppression and others that no classifier uses) do not load. torchvision tolerates that
+    except in one place, where it describes two operators that are then undeclared. Declaring them here makes
+    everything but the compiled operators work.
     """
     try:
         try:

@@ -1,4 +1,4 @@
-"""Pretrained weights: out of a file or an installed package, and into a network with an explanation of what differs."""
+"""Pretrained weights: read from a file or an installed package, loaded with an error that names what differs."""
 
 import pickle
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ __all__ = ["first_line", "load_weights", "packaged_weights", "read_weights"]
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """Name → tensor of a `.safetensors` file or a PyTorch file, of which only tensors are read, never code.
+    """Name → tensor of a `.safetensors` file or a PyTorch file; only tensors are read, code is never run.
 
-    Training scripts wrap their weights: an entry 'state_dict', 'model' or 'model_state' is opened, and the 'module.' of
-    data-parallel training is taken off.
+    Weights wrapped in an entry 'state_dict', 'model' or 'model_state' are unwrapped, and the prefix 'module.' of
+    data-parallel training is removed.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -58,9 +58,9 @@ def packaged_weights(package: str) -> Path:
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: str | Path) -> None:
-    """Copy all weights; a file that does not fit exactly is refused with the names that differ.
+    """Copy all weights; a file that does not fit exactly raises an error with the names that differ.
 
-    Counters of batches seen, which old files lack, are no weights.
+    `num_batches_tracked`, which old files lack, is ignored.
     """
     own = {name: value for name, value in module.state_dict().items() if not name.endswith("num_batches_tracked")}
     given = {name: value for name, value in weights.items() if not name.endswith("num_batches_tracked")}
@@ -81,7 +81,7 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: str |
 
 
 def first_line(error: Exception) -> str:
-    """The first line of the message, or the kind of error where it has none."""
+    """The first line of the message, or the error's type where it has none."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 

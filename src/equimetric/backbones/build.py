@@ -1,0 +1,72 @@
+"""Backbones by name, with the weights that `pretrained` asks for."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from equimetric.backbones.backbone import Backbone
+from equimetric.backbones.library_models import timm_backbone, torchvision_backbone
+from equimetric.backbones.registry import BACKBONES, BackboneRecord
+from equimetric.backbones.weights import load_weights, packaged_weights, read_weights
+from equimetric.errors import EquimetricError, unknown_name
+
+__all__ = ["LIBRARY_MODELS", "build_backbone", "weights_on_offer"]
+
+LIBRARY_MODELS = {
+    "timm:<model>": "any classification model of timm, such as timm:resnet50 or timm:vit_base_patch16_224",
+    "torchvision:<model>": "any classification model of torchvision, such as torchvision:resnet50",
+}
+"""How library models are named, and what they are."""
+
+LIBRARIES: dict[str, Callable[[str, str | None], Backbone]] = {
+    "timm": timm_backbone,
+    "torchvision": torchvision_backbone,
+}
+
+
+def build_backbone(name: str, *, channels: int = 3, pretrained: str | None = None) -> Backbone:
+    """A backbone by name: of `BACKBONES`, `timm:<model>` or `torchvision:<model>`.
+
+    `pretrained` is the source of its weights: 'package' for an installed Python package, 'timm' or 'torchvision' for
+    that library's own download, or the path of a file. Without it they are random.
+    """
+    library, colon, model_name = name.partition(":")
+    if colon and library in LIBRARIES:
+        backbone = LIBRARIES[library](model_name, pretrained)
+    elif name in BACKBONES:
+        record = BACKBONES[name]
+        backbone = record.build(channels)
+        if pretrained is not None:
+            source = _weight_file(record, pretrained)
+            load_weights(backbone, record.translate(read_weights(source)), source)
+    else:
+        error = unknown_name("backbone", name, BACKBONES)
+        raise EquimetricError(f"{error}; library models are named 'timm:resnet50', 'torchvision:resnet50'")
+    if channels not in (1, backbone.convention.channels):
+        raise EquimetricError(f"{name} takes grey or RGB images, not images of {channels} channels")
+    return backbone
+
+
+def weights_on_offer(name: str) -> str:
+    """Values of `pretrained` for a backbone, the package they need, and whether it is installed."""
+    library, colon, _ = name.partition(":")
+    if colon and library in LIBRARIES:
+        return f"'{library}' (downloads; equimetric[vision], {_installed(library)}), or a file"
+    record = BACKBONES[name]
+    if record.package is not None:
+        return f"'package' ({record.package} of equimetric[pretrained], {_installed(record.package)}), or a file"
+    return "a file" if record.public_file is None else f"a file, such as {record.public_file}"
+
+
+def _installed(package: str) -> str:
+    return "installed" if find_spec(package) else "not installed"
+
+
+def _weight_file(record: BackboneRecord, pretrained: str) -> str:
+    if pretrained in LIBRARIES:
+        raise EquimetricError(f"{pretrained} has no weights for {record.name}; give the path of a weight file")
+    if pretrained != "package":
+        return pretrained
+    if record.package is None:
+        having = ", ".join(other.name for other in BACKBONES.values() if other.package)
+        raise EquimetricError(f"no package holds weights of {record.name}, only of {having}; give a weight file's path")
+    return str(packaged_weights(record.package))
