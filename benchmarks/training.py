@@ -24,9 +24,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from equimetric.configuration import RunConfig, load_config
+from equimetric.configuration import load_config
 from equimetric.data import Dataset
 from equimetric.learners import Batch
+from equimetric.runs.configuration import RunConfig
 from equimetric.training.loop import build_learner, build_run_batches, context_of, load_split, train
 from equimetric.training.optimizers import build_optimizer
 

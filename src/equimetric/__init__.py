@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from equimetric.objectives import Objective, ObjectiveSum
     from equimetric.pairs import Pairs, TripletBand, Triplets
     from equimetric.references.proxies import StaticProxy
+    from equimetric.runs.model import TrainedModel, load
     from equimetric.studies import compare
     from equimetric.training import train
 
@@ -41,11 +42,13 @@ __all__ = [
     "ObjectiveSum",
     "Pairs",
     "StaticProxy",
+    "TrainedModel",
     "TripletBand",
     "Triplets",
     "calibrate",
     "compare",
     "evaluate",
+    "load",
     "load_dataset",
     "loss",
     "objective",
@@ -67,11 +70,13 @@ _MODULES = {
     "ObjectiveSum": "objectives",
     "Pairs": "pairs",
     "StaticProxy": "references.proxies",
+    "TrainedModel": "runs.model",
     "TripletBand": "pairs",
     "Triplets": "pairs",
     "calibrate": "calibration",
     "compare": "studies",
     "evaluate": "evaluation",
+    "load": "runs.model",
     "load_dataset": "data",
     "loss": "components",
     "objective": "catalogue",

@@ -1,10 +1,11 @@
 """Writing files so that a crash leaves either the old content or the new, never half of it."""
 
+import hashlib
 import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["write_atomically"]
+__all__ = ["hash_file", "write_atomically"]
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -22,3 +23,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def hash_file(path: Path) -> str:
+    """The sha256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from equimetric.catalogue import recipes
-from equimetric.configuration import RunConfig, load_config
+from equimetric.configuration import load_config
+from equimetric.runs.configuration import RunConfig
 
 ROOT = Path(__file__).parents[2]
 

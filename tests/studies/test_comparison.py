@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import equimetric as em
-from equimetric.configuration import StudyConfig, load_config
+from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError
 from equimetric.report import render_html, write_report
 from equimetric.studies import load_study
+from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.jobs import plan
 
 TINY = {
@@ -78,7 +79,7 @@ def test_run_folders_follow_the_map(finished):
         seed, _, content = folder.name.partition("-")
         assert seed in "01"
         assert len(content) == 12
-        assert json.loads((folder / "result.json").read_text())["schema"] == 1
+        assert json.loads((folder / "result.json").read_text())["schema"] == 2
 
 
 def test_doing_it_again_does_nothing(finished):

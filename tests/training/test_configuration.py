@@ -2,8 +2,10 @@ import tomllib
 
 import pytest
 
-from equimetric.configuration import RunConfig, StudyConfig, load_config, parse_overrides, to_toml
+from equimetric.configuration import load_config, parse_overrides, to_toml
 from equimetric.errors import EquimetricError
+from equimetric.runs.configuration import RunConfig
+from equimetric.studies.configuration import StudyConfig
 
 STUDY = {"name": "s", "methods": {"contrastive": {}}}
 

@@ -7,18 +7,22 @@ import torch
 from torch import nn
 
 from equimetric.batches import BATCHES, Batches, SmartMiningBatches
-from equimetric.catalogue import Context
-from equimetric.configuration import RunConfig, load_config
+from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError
-from equimetric.learners import Batch
+from equimetric.learners import Batch, EpochView
 from equimetric.losses.hierarchical_triplet import HierarchicalTriplet
 from equimetric.losses.magnet import Magnet
 from equimetric.objectives import compose
 from equimetric.ops.kmeans import cluster_classes
 from equimetric.ops.reductions import mean
-from equimetric.training import load_trained, train
-from equimetric.training.checkpoint import load_weights
-from equimetric.training.loop import build_learner
+from equimetric.runs.building import build_learner
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.model import load, load_weights
+from equimetric.runs.result import DataShape
+from equimetric.training import train
+from equimetric.training.distributed import Trainable
+from equimetric.training.gradients import backward
+from equimetric.training.placement import Placement
 
 KINDS = {
     "class_balanced": ("contrastive", {"classes": 3, "samples": 4, "options": {"replacement": True}}),
@@ -76,7 +80,7 @@ def test_every_kind_of_batches_trains_and_resumes_bit_for_bit(tmp_path, kind):
     assert last_losses(tmp_path / "undisturbed") == last_losses(tmp_path / "killed")
     one, other = weights(tmp_path / "undisturbed"), weights(tmp_path / "killed")
     assert all(torch.equal(one[name], other[name]) for name in one)
-    assert load_trained(tmp_path / "killed").config.batch.kind == kind
+    assert load(tmp_path / "killed").config.batch.kind == kind
 
 
 def test_a_resumed_controller_goes_on_where_it_stood(tmp_path, monkeypatch):
@@ -117,9 +121,9 @@ class PullToMeans(nn.Module):
         self.register_buffer("class_sizes", torch.zeros(3))
         self.register_buffer("total", torch.zeros(()))
 
-    def begin_epoch(self, view, labels):
+    def on_epoch(self, embeddings, labels):
         self.class_sizes = labels.bincount(minlength=3).float()
-        self.total = view().sum()
+        self.total = embeddings().sum()
 
     def forward(self, pairs):
         return mean(pairs.similarity * self.total, pairs.negative, pairs.weight)
@@ -127,11 +131,11 @@ class PullToMeans(nn.Module):
 
 def test_a_part_of_the_objective_may_begin_epochs():
     config = load_config(configuration("contrastive", {"classes": 2, "samples": 4}), RunConfig)
-    learner = build_learner(config, 1, Context(classes=3, dim=8, images=6))
+    learner = build_learner(config, DataShape(channels=1, vectors=False, classes=3, images=6))
     learner.objective = compose("triplet") + compose("contrastive")
     learner.objective.objectives[0].loss = PullToMeans()
     view, labels = torch.randn(6, 8), torch.tensor([0, 0, 0, 1, 1, 2])
-    learner.begin_epoch(lambda: view, labels)
+    learner.on_epoch(EpochView(learner, labels, [], lambda function: {"embedding": view}, None))
     state = learner.state_dict()
     assert state["objective.objectives.0.loss.class_sizes"].tolist() == [3, 2, 1]
     assert state["objective.objectives.0.loss.total"] == view.sum()
@@ -170,12 +174,13 @@ def test_clusters_are_found_inside_each_class():
     assert cluster_classes(torch.zeros(3, 2), torch.tensor([0, 0, 1]), 5)[2] == 0
 
 
-def test_a_learner_shows_its_embeddings_to_the_batches():
+def test_samplers_that_adapt_observe_the_embeddings():
     config = load_config(configuration("contrastive", {"classes": 2, "samples": 4}), RunConfig)
-    learner = build_learner(config, 1, Context(classes=3, dim=8, images=6))
+    learner = build_learner(config, DataShape(channels=1, vectors=False, classes=3, images=6))
     seen = []
     images = torch.randn(4, 1, 8, 8)
-    learner.losses(Batch(images, torch.tensor([0, 0, 1, 1]), torch.arange(4), seen.append))
+    batch = Batch(images, torch.tensor([0, 0, 1, 1]), torch.arange(4))
+    backward(Trainable(learner), batch, Placement(torch.device("cpu")), observe=seen.append)
     assert [tuple(one.shape) for one in seen] == [(4, 8)]
     assert not seen[0].requires_grad
 

@@ -10,9 +10,11 @@ import torch
 import equimetric as em
 from equimetric.backbones import build_network
 from equimetric.errors import EquimetricError
-from equimetric.training import frozen, load_trained, train
-from equimetric.training.frozen import FeatureVectors, cached_features
-from equimetric.training.processes import Processes
+from equimetric.processes import Processes
+from equimetric.runs import features as frozen
+from equimetric.runs.features import cached_features
+from equimetric.runs.model import load
+from equimetric.training import train
 
 ALONE = Processes()
 CONFIG = {
@@ -77,7 +79,7 @@ def test_only_the_head_learns_and_the_model_embeds_images_end_to_end(tmp_path):
     backbone = trained.learner.network.backbone
     assert all(torch.equal(one, other) for one, other in zip(backbone.parameters(), start, strict=True))
     images = em.load_dataset("digits").images[:12]
-    loaded = load_trained(tmp_path / "run")
+    loaded = load(tmp_path / "run")
     assert torch.equal(loaded.embed(images), trained.embed(images))
     features = cached_features(backbone, em.load_dataset("digits"), ALONE)[:12]
     expected = torch.nn.functional.normalize(trained.learner.network.head(features))
@@ -85,11 +87,12 @@ def test_only_the_head_learns_and_the_model_embeds_images_end_to_end(tmp_path):
 
 
 def build_network_of(config):
-    from equimetric.catalogue import Context
-    from equimetric.configuration import RunConfig, load_config
-    from equimetric.training.loop import build_learner
+    from equimetric.configuration import load_config
+    from equimetric.runs.building import build_learner
+    from equimetric.runs.configuration import RunConfig
+    from equimetric.runs.result import DataShape
 
-    learner = build_learner(load_config(config, RunConfig), 1, Context(classes=3, dim=8, images=9))
+    learner = build_learner(load_config(config, RunConfig), DataShape(channels=1, vectors=False, classes=3, images=9))
     return list(learner.network.backbone.parameters())
 
 
@@ -129,7 +132,7 @@ def test_features_that_are_given_train_a_head(tmp_path):
     with pytest.raises(EquimetricError, match="these data are features already"):
         train(config, folder=tmp_path / "frozen")
     trained = train({**config, "model": {"dim": 8}}, folder=tmp_path / "run")
-    assert isinstance(trained.learner.network.backbone, FeatureVectors)
+    assert trained.learner.network.backbone is None
     assert trained.metrics["recall@1"] > 0.9
     vectors = torch.from_numpy(features[:5])
-    assert torch.equal(load_trained(tmp_path / "run").embed(vectors), trained.embed(vectors))
+    assert torch.equal(load(tmp_path / "run").embed(vectors), trained.embed(vectors))

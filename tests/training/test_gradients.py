@@ -8,38 +8,38 @@ from equimetric.backbones import EmbeddingNetwork
 from equimetric.errors import EquimetricError
 from equimetric.learners import Batch, SingleLearner
 from equimetric.objectives import compose
+from equimetric.processes import Processes
 from equimetric.training import train
-from equimetric.training.frozen import FeatureVectors
-from equimetric.training.gradients import add_gradients
-from equimetric.training.machine import Machine
-from equimetric.training.processes import Processes
+from equimetric.training.distributed import Trainable
+from equimetric.training.gradients import backward
+from equimetric.training.placement import Placement
 
-CPU = Machine(torch.device("cpu"))
+CPU = Placement(torch.device("cpu"))
 LABELS = torch.arange(6).repeat_interleave(4)
 
 
 def make(dropout=0.0, method="proxy_anchor", **options):
     torch.manual_seed(3)
     head = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 5))
-    return SingleLearner(EmbeddingNetwork(FeatureVectors(10), head), compose(method, **options)).double()
+    return SingleLearner(EmbeddingNetwork(None, head), compose(method, **options)).double()
 
 
-def batch(seen=lambda embeddings: None):
+def batch():
     images = torch.randn(24, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
-    return Batch(images, LABELS, torch.arange(24), seen)
+    return Batch(images, LABELS, torch.arange(24))
 
 
 def gradients(learner, **options):
     torch.manual_seed(8)
-    terms = add_gradients(learner, batch(), CPU, Processes(), **options)
+    terms = backward(Trainable(learner), batch(), CPU, Processes(), **options)
     return terms, [parameter.grad for parameter in learner.parameters()], torch.rand(3)
 
 
 class InParts(SingleLearner):
     """One pass that goes through the network in parts, with one graph over all of them."""
 
-    def outputs(self, images):
-        return torch.cat([self.network(part) for part in torch.split(images, 7)])
+    def outputs(self, batch):
+        return {"embedding": torch.cat([self.network(part) for part in torch.split(batch.images, 7)])}
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
@@ -79,7 +79,7 @@ def test_a_batch_that_fits_at_once_passes_once():
 def test_the_batches_see_all_embeddings_once():
     seen = []
     learner = make(classes=6, dim=5)
-    add_gradients(learner, batch(seen.append), CPU, Processes(), at_once=7)
+    backward(Trainable(learner), batch(), CPU, Processes(), at_once=7, observe=seen.append)
     assert [tuple(one.shape) for one in seen] == [(24, 5)]
     assert not seen[0].requires_grad
 
@@ -87,8 +87,8 @@ def test_the_batches_see_all_embeddings_once():
 def test_a_share_scales_the_gradient_and_shares_add_up():
     once, twice = make(classes=6, dim=5), make(classes=6, dim=5)
     _, expected, _ = gradients(once)
-    gradients(twice, share=0.25)
-    _, added, _ = gradients(twice, share=0.75)
+    gradients(twice, scale=0.25)
+    _, added, _ = gradients(twice, scale=0.75)
     torch.testing.assert_close(added, expected, rtol=1e-12, atol=1e-15)
 
 
@@ -97,13 +97,13 @@ def test_half_precision_products_with_full_precision_objective():
     outputs = []
     learner.network.register_forward_hook(lambda *given: outputs.append(given[2].dtype))
     images = batch().images.float()
-    terms = add_gradients(
-        learner, Batch(images, LABELS, torch.arange(24), lambda _: None), Machine(CPU.device, "bfloat16"), Processes()
+    terms = backward(
+        Trainable(learner), Batch(images, LABELS, torch.arange(24)), Placement(CPU.device, "bfloat16"), Processes()
     )
     assert outputs == [torch.bfloat16]
     assert all(parameter.grad.dtype == torch.float32 for parameter in learner.parameters())
     full = make(method="contrastive").float()
-    expected = add_gradients(full, Batch(images, LABELS, torch.arange(24), lambda _: None), CPU, Processes())
+    expected = backward(Trainable(full), Batch(images, LABELS, torch.arange(24)), CPU, Processes())
     assert terms["loss"].item() == pytest.approx(expected["loss"].item(), rel=0.05)
     assert terms["loss"].item() != expected["loss"].item()
 

@@ -6,8 +6,11 @@ import torch
 from PIL import Image
 
 from equimetric.data import CentreCrop, Dataset, RandomCrop, Resize, Split, Transform, View, transforms
+from equimetric.learners.baselines import RawPixels
+from equimetric.runs.configuration import EvaluationConfig
+from equimetric.runs.data import RunData
+from equimetric.runs.evaluation import embed_part, evaluate_part, per_query_arrays
 from equimetric.training import train
-from equimetric.training.loop import judge
 
 
 @pytest.fixture
@@ -73,19 +76,25 @@ def test_views_are_random_in_training_and_fixed_in_the_test(files, tmp_path, mon
 
 
 def test_queries_are_searched_for_in_the_gallery():
-    images = torch.zeros(8, 1, 2, 2, dtype=torch.uint8)
     labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
-    dataset = Dataset("d", images, labels, tuple("abcd"), {}, {}, "f")
     test = torch.tensor([2, 3, 4, 5, 6, 7])
     split = Split(
         torch.tensor([0]), torch.tensor([1]), test, query=torch.tensor([2, 4, 6]), gallery=torch.tensor([3, 5, 7])
     )
     # The queries 2 and 4 are nearest to their own class in the gallery, query 6 to image 3.
     embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0], [0.9, 0.0], [-1.0, -1.0]])
-    scores, per_query = judge(embeddings, dataset, split)
+    features = torch.cat([torch.ones(2, 2), embeddings])
+    dataset = Dataset("d", features, labels, tuple("abcd"), {}, {}, "f")
+
+    def find(split):
+        return embed_part(RawPixels(), RunData(dataset, split, transforms.transform("none")), "test")
+
+    found = find(split)
+    scores = evaluate_part(found, EvaluationConfig(), neighbours=3)
+    per_query = per_query_arrays(scores, found)
     assert scores["recall@1"] == pytest.approx(2 / 3)
     assert per_query["index"].tolist() == [2, 4, 6]
     assert per_query["labels"].tolist() == [1, 2, 3]
     assert per_query["neighbours"][:, 0].tolist() == [3, 5, 3]
-    among_all, _ = judge(embeddings, dataset, Split(split.train, split.validation, test))
+    among_all = evaluate_part(find(Split(split.train, split.validation, test)), EvaluationConfig())
     assert len(among_all.per_query["recall@1"]) == 6

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from equimetric.backbones import EmbeddingNetwork
-from equimetric.catalogue import Context
-from equimetric.configuration import OptimizerConfig, RunConfig, load_config
+from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError
 from equimetric.learners import SingleLearner
 from equimetric.objectives import compose
-from equimetric.training.frozen import FeatureVectors
-from equimetric.training.loop import build_learner
+from equimetric.runs.building import build_learner
+from equimetric.runs.configuration import OptimizerConfig, RunConfig
+from equimetric.runs.result import DataShape
 from equimetric.training.optimizers import (
     Optimizers,
     build_optimizer,
@@ -22,7 +22,7 @@ from equimetric.training.optimizers import (
 
 def arcface(**optimizer):
     config = load_config({"method": "arcface", "model": {"dim": 8}, "optimizer": optimizer}, RunConfig)
-    learner = build_learner(config, 1, Context(classes=5, dim=8, images=10))
+    learner = build_learner(config, DataShape(channels=1, vectors=False, classes=5, images=10))
     return learner, build_optimizer(learner, config.optimizer)
 
 
@@ -55,8 +55,8 @@ def test_the_head_is_like_the_trunk_and_the_objective_without_weight_decay_unles
 
 
 def test_nothing_to_learn_is_a_message():
-    network = EmbeddingNetwork(FeatureVectors(4), torch.nn.Identity())
-    with pytest.raises(EquimetricError, match="there is nothing to learn"):
+    network = EmbeddingNetwork(None, torch.nn.Identity())
+    with pytest.raises(EquimetricError, match="there is nothing to train"):
         build_optimizer(SingleLearner(network, compose("contrastive")), OptimizerConfig())
 
 

@@ -10,9 +10,10 @@ import torch
 
 from equimetric.batches import SmartMiningBatches
 from equimetric.errors import EquimetricError
+from equimetric.processes import Processes, init_processes
+from equimetric.runs.model import load_weights
 from equimetric.training import train
-from equimetric.training.checkpoint import load_weights
-from equimetric.training.processes import Processes, several_processes
+from equimetric.training.distributed import shard_batches
 
 BASE = {
     "data": {"name": "digits", "transform": "none"},
@@ -49,9 +50,9 @@ WORKER = """
 import json, sys
 from pathlib import Path
 from equimetric.training import train
-from equimetric.training.processes import several_processes
+from equimetric.processes import init_processes
 folder = Path(sys.argv[1])
-with several_processes("cpu") as processes:
+with init_processes("cpu") as processes:
     assert processes.several
     for name, config in json.loads((folder / "runs.json").read_text()).items():
         trained = train(config, folder=folder / name)
@@ -96,7 +97,7 @@ def test_two_processes_train_as_one_does(of_two_processes, tmp_path, name):
 def test_without_torchrun_there_is_one_process(monkeypatch):
     for variable in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(variable, raising=False)
-    with several_processes("auto") as processes:
+    with init_processes("auto") as processes:
         assert processes == Processes(0, 1, 0)
         assert processes.writes
         assert not processes.several
@@ -104,7 +105,7 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
 
 @pytest.mark.parametrize(("things", "world"), [(7, 2), (2, 3), (0, 2), (9, 3)])
 def test_parts_of_many_things_are_all_of_them_in_order(things, world):
-    parts = [number for rank in range(world) for number in Processes(rank, world).part(things)]
+    parts = [number for rank in range(world) for number in Processes(rank, world).shard(things)]
     assert parts == list(range(things))
 
 
@@ -113,7 +114,7 @@ def test_own_draws_differ_and_leave_no_trace():
     for rank in range(2):
         torch.manual_seed(4)
         torch.rand(3)
-        with Processes(rank, 2).own_draws():
+        with Processes(rank, 2).per_rank_rng():
             drawn.append(torch.rand(5))
         after.append(torch.rand(5))
     torch.manual_seed(4)
@@ -126,7 +127,7 @@ def test_own_draws_differ_and_leave_no_trace():
 def test_batches_that_adapt_are_refused_in_several_processes():
     batches = SmartMiningBatches(torch.arange(4).repeat_interleave(5), triples=4)
     with pytest.raises(EquimetricError, match="adapt to the embeddings of the whole batch"):
-        Processes(0, 2).stream(batches)
+        shard_batches(batches, Processes(0, 2))
 
 
 def test_sharded_proxies_are_refused(tmp_path):

@@ -12,11 +12,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from equimetric.backbones import EmbeddingNetwork
+from equimetric.configuration import load_config
+from equimetric.data import load_dataset
 from equimetric.errors import EquimetricError
-from equimetric.training import checkpoint, load_trained, loop, run_folder, train
+from equimetric.runs import evaluation
+from equimetric.runs import folder as run_folder
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.model import load, load_weights
+from equimetric.training import checkpoint, loop, train
 from equimetric.training.averaging import averaged_weights, start_average, update_average
-from equimetric.training.checkpoint import load_weights
-from equimetric.training.machine import Machine
+from equimetric.training.placement import Placement
 
 BASE = {
     "method": "margin",
@@ -78,18 +84,18 @@ train({EVERYTHING!r}, folder={str(tmp_path / "killed")!r}, progress=kill)
 
 def test_the_average_is_judged_and_kept(tmp_path, monkeypatch):
     own, judged = [], []
-    validate, embed_images = loop.validate, loop.embed_images
+    validate, embed_images = loop.validate, evaluation.embed_images
 
-    def validated(config, learner, *rest):
-        own.append(learner.network.head.weight.detach().clone())
-        validate(config, learner, *rest)
+    def validated(session, log):
+        own.append(session.learner.network.head.weight.detach().clone())
+        validate(session, log)
 
     def embedded(learner, *given, **options):
         judged.append(learner.network.head.weight.detach().clone())
         return embed_images(learner, *given, **options)
 
     monkeypatch.setattr(loop, "validate", validated)
-    monkeypatch.setattr(loop, "embed_images", embedded)
+    monkeypatch.setattr(evaluation, "embed_images", embedded)
     trained = train(changed(BASE, training={"ema": 0.5, "steps": 1, "validate_every": 1}), folder=tmp_path)
     # Judged at the start, after the one step, and in the end on the test classes. After step 0 the decay is 1/10.
     start, after = own
@@ -120,16 +126,16 @@ def test_the_average_by_hand():
 @pytest.fixture
 def worse_and_worse(monkeypatch):
     """Validation is best at first and then falls."""
-    evaluate, calls = loop.evaluate, []
+    evaluate, calls = evaluation.evaluate, []
 
     def falling(*given, **options):
         calls.append(1)
         scores = evaluate(*given, **options)
-        if "neighbours" not in options:
+        if not options["neighbours"]:
             return {**scores, "map@r": 1 / len(calls)}
         return scores
 
-    monkeypatch.setattr(loop, "evaluate", falling)
+    monkeypatch.setattr(evaluation, "evaluate", falling)
 
 
 @pytest.mark.usefixtures("worse_and_worse")
@@ -142,16 +148,16 @@ def test_patience_stops_when_the_best_validation_lies_more_than_so_many_steps_ba
 
 @pytest.mark.usefixtures("worse_and_worse")
 def test_a_run_killed_after_its_patience_ended_does_not_go_on(tmp_path, monkeypatch):
-    finish = loop.finish
+    complete = loop.complete
 
     def killed(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop, "finish", killed)
+    monkeypatch.setattr(loop, "complete", killed)
     config = changed(BASE, training={"patience": 3})
     with pytest.raises(KeyboardInterrupt):
         train(config, folder=tmp_path)
-    monkeypatch.setattr(loop, "finish", finish)
+    monkeypatch.setattr(loop, "complete", complete)
     train(config, folder=tmp_path)
     assert [line["step"] for line in log_of(tmp_path, "validation")] == [0, 2, 4]
 
@@ -175,20 +181,22 @@ def test_several_batches_make_one_step_of_their_mean_gradient(tmp_path, monkeypa
     config = changed(BASE, optimizer=plain, model={"frozen_batch_norm": True}, training={"steps": 1})
     config = changed(config, batch={"per_step": 3}) | {"method": "contrastive"}
     gradients = []
-    add_gradients = loop.add_gradients
+    backward = loop.backward
 
-    def noted(learner, *given, **options):
-        head = learner.network.head.weight
+    def noted(trainable, *given, **options):
+        head = trainable.learner.network.head.weight
         before = 0 if head.grad is None else head.grad.clone()
-        terms = add_gradients(learner, *given, **options)
+        terms = backward(trainable, *given, **options)
         gradients.append((head.grad - before) * 3)
         return terms
 
-    monkeypatch.setattr(loop, "add_gradients", noted)
+    monkeypatch.setattr(loop, "backward", noted)
     start = []
     validate = loop.validate
     monkeypatch.setattr(
-        loop, "validate", lambda *given: (start.append(given[1].network.head.weight.detach().clone()), validate(*given))
+        loop,
+        "validate",
+        lambda *given: (start.append(given[0].learner.network.head.weight.detach().clone()), validate(*given)),
     )
     train(config, folder=tmp_path)
     assert len(gradients) == 3
@@ -217,23 +225,23 @@ def test_parts_of_the_network_wait_by_plan(tmp_path):
 )
 def test_number_formats_and_layouts_train_and_load(tmp_path, training):
     trained = train(changed(BASE, training={**training, "steps": 4}), folder=tmp_path / "run")
-    images = loop.load_dataset("digits").images[:6]
-    assert torch.equal(load_trained(tmp_path / "run").embed(images), trained.embed(images))
+    images = load_dataset("digits").images[:6]
+    assert torch.equal(load(tmp_path / "run").embed(images), trained.embed(images))
     weight = trained.learner.network.head.weight
     assert weight.dtype == (torch.float64 if training.get("precision") == "float64" else torch.float32)
 
 
 def test_a_missing_graphics_card_is_a_message(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    config = loop.load_config(changed(BASE, training={"device": "cuda"}), loop.RunConfig)
+    config = load_config(changed(BASE, training={"device": "cuda"}), RunConfig)
     with pytest.raises(EquimetricError, match="torch finds none; set it to 'auto' or 'cpu'"):
-        Machine.of(config.training)
-    assert Machine.of(config.training.model_copy(update={"device": "auto"})).device.type == "cpu"
+        Placement.of(config.training)
+    assert Placement.of(config.training.model_copy(update={"device": "auto"})).device.type == "cpu"
 
 
 def test_the_compile_switch_compiles_the_network_in_place(tmp_path, monkeypatch):
     compiled = []
-    monkeypatch.setattr(loop.EmbeddingNetwork, "compile", lambda network: compiled.append(network))
+    monkeypatch.setattr(EmbeddingNetwork, "compile", lambda network: compiled.append(network))
     train(changed(BASE, training={"compile": True, "steps": 2}), folder=tmp_path)
     assert len(compiled) == 1
 

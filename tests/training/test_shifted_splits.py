@@ -5,12 +5,14 @@ import json
 import pytest
 import torch
 
-from equimetric.configuration import DataConfig, StudyConfig, load_config
+from equimetric.configuration import load_config
 from equimetric.data import ShiftedSplit, load_dataset, write_shifted_splits
 from equimetric.errors import EquimetricError
+from equimetric.runs.configuration import DataConfig
+from equimetric.runs.data import load_split
+from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.store import conditions
 from equimetric.training import train
-from equimetric.training.loop import load_split
 
 DIGITS = tuple("0123456789")
 EVEN = ShiftedSplit(DIGITS[::2], DIGITS[1::2], 1.0, 0, 0)

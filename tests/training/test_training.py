@@ -11,8 +11,8 @@ import torch
 
 import equimetric as em
 from equimetric.errors import EquimetricError
-from equimetric.training import load_trained, train
-from equimetric.training.checkpoint import load_weights
+from equimetric.runs.model import load, load_weights
+from equimetric.training import train
 
 TINY = {
     "method": "multi_similarity_miner",
@@ -69,7 +69,7 @@ def test_the_best_weights_are_kept_not_the_last(tmp_path):
 
 def test_a_loaded_run_embeds_as_the_trained_one(tmp_path):
     trained = train(TINY, folder=tmp_path / "run")
-    loaded = load_trained(tmp_path / "run")
+    loaded = load(tmp_path / "run")
     images = em.load_dataset("digits").images[:20]
     assert torch.equal(loaded.embed(images), trained.embed(images))
     torch.testing.assert_close(loaded.embed(images).norm(dim=1), torch.ones(20))
@@ -160,13 +160,14 @@ def test_divergence_is_a_message(tmp_path):
 
 
 def test_all_methods_of_a_study_start_from_the_same_network():
-    from equimetric.catalogue import Context
-    from equimetric.configuration import RunConfig, load_config
-    from equimetric.training.loop import build_learner
+    from equimetric.configuration import load_config
+    from equimetric.runs.building import build_learner
+    from equimetric.runs.configuration import RunConfig
+    from equimetric.runs.result import DataShape
 
-    context = Context(classes=5, dim=8, images=10)
+    shape = DataShape(channels=1, vectors=False, classes=5, images=10)
     networks = [
-        build_learner(load_config({**TINY, "method": method}, RunConfig), 1, context).network.state_dict()
+        build_learner(load_config({**TINY, "method": method}, RunConfig), shape).network.state_dict()
         for method in ("arcface", "contrastive")
     ]
     assert all(torch.equal(networks[0][name], networks[1][name]) for name in networks[0])
@@ -188,9 +189,9 @@ def test_epochs_begin_after_validations_also_when_resumed(tmp_path, monkeypatch)
 
     begun = []
 
-    def begin_epoch(learner, view, labels):
-        assert view() is view(), "computed once for all that look at it"
-        begun.append((*view().shape, len(labels)))
+    def on_epoch(learner, view):
+        assert view.embeddings() is view.embeddings(), "computed once for all that look at it"
+        begun.append((*view.embeddings().shape, len(view.labels)))
 
     class KilledError(Exception):
         pass
@@ -199,7 +200,7 @@ def test_epochs_begin_after_validations_also_when_resumed(tmp_path, monkeypatch)
         if step == 6:
             raise KilledError
 
-    monkeypatch.setattr(SingleLearner, "begin_epoch", begin_epoch)
+    monkeypatch.setattr(SingleLearner, "on_epoch", on_epoch)
     with pytest.raises(KilledError):
         train(TINY, folder=tmp_path / "run", progress=kill)
     assert len(begun) == 2

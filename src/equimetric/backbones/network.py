@@ -70,6 +70,14 @@ class EmbeddingNetwork(nn.Module):
             self._require_backbone().eval()
         return self
 
+    def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
+        """Parameters of trunk and head; a frozen backbone has none to train."""
+        frozen = self.backbone is None or self.backbone_frozen
+        return {
+            "trunk": () if frozen else self._require_backbone().parameters(),
+            "head": self.head.parameters(),
+        }
+
     def trained_parameters(self) -> Iterator[nn.Parameter]:
         """Parameters that are trained at some step: now, or later by the freeze plan."""
         for name, parameter in self.named_parameters():
@@ -95,8 +103,6 @@ class EmbeddingNetwork(nn.Module):
                 if self.backbone_frozen:
                     self.freeze_backbone()
         return True
-
-    begin_step = before_step  # removed at merge
 
     def _require_backbone(self) -> Backbone:
         if self.backbone is None:

@@ -142,14 +142,6 @@ class Batches(ABC):
     def observe(self, embeddings: Tensor) -> None:  # noqa: B027
         """Take the (rows, D) embeddings of the last batch; ignored unless the sampler `adapts`."""
 
-    def take_clustering(self, clustering: Any) -> None:  # removed at merge
-        """Old name of `set_groups`."""
-        self.set_groups(None if clustering is None else Groups(clustering[0], clustering[1]))
-
-    def watch(self, embeddings: Tensor) -> None:  # removed at merge
-        """Old name of `observe`."""
-        self.observe(embeddings)
-
     def __len__(self) -> int:
         return self.batches
 

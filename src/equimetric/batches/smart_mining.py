@@ -115,8 +115,6 @@ class SmartMiningBatches(MinedBatches):
         to_positive, to_negative = ((anchors - others).square().sum(1) for others in (positives, negatives))
         self.record(int((to_negative - to_positive < self.margin).sum()), len(anchors))
 
-    watch = observe  # removed at merge
-
     def record(self, active: int, triples: int) -> None:
         """Tell the controller how many of a step's triples had a loss above zero."""
         if not 0 <= active <= triples:

@@ -7,9 +7,10 @@ import typer
 from rich.table import Table
 
 from equimetric.cli.console import console
-from equimetric.configuration import DataConfig, load_config, parse_overrides, read_toml
+from equimetric.configuration import load_config, parse_overrides, read_toml
 from equimetric.data import TRANSFORMS, dataset_descriptions
 from equimetric.errors import EquimetricError
+from equimetric.runs.configuration import DataConfig
 
 __all__ = ["SOURCE_HELP", "data_named", "datasets"]
 

@@ -9,10 +9,10 @@ import typer
 
 from equimetric.cli.console import console
 from equimetric.cli.datasets import SOURCE_HELP, data_named
-from equimetric.configuration import DataConfig
 from equimetric.data import Dataset, NearDuplicate, Split, dataset_descriptions, near_duplicates
 from equimetric.errors import EquimetricError
-from equimetric.training.loop import load_split
+from equimetric.runs.configuration import DataConfig
+from equimetric.runs.data import load_split
 
 __all__ = ["check"]
 

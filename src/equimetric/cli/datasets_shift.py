@@ -9,8 +9,8 @@ from rich.table import Table
 from equimetric.cli.console import console
 from equimetric.cli.datasets import SOURCE_HELP, data_named
 from equimetric.data import write_shifted_splits
-from equimetric.training.loop import load_split
-from equimetric.training.shifting import shift_split
+from equimetric.runs.data import load_split
+from equimetric.runs.shifting import shift_split
 
 __all__ = ["shift"]
 

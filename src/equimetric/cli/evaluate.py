@@ -11,8 +11,7 @@ from equimetric.errors import EquimetricError
 from equimetric.evaluation import Evaluation
 from equimetric.evaluation import evaluate as evaluate_embeddings
 from equimetric.evaluation.files import read_embeddings
-from equimetric.training import load_trained
-from equimetric.training.loop import load_split
+from equimetric.runs.evaluation import embed_run
 
 __all__ = ["embedding_arrays", "evaluate"]
 
@@ -97,10 +96,7 @@ def embedding_arrays(source: Path, labels: Path | None) -> dict[str, Any]:
     """The embeddings and labels of a file, or of the test classes of a run."""
     if not source.is_dir():
         return dict(read_embeddings(source, labels))
-    trained = load_trained(source)
-    dataset, split = load_split(trained.config.data)
-    test = dataset.subset(split.test)
-    return {"embeddings": trained.embed(test.images), "labels": test.labels}
+    return embed_run(source)[1].arrays()
 
 
 def interval_or_none(result: Evaluation, name: str) -> Any:

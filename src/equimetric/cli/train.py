@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from equimetric.cli.console import as_text, console, progress_bar
-from equimetric.configuration import RunConfig, load_config, parse_overrides
+from equimetric.configuration import load_config, parse_overrides
+from equimetric.processes import is_first_process
+from equimetric.runs.configuration import RunConfig
 from equimetric.training import train as train_model
-from equimetric.training.processes import is_first_process
 
 __all__ = ["train"]
 

@@ -14,6 +14,7 @@ from equimetric.data.dataset import (
     content_fingerprint,
     dataset_descriptions,
     load_dataset,
+    view_images,
 )
 from equimetric.data.digits import load_digits
 from equimetric.data.file_list import FileList
@@ -99,5 +100,6 @@ __all__ = [
     "split_by_classes",
     "split_dataset",
     "transform",
+    "view_images",
     "write_shifted_splits",
 ]

@@ -23,6 +23,7 @@ __all__ = [
     "content_fingerprint",
     "dataset_descriptions",
     "load_dataset",
+    "view_images",
 ]
 
 
@@ -96,11 +97,7 @@ class Dataset:
         """The same images through a view that is not random; those in files stay there."""
         if view.random:
             raise EquimetricError("a data set is seen through a view that is not random; random ones are for a Loader")
-        if isinstance(self.images, ImageFiles):
-            images: Images = self.images.viewed(view)
-        else:
-            seen = in_threads(lambda image: view_tensor(image, view, None), list(self.images))
-            images = channels_first(np.stack(list(seen))).contiguous()
+        images = view_images(self.images, view)
         return replace(self, images=images, fingerprint=content_fingerprint(images, self.labels))
 
     def subset(self, indices: Tensor) -> "Dataset":
@@ -122,6 +119,14 @@ class Dataset:
             sample_attributes={key: _pick(values, indices.tolist()) for key, values in self.sample_attributes.items()},
             fingerprint=content_fingerprint(images, labels),
         )
+
+
+def view_images(images: Images, view: View) -> Images:
+    """Images through a view that is not random; those in files stay there."""
+    if isinstance(images, ImageFiles):
+        return images.viewed(view)
+    viewed = in_threads(lambda image: view_tensor(image, view, None), list(images))
+    return channels_first(np.stack(list(viewed))).contiguous()
 
 
 def _take(images: Images, indices: Tensor) -> Images:

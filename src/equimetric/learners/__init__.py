@@ -1,6 +1,9 @@
-"""Learners form embeddings and say what is minimised; the members of an ensemble are formed here, too."""
+"""Learners: how embeddings are formed and what is minimised. One file each, registered by `@learner`.
 
-from equimetric.learners.learner import Batch, Learner
+Knows backbones, batches, objectives; nothing of training, runs or evaluation.
+"""
+
+from equimetric.learners.learner import LEARNERS, Batch, EpochView, Learner, Task, learner
 from equimetric.learners.single import SingleLearner
 
-__all__ = ["Batch", "Learner", "SingleLearner"]
+__all__ = ["LEARNERS", "Batch", "EpochView", "Learner", "SingleLearner", "Task", "learner"]

@@ -1,30 +1,37 @@
 """One network, one objective."""
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from equimetric.backbones import EmbeddingNetwork
-from equimetric.batches.base import EmbeddingView
-from equimetric.learners.learner import Batch, Learner
-from equimetric.losses.magnet import Clustering, Magnet
+from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
+from equimetric.batches import Groups
+from equimetric.learners.learner import Batch, EpochView, Learner, LearnerParts, Outputs, learner
 from equimetric.objectives import Objective, ObjectiveSum
 
-__all__ = ["BeginsEpochs", "SingleLearner"]
+__all__ = ["EpochHook", "GroupKeeper", "SingleLearner"]
 
 
 @runtime_checkable
-class BeginsEpochs(Protocol):
-    """A loss, selection or kind of references that looks at the whole training set now and then.
+class EpochHook(Protocol):
+    """A loss, selection or kind of references that looks at the whole training set now and then."""
 
-    What it finds there belongs into its `state_dict()`.
-    """
-
-    def begin_epoch(self, view: EmbeddingView, labels: Tensor) -> None:
-        """Look at the embeddings of the training set, `view()`, and its class ids."""
+    def on_epoch(self, embeddings: Callable[[], Tensor], labels: Tensor) -> None:
+        """Look at the embeddings of the training set, computed on demand, and its class ids."""
 
 
+@runtime_checkable
+class GroupKeeper(Protocol):
+    """A part of an objective that clusters the training set, as magnet does."""
+
+    def groups(self) -> tuple[Tensor, Tensor] | None:
+        """(N,) cluster and (N,) weight of every training row, where they are kept."""
+
+
+@learner("single")
 class SingleLearner(Learner):
     """A network trained with one objective, or with a sum of them."""
 
@@ -33,43 +40,56 @@ class SingleLearner(Learner):
         self.network = network
         self.objective = objective
 
-    def embed(self, images: Tensor) -> Tensor:
-        """The network's unit-length embeddings."""
-        return self.network.embed(images)
+    @classmethod
+    def build(cls, parts: LearnerParts) -> SingleLearner:
+        """The configured network and objective."""
+        return cls(parts.network(), parts.objective())
 
     def prepare(self, images: Tensor) -> Tensor:
-        """Images by the convention of the backbone's weights; feature vectors (N, D) as they are."""
-        return images if images.ndim == 2 else self.network.convention.apply(images)
+        """Images by the input convention of the backbone's weights; features as they are."""
+        return self.network.prepare(images)
 
-    def outputs(self, images: Tensor) -> Tensor:
-        """The network's embeddings, not scaled to unit length."""
-        embeddings: Tensor = self.network(images)
-        return embeddings
+    def outputs(self, batch: Batch) -> dict[str, Tensor]:
+        """The network's embeddings, not normalised: objectives do that where their paper does."""
+        return {"embedding": self.network(batch.images)}
 
-    def losses_of(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """The terms of the objective on this batch."""
-        batch.watch(outputs.detach())
-        return self.objective.terms(outputs, batch.labels, index=batch.index)
+    def embedding(self, outputs: Outputs) -> Tensor:
+        """Unit-length embeddings."""
+        return self.scale(outputs["embedding"])
 
-    def begin_step(self, step: int) -> bool:
-        """Let those parts of the network learn whose time has come by its freeze plan."""
-        return self.network.begin_step(step)
+    def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """The terms of the objective."""
+        return self.objective.terms(outputs["embedding"], batch.labels, index=batch.index)
 
-    def begin_epoch(self, view: EmbeddingView, labels: Tensor) -> None:
-        """Let every part of the objective that has a `begin_epoch(view, labels)` of its own do its work."""
+    def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
+        """Trunk and head of the network, and what the objective learns."""
+        return {**self.network.parameter_groups(), "objective": self.objective.parameters()}
+
+    def frozen_backbone(self) -> Backbone | None:
+        """The network's backbone."""
+        return self.network.backbone
+
+    def features(self, images: Tensor, stage: str | None = None) -> Tensor:
+        """Features of the network's backbone; after a stage the mean of its maps."""
+        if stage is None or self.network.backbone is None:
+            return self.network.features(images)
+        return self.network.backbone.forward_to(images, stage).mean((2, 3))
+
+    def init_head(self, features: Callable[[], Tensor]) -> None:
+        """Start the network's head at the principal components."""
+        initial_head_by_pca(self.network.head, features())
+
+    def before_step(self, step: int) -> bool:
+        """Follow the network's freeze plan."""
+        return self.network.before_step(step)
+
+    def on_epoch(self, view: EpochView) -> None:
+        """Call every part of the objective that has an `on_epoch` of its own."""
         for part in self.objective.modules():
-            if isinstance(part, BeginsEpochs):
-                part.begin_epoch(view, labels)
+            if isinstance(part, EpochHook):
+                part.on_epoch(view.embeddings, view.labels)
 
-    def clustering(self) -> Clustering | None:
+    def groups(self) -> Groups | None:
         """The clusters of the first part of the objective that keeps them."""
-        kept = (part.clustering() for part in self.objective.modules() if isinstance(part, Magnet))
-        return next((one for one in kept if one is not None), None)
-
-    def head_parameters(self) -> Iterable[nn.Parameter]:
-        """The parameters of the network's head."""
-        return self.network.head.parameters()
-
-    def objective_parameters(self) -> Iterable[nn.Parameter]:
-        """Proxies, boundaries and whatever else the objective learns."""
-        return self.objective.parameters()
+        kept = (part.groups() for part in self.objective.modules() if isinstance(part, GroupKeeper))
+        return next((Groups(*found) for found in kept if found is not None), None)

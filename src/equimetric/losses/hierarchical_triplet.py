@@ -118,9 +118,9 @@ class HierarchicalTriplet(nn.Module):
         self.merged_at = tree.merged_at.to(device, dtype)
         return tree
 
-    def begin_epoch(self, view: Callable[[], Tensor], labels: Tensor) -> None:
+    def on_epoch(self, embeddings: Callable[[], Tensor], labels: Tensor) -> None:
         """Renew the tree from the embeddings of the training set."""
-        self.build_tree(view(), labels)
+        self.build_tree(embeddings(), labels)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         # A saved tree may have any number of classes.

@@ -1,7 +1,6 @@
 """Magnet loss: samples are attracted by their cluster and repelled by near clusters of other classes."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,22 +15,13 @@ from equimetric.option_values import Count
 from equimetric.pairs import Pairs
 from equimetric.search_space import Integer, Uniform
 
-__all__ = ["Clustering", "Magnet"]
+__all__ = ["Magnet"]
 
 SMALLEST_VARIANCE = 1e-12
 """Keeps the exponents finite where every sample sits on its cluster's mean."""
 
 UNSEEN = -1.0
 """Stands for the loss of an image that no batch has held yet."""
-
-
-class Clustering(NamedTuple):
-    """Clusters inside the classes of a training set, and how hard each image was of late."""
-
-    clusters: Tensor
-    """(images,) the cluster of each image, numbered as one likes inside each class."""
-    losses: Tensor
-    """(images,) the loss of each when a batch last held it, below 0 where none did."""
 
 
 @loss(
@@ -77,16 +67,16 @@ class Magnet(nn.Module):
             )
         self.clusters.copy_(clusters)
 
-    def begin_epoch(self, view: Callable[[], Tensor], labels: Tensor) -> None:
+    def on_epoch(self, embeddings: Callable[[], Tensor], labels: Tensor) -> None:
         """Renew the clusters from the embeddings of the training set, where clusters are kept."""
         if self.clusters is not None:
-            self.set_clusters(cluster_classes(view(), labels, self.clusters_per_class))
+            self.set_clusters(cluster_classes(embeddings(), labels, self.clusters_per_class))
 
-    def clustering(self) -> Clustering | None:
-        """The clusters and the images' losses, where they are kept."""
+    def groups(self) -> tuple[Tensor, Tensor] | None:
+        """(images,) cluster and last loss of every image, where they are kept."""
         if self.clusters is None or self.recorded is None:
             return None
-        return Clustering(self.clusters, self.recorded)
+        return self.clusters, self.recorded
 
     def record(self, index: Tensor, values: Tensor) -> None:
         """Keep the (B,) losses of these images; of an image that is there twice, the larger."""

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from equimetric.configuration import StudyConfig, load_config
+from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError
-from equimetric.studies.execution import Watcher, run_all, unfinished
-from equimetric.studies.jobs import Job, check_study, plan
+from equimetric.runs.data import load_run_data
+from equimetric.studies.configuration import StudyConfig
+from equimetric.studies.execution import Watcher, ignore_progress, run_all, unfinished
+from equimetric.studies.jobs import check_study, choose_baselines, plan
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.store import load_study, save_study
 from equimetric.studies.table import ComparisonTable, comparison_table
-from equimetric.training.loop import load_split
 
 __all__ = ["Comparison", "compare"]
 
@@ -50,25 +51,22 @@ def compare(
 ) -> Comparison:
     """Train every method with every seed under equal conditions; the result holds the table and prints as it.
 
-    `study` is a TOML file, a mapping or a `StudyConfig`. Run again, only what is missing is done; a killed study goes
-    on where it stood, to the same table. A run that fails is reported as failed and stops no other.
+    `study` is a TOML file, a mapping or a `StudyConfig`. Run again, only what is missing is done; a killed study
+    resumes where it stopped, to the same table. A run that fails is reported as failed and stops no other.
     """
     config = load_config(study, StudyConfig, overrides)
-    dataset, split = load_split(config.data)
-    jobs = plan(config, Path(output), dataset.fingerprint)
-    check_study(jobs, dataset, split)
+    data = load_run_data(config.data)
+    config = choose_baselines(config, data)
+    jobs = plan(config, Path(output), data.fingerprint)
+    check_study(jobs, data)
     folder = Path(output) / config.name
     try:
-        save_study(folder, config, dataset.fingerprint)
+        save_study(folder, config, data.fingerprint)
     except OSError as error:
         raise EquimetricError(f"cannot write to the study folder {str(folder)!r}: {error.strerror}") from None
     run_all(
         unfinished(jobs, retry_failed=retry_failed),
         workers=config.workers,
-        watch=watch or nobody_watches,
+        watch=watch or ignore_progress,
     )
     return Comparison(load_study(folder), folder)
-
-
-def nobody_watches(job: Job, step: int, figures: Mapping[str, float] | None) -> None:
-    """Show nothing."""

@@ -1,4 +1,4 @@
-"""Doing the runs of a study, several at a time, each in a process of its own."""
+"""Runs of a study, several at a time, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from equimetric.errors import EquimetricError
+from equimetric.runs.folder import RunFolder
 from equimetric.studies.jobs import Job
-from equimetric.training.run_folder import RunFolder
 
-__all__ = ["Watcher", "run_all", "unfinished"]
+__all__ = ["Watcher", "ignore_progress", "run_all", "unfinished"]
 
 Watcher = Callable[[Job, int, Mapping[str, float] | None], None]
 """Called with a job, its steps taken, and its figures; None as figures when it has ended."""
 
 
+def ignore_progress(job: Job, step: int, figures: Mapping[str, float] | None) -> None:
+    """Show nothing."""
+
+
 def unfinished(jobs: Sequence[Job], *, retry_failed: bool) -> list[Job]:
     """The jobs that have no result yet, and on request those that failed."""
     results = [(job, RunFolder(job.folder).result()) for job in jobs]
-    return [job for job, result in results if result is None or (retry_failed and result["status"] == "failed")]
+    return [job for job, result in results if result is None or (retry_failed and result.status == "failed")]
 
 
 def run_all(jobs: Sequence[Job], *, workers: int, watch: Watcher) -> None:
-    """Do all jobs on so many worker processes; returns when all have a result."""
+    """Do all jobs on `workers` processes; returns when all have a result."""
     waiting: queue.Queue[Job] = queue.Queue()
     for job in jobs:
         waiting.put(job)
@@ -89,5 +93,5 @@ def follow(process: subprocess.Popen[str], job: Job, watch: Watcher) -> None:
         watch(job, message["step"], message["figures"])
     raise EquimetricError(
         f"the process of run {job.row!r}, seed {job.config.seed}, ended without a result (exit code {process.wait()}); "
-        "was it killed or out of memory? Run the same command again to go on, with fewer workers if memory is short"
+        "was it killed or out of memory? Run the same command again to resume, with fewer workers if memory is short"
     )

@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from equimetric.configuration import StudyConfig, load_config, to_toml
+from equimetric.configuration import load_config, to_toml
 from equimetric.data import Dataset
 from equimetric.errors import EquimetricError
 from equimetric.files import write_atomically
+from equimetric.runs.data import load_run_data
+from equimetric.runs.folder import RunFolder
 from equimetric.seeding import derive_seed
+from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.jobs import Job, plan
 from equimetric.studies.records import GalleryRow, RunRecord, StudyRecord
-from equimetric.training.loop import holds_vectors, load_split
-from equimetric.training.run_folder import RunFolder
 
 __all__ = ["load_study", "save_study"]
 
 SHOWN = ("map@r", "r_precision", "recall@1")
-"""The columns of the table; result.json holds Recall@2, 4 and 8 as well."""
+"""Columns of the table where a run reports them; result.json holds all."""
 
 DEVIATIONS = {
     ("crop_to_box", True): "images are cropped to bounding boxes; the zero-shot protocol has whole images",
@@ -59,8 +60,17 @@ def load_study(folder: str | Path) -> StudyRecord:
         conditions=conditions(study, dataset),
         runs=tuple(run_record(job) for job in jobs),
         galleries={} if dataset is None else galleries(study, jobs, dataset),
-        shown=SHOWN,
+        shown=shown_metrics(study),
+        primary_metric=study.evaluation.selected_by,
     )
+
+
+def shown_metrics(study: StudyConfig) -> tuple[str, ...]:
+    """The metric that selects weights, then the others of the table: the usual ones, or all of a list of one's own."""
+    names = study.evaluation.names()
+    usual = "metrics" not in study.evaluation.model_fields_set
+    chosen = [name for name in SHOWN if name in names] if usual else names
+    return tuple(dict.fromkeys([study.evaluation.selected_by, *chosen]))
 
 
 def run_record(job: Job) -> RunRecord:
@@ -72,22 +82,22 @@ def run_record(job: Job) -> RunRecord:
         method=job.row,
         kind=job.kind,
         seed=job.config.seed,
-        status=result["status"],
-        error=result.get("error"),
-        metrics=result.get("metrics", {}),
+        status=result.status,
+        error=result.error,
+        metrics=result.metrics,
         history=tuple(run.history()),
-        seconds=result.get("seconds", 0.0),
-        parameters=result.get("parameters", 0),
+        seconds=result.seconds,
+        parameters=result.parameters,
     )
 
 
 def find_images(study: StudyConfig, fingerprint: str) -> Dataset | None:
     """The study's images if they are still the same; the table needs none, only the gallery does."""
     try:
-        dataset, _ = load_split(study.data)
+        data = load_run_data(study.data)
     except EquimetricError:
         return None
-    return dataset if dataset.fingerprint == fingerprint and not holds_vectors(dataset) else None
+    return data.dataset if data.fingerprint == fingerprint and not data.vectors else None
 
 
 def statement(study: StudyConfig, jobs: Sequence[Job]) -> tuple[str, ...]:
@@ -97,7 +107,7 @@ def statement(study: StudyConfig, jobs: Sequence[Job]) -> tuple[str, ...]:
         "Every method had the same network, embedding dimension, images, augmentation, batches, optimiser, schedule "
         f"and budget of {study.training.steps} steps, and for each seed the same initial network; only the objective "
         "differs.",
-        "All figures are of classes that were never seen in training. The weights judged are those with the best "
+        "All figures are of classes that were never seen in training. The weights evaluated are those with the best "
         "MAP@R on validation classes, which are neither training nor test classes; the test classes were used once.",
         f"± is the half width of the 95 % t-interval over {planned} seeds: how far other seeds would move the mean.",
         "This shows what each method reaches with its default options within this budget, on these images. It does not "
@@ -124,7 +134,7 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
         )
         + f"validation block {data.fold + 1} of {data.folds} of the other classes"
         + ("" if data.split_seed is None else f", drawn by seed {data.split_seed}"),
-        "Images seen as": data.transform,
+        "Transform": data.transform,
         "Network": study.model.backbone
         + (f", weights from {study.model.pretrained}" if study.model.pretrained else "")
         + (", frozen" if study.model.frozen else "")
@@ -159,7 +169,7 @@ def galleries(study: StudyConfig, jobs: Sequence[Job], dataset: Dataset) -> dict
     for job in jobs:
         run = RunFolder(job.folder)
         result = run.result()
-        if job.row not in shown and result is not None and result["status"] == "done":
+        if job.row not in shown and result is not None and result.status == "done":
             shown[job.row] = gallery(run.per_query(), dataset, derive_seed(study.name, "gallery"))
     return shown
 

@@ -1,7 +1,8 @@
-"""The training loop, its optimisers and checkpoints, and the folder that a run leaves on disk."""
+"""The training loop, and one file for each thing beside it: batches, gradients, validation, checkpoints, optimisers.
 
-from equimetric.training.embedding import embed_images
-from equimetric.training.loop import Trained, load_trained, train
-from equimetric.training.run_folder import RunFolder
+Knows learners by their protocol only, and runs; nothing of studies.
+"""
 
-__all__ = ["RunFolder", "Trained", "embed_images", "load_trained", "train"]
+from equimetric.training.loop import train
+
+__all__ = ["train"]

@@ -1,4 +1,4 @@
-"""A moving average of the weights, which is judged and kept in place of the weights themselves."""
+"""A moving average of the weights, evaluated and kept in place of the weights themselves."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,28 +1,29 @@
-"""Checkpoints: tensors in safetensors, everything else in JSON, exact enough to resume bit for bit."""
+"""Checkpoints: tensors in safetensors, everything else in JSON; a resumed run is equal bit for bit."""
 
 import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
-from equimetric.batches import Batches
-from equimetric.errors import EquimetricError
+from equimetric.backbones import EmbeddingNetwork
 from equimetric.learners import Learner
+from equimetric.runs.folder import RunFolder
+from equimetric.runs.model import load_weights
 from equimetric.training.averaging import start_average
 from equimetric.training.optimizers import Optimizers
-from equimetric.training.run_folder import RunFolder
+from equimetric.training.sampling import TaskBatches
 
 __all__ = [
     "Checkpoint",
+    "all_weights",
     "copy_weights",
+    "load_best_weights",
     "load_checkpoint",
-    "load_weights",
     "remove_checkpoints",
     "save_checkpoint",
-    "save_weights",
 ]
 
 POINTER = "checkpoint.json"
@@ -30,7 +31,7 @@ POINTER = "checkpoint.json"
 
 @dataclass
 class Checkpoint:
-    """Where a run stands.
+    """The progress of a run.
 
     Attributes:
         step: steps taken.
@@ -41,6 +42,7 @@ class Checkpoint:
         average: the moving average of the parameters, where one is kept.
         lowered: how often learning rates were lowered because validation had reached a plateau.
         lowered_at: the step at which this last happened.
+        history: the records of all validations.
         log_bytes: length of the log when the checkpoint was written; what follows is written again after resuming.
         seconds: training time so far, over all sittings.
     """
@@ -53,6 +55,7 @@ class Checkpoint:
     average: dict[str, Tensor] | None = None
     lowered: int = 0
     lowered_at: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
     log_bytes: int = 0
     seconds: float = 0.0
 
@@ -61,29 +64,43 @@ PLAIN_FIELDS = [one.name for one in fields(Checkpoint) if one.name not in ("best
 """What of a checkpoint is written as JSON; the rest are tensors."""
 
 
-def copy_weights(learner: Learner) -> dict[str, Tensor]:
-    """A copy of the learner's state: `state_dict()` alone holds references that go on changing."""
+def frozen_names(learner: Learner) -> set[str]:
+    """State of backbones that never train: it follows from configuration and seed, and is not saved on the way."""
+    return {
+        f"{module}.backbone.{name}" if module else f"backbone.{name}"
+        for module, network in learner.named_modules()
+        if isinstance(network, EmbeddingNetwork) and network.backbone_frozen and network.backbone is not None
+        for name in network.backbone.state_dict()
+    }
+
+
+def all_weights(learner: Learner) -> dict[str, Tensor]:
+    """A copy of the learner's whole state: `state_dict()` alone holds references that keep changing."""
     return {name: tensor.detach().clone().contiguous() for name, tensor in learner.state_dict().items()}
 
 
-def save_weights(run: RunFolder, name: str, weights: dict[str, Tensor]) -> None:
-    """Write tensors as safetensors into the run's folder, atomically."""
-    if run.writes:
-        run.write(name, save({key: tensor.contiguous() for key, tensor in weights.items()}))
+def copy_weights(learner: Learner) -> dict[str, Tensor]:
+    """A copy of the learner's state without its frozen backbones."""
+    frozen = frozen_names(learner)
+    state = {name: tensor for name, tensor in learner.state_dict().items() if name not in frozen}
+    return {name: tensor.detach().clone().contiguous() for name, tensor in state.items()}
 
 
-def load_weights(path: Path) -> dict[str, Tensor]:
-    """Read tensors from safetensors."""
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise EquimetricError(f"there are no weights at {str(path)!r}; has the run finished?") from None
-    except Exception as error:
-        raise EquimetricError(f"the weights at {str(path)!r} cannot be read: {error}") from None
+def restore_weights(learner: Learner, weights: dict[str, Tensor]) -> None:
+    """Load what `copy_weights` gave; the frozen backbones stay as they are."""
+    frozen = frozen_names(learner)
+    kept = {name: tensor for name, tensor in learner.state_dict().items() if name in frozen}
+    learner.load_state_dict({**kept, **weights})
+
+
+def load_best_weights(learner: Learner, state: Checkpoint) -> None:
+    """Load the weights of the best validation."""
+    assert state.best_weights is not None
+    restore_weights(learner, state.best_weights)
 
 
 def save_checkpoint(
-    run: RunFolder, checkpoint: Checkpoint, learner: Learner, optimizer: Optimizers, batches: Batches
+    run: RunFolder, checkpoint: Checkpoint, learner: Learner, optimizer: Optimizers, batches: TaskBatches
 ) -> None:
     """Write a checkpoint; the pointer file is replaced last, so a crash at any moment leaves a whole one."""
     if not run.writes:
@@ -98,14 +115,15 @@ def save_checkpoint(
                 tensors[f"optimizer.{parameter}.{name}"] = value.detach().clone()
             else:
                 numbers.setdefault(str(parameter), {})[name] = value
-    sampler = batches.state_dict()
-    tensors |= {f"batches.{name}": tensor for name, tensor in sampler.pop("mined", {}).items()}
+    samplers = batches.state_dict()
+    for task, sampler in samplers.items():
+        tensors |= {f"batches.{task}.{name}": tensor for name, tensor in sampler.pop("mined", {}).items()}
     file = f"checkpoint-{checkpoint.step:08d}.safetensors"
-    save_weights(run, file, tensors)
+    run.write(file, save({key: tensor.contiguous() for key, tensor in tensors.items()}))
     record = {
         "tensors": file,
         "optimizer_numbers": numbers,
-        "batches": sampler,
+        "batches": samplers,
         **{name: getattr(checkpoint, name) for name in PLAIN_FIELDS},
     }
     run.write(POINTER, json.dumps(record))
@@ -114,8 +132,8 @@ def save_checkpoint(
             old.unlink(missing_ok=True)
 
 
-def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, batches: Batches) -> Checkpoint | None:
-    """Bring learner, optimiser and batches back to the last checkpoint; None where there is none."""
+def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, batches: TaskBatches) -> Checkpoint | None:
+    """Restore learner, optimiser and samplers from the last checkpoint; None where there is none."""
     pointer = run.path / POINTER
     if not pointer.exists():
         return None
@@ -125,7 +143,7 @@ def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, bat
     for key, tensor in tensors.items():
         part, _, name = key.partition(".")
         parts[part][name] = tensor
-    learner.load_state_dict(parts["learner"])
+    restore_weights(learner, parts["learner"])
     state: dict[int, dict[str, Any]] = {}
     for key, tensor in parts["optimizer"].items():
         parameter, _, name = key.partition(".")
@@ -133,11 +151,15 @@ def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, bat
     for parameter, values in record["optimizer_numbers"].items():
         state.setdefault(int(parameter), {}).update(values)
     optimizer.load_state(state)
-    batches.load_state_dict({**record["batches"], "mined": parts["batches"]})
+    mined: dict[str, dict[str, Tensor]] = {task: {} for task in record["batches"]}
+    for key, tensor in parts["batches"].items():
+        task, _, name = key.rpartition(".")
+        mined[task][name] = tensor
+    batches.load_state_dict({task: {**own, "mined": mined[task]} for task, own in record["batches"].items()})
     checkpoint = Checkpoint(**{name: record[name] for name in PLAIN_FIELDS})
     checkpoint.best_weights = parts["best"] or None
     if parts["average"]:
-        # In the parameters' own memory layout, which decides on the last digits of what is computed with them.
+        # In the parameters' own memory layout, which decides the last digits of what is computed with them.
         checkpoint.average = start_average(learner)
         for name, mean in checkpoint.average.items():
             mean.copy_(parts["average"][name])

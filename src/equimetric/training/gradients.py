@@ -1,121 +1,126 @@
 """Gradients of a batch: in one pass through the network, or in two for batches that do not fit at once."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from equimetric.errors import EquimetricError
 from equimetric.learners import Batch, Learner
-from equimetric.training.machine import Machine
-from equimetric.training.processes import Processes
+from equimetric.processes import SINGLE, Processes
+from equimetric.training.distributed import Trainable, gather_outputs
+from equimetric.training.placement import Placement
 
-__all__ = ["add_gradients", "require_no_batch_statistics"]
+__all__ = ["backward", "require_no_batch_statistics"]
 
-Trainable = Learner | DistributedDataParallel
+Observe = Callable[[Tensor], None]
 
 
-def add_gradients(
+def backward(
     trainable: Trainable,
     batch: Batch,
-    machine: Machine,
-    processes: Processes,
+    placement: Placement,
+    processes: Processes = SINGLE,
     *,
-    share: float = 1.0,
+    scale: float = 1.0,
     at_once: int | None = None,
-    last: bool = True,
+    sync: bool = True,
+    observe: Observe | None = None,
 ) -> dict[str, Tensor]:
-    """Add `share` times the gradient of a batch's loss to the parameters' gradients; gives the loss and its terms.
+    """Add `scale` times the gradient of a batch's loss to the parameters' gradients; gives the loss and its terms.
 
-    With `at_once` below the size of the batch it passes the network twice, so many images at a time, as in Gao et al.:
-    Scaling deep contrastive learning batch size under memory limited setup (2021). `last` says that the gradient of
-    the step is then complete: only then do several processes average it.
+    With `at_once` below the size of the batch it passes the network twice, `at_once` images at a time, as in Gao et
+    al.: Scaling deep contrastive learning batch size under memory limited setup (2021). `sync` averages gradients over
+    processes. `observe` gets the detached embeddings.
     """
-    learner = trainable.module if isinstance(trainable, DistributedDataParallel) else trainable
-    assert isinstance(learner, Learner)
-    if at_once is not None and at_once < len(batch.images):
-        return add_gradients_in_two_passes(trainable, learner, batch, machine, processes, share, at_once, last)
+    learner = trainable.learner
+    if at_once is not None and at_once < len(batch):
+        return backward_in_two_passes(trainable, batch, placement, processes, scale, at_once, sync, observe)
 
     def losses() -> dict[str, Tensor]:
-        with machine.autocast():
-            with processes.own_draws():
-                outputs = learner.outputs(batch.images)
-            return learner.losses_of(outputs, batch)
+        with placement.autocast():
+            with processes.per_rank_rng():
+                outputs = learner.outputs(batch)
+            show(observe, learner, outputs)
+            return learner.losses(*gather_outputs(outputs, batch, processes))
 
-    with averaging(trainable, last):
-        terms: dict[str, Tensor] = trainable(losses)
-        return add_gradient_of(terms, share)
+    with trainable.sync(sync):
+        return backward_terms(trainable.call(losses), scale)
 
 
-def add_gradients_in_two_passes(
+def backward_in_two_passes(
     trainable: Trainable,
-    learner: Learner,
     batch: Batch,
-    machine: Machine,
+    placement: Placement,
     processes: Processes,
-    share: float,
+    scale: float,
     at_once: int,
-    last: bool,
+    sync: bool,
+    observe: Observe | None,
 ) -> dict[str, Tensor]:
-    """∂L/∂θ = Σ_parts (∂Z_part/∂θ)ᵀ ∂L/∂Z_part, where the outputs Z of the whole batch are found without a graph.
+    """∂L/∂θ = Σ_parts (∂Z_part/∂θ)ᵀ ∂L/∂Z_part, where the outputs Z of the whole batch are computed without a graph.
 
-    Random numbers drawn inside the network (dropout) are drawn again in the second pass. Parts go backwards in
-    reverse order, as autograd itself takes them, so the sums are those of one pass over the same parts, bit for bit.
+    The second pass draws the random numbers of the first again (dropout). It visits the parts in reverse, as autograd
+    does, so the sums equal those of one pass over the same parts bit for bit.
     """
-    parts = torch.split(batch.images, at_once)
+    learner = trainable.learner
+    parts = [batch.rows(slice(start, start + at_once)) for start in range(0, len(batch), at_once)]
     outputs, states = [], []
-    with torch.no_grad(), machine.autocast(), processes.own_draws():
+    with torch.no_grad(), placement.autocast(), processes.per_rank_rng():
         for part in parts:
-            states.append(random_state(machine.device))
+            states.append(random_state(placement.device))
             outputs.append(learner.outputs(part))
-    whole = torch.cat(outputs).requires_grad_()
-    with machine.autocast():
-        terms = learner.losses_of(whole, batch)
-    values = add_gradient_of(terms, share)
-    gradient = torch.zeros_like(whole) if whole.grad is None else whole.grad
-    after = random_state(machine.device)
-    pieces = list(zip(parts, states, torch.split(gradient, at_once), strict=True))
-    for number, (part, state, upstream) in reversed(list(enumerate(pieces))):
-        set_random_state(state, machine.device)
-        with averaging(trainable, last and number == 0), machine.autocast():
-            again: Tensor = trainable(lambda part=part: learner.outputs(part))
-            again.backward(upstream)  # type: ignore[no-untyped-call]
-    set_random_state(after, machine.device)
+    whole = {name: torch.cat([one[name] for one in outputs]).requires_grad_() for name in outputs[0]}
+    with placement.autocast():
+        show(observe, learner, whole)
+        terms = learner.losses(*gather_outputs(whole, batch, processes))
+    values = backward_terms(terms, scale)
+    gradients = {name: torch.zeros_like(rows) if rows.grad is None else rows.grad for name, rows in whole.items()}
+    after = random_state(placement.device)
+    for number in reversed(range(len(parts))):
+        set_random_state(states[number], placement.device)
+        rows = slice(number * at_once, (number + 1) * at_once)
+        with trainable.sync(sync and number == 0), placement.autocast():
+            again: dict[str, Tensor] = trainable.call(partial(learner.outputs, parts[number]))
+            trained = [name for name, values in again.items() if values.requires_grad]
+            torch.autograd.backward([again[name] for name in trained], [gradients[name][rows] for name in trained])
+    set_random_state(after, placement.device)
     return values
 
 
-def add_gradient_of(terms: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
-    """Back-propagate `share` times the sum of the terms; the values of this 'loss' and of the terms."""
+def show(observe: Observe | None, learner: Learner, outputs: Mapping[str, Tensor]) -> None:
+    """Hand the detached embeddings to an adaptive sampler."""
+    if observe is not None:
+        with torch.no_grad():
+            observe(learner.embedding({name: rows.detach() for name, rows in outputs.items()}))
+
+
+def backward_terms(terms: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
+    """Back-propagate `scale` times the sum of the terms; the values of this 'loss' and of the terms."""
     loss = torch.stack(list(terms.values())).sum()
-    loss.backward(loss.new_tensor(share))  # type: ignore[no-untyped-call]
+    loss.backward(loss.new_tensor(scale))  # type: ignore[no-untyped-call]
     return {"loss": loss.detach(), **{name: value.detach() for name, value in terms.items()}}
-
-
-def averaging(trainable: Trainable, wanted: bool) -> AbstractContextManager[object]:
-    """Whether backward passes inside the block average gradients over processes."""
-    if isinstance(trainable, DistributedDataParallel) and not wanted:
-        return trainable.no_sync()
-    return nullcontext()
 
 
 def random_state(device: torch.device) -> tuple[Tensor, ...]:
     """The states of the generators that the network draws from."""
-    on_card = (torch.cuda.get_rng_state(device),) if device.type == "cuda" else ()
-    return (torch.get_rng_state(), *on_card)
+    cuda = (torch.cuda.get_rng_state(device),) if device.type == "cuda" else ()
+    return (torch.get_rng_state(), *cuda)
 
 
 def set_random_state(state: tuple[Tensor, ...], device: torch.device) -> None:
-    """Go back to what `random_state` gave."""
+    """Restore what `random_state` gave."""
     torch.set_rng_state(state[0])
-    for on_card in state[1:]:
-        torch.cuda.set_rng_state(on_card, device)
+    for cuda in state[1:]:
+        torch.cuda.set_rng_state(cuda, device)
 
 
 def require_no_batch_statistics(learner: Learner, last_step: int) -> None:
-    """Refuse two passes for a network whose outputs, by its last step, depend on which images pass it together."""
-    learner.begin_step(last_step)
+    """Raise an error where the outputs, by the last step, depend on which images pass the network together."""
+    learner.before_step(last_step)
     learner.train()
     for name, module in learner.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:

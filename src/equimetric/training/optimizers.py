@@ -1,6 +1,7 @@
-"""Optimisers with parameter groups for trunk, head and objective, learning-rate schedules, and clipping."""
+"""Optimisers over named parameter groups, learning-rate schedules, and clipping."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -8,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from equimetric.configuration import OptimizerConfig
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.learners import Learner
+from equimetric.runs.configuration import GroupConfig, OptimizerConfig
 
 __all__ = ["Optimizers", "build_optimizer", "clip_gradients", "learning_rate_factor", "set_learning_rates"]
 
@@ -30,14 +31,14 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 class UpdateRule(NamedTuple):
-    """How a group of parameters moves: a name of `OPTIMIZERS`, and its momentum and eps where it has them."""
+    """A name of `OPTIMIZERS` with its momentum and eps, where it has them."""
 
     name: str
     momentum: float | None
     eps: float | None
 
-    def over(self, groups: list[dict[str, Any]]) -> Optimizer:
-        """The optimiser by this rule of groups of parameters with rates and weight decays of their own."""
+    def build(self, groups: list[dict[str, Any]]) -> Optimizer:
+        """The optimiser of some parameter groups."""
         options: dict[str, float] = {}
         if self.name in ("rmsprop", "sgd"):
             options["momentum"] = 0.9 if self.momentum is None else self.momentum
@@ -46,24 +47,8 @@ class UpdateRule(NamedTuple):
         return OPTIMIZERS[self.name](groups, **options)
 
 
-def network_rule(config: OptimizerConfig) -> UpdateRule:
-    """The update rule of trunk and head."""
-    return UpdateRule(config.name, config.momentum, config.eps)
-
-
-def objective_rule(config: OptimizerConfig) -> UpdateRule:
-    """The update rule of the objective's own parameters: the network's in all that is not said otherwise.
-
-    Another rule than the network's has momentum and eps of its own or the usual ones, never the network's.
-    """
-    if config.objective_name not in (None, config.name):
-        return UpdateRule(config.objective_name, config.objective_momentum, config.objective_eps)
-    momentum = config.momentum if config.objective_momentum is None else config.objective_momentum
-    return UpdateRule(config.name, momentum, config.eps if config.objective_eps is None else config.objective_eps)
-
-
 class Optimizers:
-    """The optimisers that make a step together, one for each update rule; to the loop they are one."""
+    """Optimisers that step together, one for each update rule."""
 
     def __init__(self, *optimizers: Optimizer) -> None:
         self.optimizers = optimizers
@@ -74,24 +59,24 @@ class Optimizers:
         return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Set all gradients to None."""
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
 
     def step(self) -> None:
-        """Move all parameters that have a gradient."""
+        """Update all parameters that have a gradient."""
         for optimizer in self.optimizers:
             optimizer.step()
 
     def state(self) -> dict[int, dict[str, Any]]:
-        """What is kept of each parameter (moments and the like), by its place in the groups."""
+        """The optimiser state of each parameter, by its position in the groups."""
         kept: dict[int, dict[str, Any]] = {}
         for first, optimizer in self._numbered():
             kept |= {first + place: values for place, values in optimizer.state_dict()["state"].items()}
         return kept
 
     def load_state(self, state: Mapping[int, dict[str, Any]]) -> None:
-        """Go on from what `state` gave; learning rates are functions of the step and are not part of it."""
+        """Restore what `state` gave; learning rates are functions of the step and are not part of it."""
         for first, optimizer in self._numbered():
             groups = optimizer.state_dict()["param_groups"]
             places = {place for group in groups for place in group["params"]}
@@ -99,42 +84,87 @@ class Optimizers:
             optimizer.load_state_dict({"state": own, "param_groups": groups})
 
     def _numbered(self) -> Iterator[tuple[int, Optimizer]]:
-        """Each optimiser with the place of its first parameter."""
+        """Each optimiser with the position of its first parameter."""
         first = 0
         for optimizer in self.optimizers:
             yield first, optimizer
             first += sum(len(group["params"]) for group in optimizer.param_groups)
 
 
-def build_optimizer(learner: Learner, config: OptimizerConfig) -> Optimizers:
-    """Up to three groups with rates and weight decays of their own: the trunk, the head and the objective.
+class GroupSettings(NamedTuple):
+    """Update rule, learning rate and weight decay of one group."""
 
-    The objective may have an update rule of its own beside the network's.
+    rule: UpdateRule
+    lr: float
+    weight_decay: float
+
+
+def group_settings(config: OptimizerConfig, group: str) -> GroupSettings:
+    """Settings of a named group: the network's in everything that is not configured otherwise.
+
+    A group with another update rule than the network's takes its own momentum and eps or the usual ones, never the
+    network's.
     """
-    objective, head = list(learner.objective_parameters()), list(learner.head_parameters())
-    elsewhere = {id(parameter) for parameter in (*objective, *head)}
-    trunk = [parameter for parameter in learner.parameters() if id(parameter) not in elsewhere]
-    head_lr = config.lr if config.head_lr is None else config.head_lr
-    head_decay = config.weight_decay if config.head_weight_decay is None else config.head_weight_decay
-    of_network, of_objective = network_rule(config), objective_rule(config)
-    groups: dict[UpdateRule, list[dict[str, Any]]] = {}
-    for rule, parameters, lr, weight_decay in (
-        (of_network, trunk, config.lr, config.weight_decay),
-        (of_network, head, head_lr, head_decay),
-        (of_objective, objective, config.objective_lr, config.objective_weight_decay),
-    ):
+    network = GroupConfig(
+        name=config.name, lr=config.lr, weight_decay=config.weight_decay, momentum=config.momentum, eps=config.eps
+    )
+    own = {
+        "trunk": network,
+        "head": GroupConfig(lr=config.head_lr, weight_decay=config.head_weight_decay),
+        "objective": GroupConfig(
+            name=config.objective_name,
+            lr=config.objective_lr,
+            weight_decay=config.objective_weight_decay,
+            momentum=config.objective_momentum,
+            eps=config.objective_eps,
+        ),
+        **config.groups,
+    }.get(group, GroupConfig())
+    if own.name not in (None, config.name):
+        rule = UpdateRule(own.name, own.momentum, own.eps)
+    else:
+        momentum = config.momentum if own.momentum is None else own.momentum
+        rule = UpdateRule(config.name, momentum, config.eps if own.eps is None else own.eps)
+    lr = config.lr if own.lr is None else own.lr
+    return GroupSettings(rule, lr, config.weight_decay if own.weight_decay is None else own.weight_decay)
+
+
+def build_optimizer(learner: Learner, config: OptimizerConfig) -> Optimizers:
+    """One optimiser for each update rule, over the learner's parameter groups."""
+    groups = {name: list(parameters) for name, parameters in learner.parameter_groups().items()}
+    for name in config.groups:
+        if name not in groups:
+            raise EquimetricError(
+                f"optimizer.groups: this learner has no parameter group {name!r}; {did_you_mean(name, groups)}"
+            )
+    require_each_once(learner, groups)
+    by_rule: dict[UpdateRule, list[dict[str, Any]]] = {}
+    for name, parameters in groups.items():
         if parameters:
+            rule, lr, weight_decay = group_settings(config, name)
             group = {"params": parameters, "lr": lr, "initial_lr": lr, "weight_decay": weight_decay}
-            groups.setdefault(rule, []).append(group)
-    if not groups:
+            by_rule.setdefault(rule, []).append(group)
+    if not by_rule:
         raise EquimetricError(
-            "there is nothing to learn: the trunk is frozen, and head and objective have no parameters"
+            "there is nothing to train: the trunk is frozen, and head and objective have no parameters"
         )
-    return Optimizers(*(rule.over(of_rule) for rule, of_rule in groups.items()))
+    return Optimizers(*(rule.build(of_rule) for rule, of_rule in by_rule.items()))
+
+
+def require_each_once(learner: Learner, groups: Mapping[str, list[nn.Parameter]]) -> None:
+    """Raise an error where a trainable parameter is in no group, or a parameter in several."""
+    owners = Counter(id(parameter) for parameters in groups.values() for parameter in parameters)
+    for name, parameter in learner.named_parameters():
+        owned = owners[id(parameter)]
+        if owned > 1 or (owned == 0 and parameter.requires_grad):
+            raise EquimetricError(
+                f"parameter {name!r} of {type(learner).__name__} is in {owned} of its parameter groups; "
+                "parameter_groups() must name every trainable parameter once"
+            )
 
 
 def learning_rate_factor(config: OptimizerConfig, step: int, steps: int, lowered: int = 0) -> float:
-    """What learning rates are multiplied by at a step of so many; `lowered` times a plateau was reached before."""
+    """Learning-rate factor at `step`; `lowered` counts the plateaus so far."""
     if step < config.warmup_steps:
         return (step + 1) / config.warmup_steps
     if config.schedule == "step":
@@ -145,13 +175,13 @@ def learning_rate_factor(config: OptimizerConfig, step: int, steps: int, lowered
 
 
 def set_learning_rates(optimizer: Optimizers, factor: float) -> None:
-    """Set every group's rate to so much of its full one."""
+    """Set the learning rate of every group to `factor` times its initial one."""
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * factor
 
 
 def clip_gradients(optimizer: Optimizers, config: OptimizerConfig) -> None:
-    """Shorten the gradient to `clip_norm`, g · min(1, clip_norm / ‖g‖), or cut off its entries at ± `clip_value`."""
+    """Clip by norm, g · min(1, clip_norm / ‖g‖), or each entry at ± `clip_value`."""
     parameters: list[Tensor] = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if config.clip_norm is not None:
         nn.utils.clip_grad_norm_(parameters, config.clip_norm)

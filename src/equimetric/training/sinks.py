@@ -7,9 +7,9 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any, Protocol
 
-from equimetric.configuration import RunConfig
 from equimetric.errors import EquimetricError
-from equimetric.training.run_folder import RunFolder
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.folder import RunFolder
 
 __all__ = ["Log", "Sink", "open_log"]
 

@@ -16,9 +16,8 @@ from equimetric.data import (
     class_means,
     shifted_splits,
 )
+from equimetric.runs.features import cached_features
 from equimetric.seeding import derive_seed
-from equimetric.training.frozen import cached_features
-from equimetric.training.processes import Processes
 
 __all__ = ["shift_split"]
 
@@ -64,7 +63,7 @@ def features_elsewhere(dataset: Dataset, backbone: str, pretrained: str | None) 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(0, "shifted splits"))
         network = build_backbone(backbone, channels=dataset.channels, pretrained=pretrained)
-    return cached_features(network, dataset.viewed(view_of(network.convention)), Processes())
+    return cached_features(network, dataset.viewed(view_of(network.convention)))
 
 
 def view_of(convention: InputConvention) -> View:

@@ -1,13 +1,13 @@
-"""What a run leaves on disk: configuration, environment, log, per-query scores, result and weights."""
+"""The folder of a run: configuration, environment, log, per-query scores, result and weights."""
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
@@ -16,28 +16,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from equimetric.configuration import RunConfig, to_toml
+from equimetric.configuration import to_toml
 from equimetric.errors import EquimetricError
 from equimetric.files import write_atomically
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.key import PROTOCOL_VERSION, RunKey
+from equimetric.runs.result import RunResult
 
-__all__ = ["PROTOCOL_VERSION", "RESULT_SCHEMA", "RunFolder", "describe_environment", "run_hash"]
-
-PROTOCOL_VERSION = 1
-"""Raised whenever the same configuration would give other numbers; old results then stand beside new ones."""
-
-RESULT_SCHEMA = 1
+__all__ = ["RunFolder", "describe_environment"]
 
 
-def run_hash(config: RunConfig, data_fingerprint: str) -> str:
-    """What identifies a run: everything that determines its result."""
-    determining = config.model_dump(exclude={"logging"})
-    content = {"config": determining, "data": data_fingerprint, "protocol": PROTOCOL_VERSION}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def describe_environment(data_fingerprint: str) -> dict[str, Any]:
-    """Versions and hardware behind a result."""
+def describe_environment(data_fingerprint: str, key: RunKey) -> dict[str, Any]:
+    """Versions and hardware behind a result, and what identifies the run."""
     return {
+        "key": asdict(key),
         "equimetric": version("equimetric"),
         "protocol": PROTOCOL_VERSION,
         "python": platform.python_version(),
@@ -61,14 +53,39 @@ class RunFolder:
         self.path = path
         self.writes = writes
 
-    def prepare(self, config: RunConfig, data_fingerprint: str) -> None:
+    def prepare(self, config: RunConfig, data_fingerprint: str, key: RunKey) -> None:
         """Write what is known before the run starts."""
         self.write("config.toml", to_toml(config))
-        self.write("environment.json", json.dumps(describe_environment(data_fingerprint), indent=2))
+        self.write("environment.json", json.dumps(describe_environment(data_fingerprint, key), indent=2))
+
+    def environment(self) -> dict[str, Any] | None:
+        """What `prepare` wrote, or None in a folder without a run."""
+        file = self.path / "environment.json"
+        if not file.exists():
+            return None
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return found
+
+    def holds(self, key: RunKey) -> bool:
+        """Whether the folder was prepared for this very run."""
+        return ((self.environment() or {}).get("key") or {}).get("content") == key.content
+
+    def require(self, key: RunKey, data_fingerprint: str) -> None:
+        """Raise an error where the folder holds another run."""
+        environment = self.environment()
+        if environment is None or self.holds(key):
+            return
+        if "key" not in environment:
+            other = "of an older version of Equimetric, which can be loaded but not continued"
+        elif environment["data_fingerprint"] != data_fingerprint:
+            other = "with other data"
+        else:
+            other = "with another configuration or other initial weights"
+        raise EquimetricError(f"{str(self.path)!r} holds a run {other}; choose another folder or remove it")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder against other processes; the operating system lets go even after a kill."""
+        """Lock the folder against other processes; the operating system releases it even after a kill."""
         if not self.writes:
             yield
             return
@@ -81,7 +98,7 @@ class RunFolder:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Say in one sentence what it means when something cannot be written."""
+        """Turn a failed write into one sentence."""
         try:
             yield
         except OSError as error:
@@ -97,24 +114,20 @@ class RunFolder:
             with self.writing():
                 write_atomically(self.path / name, content)
 
-    def data_fingerprint(self) -> str:
-        """Of the data that the run was prepared for."""
-        environment = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
-        return str(environment["data_fingerprint"])
-
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> RunResult | None:
         """The result, or None while there is none."""
         file = self.path / "result.json"
         if not file.exists():
             return None
-        result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if result.get("schema", 0) > RESULT_SCHEMA:
-            raise EquimetricError(f"{file} was written by a newer version of Equimetric; upgrade to read it")
-        return result
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise EquimetricError(f"{file} is damaged ({error}); remove the run's folder and run it again") from None
+        return RunResult.parse(values, str(file))
 
-    def write_result(self, result: Mapping[str, Any]) -> None:
+    def write_result(self, result: RunResult) -> None:
         """Write the result; its presence is what marks a run as finished."""
-        self.write("result.json", json.dumps({"schema": RESULT_SCHEMA, **result}, indent=2))
+        self.write("result.json", result.to_json())
 
     def write_per_query(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Write per-query scores and neighbours."""
@@ -139,7 +152,7 @@ class RunFolder:
         return file.stat().st_size if file.exists() else 0
 
     def truncate_log(self, size: int) -> None:
-        """Forget the lines after a checkpoint; they are written again when the run goes on from there."""
+        """Drop the lines after a checkpoint; a resumed run writes them again."""
         file = self.path / "metrics.jsonl"
         if self.writes and file.exists():
             with self.writing(), file.open("r+b") as opened:

@@ -1,51 +1,30 @@
-"""Training a head on features that are computed once: seconds instead of hours where the trunk stays as it is."""
+"""Features of a frozen backbone, computed once and kept on disk."""
 
 import contextlib
 import errno
 import hashlib
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from equimetric.backbones import Backbone, EmbeddingNetwork, InputConvention
+from equimetric.backbones import Backbone
 from equimetric.data import Dataset, cache_directory
 from equimetric.errors import EquimetricError
-from equimetric.training.processes import Processes
+from equimetric.processes import SINGLE, Processes
 
-__all__ = ["FeatureVectors", "cached_features", "with_features"]
+__all__ = ["cached_features"]
 
 BLOCK = {"cpu": 16, "cuda": 256}
-"""Images in the backbone at a time; on a processor more would fall out of its caches."""
+"""Images in the backbone at a time; on a CPU more would fall out of its caches."""
 
 
-class FeatureVectors(Backbone):
-    """Stands in for a backbone where feature vectors are given in place of images."""
+def cached_features(backbone: Backbone, dataset: Dataset, processes: Processes = SINGLE) -> Tensor:
+    """(N, F) float32 features of all images, in evaluation mode, memory-mapped from a file that is written once.
 
-    def __init__(self, features: int) -> None:
-        super().__init__()
-        self.features = features
-        self.convention = InputConvention(1, 1, mean=(0.0,) * features, std=(1.0,) * features)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """(B, features) as they are."""
-        return vectors
-
-
-def with_features(network: EmbeddingNetwork, dataset: Dataset, processes: Processes) -> Dataset:
-    """The data set's features in place of its images, for a network whose backbone is taken out here."""
-    features = cached_features(network.backbone, dataset, processes)
-    network.backbone = FeatureVectors(network.backbone.features)
-    return replace(dataset, images=features)
-
-
-def cached_features(backbone: Backbone, dataset: Dataset, processes: Processes) -> Tensor:
-    """(N, features) float32 of all images of a data set, memory-mapped from a file that is written once.
-
-    The file's name is a fingerprint of images, weights and input convention. They are computed in evaluation mode.
+    The file's name is a hash of images, weights and input convention.
     """
     file = cache_directory() / "features" / f"{features_fingerprint(backbone, dataset)}.npy"
     if processes.writes and not is_complete(file, (len(dataset), backbone.features)):
@@ -57,13 +36,13 @@ def cached_features(backbone: Backbone, dataset: Dataset, processes: Processes) 
                 f"the features of {dataset.name!r} cannot be written to {str(file.parent)!r}: {why}; "
                 "choose another place with the environment variable EQUIMETRIC_CACHE"
             ) from error
-    processes.wait()
+    processes.barrier()
     # Copy on write: torch asks for memory that it could write to, and the file stays as it is.
     return torch.from_numpy(np.load(file, mmap_mode="c"))
 
 
 def features_fingerprint(backbone: Backbone, dataset: Dataset) -> str:
-    """Of everything that features follow from: the images, the backbone with its weights, and its input convention."""
+    """Hash of everything that determines features: images, backbone, weights, input convention."""
     digest = hashlib.sha256(f"{dataset.fingerprint} {backbone.convention}\n{backbone}\n".encode())
     for name, tensor in backbone.state_dict().items():
         digest.update(name.encode())

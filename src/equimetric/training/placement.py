@@ -1,4 +1,4 @@
-"""Where a run computes and in which number format."""
+"""Where a run computes: device, precision, memory format."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import torch
 from torch import Tensor
 
 from equimetric.backbones import EmbeddingNetwork
-from equimetric.configuration import TrainingConfig
 from equimetric.errors import EquimetricError
 from equimetric.learners import Learner
+from equimetric.runs.configuration import TrainingConfig
 
-__all__ = ["Machine"]
+__all__ = ["Placement"]
 
 
 @dataclass(frozen=True)
-class Machine:
-    """A device, the number format of the network on it, and the memory layout of images."""
+class Placement:
+    """A device, the precision of the network on it, and the memory format of images."""
 
     device: torch.device
     precision: str = "float32"
     channels_last: bool = False
 
     @classmethod
-    def of(cls, config: TrainingConfig, local_rank: int = 0) -> Machine:
-        """What a configuration asks for; of several processes each has a graphics card of its own."""
+    def of(cls, config: TrainingConfig, local_rank: int = 0) -> Placement:
+        """What a configuration asks for; each of several processes has a GPU of its own."""
         available = torch.cuda.is_available()
         if config.device == "cuda" and not available:
             raise EquimetricError("training.device is 'cuda', but torch finds none; set it to 'auto' or 'cpu'")
-        on_card = available and config.device != "cpu"
-        device = torch.device("cuda", local_rank) if on_card else torch.device("cpu")
+        use_cuda = available and config.device != "cpu"
+        device = torch.device("cuda", local_rank) if use_cuda else torch.device("cpu")
         return cls(device, config.precision, config.channels_last)
 
     def place(self, learner: Learner, *, compiled: bool = False) -> None:
-        """Bring the learner here, in this number format and layout."""
+        """Move the learner here, in this precision and memory format."""
         learner.to(self.device, torch.float64 if self.precision == "float64" else None)
         if self.channels_last:
             learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -45,14 +45,14 @@ class Machine:
                     network.compile()
 
     def receive(self, images: Tensor) -> Tensor:
-        """Prepared images as the network here takes them."""
+        """Move prepared images here."""
         dtype = torch.float64 if self.precision == "float64" else None
         if self.channels_last and images.ndim == 4:
             return images.to(self.device, dtype, memory_format=torch.channels_last)
         return images.to(self.device, dtype)
 
     def seed(self, seed: int) -> None:
-        """Let everything random here follow from a seed; a tenth of a millisecond quicker than `torch.manual_seed`."""
+        """Seed the generators in use; a tenth of a millisecond faster than `torch.manual_seed`."""
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed_all(seed)

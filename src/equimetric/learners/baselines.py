@@ -1,0 +1,78 @@
+"""Rows that every method must beat: learners that take no step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
+from equimetric.learners.learner import Batch, Learner, LearnerParts, Outputs, learner
+
+__all__ = ["RawFeatures", "RawPixels", "Untrained"]
+
+
+class Baseline(Learner):
+    """Embeds without having learned anything."""
+
+    trains = False
+
+    def init_head(self, features: Callable[[], Tensor]) -> None:
+        """Without a head there is nothing to start."""
+
+    def embedding(self, outputs: Outputs) -> Tensor:
+        """Unit-length embeddings."""
+        return self.scale(outputs["embedding"])
+
+
+@learner("raw_pixels")
+class RawPixels(Baseline):
+    """The pixels of the test view themselves, scaled to [0, 1]."""
+
+    @classmethod
+    def build(cls, parts: LearnerParts) -> RawPixels:  # noqa: ARG003  (every learner takes the parts)
+        """Needs nothing."""
+        return cls()
+
+    def outputs(self, batch: Batch) -> dict[str, Tensor]:
+        """(B, C·H·W) pixels, or features as they are."""
+        return {"embedding": batch.images.flatten(1)}
+
+
+@learner("raw_features")
+class RawFeatures(Baseline):
+    """The features of the backbone before any head, or given features as they are."""
+
+    def __init__(self, network: EmbeddingNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    @classmethod
+    def build(cls, parts: LearnerParts) -> RawFeatures:
+        """The configured backbone."""
+        return cls(parts.network())
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """Images by the input convention of the backbone's weights."""
+        return self.network.prepare(images)
+
+    def frozen_backbone(self) -> Backbone | None:
+        """The network's backbone."""
+        return self.network.backbone
+
+    def outputs(self, batch: Batch) -> dict[str, Tensor]:
+        """(B, F) features."""
+        return {"embedding": self.network.features(batch.images)}
+
+
+@learner("untrained")
+class Untrained(RawFeatures):
+    """The network as every method starts from it, its head included."""
+
+    def outputs(self, batch: Batch) -> dict[str, Tensor]:
+        """(B, dim) embeddings."""
+        return {"embedding": self.network(batch.images)}
+
+    def init_head(self, features: Callable[[], Tensor]) -> None:
+        """Start where every method starts."""
+        initial_head_by_pca(self.network.head, features())

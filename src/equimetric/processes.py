@@ -1,0 +1,117 @@
+"""The processes that train one model together: rank, collective calls, random numbers per rank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+from equimetric.references.gathered import gather_parts
+from equimetric.seeding import derive_seed
+
+__all__ = ["SINGLE", "Processes", "init_processes", "is_first_process"]
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The process itself among those that train together: `rank` of `world`, `local_rank` on its machine."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one process."""
+        return self.world > 1
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes the files of the run: the first one does."""
+        return self.rank == 0
+
+    def broadcast(self, value: Value) -> Value:
+        """The first process's value, in all processes."""
+        if not self.several:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def barrier(self) -> None:
+        """Wait for all processes."""
+        if self.several:
+            dist.barrier()
+
+    def shard(self, n: int) -> range:
+        """Index range owned by this rank, of n consecutive items."""
+        return range(n * self.rank // self.world, n * (self.rank + 1) // self.world)
+
+    def sizes(self, rows: Tensor) -> list[int]:
+        """The number of rows that each process holds."""
+        size = torch.tensor([len(rows)], device=rows.device)
+        sizes = [torch.empty_like(size) for _ in range(self.world)]
+        dist.all_gather(sizes, size)
+        return [int(one) for one in sizes]
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """The rows of all processes in rank order, without gradient, in all processes."""
+        return gather_parts(rows, self.sizes(rows)) if self.several else rows
+
+    def per_rank_rng(self) -> AbstractContextManager[object]:
+        """Inside the block every rank draws its own random numbers; the generator is restored afterwards."""
+        return per_rank_rng(self.rank) if self.several else nullcontext()
+
+
+SINGLE = Processes()
+
+
+def is_first_process() -> bool:
+    """Whether this process speaks to the user: the first of torchrun, or the only one."""
+    return int(os.environ.get("RANK", 0)) == 0
+
+
+@contextmanager
+def per_rank_rng(rank: int) -> Iterator[None]:
+    """Draw from a seed that depends on the rank, then restore the generator."""
+    state, seed = torch.get_rng_state(), torch.initial_seed()
+    torch.manual_seed(derive_seed(seed, "rank", rank))
+    try:
+        yield
+    finally:
+        torch.manual_seed(seed)
+        torch.set_rng_state(state)
+
+
+@contextmanager
+def init_processes(device: str) -> Iterator[Processes]:
+    """The processes that torchrun started, connected inside the block; a single one without torchrun.
+
+    A process group that the caller has initialised is used as it is.
+    """
+    if dist.is_available() and dist.is_initialized():
+        yield Processes(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", 0)))
+        return
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1 or "RANK" not in os.environ:
+        yield SINGLE
+        return
+    if not dist.is_available():
+        raise EquimetricError("this build of torch has no torch.distributed; install another or start one process")
+    cuda = torch.cuda.is_available() and device != "cpu"
+    local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    if cuda:
+        torch.cuda.set_device(local_rank)
+    dist.init_process_group("nccl" if cuda else "gloo")
+    try:
+        yield Processes(dist.get_rank(), dist.get_world_size(), local_rank)
+    finally:
+        dist.destroy_process_group()

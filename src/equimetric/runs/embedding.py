@@ -1,0 +1,64 @@
+"""Embeddings of many images, a block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from equimetric.data import Images
+from equimetric.learners import Learner
+from equimetric.processes import SINGLE, Processes
+
+__all__ = ["apply_in_blocks", "embed_images"]
+
+MAX_BLOCK, MIN_BLOCK, PIXELS = 512, 16, 2**20
+"""Images in the network at a time: about a million pixels together."""
+
+ImageFunction = Callable[[Tensor], Mapping[str, Tensor]]
+
+
+def embed_images(
+    learner: Learner, images: Images, *, block: int | None = None, processes: Processes = SINGLE
+) -> Tensor:
+    """(N, C, H, W) uint8 or (N, F) features → (N, D) embeddings on the CPU, in evaluation mode."""
+    function: ImageFunction = lambda part: {"embedding": learner.embed(part)}  # noqa: E731
+    return apply_in_blocks(learner, function, images, block=block, processes=processes)["embedding"]
+
+
+def apply_in_blocks(
+    learner: Learner,
+    function: ImageFunction,
+    images: Images,
+    *,
+    block: int | None = None,
+    processes: Processes = SINGLE,
+) -> dict[str, Tensor]:
+    """`function(prepared images)` for all images, without gradient or augmentation, its rows joined on the CPU.
+
+    Of several processes each computes its blocks, and all have the whole result, the same as of one.
+    """
+    if block is None:
+        pixels = images.shape[2] * images.shape[3] if len(images.shape) == 4 else 1
+        block = max(MIN_BLOCK, min(MAX_BLOCK, PIXELS // pixels))
+    parameter = next(learner.parameters(), None)
+
+    def compute(part: Tensor) -> Mapping[str, Tensor]:
+        if parameter is None:
+            return function(learner.prepare(part))
+        return function(learner.prepare(part.to(parameter.device)).to(parameter.dtype))
+
+    starts = range(0, len(images), block)
+    own = processes.shard(len(starts))
+    was_training = learner.training
+    learner.eval()
+    try:
+        with torch.inference_mode():
+            blocks = [compute(images[start : start + block]) for start in starts[own.start : own.stop]]
+            # With more processes than blocks, some embed one image for its shape and contribute no row.
+            blocks = blocks or [{name: rows[:0] for name, rows in compute(images[:1]).items()}]
+            joined = {name: torch.cat([one[name] for one in blocks]) for name in blocks[0]}
+            return {name: processes.gather(rows).cpu().clone() for name, rows in joined.items()}
+    finally:
+        learner.train(was_training)

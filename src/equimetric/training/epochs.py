@@ -1,0 +1,50 @@
+"""The start of an epoch: learner and samplers look at the training set, and batches are loaded until the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
+
+from equimetric.evaluation import evaluate
+from equimetric.learners import Batch, EpochView
+from equimetric.runs.embedding import apply_in_blocks
+from equimetric.training.loading import load_batches
+from equimetric.training.session import Session
+
+__all__ = ["start_stretch", "starts_stretch", "view_training_set"]
+
+
+def starts_stretch(session: Session, step: int) -> bool:
+    """Whether an epoch begins: after every validation, and where the learner asks for it."""
+    return step % session.epoch == 0 or step % session.period == 0
+
+
+def start_stretch(session: Session, step: int) -> Iterator[Batch]:
+    """Let the learner and its samplers look at the training set; the batches up to the next such look."""
+    learner, per_step = session.learner, session.config.batch.per_step
+    session.seed("epoch", step)
+    view = view_training_set(session)
+    if step % session.period == 0:
+        learner.on_epoch(view)
+    session.batches.set_tasks()
+    session.batches.refresh(view.embeddings, learner.groups())
+    stops = (session.epoch - step % session.epoch, session.period - step % session.period, session.steps - step)
+    return load_batches(session, first=step * per_step, n=min(stops) * per_step)
+
+
+def view_training_set(session: Session) -> EpochView:
+    """The training rows through the test view, computed on demand."""
+    learner, processes, data = session.learner, session.processes, session.data
+    images = data.eval_data.subset(data.split.train).images
+
+    def score(embeddings: Tensor, labels: Tensor, metrics: Sequence[str]) -> dict[str, float]:
+        return processes.broadcast(dict(evaluate(embeddings, labels, metrics=metrics)) if processes.writes else {})
+
+    return EpochView(
+        learner,
+        session.train_data.labels,
+        session.state.history,
+        lambda function: apply_in_blocks(learner, function, images, processes=processes),
+        score,
+    )

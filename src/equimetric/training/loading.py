@@ -1,0 +1,53 @@
+"""Batches on their way to the network: drawn ahead, decoded, prepared, augmented."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from equimetric.data import Loader
+from equimetric.learners import Batch
+from equimetric.seeding import derive_seed
+from equimetric.training.session import Session
+
+__all__ = ["load_batches"]
+
+
+def load_batches(session: Session, *, first: int, n: int) -> Iterator[Batch]:
+    """N training batches of this rank, from batch number `first` on.
+
+    They are drawn ahead of their use, but never beyond n, where a checkpoint may be saved; adaptive samplers draw them
+    one by one.
+    """
+    config, learner, batches = session.config, session.learner, session.batches
+    transform, placement, processes = session.data.transform, session.placement, session.processes
+    tasks: deque[str] = deque()
+
+    def rows() -> Iterator[Tensor]:
+        for task, chosen in batches.draw(first, n, processes):
+            tasks.append(task)
+            yield chosen
+
+    loader = Loader(
+        session.train_data.images,
+        rows(),
+        view=transform.train,
+        seed=derive_seed(config.seed, "view", processes.rank),
+        first=first,
+        workers=config.data.workers,
+        ahead=0 if batches.adapts else 2,
+    )
+    groups = learner.groups()
+    for chosen, pixels in loader:
+        task = tasks.popleft()
+        with processes.per_rank_rng():
+            prepared = learner.prepare(pixels.to(placement.device))
+            views = [
+                placement.receive(transform.augment(prepared, torch.default_generator)) for _ in range(learner.views)
+            ]
+        index = chosen.to(placement.device)
+        group = None if groups is None else groups.cluster.to(placement.device)[index]
+        yield Batch(views[0], batches.labels_of(task, chosen).to(placement.device), index, group, (*views[1:],), task)

@@ -1,0 +1,146 @@
+"""Which rows meet in a step: the samplers of a learner's tasks, without the rows it holds out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from equimetric.batches import Batches, Groups, build_batches
+from equimetric.errors import EquimetricError
+from equimetric.learners import Learner, Task
+from equimetric.processes import Processes
+from equimetric.runs.configuration import RunConfig
+from equimetric.seeding import derive_seed
+from equimetric.training.distributed import shard_batches
+
+__all__ = ["TaskBatches", "build_run_batches"]
+
+MAIN = "main"
+
+
+def build_run_batches(config: RunConfig, labels: Tensor, *, kind: str | None = None, task: str = MAIN) -> Batches:
+    """The configured sampler over (N,) labels, before its first batch."""
+    batch = config.batch
+    return build_batches(
+        kind or batch.kind,
+        labels,
+        classes=batch.classes,
+        samples=batch.samples,
+        batches=config.training.steps * batch.per_step,
+        seed=config.seed if task == MAIN else derive_seed(config.seed, "task", task),
+        options=batch.options if kind in (None, batch.kind) else {},
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class TaskSampler:
+    """A task with the sampler of its rows; `rows` is None where all training rows are drawn from."""
+
+    task: Task
+    labels: Tensor
+    rows: Tensor | None
+    batches: Batches
+
+    def take(self, values: Tensor) -> Tensor:
+        """The entries of the rows that are drawn from."""
+        return values if self.rows is None else values[self.rows]
+
+    def view(self, embeddings: Callable[[], Tensor]) -> Tensor:
+        """The embeddings of the rows that are drawn from."""
+        return self.take(embeddings())
+
+
+class TaskBatches:
+    """Batches of all tasks of a learner: which task, and which training rows."""
+
+    def __init__(self, config: RunConfig, learner: Learner, labels: Tensor) -> None:
+        self.config = config
+        self.learner = learner
+        self.labels = labels
+        self.held_out = learner.holdout(labels)
+        self.samplers: dict[str, TaskSampler] = {}
+        if learner.trains:
+            self.set_tasks()
+
+    @property
+    def adapts(self) -> bool:
+        """Whether batches depend on the embeddings of earlier ones."""
+        return any(sampler.batches.adapts for sampler in self.samplers.values())
+
+    def set_tasks(self) -> None:
+        """Follow the learner's tasks: a task with other labels than before gets a new sampler, in its next epoch."""
+        tasks = self.learner.tasks()
+        if len({task.name for task in tasks}) < len(tasks) or not any(task.probability > 0 for task in tasks):
+            raise EquimetricError("tasks of a learner need different names, and one of them a probability above 0")
+        before, self.samplers = self.samplers, {}
+        for task in tasks:
+            old = before.get(task.name)
+            sampler = self.build(task)
+            if old is not None and torch.equal(old.labels, sampler.labels):
+                sampler = replace(old, task=task)
+            elif old is not None:
+                sampler.batches.set_epoch(old.batches.epoch + 1)
+            self.samplers[task.name] = sampler
+
+    def build(self, task: Task) -> TaskSampler:
+        """The sampler of a task over the rows that it has labels for and that are not held out."""
+        labels = self.labels if task.labels is None else task.labels.cpu()
+        if self.held_out is not None:
+            labels = labels.clone()
+            labels[self.held_out] = -1
+        drawn = labels >= 0
+        rows = None if bool(drawn.all()) else drawn.nonzero()[:, 0]
+        own = labels if rows is None else labels[rows]
+        return TaskSampler(task, labels, rows, build_run_batches(self.config, own, kind=task.batches, task=task.name))
+
+    def refresh(self, embeddings: Callable[[], Tensor], groups: Groups | None) -> None:
+        """Show the training set to samplers that mine it."""
+        for sampler in self.samplers.values():
+            own = groups
+            if groups is not None and sampler.rows is not None:
+                weight = None if groups.weight is None else sampler.take(groups.weight)
+                own = Groups(sampler.take(groups.cluster), weight)
+            sampler.batches.set_groups(own)
+            sampler.batches.refresh(partial(sampler.view, embeddings), sampler.take(sampler.labels))
+
+    def observe(self, embeddings: Tensor) -> None:
+        """Show the embeddings of the last batch to adaptive samplers."""
+        for sampler in self.samplers.values():
+            sampler.batches.observe(embeddings)
+
+    def draw(self, first: int, n: int, processes: Processes) -> Iterator[tuple[str, Tensor]]:
+        """N times a task and this rank's training rows for it, from batch number `first` on."""
+        streams = {name: shard_batches(sampler.batches, processes) for name, sampler in self.samplers.items()}
+        for number in range(first, first + n):
+            name = self.task_of(number)
+            rows = self.samplers[name].rows
+            chosen = next(streams[name])
+            yield name, chosen if rows is None else rows[chosen]
+
+    def task_of(self, number: int) -> str:
+        """The task of batch `number`, drawn by probability from a seed of its own."""
+        if len(self.samplers) == 1:
+            return next(iter(self.samplers))
+        generator = torch.Generator().manual_seed(derive_seed(self.config.seed, "task of batch", number))
+        chances = torch.tensor([sampler.task.probability for sampler in self.samplers.values()])
+        return list(self.samplers)[int(torch.multinomial(chances, 1, generator=generator))]
+
+    def labels_of(self, task: str, rows: Tensor) -> Tensor:
+        """The labels of training rows under a task."""
+        return self.samplers[task].labels[rows]
+
+    def state_dict(self) -> dict[str, dict[str, Any]]:
+        """The position of every sampler, and what it has mined."""
+        return {name: sampler.batches.state_dict() for name, sampler in self.samplers.items()}
+
+    def load_state_dict(self, state: Mapping[str, dict[str, Any]]) -> None:
+        """Restore the samplers of the learner's tasks, which its own state has brought back."""
+        if self.samplers:
+            self.set_tasks()
+        for name, sampler in self.samplers.items():
+            sampler.batches.load_state_dict(state[name])

@@ -1,0 +1,108 @@
+"""Everything a running training holds: configuration, folder, learner, data, optimiser, samplers and progress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor
+
+from equimetric.data import Dataset
+from equimetric.learners import Learner
+from equimetric.processes import Processes
+from equimetric.runs.building import build_learner
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.data import RunData
+from equimetric.runs.evaluation import evaluation_data
+from equimetric.runs.features import cached_features
+from equimetric.runs.folder import RunFolder
+from equimetric.runs.result import DataShape
+from equimetric.seeding import derive_seed
+from equimetric.training.averaging import start_average
+from equimetric.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from equimetric.training.gradients import require_no_batch_statistics
+from equimetric.training.optimizers import Optimizers, build_optimizer
+from equimetric.training.placement import Placement
+from equimetric.training.sampling import TaskBatches
+
+__all__ = ["Session", "open_session"]
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """A run while it trains.
+
+    Attributes:
+        data: the data as they are evaluated, features in place of images where the backbone is frozen.
+        train_data: the training rows, class ids 0 … C − 1.
+        shape: of the data as they were loaded.
+        optimizer, batches: empty for baselines, which take no step.
+        resumed: whether `state` comes from a checkpoint.
+    """
+
+    config: RunConfig
+    run: RunFolder
+    processes: Processes
+    placement: Placement
+    learner: Learner
+    data: RunData
+    train_data: Dataset
+    shape: DataShape
+    optimizer: Optimizers
+    batches: TaskBatches
+    state: Checkpoint
+    resumed: bool
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps, at most."""
+        return self.config.training.steps if self.learner.trains else 0
+
+    @property
+    def epoch(self) -> int:
+        """Steps between validations."""
+        return self.config.training.validate_every
+
+    @property
+    def period(self) -> int:
+        """Steps between two looks of the learner at the training set."""
+        return self.learner.period or self.epoch
+
+    def seed(self, purpose: str, step: int) -> None:
+        """Seed everything random that follows by a purpose and a step, so nothing random has to be saved."""
+        self.placement.seed(derive_seed(self.config.seed, purpose, step))
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        save_checkpoint(self.run, self.state, self.learner, self.optimizer, self.batches)
+
+
+def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Processes) -> Session:
+    """Build everything, and restore the last checkpoint where there is one."""
+    placement = Placement.of(config.training, processes.local_rank)
+    shape = data.shape
+    learner = build_learner(config, shape)
+    placement.place(learner, compiled=config.training.compile)
+    if config.model.head_init == "pca":
+        learner.init_head(partial(training_features, learner, data, processes))
+    data = evaluation_data(config, learner, data, processes)
+    train_data = data.dataset.subset(data.split.train)
+    optimizer = build_optimizer(learner, config.optimizer) if learner.trains else Optimizers()
+    batches = TaskBatches(config, learner, train_data.labels)
+    if config.batch.at_once is not None and learner.trains:
+        require_no_batch_statistics(learner, config.training.steps - 1)
+    state = load_checkpoint(run, learner, optimizer, batches)
+    resumed = state is not None
+    state = state or Checkpoint(average=None if config.training.ema is None else start_average(learner))
+    run.truncate_log(state.log_bytes)
+    return Session(
+        config, run, processes, placement, learner, data, train_data, shape, optimizer, batches, state, resumed
+    )
+
+
+def training_features(learner: Learner, data: RunData, processes: Processes) -> Tensor:
+    """(N, F) features of the training rows: of the learner's backbone, or the data themselves."""
+    backbone, data_set = learner.frozen_backbone(), data.eval_data
+    if data.vectors or backbone is None:
+        return data_set.images[data.split.train]
+    return cached_features(backbone, data_set, processes)[data.split.train]
