@@ -78,14 +78,15 @@ def backward_in_two_passes(
         show(observe, learner, whole)
         terms = learner.losses(*gather_outputs(whole, batch, processes))
     values = backward_terms(terms, scale)
-    gradients = {name: torch.zeros_like(rows) if rows.grad is None else rows.grad for name, rows in whole.items()}
+    # An output without gradient has no part in the loss: like one pass, the second leaves its parameters alone.
+    gradients = {name: rows.grad for name, rows in whole.items() if rows.grad is not None}
     after = random_state(placement.device)
     for number in reversed(range(len(parts))):
         set_random_state(states[number], placement.device)
         rows = slice(number * at_once, (number + 1) * at_once)
         with trainable.sync(sync and number == 0), placement.autocast():
             again: dict[str, Tensor] = trainable.call(partial(learner.outputs, parts[number]))
-            trained = [name for name, values in again.items() if values.requires_grad]
+            trained = [name for name in gradients if again[name].requires_grad]
             torch.autograd.backward([again[name] for name in trained], [gradients[name][rows] for name in trained])
     set_random_state(after, placement.device)
     return values

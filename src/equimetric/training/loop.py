@@ -56,8 +56,8 @@ def train(
             if processes.broadcast(result is not None and result.status == "done" and run.holds(key)):
                 return load(run.path)
             run.require(key, data.fingerprint)
-            run.prepare(config, data.fingerprint, key)
             session = open_session(config, run, data, processes)
+            run.prepare(config, data.fingerprint, key)
             train_steps(session, progress)
             return complete(session, role)
 

@@ -65,7 +65,8 @@ class TaskBatches:
         self.held_out = learner.holdout(labels)
         self.samplers: dict[str, TaskSampler] = {}
         if learner.trains:
-            self.set_tasks()
+            # Tasks with labels of their own may know them only after the first epoch has begun.
+            self.samplers = {task.name: self.build(task) for task in learner.tasks() if task.labels is None}
 
     @property
     def adapts(self) -> bool:
@@ -77,22 +78,27 @@ class TaskBatches:
         tasks = self.learner.tasks()
         if len({task.name for task in tasks}) < len(tasks) or not any(task.probability > 0 for task in tasks):
             raise EquimetricError("tasks of a learner need different names, and one of them a probability above 0")
-        before, self.samplers = self.samplers, {}
-        for task in tasks:
-            old = before.get(task.name)
-            sampler = self.build(task)
-            if old is not None and torch.equal(old.labels, sampler.labels):
-                sampler = replace(old, task=task)
-            elif old is not None:
-                sampler.batches.set_epoch(old.batches.epoch + 1)
-            self.samplers[task.name] = sampler
+        self.samplers = {task.name: self.follow(task, self.samplers.get(task.name)) for task in tasks}
+
+    def follow(self, task: Task, before: TaskSampler | None) -> TaskSampler:
+        """The sampler of a task: the one before where the labels are the same, else a new one in the next epoch."""
+        if before is not None and torch.equal(before.labels, self.drawn_labels(task)):
+            return replace(before, task=task)
+        sampler = self.build(task)
+        if before is not None:
+            sampler.batches.set_epoch(before.batches.epoch + 1)
+        return sampler
+
+    def drawn_labels(self, task: Task) -> Tensor:
+        """(N,) labels of a task, −1 for rows that are not drawn."""
+        labels = (self.labels if task.labels is None else task.labels).detach().cpu().clone()
+        if self.held_out is not None:
+            labels[self.held_out] = -1
+        return labels
 
     def build(self, task: Task) -> TaskSampler:
         """The sampler of a task over the rows that it has labels for and that are not held out."""
-        labels = self.labels if task.labels is None else task.labels.cpu()
-        if self.held_out is not None:
-            labels = labels.clone()
-            labels[self.held_out] = -1
+        labels = self.drawn_labels(task)
         drawn = labels >= 0
         rows = None if bool(drawn.all()) else drawn.nonzero()[:, 0]
         own = labels if rows is None else labels[rows]
@@ -140,7 +146,6 @@ class TaskBatches:
 
     def load_state_dict(self, state: Mapping[str, dict[str, Any]]) -> None:
         """Restore the samplers of the learner's tasks, which its own state has brought back."""
-        if self.samplers:
-            self.set_tasks()
+        self.samplers = {task.name: self.build(task) for task in self.learner.tasks() if task.name in state}
         for name, sampler in self.samplers.items():
             sampler.batches.load_state_dict(state[name])
