@@ -1,0 +1,112 @@
+"""A learner from a configuration: a function of configuration, seed and the shape of the data."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+
+import torch
+
+from equimetric.backbones import EmbeddingNetwork, build_head, build_network
+from equimetric.errors import EquimetricError, did_you_mean
+from equimetric.learners import LEARNERS, Learner
+from equimetric.catalogue import Context, build_objective
+from equimetric.objectives import Objective, ObjectiveSum
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.result import DataShape
+from equimetric.seeding import derive_seed
+
+__all__ = ["RunParts", "build_learner", "count_parameters"]
+
+
+@dataclass
+class RunParts:
+    """What a run offers a learner to build itself from.
+
+    Attributes:
+        config: the configuration of the run.
+        shape: channels, classes and images of the data.
+        pretrained: whether weight files are read; not where weights are loaded afterwards.
+    """
+
+    config: RunConfig
+    shape: DataShape
+    pretrained: bool = True
+    _networks: int = field(default=0, init=False)
+    _objectives: int = field(default=0, init=False)
+
+    @property
+    def dim(self) -> int:
+        """The configured embedding dimension."""
+        return self.config.model.dim
+
+    @property
+    def classes(self) -> int:
+        """Training classes."""
+        return self.shape.classes
+
+    @property
+    def images(self) -> int:
+        """Training images."""
+        return self.shape.images
+
+    def network(self, dim: int | None = None) -> EmbeddingNetwork:
+        """A freshly initialised network.
+
+        The seed depends on the run's seed and on how many networks were built before, never on the method: all
+        methods of a study start from the same weights.
+        """
+        self._seed("network", self._networks)
+        self._networks += 1
+        model = self.config.model
+        if self.shape.vectors:
+            if model.frozen:
+                raise EquimetricError("model.frozen computes features of images, and these data are features already")
+            return EmbeddingNetwork(None, build_head(model.head, self.shape.channels, dim or model.dim, model.dropout))
+        network = build_network(
+            model.backbone,
+            channels=self.shape.channels,
+            dim=dim or model.dim,
+            head=model.head,
+            dropout=model.dropout,
+            pooling=model.pooling,
+            pretrained=model.pretrained if self.pretrained else None,
+            frozen_batch_norm=model.frozen_batch_norm,
+            freeze=model.freeze,
+        )
+        if model.frozen:
+            network.freeze_backbone()
+        return network
+
+    def objective(self, dim: int | None = None) -> Objective | ObjectiveSum:
+        """The configured objective, for embeddings of a dimension."""
+        self._seed("objective", self._objectives)
+        self._objectives += 1
+        options = self.config.options
+        if any(value and name.rpartition(".")[2] == "sharded" for name, value in options.items()):
+            raise EquimetricError("a training run keeps all class weights in every process; leave out options.sharded")
+        context = Context(classes=self.shape.classes, dim=dim or self.dim, images=self.shape.images)
+        return build_objective(self.config.method, options, context)
+
+    def _seed(self, purpose: str, number: int) -> None:
+        torch.manual_seed(derive_seed(self.config.seed, purpose, *([number] if number else [])))
+
+
+def build_learner(config: RunConfig, shape: DataShape, *, pretrained: bool = True) -> Learner:
+    """The learner as it is before its first step."""
+    definition = LEARNERS.find(config.learner.name)
+    parameters = inspect.signature(definition.build).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    for option in config.learner.options:
+        if option not in known:
+            raise EquimetricError(
+                f"learner {config.learner.name!r} has no option {option!r}; {did_you_mean(option, known)}"
+            )
+    learner = definition.build(RunParts(config, shape, pretrained), **config.learner.options)
+    learner.unit_length = config.evaluation.geometry == "cosine"
+    return learner
+
+
+def count_parameters(learner: Learner) -> int:
+    """The number of learnable values, frozen ones included."""
+    return sum(parameter.numel() for parameter in learner.parameters())

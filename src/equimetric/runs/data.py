@@ -1,0 +1,101 @@
+"""The data of a run: the data set, its split by class, and the view through which it is evaluated."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from equimetric.data import (
+    Dataset,
+    Split,
+    Transform,
+    load_dataset,
+    shifted_split_of,
+    split_by_classes,
+    split_dataset,
+    transform,
+)
+from equimetric.errors import unknown_name
+from equimetric.runs.configuration import DataConfig
+from equimetric.runs.result import DataShape
+
+__all__ = ["RunData", "load_run_data", "load_split"]
+
+
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """A data set with its split and transform.
+
+    Attributes:
+        dataset: images as stored, from which training batches are drawn and augmented.
+        split: rows for training, validation and test; they share no class.
+        transform: views and augmentation.
+    """
+
+    dataset: Dataset
+    split: Split
+    transform: Transform
+
+    @property
+    def fingerprint(self) -> str:
+        """Content hash of the data set and its class lists."""
+        return self.dataset.fingerprint
+
+    @property
+    def vectors(self) -> bool:
+        """Whether the data are feature vectors in place of images."""
+        return len(self.dataset.images.shape) == 2
+
+    @property
+    def shape(self) -> DataShape:
+        """What a learner is built from."""
+        labels = self.dataset.labels[self.split.train]
+        return DataShape(
+            channels=self.dataset.channels,
+            vectors=self.vectors,
+            classes=len(torch.unique(labels)),
+            images=len(labels),
+        )
+
+    @cached_property
+    def eval_data(self) -> Dataset:
+        """The whole data set through the test view."""
+        return self.dataset if self.transform.test is None else self.dataset.viewed(self.transform.test)
+
+    def rows(self, part: str) -> Tensor:
+        """Ascending rows of one part: train, validation or test."""
+        parts = self.split.parts()
+        if part not in parts:
+            raise unknown_name("part of the split", part, parts)
+        return parts[part]
+
+    def with_features(self, features: Tensor) -> RunData:
+        """The same rows as (N, F) features, which need no view and no augmentation."""
+        return RunData(replace(self.eval_data, images=features), self.split, transform("none"))
+
+
+def load_run_data(config: DataConfig) -> RunData:
+    """The data of a configuration."""
+    dataset, split = load_split(config)
+    vectors = len(dataset.images.shape) == 2
+    return RunData(dataset, split, transform("none" if vectors else config.transform))
+
+
+def load_split(config: DataConfig) -> tuple[Dataset, Split]:
+    """The data set, and its rows for training, validation and test.
+
+    Class lists from a file are part of what identifies the data.
+    """
+    dataset = load_dataset(config.name, **config.options)
+    if config.split is None:
+        return dataset, split_dataset(dataset, fold=config.fold, folds=config.folds, seed=config.split_seed)
+    listed = shifted_split_of(config.split.file, config.split.number, dataset)
+    split = split_by_classes(
+        dataset, train=listed.train, test=listed.test, fold=config.fold, folds=config.folds, seed=config.split_seed
+    )
+    identity = hashlib.sha256(f"{dataset.fingerprint} {listed.train} {listed.test}".encode()).hexdigest()
+    return replace(dataset, fingerprint=identity), split

@@ -1,0 +1,108 @@
+"""The one place that turns a run and a part of its data into embeddings and their scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from equimetric.evaluation import Evaluation, evaluate
+from equimetric.learners import Learner
+from equimetric.processes import SINGLE, Processes
+from equimetric.runs.configuration import EvaluationConfig, RunConfig
+from equimetric.runs.data import RunData, load_run_data
+from equimetric.runs.embedding import embed_images
+from equimetric.runs.features import cached_features
+from equimetric.threads import use_threads
+
+__all__ = ["NEIGHBOURS", "LabelledEmbeddings", "embed_part", "evaluate_part", "evaluation_data", "per_query_arrays"]
+
+NEIGHBOURS = 10
+"""Nearest neighbours kept for each test query."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledEmbeddings:
+    """Embeddings of one part of the data, with what `evaluate` needs.
+
+    Attributes:
+        embeddings: (M, D) of the part's rows, ascending.
+        labels: (M,) class ids of the data set.
+        rows: (M,) rows of the data set.
+        query, gallery: positions among the M, where queries are searched for in a gallery; None elsewhere.
+        class_names: names by class id.
+    """
+
+    embeddings: Tensor
+    labels: Tensor
+    rows: Tensor
+    query: Tensor | None
+    gallery: Tensor | None
+    class_names: tuple[str, ...]
+
+    def arrays(self) -> dict[str, Any]:
+        """The embeddings and labels as `evaluate(**arrays)` takes them, the gallery included."""
+        if self.query is None or self.gallery is None:
+            return {"embeddings": self.embeddings, "labels": self.labels}
+        return {
+            "embeddings": self.embeddings[self.query],
+            "labels": self.labels[self.query],
+            "gallery_embeddings": self.embeddings[self.gallery],
+            "gallery_labels": self.labels[self.gallery],
+        }
+
+
+def evaluation_data(config: RunConfig, learner: Learner, data: RunData, processes: Processes = SINGLE) -> RunData:
+    """The data as they are evaluated: the cached features where the backbone is frozen, else the test view."""
+    backbone = learner.frozen_backbone()
+    if not config.model.frozen or data.vectors or backbone is None:
+        return data
+    return data.with_features(cached_features(backbone, data.eval_data, processes))
+
+
+def embed_part(learner: Learner, data: RunData, part: str, processes: Processes = SINGLE) -> LabelledEmbeddings:
+    """The embeddings of one part of evaluation data: train, validation or test."""
+    rows, split = data.rows(part), data.split
+    embeddings = embed_images(learner, data.eval_data.subset(rows).images, processes=processes)
+    query, gallery = (split.query, split.gallery) if part == "test" else (None, None)
+    return LabelledEmbeddings(
+        embeddings=embeddings,
+        labels=data.dataset.labels[rows],
+        rows=rows,
+        query=None if query is None else torch.searchsorted(rows, query),
+        gallery=None if gallery is None else torch.searchsorted(rows, gallery),
+        class_names=data.dataset.class_names,
+    )
+
+
+def evaluate_part(found: LabelledEmbeddings, config: EvaluationConfig, *, neighbours: int = 0) -> Evaluation:
+    """The configured metrics of labelled embeddings; queries are searched for in their gallery where there is one."""
+    return evaluate(**found.arrays(), metrics=config.names(), geometry=config.compared_by(), neighbours=neighbours)
+
+
+def per_query_arrays(scores: Evaluation, found: LabelledEmbeddings) -> dict[str, np.ndarray[Any, Any]]:
+    """Per query its row, label, scores and nearest neighbours, all as rows of the data set."""
+    queries = found.rows if found.query is None else found.rows[found.query]
+    gallery = found.rows if found.gallery is None else found.rows[found.gallery]
+    labels = found.labels if found.query is None else found.labels[found.query]
+    assert scores.neighbours is not None
+    return {
+        "index": queries.numpy(),
+        "labels": labels.numpy(),
+        "neighbours": gallery[scores.neighbours].numpy(),
+        **{name: values.numpy() for name, values in scores.per_query.items()},
+    }
+
+
+def embed_run(folder: str | Path, part: str = "test") -> tuple[RunConfig, LabelledEmbeddings]:
+    """The embeddings behind the figures of a finished run: the same model, view, features, split and threads."""
+    from equimetric.runs.model import load
+
+    model = load(folder)
+    with use_threads(model.config.training.threads):
+        data = evaluation_data(model.config, model.learner, load_run_data(model.config.data))
+        return model.config, embed_part(model.learner, data, part)

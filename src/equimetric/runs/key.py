@@ -1,0 +1,84 @@
+"""What identifies a run: everything that determines its result, by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from equimetric.files import hash_file
+from equimetric.runs.configuration import RunConfig
+
+__all__ = ["PROTOCOL_VERSION", "Role", "RunKey", "run_inputs"]
+
+PROTOCOL_VERSION = 2
+"""Raised whenever the same configuration gives other numbers; old results then stand beside new ones."""
+
+Role: TypeAlias = Literal["final", "trial", "baseline"]
+
+NO_INFLUENCE: dict[str, Any] = {"logging": True, "data": {"workers"}}
+"""Keys of the configuration that cannot change a result."""
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """Which run of a study this is, and the hash of all that determines its result.
+
+    Attributes:
+        method: the row of the table, or the method of a single run.
+        seed: seed of everything random.
+        fold: which block of classes validates.
+        trial: number of the trial of a search, None outside one.
+        role: "final", "trial" of a search, or "baseline".
+        content: hash of configuration, data, weight files and protocol version.
+    """
+
+    method: str
+    seed: int
+    fold: int
+    trial: int | None
+    role: Role
+    content: str
+
+    @classmethod
+    def of(
+        cls,
+        config: RunConfig,
+        data_fingerprint: str,
+        *,
+        method: str | None = None,
+        trial: int | None = None,
+        role: Role = "final",
+    ) -> RunKey:
+        """The key of a run of this configuration on data with this fingerprint."""
+        inputs = {**run_inputs(config, data_fingerprint), "trial": trial, "role": role}
+        content = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
+        return cls(method or config.method, config.seed, config.data.fold, trial, role, content)
+
+    @property
+    def folder(self) -> str:
+        """The name of the run's folder below that of its method."""
+        trial = "" if self.trial is None else f"t{self.trial}-"
+        return f"{trial}{self.seed}-{self.content}"
+
+
+def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
+    """Everything that determines a result, files by content instead of by path."""
+    values = config.model_dump(exclude=NO_INFLUENCE)
+    # The fingerprint stands for the content of these files, wherever they are.
+    values["data"]["options"] = {
+        name: value for name, value in values["data"]["options"].items() if not is_path(value)
+    }
+    if values["data"]["split"] is not None:
+        values["data"]["split"].pop("file")
+    pretrained = config.model.pretrained
+    if pretrained is not None and Path(pretrained).is_file():
+        values["model"]["pretrained"] = hash_file(Path(pretrained))
+    return {"config": values, "data": data_fingerprint, "protocol": PROTOCOL_VERSION}
+
+
+def is_path(value: object) -> bool:
+    """Whether an option names a file or folder that exists."""
+    return isinstance(value, str) and Path(value).expanduser().exists()

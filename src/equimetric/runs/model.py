@@ -1,0 +1,91 @@
+"""A trained model from its folder, without the training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from equimetric.configuration import load_config
+from equimetric.data import Images, transform, view_images
+from equimetric.errors import EquimetricError
+from equimetric.learners import Learner
+from equimetric.runs.building import build_learner
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.embedding import embed_images
+from equimetric.runs.folder import RunFolder
+from equimetric.runs.result import RunResult
+from equimetric.threads import use_threads
+
+__all__ = ["TrainedModel", "load", "load_weights"]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """A finished run: its learner with the best weights, its folder and its result."""
+
+    config: RunConfig
+    learner: Learner
+    folder: Path
+    result: RunResult
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """On the test classes."""
+        return self.result.metrics
+
+    @property
+    def validation(self) -> Mapping[str, float]:
+        """The best on the validation classes."""
+        return self.result.validation
+
+    @property
+    def best_step(self) -> int:
+        """The step of the weights that are kept."""
+        return self.result.best_step
+
+    def embed(self, images: Images) -> Tensor:
+        """(N, C, H, W) uint8, in memory or in files, or (N, F) features → (N, D) embeddings.
+
+        Images pass the run's test view first, exactly as its test images did.
+        """
+        view = transform(self.config.data.transform).test
+        if view is not None and len(images.shape) == 4:
+            images = view_images(images, view)
+        with use_threads(self.config.training.threads):
+            return embed_images(self.learner, images)
+
+    def __repr__(self) -> str:
+        figures = ", ".join(f"{name} {value:.4f}" for name, value in self.metrics.items())
+        return f"TrainedModel({self.config.method!r}, seed {self.config.seed}, test: {figures}, {str(self.folder)!r})"
+
+
+def load(folder: str | Path) -> TrainedModel:
+    """The model of a finished run; needs its folder alone, not the data it was trained on."""
+    run = RunFolder(Path(folder))
+    result = run.result()
+    if result is None or result.status != "done" or result.data is None:
+        raise EquimetricError(f"{str(folder)!r} holds no finished training run; run it to its end first")
+    config = load_config(run.path / "config.toml", RunConfig)
+    learner = build_learner(config, result.data, pretrained=False)
+    weights = load_weights(run.path / "model.safetensors")
+    learner.to(next((tensor.dtype for tensor in weights.values() if tensor.is_floating_point()), None))
+    try:
+        learner.load_state_dict(weights)
+    except RuntimeError as error:
+        raise EquimetricError(f"the weights in {str(folder)!r} do not fit its configuration: {error}") from None
+    learner.eval()
+    return TrainedModel(config, learner, run.path, result)
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors file."""
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise EquimetricError(f"there are no weights at {str(path)!r}; has the run finished?") from None
+    except Exception as error:
+        raise EquimetricError(f"the weights at {str(path)!r} cannot be read: {error}") from None

@@ -1,0 +1,93 @@
+"""A run evaluated again gives the figures of its own result, whatever its data and transform."""
+
+import json
+
+import pytest
+import torch
+
+import equimetric as em
+from equimetric.runs.data import load_run_data
+from equimetric.runs.embedding import embed_images
+from equimetric.runs.evaluation import embed_part, embed_run, evaluate_part, evaluation_data
+from equimetric.runs.features import cached_features
+from equimetric.runs.model import load_weights
+from equimetric.training import train
+
+
+def test_evaluating_a_run_gives_exactly_its_result(config, tmp_path):
+    trained = train(config, folder=tmp_path / "run")
+    run_config, found = embed_run(tmp_path / "run")
+    scores = evaluate_part(found, run_config.evaluation)
+    assert dict(scores) == dict(trained.metrics)
+    assert set(run_config.evaluation.names()) == set(trained.metrics)
+
+
+def test_a_loaded_model_embeds_test_images_as_the_run_did(config, tmp_path):
+    trained = train(config, folder=tmp_path / "run")
+    model = em.load(tmp_path / "run")
+    data = load_run_data(model.config.data)
+    expected = embed_run(tmp_path / "run")[1].embeddings
+    test = data.dataset.subset(data.split.test).images
+    for embedded in (model.embed(test), trained.embed(test)):
+        torch.testing.assert_close(embedded, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_test_view_decides_what_is_embedded(sources, tmp_path):
+    train(sources["queries and gallery"], folder=tmp_path / "run")
+    model = em.load(tmp_path / "run")
+    data = load_run_data(model.config.data)
+    stored = data.dataset.images[data.split.test]
+    expected = embed_run(tmp_path / "run")[1].embeddings
+    assert torch.equal(model.embed(stored), expected)
+    assert not torch.allclose(embed_images(model.learner, stored), expected, atol=1e-2), "other pixels without the view"
+
+
+def test_queries_are_searched_for_in_the_gallery(sources, tmp_path):
+    train(sources["queries and gallery"], folder=tmp_path / "run")
+    arrays = embed_run(tmp_path / "run")[1].arrays()
+    assert len(arrays["embeddings"]) == 16
+    assert len(arrays["gallery_embeddings"]) == 32
+
+
+def test_cached_features_are_used(sources, tmp_path, monkeypatch):
+    train(sources["files, frozen"], folder=tmp_path / "run")
+    from equimetric.runs import features
+
+    def compute_again(*given):
+        raise AssertionError("the features are there already")
+
+    monkeypatch.setattr(features, "write_features", compute_again)
+    embed_run(tmp_path / "run")
+
+
+def test_validation_and_training_classes_can_be_evaluated_too(sources, tmp_path):
+    train(sources["features"], folder=tmp_path / "run")
+    config, validation = embed_run(tmp_path / "run", "validation")
+    best = json.loads((tmp_path / "run" / "result.json").read_text())["validation"]
+    assert dict(evaluate_part(validation, config.evaluation)) == best
+    with pytest.raises(em.EquimetricError, match="unknown part of the split 'tset'; did you mean 'test'"):
+        embed_run(tmp_path / "run", "tset")
+
+
+def test_a_frozen_model_embeds_images_and_features_alike(sources, tmp_path):
+    trained = train(sources["files, frozen"], folder=tmp_path / "run")
+    data = load_run_data(trained.config.data)
+    with_features = evaluation_data(trained.config, trained.learner, data)
+    by_features = embed_part(trained.learner, with_features, "test").embeddings
+    by_images = embed_part(trained.learner, data, "test").embeddings
+    torch.testing.assert_close(by_features, by_images, rtol=1e-4, atol=1e-5)
+    backbone = trained.learner.network.backbone
+    assert cached_features(backbone, data.eval_data).shape == (len(data.dataset), backbone.features)
+
+
+def test_checkpoints_leave_a_frozen_backbone_out_and_the_model_holds_it(sources, tmp_path):
+    names = []
+
+    def note(step, figures):
+        (file,) = (tmp_path / "run").glob("checkpoint-*.safetensors")
+        names.append(set(load_weights(file)))
+
+    train(sources["files, frozen"], folder=tmp_path / "run", progress=note)
+    assert names
+    assert not any("backbone" in name for kept in names for name in kept)
+    assert any("backbone" in name for name in load_weights(tmp_path / "run" / "model.safetensors"))

@@ -1,0 +1,247 @@
+"""A run is identified by content: whatever determines its result changes its key, and nothing else does."""
+
+import copy
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from run_cases import configuration
+from safetensors.torch import save_file
+
+from equimetric.backbones import build_backbone
+from equimetric.configuration import load_config
+from equimetric.errors import EquimetricError
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.data import load_run_data
+from equimetric.runs.key import RunKey
+from equimetric.training import train
+
+
+def key_of(values, **options):
+    config = load_config(values, RunConfig)
+    return RunKey.of(config, load_run_data(config.data).fingerprint, **options).content
+
+
+OTHER_VALUES = {
+    "method": "triplet",
+    "options": {"neg_margin": 0.3},
+    "seed": 5,
+    "learner.name": "untrained",
+    "learner.options": {"a": 1},
+    "data.fold": 1,
+    "data.folds": 3,
+    "data.split_seed": 9,
+    "data.transform": "none",
+    "model.backbone": "bn_inception",
+    "model.pooling": "max",
+    "model.frozen_batch_norm": True,
+    "model.freeze": {"backbone": 5.0},
+    "model.frozen": True,
+    "model.dim": 9,
+    "model.head": "layer_norm",
+    "model.head_init": "pca",
+    "model.dropout": 0.5,
+    "batch.kind": "exhaustive",
+    "batch.classes": 3,
+    "batch.samples": 3,
+    "batch.options": {"replacement": True},
+    "batch.per_step": 2,
+    "batch.at_once": 2,
+    "optimizer.name": "sgd",
+    "optimizer.lr": 0.5,
+    "optimizer.weight_decay": 0.5,
+    "optimizer.head_lr": 0.5,
+    "optimizer.head_weight_decay": 0.5,
+    "optimizer.objective_lr": 0.5,
+    "optimizer.objective_weight_decay": 0.5,
+    "optimizer.objective_name": "sgd",
+    "optimizer.groups": {"adversary": {"lr": 0.1}},
+    "optimizer.eps": 1e-5,
+    "optimizer.objective_eps": 1e-5,
+    "optimizer.warmup_steps": 2,
+    "optimizer.schedule": "linear",
+    "optimizer.decay": 0.5,
+    "optimizer.clip_norm": 1.0,
+    "optimizer.clip_value": 1.0,
+    "training.steps": 5,
+    "training.validate_every": 3,
+    "training.patience": 100,
+    "training.ema": 0.9,
+    "training.log_every": 9,
+    "training.threads": 2,
+    "training.device": "cpu",
+    "training.precision": "float64",
+    "training.channels_last": True,
+    "training.compile": True,
+    "evaluation.metrics": ["map@r"],
+    "evaluation.ks": [7],
+    "evaluation.selected_by": "recall@1",
+    "evaluation.geometry": "euclidean",
+    "evaluation.binarise": True,
+}
+TOGETHER = {
+    "optimizer.momentum": {"optimizer.name": "sgd", "optimizer.momentum": 0.5},
+    "optimizer.objective_momentum": {"optimizer.objective_name": "sgd", "optimizer.objective_momentum": 0.5},
+    "optimizer.milestones": {"optimizer.schedule": "step", "optimizer.milestones": [2]},
+    "optimizer.plateau_steps": {"optimizer.schedule": "plateau", "optimizer.plateau_steps": 2},
+}
+WITHOUT_INFLUENCE = {"logging.tensorboard": True, "logging.mlflow": "a", "data.workers": 2}
+BY_CONTENT = {"data.name", "data.options", "data.split", "model.pretrained"}
+
+
+def leaves(model, prefix=""):
+    for name, field in model.model_fields.items():
+        annotation = field.annotation
+        if hasattr(annotation, "model_fields"):
+            yield from leaves(annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def with_values(values, changes):
+    values = copy.deepcopy(values)
+    for key, value in changes.items():
+        *tables, last = key.split(".")
+        inner = values
+        for table in tables:
+            inner = inner.setdefault(table, {})
+        inner[last] = value
+    return values
+
+
+BASE = {"data": {"name": "digits"}, "method": "contrastive"}
+
+
+def test_every_key_of_the_configuration_is_covered_here():
+    assert set(leaves(RunConfig)) == {*OTHER_VALUES, *TOGETHER, *WITHOUT_INFLUENCE, *BY_CONTENT}
+
+
+@pytest.mark.parametrize("name", [*OTHER_VALUES, *TOGETHER])
+def test_every_condition_changes_the_key(name):
+    changes = TOGETHER.get(name, {name: OTHER_VALUES.get(name)})
+    rule = {key: value for key, value in changes.items() if key != name}
+    assert key_of(with_values(BASE, changes)) != key_of(BASE)
+    if name in ("optimizer.momentum", "optimizer.objective_momentum"):
+        assert key_of(with_values(BASE, changes)) != key_of(with_values(BASE, rule))
+
+
+@pytest.mark.parametrize("name", WITHOUT_INFLUENCE)
+def test_what_cannot_change_a_result_does_not_change_the_key(name):
+    assert key_of(with_values(BASE, {name: WITHOUT_INFLUENCE[name]})) == key_of(BASE)
+
+
+def test_role_and_trial_are_part_of_the_key():
+    assert len({key_of(BASE), key_of(BASE, role="trial", trial=0), key_of(BASE, role="trial", trial=1)}) == 3
+
+
+def weight_file(path, seed):
+    torch.manual_seed(seed)
+    state = build_backbone("small_cnn", channels=1).state_dict()
+    save_file({name: tensor.contiguous() for name, tensor in state.items()}, path)
+
+
+def test_weights_are_identified_by_content(tmp_path):
+    first, second = tmp_path / "one.safetensors", tmp_path / "two.safetensors"
+    weight_file(first, 0)
+    shutil.copy(first, second)
+    config = with_values(BASE, {"model.pretrained": str(first)})
+    before = key_of(config)
+    assert key_of(with_values(BASE, {"model.pretrained": str(second)})) == before
+    weight_file(first, 1)
+    assert key_of(config) != before
+
+
+def test_replaced_weights_do_not_return_the_old_result(tmp_path):
+    file = tmp_path / "weights.safetensors"
+    weight_file(file, 0)
+    config = configuration({"name": "digits"}, model={"pretrained": str(file), "frozen": True})
+    old = train(config, folder=tmp_path / "old")
+    weight_file(file, 1)
+    with pytest.raises(EquimetricError, match="other initial weights; choose another folder or remove it"):
+        train(config, folder=tmp_path / "old")
+    new = train(config, folder=tmp_path / "new")
+    one, other = (run.learner.network.backbone.state_dict() for run in (old, new))
+    assert not all(torch.equal(one[name], other[name]) for name in one)
+
+
+def rewrite(file, change):
+    with np.load(file) as stored:
+        arrays = dict(stored)
+    change(arrays)
+    np.savez(file, **arrays)
+
+
+def swap_parts(arrays):
+    arrays["split"] = np.where(arrays["split"] == "train", "test", "train")
+
+
+def change_pixel(arrays):
+    arrays["images"][3, 0, 0, 0] ^= 1
+
+
+def change_label(arrays):
+    arrays["labels"][0] = 1
+
+
+def rename_class(arrays):
+    arrays["labels"] = np.array([f"class {label}" for label in arrays["labels"]])
+
+
+@pytest.mark.parametrize("change", [swap_parts, change_pixel, change_label, rename_class])
+def test_arrays_are_identified_by_content_and_parts(arrays, change):
+    config = configuration({"name": "arrays", "options": {"file": str(arrays)}})
+    before = key_of(config)
+    moved = shutil.copy(arrays, arrays.with_name("elsewhere.npz"))
+    assert key_of(configuration({"name": "arrays", "options": {"file": str(moved)}})) == before
+    rewrite(arrays, change)
+    assert key_of(config) != before
+
+
+def test_swapped_parts_do_not_return_the_old_result(features, tmp_path):
+    def divide(arrays):
+        arrays["split"] = np.where(arrays["labels"] < 6, "train", "test")
+
+    rewrite(features, divide)
+    config = configuration({"name": "features", "options": {"file": str(features)}})
+    old = train(config, folder=tmp_path / "old")
+    rewrite(features, swap_parts)
+    with pytest.raises(EquimetricError, match="holds a run with other data"):
+        train(config, folder=tmp_path / "old")
+    assert train(config, folder=tmp_path / "new").metrics != old.metrics
+
+
+def test_images_of_equal_size_in_their_place_change_the_key(image_folder):
+    config = configuration({"name": "folder", "options": {"root": str(image_folder), "in_memory": False}})
+    before = key_of(config)
+    file = image_folder / "class3" / "2.png"
+    size = file.stat().st_size
+    image = np.asarray(Image.open(file)).copy()
+    image[0, 0, 0] ^= 1
+    Image.fromarray(image).save(file)
+    content = file.read_bytes()
+    # PNG sizes vary with content; padding after the end makes them equal.
+    file.write_bytes(content + b"\0" * max(0, size - len(content)))
+    assert key_of(config) != before
+
+
+def test_class_lists_are_identified_by_content(tmp_path):
+    from equimetric.data import load_dataset
+    from equimetric.data.shifted_splits import ShiftedSplit, write_shifted_splits
+
+    names = load_dataset("digits").class_names
+
+    def write(path, test):
+        split = ShiftedSplit(tuple(name for name in names if name not in test), tuple(test), 1.0, 0, 0)
+        write_shifted_splits(path, [split], load_dataset("digits"))
+
+    write(tmp_path / "one.json", names[7:])
+    write(tmp_path / "two.json", names[:3])
+    configs = [
+        with_values(BASE, {"data.split": {"file": str(tmp_path / name), "number": 0}})
+        for name in ("one.json", "two.json")
+    ]
+    assert key_of(configs[0]) != key_of(configs[1])
+    shutil.copy(tmp_path / "one.json", tmp_path / "two.json")
+    assert key_of(configs[0]) == key_of(configs[1])
