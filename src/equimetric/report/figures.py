@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
-from equimetric.report.escaping import one_line
+from equimetric.escaping import one_line
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import Column, ComparisonTable
 

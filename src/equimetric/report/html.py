@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from equimetric.errors import EquimetricError
+from equimetric.escaping import printable
 from equimetric.files import write_atomically
-from equimetric.report.escaping import printable
 from equimetric.report.figures import interval_plot, validation_curves
 from equimetric.report.table import to_csv, to_latex, to_markdown
 from equimetric.studies.records import Image, StudyRecord

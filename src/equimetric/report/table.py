@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from equimetric.report.escaping import csv_text, latex_text, markdown_text, one_line
+from equimetric.escaping import csv_text, latex_text, markdown_text, one_line
 from equimetric.studies.statistics import Interval
 from equimetric.studies.table import ComparisonTable, comparison_table
 
