@@ -2,43 +2,48 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equimetric.cli.console import console
+from equimetric.cli.command import EVALUATE, command
+from equimetric.cli.console import show
+from equimetric.cli.embeddings import LABELS, SOURCE, load_embeddings
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import Evaluation
-from equimetric.evaluation import evaluate as evaluate_embeddings
-from equimetric.evaluation.files import read_embeddings
-from equimetric.training import load_trained
-from equimetric.training.loop import load_split
 
-__all__ = ["embedding_arrays", "evaluate"]
+if TYPE_CHECKING:
+    from equimetric.evaluation import Evaluation
+
+__all__ = ["evaluate_command"]
 
 PLOTS = {
     "utility": ("opis",),
     "roc": ("auc", "eer", "tar@far=1e-3"),
     "distances": ("auc",),
 }
-"""Figure → the metrics whose evidence it shows."""
+"""Figure → the metrics it draws from."""
 
 
-def evaluate(
-    source: Annotated[
-        Path,
-        typer.Argument(help="An .npz, .parquet or .npy file of embeddings and labels, or the folder of a run."),
-    ],
+@command(
+    "evaluate",
+    panel=EVALUATE,
+    order=1,
+    examples="""
+    equimetric evaluate space.npz -m recall@1,map@r,opis --intervals
+    equimetric evaluate space.npz --compare other.npz --plots figures
+    equimetric evaluate runs/single/my-run --json
+    """,
+)
+def evaluate_command(
+    source: Annotated[Path, SOURCE],
     metrics: Annotated[
         str | None,
         typer.Option(
             "--metrics", "-m", help="Names separated by commas, such as recall@1,map@r,nmi,eer,opis,opis@10%."
         ),
     ] = None,
-    ks: Annotated[str, typer.Option("--ks", help="The K of Recall@K where no metrics are named.")] = "1,2,4,8",
-    labels: Annotated[
-        Path | None, typer.Option("--labels", help="The .csv with the labels of an .npy file; default: beside it.")
-    ] = None,
+    ks: Annotated[str, typer.Option("--ks", help="The K of Recall@K, unless --metrics is given.")] = "1,2,4,8",
+    labels: Annotated[Path | None, LABELS] = None,
     geometry: Annotated[
         str, typer.Option("--geometry", help="cosine, euclidean, dot, or hamming (of the signs).")
     ] = "cosine",
@@ -47,42 +52,40 @@ def evaluate(
     ] = False,
     compare: Annotated[
         Path | None,
-        typer.Option("--compare", help="Another space on the same queries: differences, intervals, p-values."),
+        typer.Option("--compare", help="Other embeddings of the same queries: differences, intervals, p-values."),
     ] = None,
     plots: Annotated[
-        Path | None, typer.Option("--plots", help="Folder for figures: utility curves, ROC, distances.")
+        Path | None, typer.Option("--plots", help="Write figures to this folder: utility curves, ROC, distances.")
     ] = None,
     block_rows: Annotated[
-        int | None, typer.Option("--block-rows", help="Queries compared at a time: sets the memory; default 64 MB.")
+        int | None, typer.Option("--block-rows", help="Queries per block, which bounds memory; by default 64 MB.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: metrics by name, sizes.")] = False,
 ) -> None:
-    """Judge an embedding space: retrieval, clustering, verification, threshold consistency; all exact.
+    """Evaluate embeddings exactly: retrieval, clustering, verification, threshold consistency.
 
     Embeddings may come from anywhere: an .npz file with arrays 'embeddings' and 'labels' (and 'gallery_embeddings',
     'gallery_labels' where queries and gallery differ), a .parquet file with columns 'embedding' and 'label', or an .npy
-    file with the labels in a .csv beside it. A run folder is judged on its test classes.
-
-    Example: equimetric evaluate space.npz -m recall@1,map@r,opis --compare other.npz --plots figures
+    file with the labels in a .csv beside it. A run is evaluated on its test classes.
     """
-    names = list(split_names(metrics)) if metrics is not None else default_names(ks)
-    asked = list(names)
-    if plots is not None:
-        names += [name for needed in PLOTS.values() for name in needed if name not in names]
+    from equimetric.evaluation import evaluate
+
+    wanted = split_names(metrics) if metrics is not None else default_names(ks)
+    drawn = [name for needed in PLOTS.values() for name in needed] if plots is not None else []
+    names = list(dict.fromkeys([*wanted, *drawn]))
     options: dict[str, Any] = {"geometry": geometry, "block_rows": block_rows, "progress": True}
-    result = evaluate_embeddings(**embedding_arrays(source, labels), metrics=names, **options)
+    result = evaluate(**load_embeddings(source, labels), metrics=names, **options)
     summary = result.to_dict()
     values = summary.pop("metrics")
-    document = {**{name: values[name] for name in asked}, **summary}
+    document = {**{name: values[name] for name in wanted}, **summary}
     lines = [repr(result)]
     if intervals:
-        found = {name: interval for name in asked if (interval := interval_or_none(result, name)) is not None}
+        found = {name: interval for name in wanted if (interval := interval_or_none(result, name)) is not None}
         document["intervals"] = {name: [one.low, one.high] for name, one in found.items()}
         lines += ["95 % intervals, whole classes resampled:"]
         lines += [f"  {name}  {one.low:.4f} to {one.high:.4f}" for name, one in found.items()]
     if compare is not None:
-        other = evaluate_embeddings(**embedding_arrays(compare, None), metrics=asked, **options)
-        comparison = result.compare(other)
+        comparison = result.compare(evaluate(**load_embeddings(compare, None), metrics=wanted, **options))
         document["comparison"] = comparison.to_dict()
         lines += [f"Compared with {compare}:", repr(comparison)]
     if plots is not None:
@@ -90,29 +93,19 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(document))
     else:
-        console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+        show("\n".join(lines))
 
 
-def embedding_arrays(source: Path, labels: Path | None) -> dict[str, Any]:
-    """The embeddings and labels of a file, or of the test classes of a run."""
-    if not source.is_dir():
-        return dict(read_embeddings(source, labels))
-    trained = load_trained(source)
-    dataset, split = load_split(trained.config.data)
-    test = dataset.subset(split.test)
-    return {"embeddings": trained.embed(test.images), "labels": test.labels}
-
-
-def interval_or_none(result: Evaluation, name: str) -> Any:
-    """The interval of a metric, None for one that cannot be resampled by class."""
+def interval_or_none(result: "Evaluation", name: str) -> Any:
+    """The interval of a metric; None where it cannot be resampled by class."""
     try:
         return result.interval(name)
     except EquimetricError:
         return None
 
 
-def write_plots(result: Evaluation, folder: Path) -> list[Path]:
-    """Every figure as a PNG file."""
+def write_plots(result: "Evaluation", folder: Path) -> list[Path]:
+    """Write each figure as a PNG file."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name in PLOTS:
@@ -122,16 +115,16 @@ def write_plots(result: Evaluation, folder: Path) -> list[Path]:
     return files
 
 
-def split_names(text: str) -> tuple[str, ...]:
-    """'recall@1, map@r' → ('recall@1', 'map@r')."""
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
+def split_names(text: str) -> list[str]:
+    """'recall@1, map@r' → ['recall@1', 'map@r']."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise EquimetricError("--metrics is empty; give names separated by commas, such as recall@1,map@r")
     return names
 
 
 def default_names(ks: str) -> list[str]:
-    """What is measured where no metrics are named."""
+    """The metrics without --metrics."""
     try:
         numbers = [int(number) for number in ks.split(",")]
     except ValueError:
