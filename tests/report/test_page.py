@@ -62,7 +62,7 @@ def test_all_sections_are_there_and_links_lead_to_them(page):
     assert len(page.all("svg")) == 2
 
 
-def test_statement_conditions_numbers_and_reasons_are_told(page):
+def test_statement_conditions_numbers_and_reasons_are_shown(page):
     for expected in (
         "A tiny study",
         "Only the objective differs.",
@@ -201,13 +201,13 @@ def test_a_failed_write_keeps_the_old_page_and_leaves_no_fragment(study, tmp_pat
         return replace(path, target)
 
     monkeypatch.setattr(Path, "replace", refuse_page)
-    with pytest.raises(EquimetricError, match=r"No space left on device.*choose a folder"):
+    with pytest.raises(EquimetricError, match=r"No space left on device.*choose a writable folder"):
         write_report(study, tmp_path)
     assert (tmp_path / "index.html").read_text() == "old"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["index.html", "table.csv", "table.md", "table.tex"]
 
 
-def test_a_destination_that_is_a_file_is_refused(study, tmp_path):
+def test_a_destination_that_is_a_file_is_an_error(study, tmp_path):
     (tmp_path / "report").write_text("a file")
     with pytest.raises(EquimetricError, match="cannot write the report"):
         write_report(study, tmp_path / "report")
