@@ -16,7 +16,7 @@ HOSTILE = """<script>alert('1')</script><img src=x onerror="alert(2)">"""
 
 
 class Page(HTMLParser):
-    """Reads a page strictly: every element is closed in order; keeps elements, attributes and words."""
+    """A strict parser: every element is closed in order; keeps elements, attributes and text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -97,12 +97,12 @@ def test_ids_are_unique(page):
     assert len(ids) == len(set(ids))
 
 
-def test_every_heading_cell_has_a_scope_and_every_picture_words(page):
+def test_every_heading_cell_has_a_scope_and_every_image_an_alt_text(page):
     assert all(attributes.get("scope") in ("row", "col") for attributes in page.all("th"))
     assert all(attributes["alt"] for attributes in page.all("img"))
 
 
-def test_the_gallery_marks_right_and_wrong_in_words_and_signs(page):
+def test_the_gallery_marks_right_and_wrong_in_text_and_symbols(page):
     alternatives = [attributes["alt"] for attributes in page.all("img")]
     expected = ["query: letter a", "neighbour 1: letter a, same class", "neighbour 2: letter b, another class"]
     assert alternatives == expected * 2

@@ -1,4 +1,4 @@
-"""A section of one's own is one file; every section escapes what it shows."""
+"""Adding a section is adding one file; every section escapes its data."""
 
 import subprocess
 import sys

@@ -60,7 +60,7 @@ def run_study(study: Path, output: Path, overrides: Mapping[str, Any], *, retry_
     page = write_report(result.record, result.folder / "report")
     print_table(result.table, console)
     for sentence in result.record.statement:
-        show(sentence, style="dim")
+        show(sentence, style="dim", wrap=True)
     show(f"\nReport: {page}")
     if result.record.failed:
         show_failures(result.record)

@@ -38,9 +38,9 @@ def literal(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
-def show(text: str, style: str = "") -> None:
-    """Print text literally, without breaking its lines."""
-    console.print(literal(text, style), soft_wrap=True)
+def show(text: str, style: str = "", *, wrap: bool = False) -> None:
+    """Print text literally; prose wraps at words, while paths and tables keep their lines."""
+    console.print(literal(text, style), soft_wrap=not wrap)
 
 
 def show_error(message: str) -> None:
@@ -106,7 +106,7 @@ def study_progress() -> "Iterator[Watcher]":
         tasks = {}
 
         def watch(job: "Job", step: int, figures: Mapping[str, float] | None) -> None:
-            label = printable(f"{job.row}, seed {job.config.seed}")
+            label = one_line(f"{job.row}, seed {job.config.seed}")
             if job.folder not in tasks:
                 total = job.config.training.steps if job.kind == "trained" else None
                 tasks[job.folder] = progress.add_task(label, total=total, figures="")

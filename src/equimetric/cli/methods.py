@@ -72,11 +72,11 @@ def explain_method(name: str) -> None:
 
     recipe = find_recipe(name)
     loss, selection, references = recipe.parts()
-    show(f"{recipe.title} ({recipe.name}), {recipe.family}: a method that {FAMILIES[recipe.family]}\n")
+    show(f"{recipe.title} ({recipe.name}), {recipe.family}: a method that {FAMILIES[recipe.family]}\n", wrap=True)
     show(inspect.getdoc(LOSSES[recipe.loss].definition) or "")
     if recipe.note:
-        show(f"\n{recipe.name}: {recipe.note}")
-    show(f"\nPaper: {recipe.paper}")
+        show(f"\n{recipe.name}: {recipe.note}", wrap=True)
+    show(f"\nPaper: {recipe.paper}", wrap=True)
     geometry = recipe.geometry or loss.geometries[0]
     show(f"Geometry {geometry}, references {references.name}, selection {selection.name}")
     rows = ((option, shown(value), str(recipe.search.get(option, ""))) for option, value in recipe.defaults.items())

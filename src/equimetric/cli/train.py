@@ -8,6 +8,7 @@ import typer
 
 from equimetric.cli.command import TRAIN, command
 from equimetric.cli.console import format_figures, progress_bar, show
+from equimetric.escaping import one_line
 
 __all__ = ["train_command"]
 
@@ -44,7 +45,7 @@ def train_command(
 
     run = load_config(config, RunConfig, parse_overrides(context.args))
     with progress_bar() as progress:
-        task = progress.add_task(run.method, total=run.training.steps, figures="", visible=is_first_process())
+        task = progress.add_task(one_line(run.method), total=run.training.steps, figures="", visible=is_first_process())
 
         def update(step: int, figures: Mapping[str, float]) -> None:
             progress.update(task, completed=step, figures=format_figures(figures))
