@@ -8,7 +8,7 @@ import typer
 
 from equimetric.cli.command import EVALUATE, command
 from equimetric.cli.console import show
-from equimetric.cli.embeddings import LABELS, SOURCE, load_embeddings
+from equimetric.cli.embeddings import EMBEDDINGS_SOURCE, LABELS_FILE, load_embeddings
 from equimetric.errors import EquimetricError
 
 __all__ = ["calibrate_command"]
@@ -24,10 +24,10 @@ __all__ = ["calibrate_command"]
     """,
 )
 def calibrate_command(
-    source: Annotated[Path, SOURCE],
+    source: Annotated[Path, EMBEDDINGS_SOURCE],
     far: Annotated[float, typer.Option("--far", help="The target false accept rate.")] = 1e-3,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the certificate to this JSON file.")] = None,
-    labels: Annotated[Path | None, LABELS] = None,
+    labels: Annotated[Path | None, LABELS_FILE] = None,
     geometry: Annotated[str, typer.Option("--geometry", help="cosine or euclidean.")] = "cosine",
     folds: Annotated[int, typer.Option("--folds", help="Number of folds of the classes, each held out once.")] = 2,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the folds and of the resampling.")] = 0,

@@ -14,9 +14,9 @@ from equimetric.errors import EquimetricError
 if TYPE_CHECKING:
     from equimetric.configuration import DataConfig
 
-__all__ = ["SOURCE", "datasets_command", "parse_source"]
+__all__ = ["DATA_SOURCE", "datasets_command", "parse_source"]
 
-SOURCE = typer.Argument(
+DATA_SOURCE = typer.Argument(
     help="The name of a data set, with its options after it as --key value; a folder with one folder per class; or a "
     "configuration (.toml), whose data table is used.",
     autocompletion=complete(list_datasets),
@@ -55,7 +55,7 @@ def datasets_command(context: typer.Context) -> None:
 
 
 def parse_source(source: str, arguments: Sequence[str]) -> "DataConfig":
-    """The data configuration that SOURCE and the `--key value` after it describe."""
+    """The data configuration that a source and the `--key value` after it describe."""
     from equimetric.configuration import DataConfig, load_config, parse_overrides
     from equimetric.data import dataset_descriptions
 

@@ -9,7 +9,7 @@ import typer
 
 from equimetric.cli.command import LOOK_UP, command
 from equimetric.cli.console import show, show_error
-from equimetric.cli.datasets import SOURCE, parse_source
+from equimetric.cli.datasets import DATA_SOURCE, parse_source
 from equimetric.errors import EquimetricError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ FOUND = 1
 )
 def check_command(
     context: typer.Context,
-    source: Annotated[str, SOURCE],
+    source: Annotated[str, DATA_SOURCE],
     most_bits: Annotated[
         int, typer.Option("--most-bits", help="Near-duplicates differ in at most this many bits of a 64-bit hash.")
     ] = 6,

@@ -7,7 +7,7 @@ import typer
 
 from equimetric.cli.command import LOOK_UP, command
 from equimetric.cli.console import build_table, console, show
-from equimetric.cli.datasets import SOURCE, parse_source
+from equimetric.cli.datasets import DATA_SOURCE, parse_source
 from equimetric.cli.index import complete, list_backbones
 
 __all__ = ["shift_command"]
@@ -27,7 +27,7 @@ __all__ = ["shift_command"]
 )
 def shift_command(
     context: typer.Context,
-    source: Annotated[str, SOURCE],
+    source: Annotated[str, DATA_SOURCE],
     out: Annotated[Path, typer.Option("--out", "-o", help="Write the class lists to this .json file.")],
     backbone: Annotated[
         str,

@@ -5,10 +5,12 @@ from typing import Any
 
 import typer
 
-__all__ = ["LABELS", "SOURCE", "load_embeddings"]
+__all__ = ["EMBEDDINGS_SOURCE", "LABELS_FILE", "load_embeddings"]
 
-SOURCE = typer.Argument(help="An .npz, .parquet or .npy file of embeddings and labels, or the folder of a run.")
-LABELS = typer.Option("--labels", help="The .csv with the labels of an .npy file; by default the one beside it.")
+EMBEDDINGS_SOURCE = typer.Argument(
+    help="An .npz, .parquet or .npy file of embeddings and labels, or the folder of a run."
+)
+LABELS_FILE = typer.Option("--labels", help="The .csv with the labels of an .npy file; by default the one beside it.")
 
 
 def load_embeddings(source: Path, labels: Path | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import typer
 
 from equimetric.cli.command import EVALUATE, command
 from equimetric.cli.console import show
-from equimetric.cli.embeddings import LABELS, SOURCE, load_embeddings
+from equimetric.cli.embeddings import EMBEDDINGS_SOURCE, LABELS_FILE, load_embeddings
 from equimetric.errors import EquimetricError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ PLOTS = {
     """,
 )
 def evaluate_command(
-    source: Annotated[Path, SOURCE],
+    source: Annotated[Path, EMBEDDINGS_SOURCE],
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -43,7 +43,7 @@ def evaluate_command(
         ),
     ] = None,
     ks: Annotated[str, typer.Option("--ks", help="The K of Recall@K, unless --metrics is given.")] = "1,2,4,8",
-    labels: Annotated[Path | None, LABELS] = None,
+    labels: Annotated[Path | None, LABELS_FILE] = None,
     geometry: Annotated[
         str, typer.Option("--geometry", help="cosine, euclidean, dot, or hamming (of the signs).")
     ] = "cosine",

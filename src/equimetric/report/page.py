@@ -6,7 +6,7 @@ from pathlib import Path
 from equimetric.errors import EquimetricError
 from equimetric.escaping import printable
 from equimetric.files import write_atomically
-from equimetric.report.section import SECTIONS, render, render_section
+from equimetric.report.section import SECTIONS, render_section, render_template
 from equimetric.report.tables import to_csv, to_latex, to_markdown
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import comparison_table
@@ -44,4 +44,4 @@ def render_html(study: StudyRecord) -> str:
     template, style = ((assets / name).read_text(encoding="utf-8") for name in ("page.html.jinja", "report.css"))
     ordered = sorted(SECTIONS.values(), key=lambda section: (section.order, section.name))
     sections = [shown for section in ordered if (shown := render_section(section, study)) is not None]
-    return printable(render(template, study=study, style=Markup(style), sections=sections)) + "\n"
+    return printable(render_template(template, study=study, style=Markup(style), sections=sections)) + "\n"

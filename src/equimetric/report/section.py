@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-__all__ = ["SECTIONS", "RenderedSection", "Section", "inline_svg", "render", "render_section", "section"]
+__all__ = ["SECTIONS", "RenderedSection", "Section", "inline_svg", "render_section", "render_template", "section"]
 
 SectionData: TypeAlias = Callable[[StudyRecord], Mapping[str, Any] | None]
 
@@ -71,11 +71,11 @@ def render_section(section: Section, study: StudyRecord) -> RenderedSection | No
     data = section.data(study)
     if data is None:
         return None
-    body, link = (render(template, study=study, **data) for template in (section.template, section.link))
+    body, link = (render_template(template, study=study, **data) for template in (section.template, section.link))
     return RenderedSection(section.name, section.title, link, body)
 
 
-def render(template: str, **data: Any) -> Markup:
+def render_template(template: str, **data: Any) -> Markup:
     """HTML of a template, with the data escaped."""
     from markupsafe import Markup
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from equimetric.escaping import csv_text, latex_text, markdown_text, one_line
 from equimetric.studies.statistics import Interval
-from equimetric.studies.table import ComparisonTable, comparison_table
+from equimetric.studies.table import ComparisonTable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ComparisonTable", "comparison_table", "print_table", "to_csv", "to_latex", "to_markdown"]
+__all__ = ["print_table", "to_csv", "to_latex", "to_markdown"]
 
 # Width of a terminal column beyond its text.
 _PADDING = 3
