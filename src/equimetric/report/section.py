@@ -71,7 +71,9 @@ def render_section(section: Section, study: StudyRecord) -> RenderedSection | No
     data = section.data(study)
     if data is None:
         return None
-    body, link = (render_template(template, study=study, **data) for template in (section.template, section.link))
+    body, link = (
+        render_template(template, **{"study": study, **data}) for template in (section.template, section.link)
+    )
     return RenderedSection(section.name, section.title, link, body)
 
 
