@@ -27,9 +27,13 @@ from torch import Tensor
 from equimetric.configuration import load_config
 from equimetric.data import Dataset
 from equimetric.learners import Batch
+from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
-from equimetric.training.loop import build_learner, build_run_batches, context_of, load_split, train
+from equimetric.runs.data import load_run_data
+from equimetric.runs.result import DataShape
+from equimetric.training import train
 from equimetric.training.optimizers import build_optimizer
+from equimetric.training.sampling import build_run_batches
 
 WARM_UP = 5
 
@@ -37,7 +41,7 @@ Step = Callable[[], None]
 
 
 def peers() -> dict[str, Callable[[int, int], tuple]]:
-    """Method → the peer's loss and miner for so many classes and dimensions, with options that make them the same."""
+    """Method → the peer's loss and miner for C classes and D dimensions, with equal options."""
     try:
         from pytorch_metric_learning import losses, miners
     except ImportError:
@@ -53,19 +57,20 @@ def peers() -> dict[str, Callable[[int, int], tuple]]:
     }
 
 
-def bare_step(config: RunConfig, dataset: Dataset, training: Dataset, context) -> Step:
-    learner = build_learner(config, dataset.channels, context)
+def bare_step(config: RunConfig, training: Dataset, shape: DataShape) -> Step:
+    learner = build_learner(config, shape)
     optimizer = build_optimizer(learner, config.optimizer)
     ready = iter(
         [
-            Batch(learner.prepare(training.images[chosen]), training.labels[chosen], chosen, lambda _: None)
+            Batch(learner.prepare(training.images[chosen]), training.labels[chosen], chosen)
             for chosen in islice(build_run_batches(config, training.labels).stream(), config.training.steps)
         ]
     )
     learner.train()
 
     def step() -> None:
-        losses = learner.losses(next(ready))
+        batch = next(ready)
+        losses = learner.losses(learner.outputs(batch), batch)
         optimizer.zero_grad()
         sum(losses.values()).backward()
         optimizer.step()
@@ -73,12 +78,12 @@ def bare_step(config: RunConfig, dataset: Dataset, training: Dataset, context) -
     return step
 
 
-def plain_step(config: RunConfig, dataset: Dataset, training: Dataset, context) -> Step:
+def plain_step(config: RunConfig, training: Dataset, shape: DataShape) -> Step:
     from pytorch_metric_learning import samplers
     from torch.utils.data import DataLoader, TensorDataset
 
-    network = build_learner(config, dataset.channels, context).network
-    loss_function, miner = peers()[config.method](context.classes, context.dim)
+    network = build_learner(config, shape).network
+    loss_function, miner = peers()[config.method](shape.classes, config.model.dim)
     optimizer = torch.optim.AdamW(
         [
             {"params": network.parameters(), "lr": config.optimizer.lr, "weight_decay": config.optimizer.weight_decay},
@@ -116,11 +121,11 @@ def measure(method: str, steps: int, threads: int) -> dict[str, list[float]]:
         },
         RunConfig,
     )
-    dataset, split = load_split(config.data)
-    training, context = dataset.subset(split.train), context_of(config, dataset, split)
-    others = {"bare": bare_step(config, dataset, training, context)}
+    data = load_run_data(config.data)
+    training = data.dataset.subset(data.split.train)
+    others = {"bare": bare_step(config, training, data.shape)}
     if method in peers():
-        others["peer"] = plain_step(config, dataset, training, context)
+        others["peer"] = plain_step(config, training, data.shape)
     times: dict[str, list[float]] = {name: [] for name in ("ours", *others)}
     since = time.perf_counter()
 

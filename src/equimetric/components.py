@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
+from equimetric.families import FAMILIES
 from equimetric.option_values import checked_options
 from equimetric.pairs import Selected
 from equimetric.registry import Registry
@@ -29,16 +30,6 @@ __all__ = [
     "selection",
     "shown",
 ]
-
-FAMILIES = {
-    "ranking": "compares pairs or triples of embeddings",
-    "classification": "classifies by similarity to learned class weights",
-    "proxy": "compares embeddings with learned class representatives",
-    "ap-surrogate": "smooths a ranking metric and ascends it",
-    "clustering": "scores a whole clustering of the batch",
-    "ensemble": "trains the members of an ensemble, whose embeddings follow one another",
-    "regulariser": "is added to another objective",
-}
 
 Definition = TypeVar("Definition", bound=Callable[..., Any])
 

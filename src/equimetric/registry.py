@@ -7,11 +7,14 @@ are all registered this way, so adding one is adding one file. Needs no torch.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from inspect import Parameter
 from pathlib import Path
 from pkgutil import iter_modules
 from threading import RLock
@@ -35,11 +38,13 @@ class Registry(Mapping[str, Record], Generic[Record]):
 
     Every module directly inside `package` is imported before the first look-up that needs it, and with the first
     discovery of any registry every installed plug-in; importing a module runs its decorators, which register.
+    With `decorator`, only those modules of plug-ins are imported that use it, for kinds that must not load torch.
     """
 
-    def __init__(self, kind: str, package: str) -> None:
+    def __init__(self, kind: str, package: str, *, decorator: str | None = None) -> None:
         self.kind = kind
         self.package = package
+        self.decorator = decorator
         self._records: dict[str, Record] = {}
         self._modules: dict[str, str] = {}
         self._aliases: dict[str, str] = {}
@@ -82,7 +87,10 @@ class Registry(Mapping[str, Record], Generic[Record]):
             # Set first: modules may look something up while they are being imported.
             self._discovered = True
             import_modules(self.package)
-            import_plugins()
+            if self.decorator is None:
+                import_plugins()
+            else:
+                import_declaring_plugins(self.decorator)
 
     def __getitem__(self, name: str) -> Record:
         if name not in self._records and name not in self._aliases:
@@ -117,19 +125,45 @@ def import_plugins() -> None:
         return
     _plugins_imported = True
     for plugin in entry_points(group=PLUGINS):
-        try:
+        with _importing(plugin.name):
             if hasattr(import_module(plugin.module), "__path__"):
                 import_modules(plugin.module)
-        except ImportError as error:
-            raise EquimetricError(f"the plug-in {plugin.name!r} cannot be imported: {error}; uninstall it") from error
+
+
+def import_declaring_plugins(decorator: str) -> None:
+    """Import those modules of installed plug-ins whose source uses `@decorator(…)`, and no others."""
+    for plugin in entry_points(group=PLUGINS):
+        with _importing(plugin.name):
+            for module in dict.fromkeys(found.module for found in _declared_in(plugin.module, decorator)):
+                import_module(module)
+
+
+@contextmanager
+def _importing(plugin: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise EquimetricError(f"the plug-in {plugin!r} cannot be imported: {error}; uninstall it") from error
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """What the source of a component says about it: decorator keywords that are literals, and the docstring."""
+    """What the source of a component says about it.
+
+    Attributes:
+        name: the first argument of the decorator.
+        module: the module that declares it.
+        keywords: the decorator's keywords, as far as they are literals.
+        options: keyword-only parameters of the function, or of the class's own constructor, with their defaults:
+            `inspect.Parameter.empty` where there is none, the source text where it is no literal.
+        docstring: of the function or class.
+
+    """
 
     name: str
+    module: str
     keywords: Mapping[str, Any]
+    options: Mapping[str, Any]
     docstring: str
 
     @property
@@ -141,39 +175,64 @@ class Declaration:
 def read_declarations(package: str, decorator: str) -> list[Declaration]:
     """Components that a package declares by `@decorator("name", …)`, read from its source without importing it.
 
-    Answers what is there in a fraction of a second, where importing would load torch; plug-ins are not included.
+    Answers in a fraction of a second, where importing would load torch. Those of installed plug-ins follow.
     """
-    spec = find_spec(package)
-    folders = (spec.submodule_search_locations if spec else None) or []
-    files = sorted(file for folder in folders for file in Path(folder).glob("*.py"))
-    return [found for file in files for found in _declared_in(file, decorator)]
+    sources = (package, *(plugin.module for plugin in entry_points(group=PLUGINS)))
+    return [found for source in sources for found in _declared_in(source, decorator)]
 
 
-def _declared_in(file: Path, decorator: str) -> Iterator[Declaration]:
-    source = file.read_text(encoding="utf-8")
-    if f"@{decorator}(" not in source:
+def _declared_in(name: str, decorator: str) -> Iterator[Declaration]:
+    """The declarations in a module, or in the modules directly inside a package."""
+    spec = find_spec(name)
+    if spec is None:
         return
-    module = ast.parse(source)
+    if spec.submodule_search_locations is None:
+        files = {name: Path(spec.origin)} if spec.origin else {}
+    else:
+        folders = map(Path, spec.submodule_search_locations)
+        files = {f"{name}.{file.stem}": file for folder in folders for file in sorted(folder.glob("*.py"))}
+    for module, file in files.items():
+        source = file.read_text(encoding="utf-8")
+        if re.search(rf"^@(\w+\.)*{decorator}\(", source, re.MULTILINE):
+            yield from _read(module.removesuffix(".__init__"), ast.parse(source), decorator)
+
+
+def _read(module: str, tree: ast.Module, decorator: str) -> Iterator[Declaration]:
     constants = {
         target.id: node.value
-        for node in module.body
+        for node in tree.body
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    for node in module.body:
+
+    def resolve(value: ast.expr) -> ast.expr:
+        return constants.get(getattr(value, "id", ""), value)
+
+    for node in tree.body:
         if not isinstance(node, ast.FunctionDef | ast.ClassDef):
             continue
         for call in node.decorator_list:
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == decorator:
+            if isinstance(call, ast.Call) and decorator in (getattr(call.func, key, None) for key in ("id", "attr")):
                 name, *_ = (argument.value for argument in call.args if isinstance(argument, ast.Constant))
-                keywords = {
-                    keyword.arg: constants.get(getattr(keyword.value, "id", ""), keyword.value)
-                    for keyword in call.keywords
-                    if keyword.arg
-                }
+                keywords = {keyword.arg: resolve(keyword.value) for keyword in call.keywords if keyword.arg}
                 literals = {key: ast.literal_eval(value) for key, value in keywords.items() if _is_literal(value)}
-                yield Declaration(str(name), literals, ast.get_docstring(node) or "")
+                options = {key: _default(value and resolve(value)) for key, value in _keyword_only(node)}
+                yield Declaration(str(name), module, literals, options, ast.get_docstring(node) or "")
+
+
+def _keyword_only(node: ast.FunctionDef | ast.ClassDef) -> Iterator[tuple[str, ast.expr | None]]:
+    functions = node.body if isinstance(node, ast.ClassDef) else [node]
+    for function in functions:
+        if isinstance(function, ast.FunctionDef) and (function is node or function.name == "__init__"):
+            for argument, default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
+                yield argument.arg, default
+
+
+def _default(value: ast.expr | None) -> Any:
+    if value is None:
+        return Parameter.empty
+    return ast.literal_eval(value) if _is_literal(value) else ast.unparse(value)
 
 
 def _is_literal(node: ast.expr) -> bool:

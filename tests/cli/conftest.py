@@ -5,12 +5,14 @@ import sys
 import pytest
 
 from equimetric.cli import main
+from equimetric.cli.console import console
 
 
 @pytest.fixture
 def equimetric(monkeypatch, capsys):
     """Run the command line in this process: exit code, what it printed, and what it printed as an error."""
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(console, "width", 100)
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["equimetric", *map(str, arguments)])

@@ -171,7 +171,7 @@ def test_calibrate_writes_a_certificate(equimetric, is_one_sentence, spaces, tmp
     assert is_one_sentence(err)
 
 
-def test_explain_draws_catalogue_methods_and_ones_own(equimetric, tmp_path, monkeypatch):
+def test_explain_draws_catalogue_methods_and_user_losses(equimetric, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def my_loss(pairs):\n    return -pairs.similarity[pairs.positive].sum()\n")
     code, out, _ = equimetric("explain", "triplet", "arcface", "smooth_ap+tcm", "mine:my_loss", "--out", "weights.png")

@@ -77,7 +77,7 @@ def test_damaged_files_are_all_listed(equimetric, folder):
     assert [line.removeprefix("damaged: ").partition(" (")[0] for line in listed] == [str(file) for file in damaged]
 
 
-def test_damaged_files_that_leave_too_little_are_named_before_that(equimetric, folder):
+def test_damaged_files_are_listed_before_the_error_they_cause(equimetric, folder):
     for number in (1, 2):
         (folder / "class4" / f"{number}.png").write_bytes(b"no image")
     code, _, err = equimetric("datasets", "check", "folder", "--root", folder)
@@ -96,7 +96,7 @@ def test_images_without_files_are_numbered(equimetric, tmp_path):
     assert "train image 0 ~ test image 15: equal" in out
 
 
-def test_shifted_splits_are_frozen_and_trained_on(equimetric, folder, run_file, tmp_path):
+def test_shifted_splits_are_written_and_trained_on(equimetric, folder, run_file, tmp_path):
     lists = tmp_path / "shifted.json"
     network = ("--backbone", "small_cnn", "--pretrained", "none")
     code, out, _ = equimetric(
@@ -115,8 +115,8 @@ def test_shifted_splits_are_frozen_and_trained_on(equimetric, folder, run_file, 
     split = f'{{ file = "{lists}", number = 1 }}'
     code, _, _ = equimetric("train", run_file, "--folder", tmp_path / "run", "--data.split", split)
     assert code == 0
-    with np.load(tmp_path / "run" / "per_query.npz") as judged:
-        tested = {CLASSES[label] for label in judged["labels"]}
+    with np.load(tmp_path / "run" / "per_query.npz") as stored:
+        tested = {CLASSES[label] for label in stored["labels"]}
     assert tested == set(splits[1].test)
     code, out, _ = equimetric("evaluate", tmp_path / "run", "--json")
     assert json.loads(out)["queries"] == 12

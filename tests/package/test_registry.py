@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from equimetric.components import LOSSES
+from equimetric.components import LOSSES, REFERENCES, SELECTIONS
 from equimetric.errors import EquimetricError
 from equimetric.registry import Registry, read_declarations
 
@@ -92,3 +92,40 @@ def test_declarations_agree_with_the_records():
         assert declared[name].keywords["family"] == record.family
         assert declared[name].keywords["paper"] == record.paper
         assert declared[name].summary == record.summary
+
+
+@pytest.mark.parametrize(
+    ("room", "decorator", "registry"),
+    [("losses", "loss", LOSSES), ("selection", "selection", SELECTIONS), ("references", "references", REFERENCES)],
+)
+def test_declared_options_are_those_of_the_records(room, decorator, registry):
+    declared = {one.name: one for one in read_declarations(f"equimetric.{room}", decorator)}
+    for name, record in registry.items():
+        assert list(declared[name].options) == list(record.options)
+        values = (getattr(value, "__name__", str(value)) for value in record.options.values())
+        assert [getattr(value, "__name__", str(value)) for value in declared[name].options.values()] == list(values)
+
+
+PLUGIN = {
+    "heavy.py": "import torch\n",
+    "light.py": "from equimetric.cli.command import command\n\n\n"
+    "@command('hello', panel='Greetings')\ndef hello():\n    '''Say hello.'''\n    print('hello')\n",
+}
+
+
+def test_the_command_of_a_plug_in_is_found_without_importing_the_rest(tmp_path):
+    package = tmp_path / "my_tools"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    for name, source in PLUGIN.items():
+        (package / name).write_text(source)
+    metadata = tmp_path / "my_tools-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-tools\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[equimetric.plugins]\nmy_tools = my_tools\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from equimetric.cli.command import COMMANDS;"
+        "COMMANDS['hello'].function(); print('my_tools.heavy' in sys.modules, 'torch' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.split() == ["hello", "False", "False"]

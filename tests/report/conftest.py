@@ -1,4 +1,4 @@
-"""A small study with known numbers, and the builder its variants are made with."""
+"""A small study with known numbers, and builders for variants of it."""
 
 from collections.abc import Callable
 

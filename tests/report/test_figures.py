@@ -57,7 +57,7 @@ def test_figures_are_deterministic_and_carry_no_date(study):
         assert "dc:date" not in svg
 
 
-def test_the_ids_of_two_figures_do_not_meet_and_references_resolve(study):
+def test_the_ids_of_two_figures_are_disjoint_and_references_resolve(study):
     ids = []
     for svg in draw(study):
         own = set(re.findall(r'\bid="([^"]+)"', svg))
@@ -68,14 +68,14 @@ def test_the_ids_of_two_figures_do_not_meet_and_references_resolve(study):
     assert not ids[0] & ids[1]
 
 
-def test_words_and_axes_take_the_colour_of_the_page(study):
+def test_text_and_axes_use_the_colour_of_the_page(study):
     for svg in draw(study):
         assert "currentColor" in svg
         assert "#010203" not in svg
         assert "#000000" not in svg
 
 
-def test_figures_ignore_the_readers_matplotlib_settings(study):
+def test_figures_ignore_matplotlib_settings_of_users(study):
     import matplotlib
 
     expected = draw(study)
@@ -84,7 +84,7 @@ def test_figures_ignore_the_readers_matplotlib_settings(study):
         assert matplotlib.rcParams["font.size"] == 30
 
 
-def test_hostile_names_stay_words(run, study_of):
+def test_hostile_names_stay_text(run, study_of):
     history = ({"kind": "validation", "step": 1, "map@r": 0.5},)
     names = ["<script>alert(1)</script>", "_leading", "$x^$", "字", 'id="a" --> #010203']
     study = study_of(*(run(name, 0, 0.5, history=history) for name in names))

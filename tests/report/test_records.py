@@ -5,7 +5,7 @@ from equimetric.errors import EquimetricError
 from equimetric.report import GalleryRow
 
 
-def test_validation_keeps_finite_numbers_of_the_asked_metric_in_order_of_steps(run):
+def test_validation_keeps_finite_values_of_one_metric_in_order_of_steps(run):
     history = (
         {"kind": "validation", "step": 200, "map@r": 0.5},
         {"kind": "train", "step": 50, "map@r": 0.9},
@@ -27,7 +27,7 @@ def test_values_leave_out_failed_runs_and_what_is_not_a_finite_number(run, study
     assert study.values("triplet", "map@r") == (0.4,)
 
 
-def test_a_study_without_runs_is_refused(study_of):
+def test_a_study_without_runs_is_an_error(study_of):
     with pytest.raises(EquimetricError, match="no runs"):
         study_of()
 
@@ -47,7 +47,7 @@ def test_a_misspelt_primary_metric_names_the_nearest(run, study_of):
         study_of(run("triplet", 0, 0.4), primary_metric="map@R")
 
 
-def test_a_gallery_of_an_unknown_method_is_refused(run, study_of):
+def test_a_gallery_of_an_unknown_method_is_an_error(run, study_of):
     with pytest.raises(EquimetricError, match="did you mean 'triplet'"):
         study_of(run("triplet", 0, 0.4), galleries={"triplett": ()})
 

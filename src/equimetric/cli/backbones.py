@@ -3,57 +3,77 @@
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Column, Table
 
-from equimetric.backbones import BACKBONES, LIBRARY_MODELS, build_backbone, weights_on_offer
-from equimetric.cli.console import console
+from equimetric.cli.command import LOOK_UP, command
+from equimetric.cli.console import build_table, console
+from equimetric.cli.index import complete, list_backbones
 
-__all__ = ["backbones"]
+__all__ = ["backbones_command"]
 
 
-def backbones(
-    name: Annotated[str | None, typer.Argument(help="Show one in full: a name of the list, or timm:resnet50.")] = None,
+@command(
+    "backbones",
+    panel=LOOK_UP,
+    order=3,
+    examples="""
+    equimetric backbones
+    equimetric backbones timm:resnet50
+
+    In a configuration:
+    model = { backbone = "efficientnet_lite0", pretrained = "package", dim = 128 }
+    """,
+)
+def backbones_command(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Describe this one: a listed name, or timm:resnet50.", autocompletion=complete(list_backbones)
+        ),
+    ] = None,
 ) -> None:
-    """List the networks with input size, features, and where their pretrained weights come from.
+    """List the networks with input size, feature dimension, and the source of their pretrained weights.
 
-    In a configuration: model = { backbone = "efficientnet_lite0", pretrained = "package", dim = 128 }
-
-    Of libraries any classification model can be taken: model.backbone = "timm:resnet50", pretrained = "timm", or the
-    path of a weight file. Without `pretrained` a network starts from random weights.
+    Any classification model of timm or torchvision works too: model.backbone = "timm:resnet50" with
+    model.pretrained = "timm" or the path of a weight file. Without `pretrained`, weights are random.
     """
     if name is not None:
-        show_one(name)
+        describe_backbone(name)
         return
-    table = Table(
-        Column("backbone", no_wrap=True), "input", "features", "what it is", Column("pretrained", overflow="fold")
-    )
-    for record in BACKBONES.values():
-        size = f"{record.size}×{record.size}"
-        table.add_row(record.name, size, str(record.features), record.summary, escape(weights_on_offer(record.name)))
-    for model, summary in LIBRARY_MODELS.items():
-        table.add_row(model, "its own", "its own", summary, escape(weights_on_offer(model)))
-    console.print(table)
+    from equimetric.backbones import BACKBONES, LIBRARY_MODELS, weights_on_offer
+
+    rows = [
+        (
+            record.name,
+            f"{record.size}×{record.size}",
+            str(record.features),
+            record.summary,
+            weights_on_offer(record.name),
+        )
+        for record in BACKBONES.values()
+    ]
+    rows += [
+        (model, "its own", "its own", summary, weights_on_offer(model)) for model, summary in LIBRARY_MODELS.items()
+    ]
+    console.print(build_table(("backbone", "input", "features", "description", "pretrained"), rows))
 
 
-def show_one(name: str) -> None:
-    """A network as it is built: what it expects of an image, and how large it is."""
+def describe_backbone(name: str) -> None:
+    """Build a network and show its input convention and its size."""
+    from equimetric.backbones import build_backbone, weights_on_offer
+
     network = build_backbone(name)
     expected = network.convention
     rows = {
         "input": f"{expected.size}×{expected.size} from a shorter side of {expected.resize}, {expected.interpolation}",
-        "channels": f"{expected.channels} in the order {expected.order}, mean {shown(expected.mean)}, "
-        f"deviation {shown(expected.std)} (bytes)",
+        "channels": f"{expected.channels} in the order {expected.order}, mean {format_numbers(expected.mean)}, "
+        f"deviation {format_numbers(expected.std)} (bytes)",
         "features": f"{network.features}",
         "parameters": f"{sum(parameter.numel() for parameter in network.parameters()):,}",
         "pretrained": weights_on_offer(name),
     }
-    table = Table(name, "")
-    for row, text in rows.items():
-        table.add_row(row, escape(text))
-    console.print(table)
+    console.print(build_table((name, ""), rows.items()))
 
 
-def shown(values: tuple[float, ...]) -> str:
+def format_numbers(values: tuple[float, ...]) -> str:
     """'104 117 128'."""
     return " ".join(f"{value:.4g}" for value in values)

@@ -6,48 +6,62 @@ from typing import Annotated, Any
 
 import typer
 
-from equimetric.calibration import calibrate as calibrate_embeddings
-from equimetric.cli.console import console
-from equimetric.cli.evaluate import embedding_arrays
+from equimetric.cli.command import EVALUATE, command
+from equimetric.cli.console import show
+from equimetric.cli.embeddings import EMBEDDINGS_SOURCE, LABELS_FILE, RUN_PART, load_embeddings
 from equimetric.errors import EquimetricError
 
-__all__ = ["calibrate"]
+__all__ = ["calibrate_command"]
 
 
-def calibrate(
-    source: Annotated[
-        Path,
-        typer.Argument(help="An .npz, .parquet or .npy file of embeddings and labels, or the folder of a run."),
-    ],
-    far: Annotated[float, typer.Option("--far", help="The false accept rate that is wanted.")] = 1e-3,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the certificate, a JSON file, here.")] = None,
-    labels: Annotated[
-        Path | None, typer.Option("--labels", help="The .csv with the labels of an .npy file; default: beside it.")
+@command(
+    "calibrate",
+    panel=EVALUATE,
+    order=2,
+    examples="""
+    equimetric calibrate space.npz --far 1e-3 --out threshold.json
+    equimetric calibrate runs/single/my-run
+    """,
+)
+def calibrate_command(
+    source: Annotated[Path, EMBEDDINGS_SOURCE],
+    far: Annotated[float, typer.Option("--far", help="The target false accept rate.")] = 1e-3,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the certificate to this JSON file.")] = None,
+    labels: Annotated[Path | None, LABELS_FILE] = None,
+    part: Annotated[str, RUN_PART] = "test",
+    geometry: Annotated[
+        str | None, typer.Option("--geometry", help="cosine or euclidean; by default cosine, or that of the run.")
     ] = None,
-    geometry: Annotated[str, typer.Option("--geometry", help="cosine or euclidean.")] = "cosine",
-    folds: Annotated[int, typer.Option("--folds", help="Parts of the classes, each held out once.")] = 2,
+    folds: Annotated[int, typer.Option("--folds", help="Number of folds of the classes, each held out once.")] = 2,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the folds and of the resampling.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificate.")] = False,
 ) -> None:
-    """Find the distance threshold of a wanted false accept rate, and say what it is worth for every class.
+    """Find the distance threshold for a false accept rate, and report how well it holds for each class.
 
-    The rates are those of classes held out, which had no say in the threshold; classes that break the wanted rate by
-    more than noise are named. The certificate holds the threshold, its interval, all rates and the data's fingerprint.
-
-    Example: equimetric calibrate space.npz --far 1e-3 --out threshold.json
+    Rates are measured on held-out classes, which the threshold was not fitted to. Classes that exceed the target rate
+    by more than noise are listed. The certificate holds the threshold, its interval, all rates and a fingerprint of
+    the data. A run is calibrated on all images of its test classes, queries and gallery together.
     """
-    arrays = embedding_arrays(source, labels)
-    if "gallery_embeddings" in arrays:
+    from equimetric.calibration import calibrate
+
+    found = load_embeddings(source, labels, part)
+    if not found.pooled:
         raise EquimetricError(
-            f"{str(source)!r} has a gallery of its own; a threshold is calibrated on one set of labelled embeddings"
+            f"{str(source)!r} has a separate gallery; a threshold is calibrated on one set of labelled embeddings"
         )
-    options: dict[str, Any] = {"far": far, "geometry": geometry, "folds": folds, "seed": seed, "progress": True}
-    found = calibrate_embeddings(**arrays, **options)
+    options: dict[str, Any] = {
+        "far": far,
+        "geometry": geometry or found.geometry,
+        "folds": folds,
+        "seed": seed,
+        "progress": True,
+    }
+    result = calibrate(**found.pooled, **options)
     if out is not None:
-        found.save(out)
+        result.save(out)
     if as_json:
-        typer.echo(json.dumps(found.certificate()))
+        typer.echo(json.dumps(result.certificate()))
     else:
-        console.print(repr(found), highlight=False, markup=False, soft_wrap=True)
+        show(repr(result))
         if out is not None:
-            console.print(f"certificate: {out}", highlight=False, markup=False, soft_wrap=True)
+            show(f"certificate: {out}")

@@ -6,44 +6,63 @@ from typing import Annotated, Any
 
 import typer
 
-from equimetric.cli.console import console, study_progress
-from equimetric.configuration import parse_overrides
-from equimetric.report.html import write_report
-from equimetric.report.table import print_table
-from equimetric.studies import compare as compare_methods
+from equimetric.cli.command import TRAIN, command
+from equimetric.cli.console import console, show, show_error, show_failures, study_progress
 
-__all__ = ["compare", "run_and_report"]
+__all__ = ["compare_command", "run_study"]
+
+FAILED = 1
+"""Exit code where a run failed; 0 is a complete study, 2 a user's mistake."""
 
 
-def compare(
+@command(
+    "compare",
+    panel=TRAIN,
+    order=3,
+    overrides=True,
+    examples="""
+    equimetric compare study.toml
+    equimetric compare study.toml --training.steps 200 --seeds "[0, 1]"
+
+    A study (study.toml):
+    name = "my-study"
+    seeds = [0, 1, 2]
+    training.steps = 600
+    methods.contrastive = {}
+    methods.multi_similarity.options = { alpha = 2.0 }
+    """,
+)
+def compare_command(
     context: typer.Context,
     study: Annotated[Path, typer.Argument(help="TOML file that describes the study.")],
     output: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("runs"),
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Do runs that failed again.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that failed.")] = False,
 ) -> None:
-    """Compare methods fairly: equal conditions, several seeds, intervals; resumable.
+    """Compare methods under equal conditions, over several seeds, with intervals.
 
-    Any key of the file can be overridden: --training.steps 200 --seeds "[0, 1]". Example of a study:
+    Prints the table and writes an HTML report. If it is stopped, the same command resumes; finished runs are kept.
+    Any --key value after the file overrides a key of it.
 
-        name = "my-study"
-
-        seeds = [0, 1, 2]
-
-        training.steps = 600
-
-        methods.contrastive = {}
-
-        methods.multi_similarity.options = { alpha = 2.0 }
+    Exit codes: 0 all runs finished, 1 some failed (each is listed with its reason), 2 the study is not valid.
     """
-    run_and_report(study, output, parse_overrides(context.args), retry_failed=retry_failed)
+    from equimetric.configuration import parse_overrides
+
+    run_study(study, output, parse_overrides(context.args), retry_failed=retry_failed)
 
 
-def run_and_report(study: Path, output: Path, overrides: Mapping[str, Any], *, retry_failed: bool) -> None:
-    """Do what is missing, print the table, write the report."""
+def run_study(study: Path, output: Path, overrides: Mapping[str, Any], *, retry_failed: bool) -> None:
+    """Do the missing runs, print the table, write the report; failed runs are listed and give exit code 1."""
+    from equimetric.report import print_table, write_report
+    from equimetric.studies import compare
+
     with study_progress() as watch:
-        result = compare_methods(study, output=output, overrides=overrides, retry_failed=retry_failed, watch=watch)
+        result = compare(study, output=output, overrides=overrides, retry_failed=retry_failed, watch=watch)
     page = write_report(result.record, result.folder / "report")
     print_table(result.table, console)
     for sentence in result.record.statement:
-        console.print(sentence, style="dim", highlight=False)
-    console.print(f"\nReport: {page}", highlight=False, soft_wrap=True)
+        show(sentence, style="dim", wrap=True)
+    show(f"\nReport: {page}")
+    if result.record.failed:
+        show_failures(result.record)
+        show_error("to repeat failed runs, add --retry-failed to the same command")
+        raise typer.Exit(FAILED)

@@ -1,36 +1,98 @@
-"""What the commands share: the console and the progress of a study."""
+"""What the commands share: printing to the terminal, and progress bars."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
-from equimetric.studies.execution import Watcher
-from equimetric.studies.jobs import Job
+from equimetric.escaping import one_line, printable
 
-__all__ = ["console", "progress_bar", "study_progress"]
+if TYPE_CHECKING:
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from equimetric.studies.execution import Watcher
+    from equimetric.studies.jobs import Job
+    from equimetric.studies.records import StudyRecord
+
+__all__ = [
+    "build_table",
+    "console",
+    "format_figures",
+    "literal",
+    "progress_bar",
+    "show",
+    "show_error",
+    "show_failures",
+    "study_progress",
+]
 
 console = Console()
 
 
-def progress_bar() -> Progress:
-    """A progress bar on standard error that stays silent where that is not a terminal."""
+def literal(text: str, style: str = "") -> Text:
+    """Text as it is: no markup such as [bold], no terminal escapes. All names and paths of users pass through here."""
+    return Text(printable(text), style=style)
+
+
+def show(text: str, style: str = "", *, wrap: bool = False) -> None:
+    """Print text literally; prose wraps at words, while paths and tables keep their lines."""
+    console.print(literal(text, style), soft_wrap=not wrap)
+
+
+def show_error(message: str) -> None:
+    """Print a message of the command line on standard error."""
+    typer.echo(printable(f"equimetric: {message}"), err=True)
+
+
+def build_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> "Table":
+    """A table whose cells are shown literally; the first column is never broken."""
+    from rich.table import Column, Table
+
+    first, *others = headings
+    table = Table(Column(first, no_wrap=True), *(Column(heading, overflow="fold") for heading in others))
+    for row in rows:
+        table.add_row(*map(literal, row))
+    return table
+
+
+def show_failures(study: "StudyRecord") -> None:
+    """One line on standard error for each failed run, with the reason."""
+    for run in study.runs:
+        if run.status == "failed":
+            reason = one_line(run.error or "no reason was recorded")
+            show_error(f"{run.method}, seed {run.seed} failed: {reason}")
+
+
+def progress_bar() -> "Progress":
+    """A progress bar on standard error, silent where that is not a terminal."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     errors = Console(stderr=True)
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"),
+        TextColumn("{task.fields[figures]}", markup=False),
         console=errors,
         transient=True,
         disable=not errors.is_terminal,
     )
 
 
-def as_text(figures: Mapping[str, float]) -> str:
+def format_figures(figures: Mapping[str, float]) -> str:
     """'loss 0.412  best map@r 0.561  images/s 1650'."""
     return "  ".join(
         f"{name} {value:.0f}" if value >= 100 else f"{name} {value:.3f}" for name, value in figures.items()
@@ -38,21 +100,29 @@ def as_text(figures: Mapping[str, float]) -> str:
 
 
 @contextmanager
-def study_progress() -> Iterator[Watcher]:
-    """A bar for each run at work; ended runs become lines, so that a log file shows them too."""
+def study_progress() -> "Iterator[Watcher]":
+    """A bar for each active run; a run that ends becomes a line, so that log files show it too."""
     with progress_bar() as progress:
         tasks = {}
 
-        def watch(job: Job, step: int, figures: Mapping[str, float] | None) -> None:
-            label = f"{job.row}, seed {job.config.seed}"
+        def watch(job: "Job", step: int, figures: Mapping[str, float] | None) -> None:
+            label = one_line(f"{job.row}, seed {job.config.seed}")
             if job.folder not in tasks:
                 total = job.config.training.steps if job.kind == "trained" else None
                 tasks[job.folder] = progress.add_task(label, total=total, figures="")
             task = tasks[job.folder]
             if figures is None:
                 progress.remove_task(task)
-                progress.console.print(f"finished {label}", highlight=False)
+                progress.console.print(literal(f"{'failed' if has_failed(job) else 'finished'} {label}"))
             else:
-                progress.update(task, completed=step, figures=as_text(figures))
+                progress.update(task, completed=step, figures=format_figures(figures))
 
         yield watch
+
+
+def has_failed(job: "Job") -> bool:
+    """Whether the result of a job that ended says that it failed."""
+    from equimetric.runs.folder import RunFolder
+
+    result = RunFolder(job.folder).result()
+    return result is not None and result.status == "failed"

@@ -1,50 +1,67 @@
-"""`equimetric datasets`: what there is, and the group of commands that look into a data set."""
+"""`equimetric datasets`: lists the data sets; the commands of this group take one of them."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
-from rich.table import Table
 
-from equimetric.cli.console import console
-from equimetric.configuration import load_config, parse_overrides, read_toml
-from equimetric.data import TRANSFORMS, dataset_descriptions
+from equimetric.cli.command import LOOK_UP, command
+from equimetric.cli.console import build_table, console
+from equimetric.cli.index import complete, list_datasets
 from equimetric.errors import EquimetricError
-from equimetric.runs.configuration import DataConfig
 
-__all__ = ["SOURCE_HELP", "data_named", "datasets"]
+if TYPE_CHECKING:
+    from equimetric.runs.configuration import DataConfig
 
-SOURCE_HELP = (
-    "A data set by its name, its options behind it; a folder of your own, with one folder per class; "
-    "or a configuration (.toml), of which the table data is meant."
+__all__ = ["DATA_SOURCE", "datasets_command", "parse_source"]
+
+DATA_SOURCE = typer.Argument(
+    help="The name of a data set, with its options after it as --key value; a folder with one folder per class; or a "
+    "configuration (.toml), whose data table is used.",
+    autocompletion=complete(list_datasets),
 )
+"""The argument that `datasets check` and `datasets shift` share."""
 
 
-def datasets(context: typer.Context) -> None:
-    """List the data sets, with their options, and the transforms that can be named in a configuration.
+@command(
+    "datasets",
+    panel=LOOK_UP,
+    order=2,
+    examples="""
+    equimetric datasets
+    equimetric datasets check cub --root CUB_200_2011
 
-    In a configuration: data = { name = "cub", options = { root = "CUB_200_2011" }, transform = "reality_check" }
-
-    Before a long training: equimetric datasets check cub --root CUB_200_2011
-    """
+    In a configuration:
+    data.name = "cub"
+    data.options = { root = "CUB_200_2011" }
+    data.transform = "reality_check"
+    """,
+)
+def datasets_command(context: typer.Context) -> None:
+    """List the data sets with their options, and the transforms; check or shift one of them."""
     if context.invoked_subcommand is not None:
         return
-    table = Table("data set", "what it is", "options")
-    for description in dataset_descriptions():
-        required = [f"{name}=…" for name in description.required]
-        options = ", ".join(required + [f"{name}={value}" for name, value in description.options.items()])
-        table.add_row(description.name, description.description, options)
-    console.print(table)
-    transforms = Table("transform", "what it does")
-    for transform in TRANSFORMS.values():
-        transforms.add_row(transform.name, transform.description)
-    console.print(transforms)
+    from equimetric.data import TRANSFORMS, dataset_descriptions
+
+    rows = []
+    for known in dataset_descriptions():
+        required = [f"{name}=…" for name in known.required]
+        options = ", ".join(required + [f"{name}={value}" for name, value in known.options.items()])
+        rows.append((known.name, known.description, options))
+    console.print(build_table(("data set", "description", "options"), rows))
+    transforms = ((transform.name, transform.description) for transform in TRANSFORMS.values())
+    console.print(build_table(("transform", "description"), transforms))
 
 
-def data_named(source: str, arguments: Sequence[str]) -> DataConfig:
-    """What a configuration says of its data, a data set by name, or a folder; `--key value` are options of it."""
+def parse_source(source: str, arguments: Sequence[str]) -> "DataConfig":
+    """The data configuration that a source and the `--key value` after it describe."""
+    from equimetric.configuration import load_config, parse_overrides
+    from equimetric.data import dataset_descriptions
+    from equimetric.runs.configuration import DataConfig
+
     if source.endswith(".toml"):
-        values = read_toml_data(source)
+        values = read_data_table(source)
     elif Path(source).is_dir() and all(source != known.name for known in dataset_descriptions()):
         values = {"name": "folder", "options": {"root": source}}
     else:
@@ -52,8 +69,10 @@ def data_named(source: str, arguments: Sequence[str]) -> DataConfig:
     return load_config(values, DataConfig, {f"options.{key}": v for key, v in parse_overrides(arguments).items()})
 
 
-def read_toml_data(file: str) -> dict[str, object]:
+def read_data_table(file: str) -> dict[str, object]:
     """The table [data] of a configuration."""
+    from equimetric.configuration import read_toml
+
     data = read_toml(Path(file)).get("data", {})
     if not isinstance(data, dict):
         raise EquimetricError(f"[data] of {file!r} is not a table; write data.name = …")

@@ -3,60 +3,72 @@
 import json
 import warnings
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from equimetric.cli.console import console
-from equimetric.cli.datasets import SOURCE_HELP, data_named
-from equimetric.data import Dataset, NearDuplicate, Split, dataset_descriptions, near_duplicates
+from equimetric.cli.command import LOOK_UP, command
+from equimetric.cli.console import show, show_error
+from equimetric.cli.datasets import DATA_SOURCE, parse_source
 from equimetric.errors import EquimetricError
-from equimetric.runs.configuration import DataConfig
-from equimetric.runs.data import load_split
 
-__all__ = ["check"]
+if TYPE_CHECKING:
+    from equimetric.data import Dataset, NearDuplicate, Split
+    from equimetric.runs.configuration import DataConfig
+
+__all__ = ["check_command"]
 
 FOUND = 1
-"""Exit code where something was found; 0 is a clean data set, 2 a mistake of the user."""
+"""Exit code where a problem was found; 0 is a clean data set, 2 a user's mistake."""
 
 
-def check(
+@command(
+    "datasets check",
+    panel=LOOK_UP,
+    order=1,
+    overrides=True,
+    examples="""
+    equimetric datasets check my_images --channels 1
+    equimetric datasets check cub --root CUB_200_2011
+    equimetric datasets check run.toml
+    """,
+)
+def check_command(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(help=SOURCE_HELP)],
+    source: Annotated[str, DATA_SOURCE],
     most_bits: Annotated[
-        int, typer.Option("--most-bits", help="Bits of the 64-bit hashes in which two images may differ.")
+        int, typer.Option("--most-bits", help="Near-duplicates differ in at most this many bits of a 64-bit hash.")
     ] = 6,
     most_difference: Annotated[
-        float, typer.Option("--most-difference", help="Mean difference of their grey thumbnails, of 255.")
+        float, typer.Option("--most-difference", help="Their grey thumbnails differ by at most this mean, of 255.")
     ] = 8.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: damaged, near_duplicates.")] = False,
 ) -> None:
-    """Look for images that cannot be read, and for pictures that occur in two parts of the split.
+    """Find damaged image files, and images that occur in two parts of the split.
 
-    A test must not share pictures with training. Rescaled, recompressed and slightly brightened copies are found,
-    mirrored and cropped ones are not. Every finding is a line with the paths; nothing is changed.
+    A test set must not share images with the training set. Rescaled, recompressed and slightly brightened copies are
+    found, mirrored and cropped ones are not. Each problem is one line with the paths; no file is changed.
 
-    Exit code 0: nothing found. 1: damaged files or near-duplicates. 2: the data set cannot be loaded.
-
-    Examples: equimetric datasets check my_images --channels 1
-
-    equimetric datasets check cub --root CUB_200_2011
-
-    equimetric datasets check run.toml
+    Exit codes: 0 no problem, 1 damaged files or near-duplicates, 2 the data set cannot be loaded.
     """
-    dataset, split = load_what_can_be_read(data_named(source, context.args))
+    from equimetric.data import near_duplicates
+
+    dataset, split = load_readable(parse_source(source, context.args))
     alike = near_duplicates(dataset, split, most_bits=most_bits, most_difference=most_difference)
     if as_json:
         named = [{**asdict(pair), **paths(dataset, pair)} for pair in alike]
         typer.echo(json.dumps({"damaged": dataset.unreadable, "near_duplicates": named}))
     else:
-        report(dataset, split, alike)
+        show_problems(dataset, split, alike)
     if alike or dataset.unreadable:
         raise typer.Exit(FOUND)
 
 
-def load_what_can_be_read(config: DataConfig) -> tuple[Dataset, Split]:
+def load_readable(config: "DataConfig") -> "tuple[Dataset, Split]":
     """The data set without its damaged files, which it lists, and its split."""
+    from equimetric.data import dataset_descriptions
+    from equimetric.runs.data import load_split
+
     options = next((known.options for known in dataset_descriptions() if known.name == config.name), {})
     if "damaged" in options:
         config = config.model_copy(update={"options": {**config.options, "damaged": "skip"}})
@@ -65,14 +77,14 @@ def load_what_can_be_read(config: DataConfig) -> tuple[Dataset, Split]:
         try:
             return load_split(config)
         except EquimetricError:
-            # Without its damaged files the data set may be of no use; then they are the reason, and are told first.
+            # Too little may be left without the damaged files; then they are the reason and come first.
             for warning in caught:
-                typer.echo(f"equimetric: {warning.message}", err=True)
+                show_error(str(warning.message))
             raise
 
 
-def report(dataset: Dataset, split: Split, alike: list[NearDuplicate]) -> None:
-    """A line for every finding, and one for the whole."""
+def show_problems(dataset: "Dataset", split: "Split", alike: "list[NearDuplicate]") -> None:
+    """A line for each problem, and a summary."""
     lines = [f"damaged: {reason}" for reason in dataset.unreadable]
     for pair in alike:
         found = paths(dataset, pair)
@@ -83,11 +95,11 @@ def report(dataset: Dataset, split: Split, alike: list[NearDuplicate]) -> None:
         f"{dataset.name}: {len(dataset):,} images ({sizes}), {len(dataset.unreadable)} damaged files, "
         f"{len(alike)} near-duplicates across parts"
     )
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    show("\n".join(lines))
 
 
-def paths(dataset: Dataset, pair: NearDuplicate) -> dict[str, str]:
-    """The two files, counted from the root of the data set, or the numbers of images that have no file."""
+def paths(dataset: "Dataset", pair: "NearDuplicate") -> dict[str, str]:
+    """Both files, relative to the root of the data set, or the indices of images without files."""
     files = dataset.sample_attributes.get("file")
     return {
         name: f"image {index}" if files is None else files[index]

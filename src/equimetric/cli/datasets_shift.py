@@ -4,43 +4,58 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from equimetric.cli.console import console
-from equimetric.cli.datasets import SOURCE_HELP, data_named
-from equimetric.data import write_shifted_splits
-from equimetric.runs.data import load_split
-from equimetric.runs.shifting import shift_split
+from equimetric.cli.command import LOOK_UP, command
+from equimetric.cli.console import build_table, console, show
+from equimetric.cli.datasets import DATA_SOURCE, parse_source
+from equimetric.cli.index import complete, list_backbones
 
-__all__ = ["shift"]
+__all__ = ["shift_command"]
 
 
-def shift(
+@command(
+    "datasets shift",
+    panel=LOOK_UP,
+    order=2,
+    overrides=True,
+    examples="""
+    equimetric datasets shift cub --root CUB_200_2011 --out shifted.json
+
+    Then in a configuration:
+    data.split = { file = "shifted.json", number = 12 }
+    """,
+)
+def shift_command(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(help=SOURCE_HELP)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The .json file for the class lists.")],
+    source: Annotated[str, DATA_SOURCE],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Write the class lists to this .json file.")],
     backbone: Annotated[
-        str, typer.Option("--backbone", help="Network whose mean features stand for the classes.")
+        str,
+        typer.Option(
+            "--backbone",
+            help="Network whose mean features represent the classes.",
+            autocompletion=complete(list_backbones),
+        ),
     ] = "efficientnet_lite0",
     pretrained: Annotated[
         str,
-        typer.Option("--pretrained", help="Its weights: package, timm, torchvision, a file; none: random ones."),
+        typer.Option("--pretrained", help="Its weights: package, timm, torchvision, a file, or none for random ones."),
     ] = "package",
-    swaps: Annotated[int, typer.Option("--swaps", help="Exchanges between training and test classes.")] = 48,
-    removals: Annotated[int, typer.Option("--removals", help="Removals of classes after them.")] = 0,
-    step: Annotated[int, typer.Option("--step", help="Classes of either side in each of them.")] = 2,
+    swaps: Annotated[int, typer.Option("--swaps", help="Number of swaps between training and test classes.")] = 48,
+    removals: Annotated[int, typer.Option("--removals", help="Number of removals of classes after them.")] = 0,
+    step: Annotated[int, typer.Option("--step", help="Classes of each side in one swap or removal.")] = 2,
     easier: Annotated[bool, typer.Option("--easier", help="Bring both sides nearer instead of apart.")] = False,
 ) -> None:
-    """Freeze splits whose test classes move ever farther from the training classes, by Milbich et al. (2021).
+    """Build splits whose test classes move ever farther from the training classes, by Milbich et al. (2021).
 
-    Number 0 is the split the data set has. Each further one exchanges the classes that stand nearest to the other side,
-    removals then take such classes away. How far apart the sides are is the Fréchet distance of their class means.
-
-    Example: equimetric datasets shift cub --root CUB_200_2011 --out shifted.json
-
-    Then in a configuration: data.split = { file = "shifted.json", number = 12 }
+    Split 0 is the data set's own. Each further split swaps the classes nearest to the other side; removals then drop
+    such classes. The distance between the sides is the Fréchet distance of their class means.
     """
-    config = data_named(source, context.args).model_copy(update={"split": None})
+    from equimetric.data import write_shifted_splits
+    from equimetric.runs.data import load_split
+    from equimetric.runs.shifting import shift_split
+
+    config = parse_source(source, context.args).model_copy(update={"split": None})
     dataset, start = load_split(config)
     splits = shift_split(
         dataset,
@@ -53,9 +68,10 @@ def shift(
         easier=easier,
     )
     write_shifted_splits(out, splits, dataset)
-    table = Table("number", "swaps", "removals", "training classes", "test classes", "Fréchet distance")
+    rows = []
     for number, split in enumerate(splits):
         counts = (number, split.swaps, split.removals, len(split.train), len(split.test))
-        table.add_row(*map(str, counts), f"{split.distance:.4g}")
-    console.print(table)
-    console.print(f"Class lists: {out}", highlight=False, markup=False, soft_wrap=True)
+        rows.append((*map(str, counts), f"{split.distance:.4g}"))
+    headings = ("number", "swaps", "removals", "training classes", "test classes", "Fréchet distance")
+    console.print(build_table(headings, rows))
+    show(f"Class lists: {out}")

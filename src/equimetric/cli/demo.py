@@ -6,18 +6,21 @@ from typing import Annotated
 
 import typer
 
-from equimetric.cli.compare import run_and_report
+from equimetric.cli.command import TRAIN, command
+from equimetric.cli.compare import run_study
 
-__all__ = ["demo"]
+__all__ = ["demo_command"]
 
 
-def demo(
+@command("demo", panel=TRAIN, order=1, examples="equimetric demo --output my_runs")
+def demo_command(
     output: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("runs"),
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that failed.")] = False,
 ) -> None:
-    """Compare five methods fairly on real images: typeset characters never seen in training.
+    """Compare five methods fairly on real images: typeset characters that are not in the training set.
 
     Trains five methods with three seeds each on built-in data (about five minutes on two cores), prints the table
-    with intervals and writes an HTML report. Killed or stopped, the same command goes on where it stood.
+    with intervals and writes an HTML report. If it is stopped, the same command resumes.
     """
     with as_file(files("equimetric.studies") / "demo.toml") as study:
-        run_and_report(study, output, {}, retry_failed=False)
+        run_study(study, output, {}, retry_failed=retry_failed)

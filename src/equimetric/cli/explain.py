@@ -3,51 +3,67 @@
 import importlib
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equimetric.catalogue import Context, build_objective, objective
-from equimetric.cli.console import console
+from equimetric.cli.command import EVALUATE, command
+from equimetric.cli.console import show
+from equimetric.cli.index import complete, list_methods
 from equimetric.errors import EquimetricError
-from equimetric.explain import draw_weights, weight_curves
-from equimetric.objectives import Objective, ObjectiveSum
 
-__all__ = ["explain"]
+if TYPE_CHECKING:
+    from equimetric.objectives import Objective, ObjectiveSum
+
+__all__ = ["explain_command"]
 
 FORMATS = (".png", ".svg", ".pdf")
 
 
-def explain(
-    methods: Annotated[list[str], typer.Argument(help="Methods, or losses of your own as package.module:name.")],
+@command(
+    "explain",
+    panel=EVALUATE,
+    order=3,
+    examples="""
+    equimetric explain triplet contrastive --out weights.png
+    equimetric explain my_package.losses:my_loss
+    """,
+)
+def explain_command(
+    methods: Annotated[
+        list[str],
+        typer.Argument(
+            help="Methods, or your own losses as package.module:name.", autocompletion=complete(list_methods)
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="File of the figure (.png, .svg or .pdf).")] = Path("weights.png"),
-    companions: Annotated[str, typer.Option(help="Cosines of the anchor's other pairs of that kind.")] = "0.2,0.5,0.8",
+    companions: Annotated[
+        str, typer.Option(help="Cosines of the anchor's other pairs of the same kind.")
+    ] = "0.2,0.5,0.8",
     against: Annotated[str, typer.Option(help="Cosines of the anchor's pairs of the other kind.")] = "0.5",
 ) -> None:
-    """Show a loss as the weight it gives to a pair, against the pair's similarity.
+    """Draw the weight that a loss gives to a pair, against the similarity of the pair.
 
-    Every pair-based loss is a weight for each pair: what it pulls, what it pushes, and how hard. The curves follow
-    one pair of an anchor whose other pairs stay where they are.
+    A pair-based loss acts through one weight per pair: which pairs it pulls together or pushes apart, and how hard.
+    Each curve moves one pair of an anchor and keeps its other pairs fixed.
     """
     if out.suffix.lower() not in FORMATS:
         raise EquimetricError(f"a figure is written as {' or '.join(FORMATS)}, not as {out.suffix or out.name!r}")
-    same_side, other_side = numbers(companions), numbers(against)
-    curves = [weight_curves(find(method), same_side=same_side, other_side=other_side) for method in methods]
-    console.print(f"Figure: {draw_weights(curves, out)}", highlight=False, soft_wrap=True)
+    same_side, other_side = parse_cosines(companions), parse_cosines(against)
+    from equimetric.explain import draw_weights, weight_curves
+
+    curves = [weight_curves(find_objective(name), same_side=same_side, other_side=other_side) for name in methods]
+    show(f"Figure: {draw_weights(curves, out)}")
 
 
-def find(name: str) -> Objective | ObjectiveSum:
-    """A method of the catalogue, or a loss of the user's own."""
+def find_objective(name: str) -> "Objective | ObjectiveSum":
+    """A method of the catalogue, or a user's own loss."""
+    from equimetric.catalogue import Context, build_objective, objective
+    from equimetric.objectives import Objective, ObjectiveSum
+
     if ":" not in name:
         return build_objective(name, {}, Context(classes=2, dim=1, images=1))
-    module, _, attribute = name.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise EquimetricError(f"cannot find {name!r}: {error}; give package.module:name of a loss") from None
-    finally:
-        sys.path.pop(0)
+    found = import_object(name)
     if isinstance(found, Objective | ObjectiveSum):
         return found
     if not callable(found):
@@ -60,7 +76,19 @@ def find(name: str) -> Objective | ObjectiveSum:
     return objective(found)
 
 
-def numbers(text: str) -> tuple[float, ...]:
+def import_object(name: str) -> Any:
+    """The object 'package.module:name', also from the current folder."""
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise EquimetricError(f"cannot find {name!r}: {error}; give package.module:name of a loss") from None
+    finally:
+        sys.path.pop(0)
+
+
+def parse_cosines(text: str) -> tuple[float, ...]:
     """'0.2,0.5' → (0.2, 0.5)."""
     try:
         cosines = tuple(float(number) for number in text.split(",") if number.strip())

@@ -4,57 +4,80 @@ import inspect
 from typing import Annotated
 
 import typer
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
-from equimetric.catalogue import Recipe, find_recipe, recipes
-from equimetric.cli.console import console
-from equimetric.components import FAMILIES, LOSSES, shown
+from equimetric.cli.command import LOOK_UP, command
+from equimetric.cli.console import build_table, console, literal, show
+from equimetric.cli.index import MethodSummary, complete, list_methods
 from equimetric.errors import unknown_name
+from equimetric.families import FAMILIES
 
-__all__ = ["methods"]
+__all__ = ["methods_command"]
 
 
-def methods(
-    name: Annotated[str | None, typer.Argument(help="Show one method in full.")] = None,
-    family: Annotated[str | None, typer.Option(help=f"Only one family: {', '.join(FAMILIES)}.")] = None,
+@command(
+    "methods",
+    panel=LOOK_UP,
+    order=1,
+    examples="""
+    equimetric methods
+    equimetric methods --family proxy
+    equimetric methods multi_similarity
+    """,
+)
+def methods_command(
+    name: Annotated[
+        str | None, typer.Argument(help="Explain this method.", autocompletion=complete(list_methods))
+    ] = None,
+    family: Annotated[
+        str | None,
+        typer.Option(help=f"List one family only: {', '.join(FAMILIES)}.", autocompletion=complete(lambda: FAMILIES)),
+    ] = None,
 ) -> None:
-    """List the methods with family, paper and options; with a name, explain that one."""
+    """List the methods with their papers and options, or explain one of them.
+
+    Explaining a method prints its formula, its parts, and for each option the default and the search range.
+    """
     if name is not None:
-        show_one(find_recipe(name))
+        explain_method(name)
         return
     if family is not None and family not in FAMILIES:
         raise unknown_name("family", family, FAMILIES)
+    methods = sorted(list_methods().values(), key=lambda method: method.name)
     for listed in FAMILIES if family is None else (family,):
-        chosen = [recipe for recipe in recipes().values() if recipe.family == listed]
+        chosen = [method for method in methods if method.family == listed]
         if chosen:
-            console.print(f"\n[bold]{listed.capitalize()}[/bold]: a method that {FAMILIES[listed]}", highlight=False)
-        for recipe in sorted(chosen, key=lambda recipe: recipe.name):
-            show_line(recipe)
-    console.print("\nNames add up: 'contrastive+tcm'. More on one of them: equimetric methods NAME", style="dim")
+            heading = literal(f"\n{listed.capitalize()}: a method that {FAMILIES[listed]}")
+            heading.stylize("bold", 0, 1 + len(listed))
+            console.print(heading)
+        for method in chosen:
+            show_summary(method)
+    show("\nNames add up: 'contrastive+tcm'. To explain one: equimetric methods NAME", style="dim")
 
 
-def show_line(recipe: Recipe) -> None:
-    """A method in a few lines: name, what it does, paper, options with their defaults."""
-    options = ", ".join(f"{option}={shown(value)}" for option, value in recipe.defaults.items())
-    summary = recipe.note or LOSSES[recipe.loss].summary
-    console.print(f"  {recipe.name}", style="cyan", highlight=False)
-    for line in (summary, recipe.paper, options):
-        console.print(Padding(Text(line), (0, 0, 0, 6)), style="" if line is summary else "dim")
+def show_summary(method: MethodSummary) -> None:
+    """A few lines: name, what the method does, paper, options with their defaults."""
+    from rich.padding import Padding
+
+    options = ", ".join(f"{option}={value}" for option, value in method.options.items())
+    console.print(literal(f"  {method.name}", "cyan"))
+    for line, style in ((method.summary, ""), (method.paper, "dim"), (options, "dim")):
+        if line:
+            console.print(Padding(literal(line, style), (0, 0, 0, 6)))
 
 
-def show_one(recipe: Recipe) -> None:
-    """Everything the registry knows of a method."""
+def explain_method(name: str) -> None:
+    """Everything the registry knows about a method."""
+    from equimetric.catalogue import find_recipe
+    from equimetric.components import LOSSES, shown
+
+    recipe = find_recipe(name)
     loss, selection, references = recipe.parts()
-    console.print(f"{recipe.title} ({recipe.name}), {recipe.family}: a method that {FAMILIES[recipe.family]}\n")
-    console.print(inspect.getdoc(LOSSES[recipe.loss].definition) or "", markup=False, highlight=False)
+    show(f"{recipe.title} ({recipe.name}), {recipe.family}: a method that {FAMILIES[recipe.family]}\n", wrap=True)
+    show(inspect.getdoc(LOSSES[recipe.loss].definition) or "")
     if recipe.note:
-        console.print(f"\n{recipe.name}: {recipe.note}", highlight=False)
-    console.print(f"\nPaper: {recipe.paper}", highlight=False)
+        show(f"\n{recipe.name}: {recipe.note}", wrap=True)
+    show(f"\nPaper: {recipe.paper}", wrap=True)
     geometry = recipe.geometry or loss.geometries[0]
-    console.print(f"Geometry {geometry}, references {references.name}, selection {selection.name}", highlight=False)
-    table = Table("option", "default", "search range")
-    for option, value in recipe.defaults.items():
-        table.add_row(option, shown(value), str(recipe.search.get(option, "")))
-    console.print(table)
+    show(f"Geometry {geometry}, references {references.name}, selection {selection.name}")
+    rows = ((option, shown(value), str(recipe.search.get(option, ""))) for option, value in recipe.defaults.items())
+    console.print(build_table(("option", "default", "search range"), rows))

@@ -5,18 +5,20 @@ from typing import Annotated
 
 import typer
 
-from equimetric.cli.console import console
-from equimetric.report.html import write_report
-from equimetric.report.table import print_table
-from equimetric.studies import load_study
-from equimetric.studies.table import comparison_table
+from equimetric.cli.command import TRAIN, command
+from equimetric.cli.console import console, show, show_failures
 
-__all__ = ["report"]
+__all__ = ["report_command"]
 
 
-def report(study: Annotated[Path, typer.Argument(help="Folder of a study, such as runs/demo.")]) -> None:
-    """Write the tables (md, csv, tex) and the HTML report of a study anew, from its runs on disk."""
+@command("report", panel=TRAIN, order=4, examples="equimetric report runs/demo")
+def report_command(study: Annotated[Path, typer.Argument(help="Folder of a study, such as runs/demo.")]) -> None:
+    """Write the report of a study again from its runs: the HTML page, and the table as md, csv and tex."""
+    from equimetric.report import comparison_table, print_table, write_report
+    from equimetric.studies import load_study
+
     record = load_study(study)
     page = write_report(record, study / "report")
     print_table(comparison_table(record), console)
-    console.print(f"\nReport: {page}", highlight=False, soft_wrap=True)
+    show(f"\nReport: {page}")
+    show_failures(record)

@@ -1,11 +1,11 @@
-"""The report of a study: comparison table, figures, one HTML page.
+"""The report of a study: tables, figures, and one HTML page made of sections.
 
-Everything here is a pure function of a `StudyRecord`; nothing here reads a run from disk or computes a metric.
+All of it is a pure function of a `StudyRecord`; nothing here reads a run from disk or computes a metric.
 """
 
 from equimetric.report.figures import interval_plot, validation_curves
-from equimetric.report.html import render_html, write_report
-from equimetric.report.table import print_table, to_csv, to_latex, to_markdown
+from equimetric.report.page import render_html, write_report
+from equimetric.report.tables import print_table, to_csv, to_latex, to_markdown
 from equimetric.studies.records import GalleryRow, RunRecord, StudyRecord
 from equimetric.studies.table import ComparisonTable, comparison_table
 

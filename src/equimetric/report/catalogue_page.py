@@ -1,4 +1,4 @@
-"""The documentation page of all methods, made from the registry: `python -m equimetric.report.catalogue_page FILE`."""
+"""The documentation page of all methods, from the registry: `python -m equimetric.report.catalogue_page FILE`."""
 
 import inspect
 import sys
@@ -55,7 +55,7 @@ def entry(recipe: Recipe) -> str:
 
 
 def cell(text: str) -> str:
-    """Text that cannot end a table cell."""
+    """Text with its column separators escaped."""
     return text.replace("|", "\\|")
 
 

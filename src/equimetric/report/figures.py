@@ -1,6 +1,6 @@
 """The figures of a report as SVG text: the same study gives the same bytes.
 
-Axes and words are drawn in `currentColor`, so that a figure inside a page follows its light or dark colours.
+Axes and labels use `currentColor`, so that a figure follows the light or dark colours of its page.
 """
 
 import io
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
-from equimetric.report.escaping import one_line
+from equimetric.escaping import one_line
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import Column, ComparisonTable
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["interval_plot", "validation_curves"]
 
-# Okabe and Ito (2008), told apart under every common colour-vision deficiency; without black and yellow,
-# which vanish on a dark and on a light page.
+# Okabe and Ito (2008), distinct under every common colour-vision deficiency; without black and yellow, which vanish
+# on a dark and on a light page.
 _PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _MARKERS = ("o", "s", "^", "v", "P", "X", "p")
 _DASHES = ("-", "--", ":", "-.")
 
-# A colour that nothing else uses: it marks what becomes `currentColor`.
+# A colour that nothing else uses, replaced by `currentColor` in the SVG.
 _INK = "#010203"
 
 _STYLE: dict[Any, Any] = {
@@ -60,8 +60,8 @@ _LONGEST_NAME = 36
 def interval_plot(study: StudyRecord, table: ComparisonTable) -> str | None:
     """The primary metric of every method: mean, 95 % interval, and each seed as a small dot; None if no run finished.
 
-    Methods stand in the order of the table. Baselines are hollow diamonds, and a dashed line carries each one down
-    through the trained methods.
+    Methods are in the order of the table. Baselines are hollow diamonds, each with a dashed line through the trained
+    methods.
     """
     column = table.columns[0]
     measured = [(row, cell) for row in table.rows if (cell := row.cells[0]) is not None]
@@ -136,7 +136,7 @@ def _curve(study: StudyRecord, method: str) -> dict[int, list[float]]:
 
 
 def _appearance(table: ComparisonTable) -> dict[str, tuple[str, str, str]]:
-    """Colour, marker and dash of each trained method; the three cycles differ, so that combinations repeat late."""
+    """Colour, marker and dash of each trained method; cycles of different lengths, so that combinations repeat late."""
     methods = [row.method for row in table.rows if row.kind == "trained"]
     dashes = [dash for dash in _DASHES for _ in _PALETTE]
     looks = zip(cycle(_PALETTE), cycle(_MARKERS), cycle(dashes), strict=False)
@@ -148,7 +148,7 @@ def _axis_label(column: Column) -> str:
 
 
 def _short(name: str) -> str:
-    """One line, shortened in the middle: variants of a method differ at the end of their names."""
+    """One line, shortened in the middle: the names of variants differ at the end."""
     name = one_line(name)
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[1 - _LONGEST_NAME // 2 :]}"
 
@@ -159,16 +159,16 @@ def _figure(height: float) -> "Iterator[Figure]":
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(), warnings.catch_warnings():
-        # From the defaults, so that a reader's own matplotlib settings do not change the figure.
+        # From the defaults, so that a user's matplotlib settings do not change the figure.
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
-        # Words are left to the reader's fonts; that the measuring font lacks a glyph does not matter.
+        # The browser chooses the font; a glyph that is missing here does not matter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield Figure(figsize=(_WIDTH_INCHES, height), layout="constrained")
 
 
 def _svg(figure: "Figure", name: str) -> str:
-    """The figure as one <svg> element, its ids made unique by the name, so that figures can share a page."""
+    """The figure as one <svg> element, its ids prefixed by `name`, so that figures can share a page."""
     stream = io.StringIO()
     no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     figure.savefig(stream, format="svg", transparent=True, metadata=no_metadata)
@@ -177,5 +177,5 @@ def _svg(figure: "Figure", name: str) -> str:
     def adapt(tag: re.Match[str]) -> str:
         return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", tag[0]).replace(_INK, "currentColor")
 
-    # Inside tags only: the words between them are the user's.
+    # Inside tags only: the text between them is the user's.
     return re.sub(r"<[^<>]+>", adapt, document[document.index("<svg") :])

@@ -44,7 +44,9 @@ class DataConfig(Strict):
     fold: int = Field(0, ge=0, description="which block of the training half of the classes is for validation")
     folds: int = Field(4, ge=1, description="number of such blocks")
     split_seed: int | None = Field(
-        None, ge=0, description="shuffle training and validation classes by this seed instead of taking them in label order"
+        None,
+        ge=0,
+        description="shuffle training and validation classes by this seed; default: label order",
     )
     split: SplitConfig | None = Field(
         None,
@@ -71,15 +73,17 @@ class ModelConfig(Strict):
         None, description="initial weights: 'package', 'timm', 'torchvision', or the path of a file"
     )
     pooling: str | None = Field(
-        None, description="pooling of the last maps, a name of `equimetric.backbones.POOLINGS`; default: the backbone's own"
+        None,
+        description="pooling of the last maps, a name of `equimetric.backbones.POOLINGS`",
     )
     frozen_batch_norm: bool | Literal["statistics"] = Field(
-        False, description="freeze batch normalisation: true for all of it, 'statistics' for the running statistics alone"
+        False,
+        description="freeze batch normalisation: all of it, or its running 'statistics' alone",
     )
     freeze: dict[str, float] | list[str] = Field(
         default_factory=dict,
-        description="frozen parts, by prefixes of parameter names, or the step from which each trains: { backbone = 500 }; "
-        "inf is never",
+        description="frozen parts, by prefixes of parameter names, or the step from which each trains: "
+        "{ backbone = 500 }; inf is never",
     )
     frozen: bool = Field(
         False,
@@ -106,7 +110,7 @@ class BatchConfig(Strict):
     classes: int = Field(32, ge=1, description="classes per batch (C), or pairs, or triples")
     samples: int = Field(4, ge=1, description="samples of each (M)")
     options: dict[str, Any] = Field(default_factory=dict, description="further options of the sampler")
-    per_step: int = Field(1, ge=1, description="batches (or episodes) whose gradients are averaged for one optimiser step")
+    per_step: int = Field(1, ge=1, description="batches (or episodes) averaged for one optimiser step")
     at_once: int | None = Field(
         None,
         ge=1,
@@ -126,7 +130,7 @@ class GroupConfig(Strict):
 
 
 class OptimizerConfig(Strict):
-    """Update rules, learning rates and schedules. The network is trunk and head; the objective has proxies and so on."""
+    """Update rules, learning rates, schedules. The network is trunk and head; the objective has proxies and so on."""
 
     name: Literal["adamw", "adam", "rmsprop", "sgd"] = Field("adamw", description="update rule")
     lr: float = Field(3e-3, gt=0, description="learning rate of the network")
@@ -147,9 +151,7 @@ class OptimizerConfig(Strict):
         None, gt=0, description="eps of the objective's own parameters; default: that of the network"
     )
     momentum: float | None = Field(None, ge=0, lt=1, description="momentum of rmsprop and sgd; default 0.9")
-    eps: float | None = Field(
-        None, gt=0, description="eps of adam, adamw and rmsprop; default 1e-8"
-    )
+    eps: float | None = Field(None, gt=0, description="eps of adam, adamw and rmsprop; default 1e-8")
     groups: dict[str, GroupConfig] = Field(
         default_factory=dict,
         description="further parameter groups of the learner by name, as in [optimizer.groups.adversary]",
@@ -209,14 +211,12 @@ class TrainingConfig(Strict):
         None,
         gt=0,
         lt=1,
-        description="evaluate and keep a moving average of the weights instead of the weights themselves, with this decay "
+        description="evaluate and keep a moving average of the weights instead of the weights, with this decay "
         "(0.999, say); in the first steps t with the smaller (1 + t) / (10 + t)",
     )
     log_every: int = Field(20, ge=1, description="steps between lines of the training log")
     threads: int = Field(1, ge=1, description="CPU threads; fixed because their number changes the last digits")
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="'auto' takes cuda where there is one"
-    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="'auto' takes cuda where there is one")
     precision: Literal["float32", "bfloat16", "float64"] = Field(
         "float32",
         description="of the network; 'bfloat16' runs it under autocast, weights and objective stay in float32",
@@ -252,7 +252,7 @@ class EvaluationConfig(Strict):
         description="names as for `equimetric evaluate`, such as recall@1, map@r, nmi, eer, tar@far=1e-3, opis",
     )
     ks: list[int] | None = Field(None, min_length=1, description="shorthand: replaces the recall@K of `metrics`")
-    selected_by: str = Field("map@r", description="validation metric by which the best weights are kept; higher is better")
+    selected_by: str = Field("map@r", description="validation metric that selects the best weights; higher is better")
     geometry: Literal["cosine", "euclidean", "dot"] = Field("cosine", description="how embeddings are compared")
     binarise: bool = Field(False, description="compare the signs of the embeddings by Hamming distance")
 
@@ -314,5 +314,3 @@ class RunConfig(Conditions):
     options: dict[str, Any] = Field(default_factory=dict, description="options of the method")
     learner: LearnerConfig = Field(default_factory=LearnerConfig)
     seed: int = Field(0, ge=0, description="seed of everything random")
-
-

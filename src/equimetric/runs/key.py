@@ -68,9 +68,7 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
     """Everything that determines a result, files by content instead of by path."""
     values = config.model_dump(exclude=NO_INFLUENCE)
     # The fingerprint stands for the content of these files, wherever they are.
-    values["data"]["options"] = {
-        name: value for name, value in values["data"]["options"].items() if not is_path(value)
-    }
+    values["data"]["options"] = {name: value for name, value in values["data"]["options"].items() if not is_path(value)}
     if values["data"]["split"] is not None:
         values["data"]["split"].pop("file")
     pretrained = config.model.pretrained

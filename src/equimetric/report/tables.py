@@ -5,28 +5,28 @@ import io
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from equimetric.report.escaping import csv_text, latex_text, markdown_text, one_line
+from equimetric.escaping import csv_text, latex_text, markdown_text, one_line
 from equimetric.studies.statistics import Interval
-from equimetric.studies.table import ComparisonTable, comparison_table
+from equimetric.studies.table import ComparisonTable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ComparisonTable", "comparison_table", "print_table", "to_csv", "to_latex", "to_markdown"]
+__all__ = ["print_table", "to_csv", "to_latex", "to_markdown"]
 
-# What a terminal column takes beside its text.
+# Width of a terminal column beyond its text.
 _PADDING = 3
 
 
 def print_table(table: ComparisonTable, console: "Console | None" = None) -> None:
-    """Print the table and its footnotes; columns that the terminal has no room for follow in a second block."""
+    """Print the table and its footnotes; columns that do not fit the terminal follow in further blocks."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = console or Console()
-    # Text objects: a name such as "[red]" is a name here and not markup.
+    # Text objects, so that a name such as "[red]" is not read as markup.
     lines = [[Text(one_line(text)) for text in line] for line in (table.headings, *map(table.texts, table.rows))]
     widths = [max(text.cell_len for text in column) + _PADDING for column in zip(*lines, strict=True)]
     console.print(Text(one_line(table.title), style="bold"))
@@ -53,7 +53,7 @@ def to_markdown(table: ComparisonTable) -> str:
 
 
 def to_csv(table: ComparisonTable) -> str:
-    """The table for machines: stored units, full precision, an empty field where there is no number."""
+    """The table for programs: stored units, full precision, an empty field where there is no number."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     metric_fields = (f"{c.metric}_{part}" for c in table.columns for part in ("mean", "half_width", "n"))
@@ -93,7 +93,7 @@ def to_latex(table: ComparisonTable) -> str:
 
 
 def _blocks(widths: list[int], available: int) -> list[list[int]]:
-    """Places of the columns of each block that fits; every block begins with column 0, the methods."""
+    """Column indices of each block that fits the width; every block begins with column 0, the methods."""
     blocks = [[0]]
     for place in range(1, len(widths)):
         taken = sum(widths[other] for other in (*blocks[-1], place))

@@ -1,4 +1,4 @@
-"""Names and messages come from users: each output format gets them with its special characters disarmed."""
+"""Names and messages come from users: their special characters are escaped for each output format."""
 
 import re
 import unicodedata
@@ -45,7 +45,7 @@ def latex_text(text: str) -> str:
 
 
 def csv_text(text: str) -> str:
-    """Text that a spreadsheet does not take for a formula; quoting is left to the csv module."""
+    """Text that a spreadsheet does not read as a formula; the csv module does the quoting."""
     text = one_line(text)
     return f"'{text}" if text.startswith(_SPREADSHEET_FORMULA) else text
 

@@ -35,7 +35,7 @@ def test_cells_hold_mean_half_width_and_n_over_seeds(study):
     assert (one.mean, one.n) == (0.19, 1)
 
 
-def test_baselines_stand_first_and_both_groups_fall_in_the_primary_metric(study):
+def test_baselines_come_first_and_both_groups_are_sorted_by_the_primary_metric(study):
     table = comparison_table(study)
     assert [row.method for row in table.rows] == ["untrained", "raw pixels", "multi_similarity", "contrastive"]
     assert [row.kind for row in table.rows] == ["baseline", "baseline", "trained", "trained"]
@@ -111,7 +111,7 @@ def test_a_narrow_terminal_gets_blocks_that_repeat_the_method_and_lose_nothing(s
         assert expected in text
 
 
-def test_a_method_whose_runs_all_failed_stands_last_and_is_counted(run, study_of):
+def test_a_method_whose_runs_all_failed_comes_last_and_is_counted(run, study_of):
     lost = [run("lost", seed, status="failed", error="out of memory") for seed in range(2)]
     table = comparison_table(study_of(*lost, run("weak", 0, 0.1)))
     assert [(row.method, row.done, row.failed, row.cells) for row in table.rows][1] == ("lost", 0, 2, (None,))
@@ -173,7 +173,7 @@ def test_precision_follows_the_interval_and_only_fractions_become_percent(run, s
     assert table.texts(table.rows[0])[2] == shown
 
 
-def test_one_wide_interval_does_not_cost_the_others_their_digits(run, study_of):
+def test_one_wide_interval_does_not_reduce_the_digits_of_others(run, study_of):
     spreads = {"narrow": 0.0001, "usual": 0.02, "wide": 0.1}
     runs = [run(name, seed, 0.5 + seed * spread) for name, spread in spreads.items() for seed in range(2)]
     table = comparison_table(study_of(*runs))
@@ -215,13 +215,13 @@ def test_latex_shows_hostile_names_literally(run, study_of):
 
 
 @pytest.mark.parametrize("name", [HOSTILE, 'comma, "quote"', "two\nlines"])
-def test_csv_gives_names_back(run, study_of, name):
+def test_csv_round_trips_names(run, study_of, name):
     rows = csv_rows(comparison_table(study_of(run(name, 0, 0.5))))
     assert [row["method"] for row in rows] == [name.replace("\n", " ")]
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1+1"])
-def test_csv_disarms_spreadsheet_formulas(run, study_of, name):
+def test_csv_escapes_spreadsheet_formulas(run, study_of, name):
     rows = csv_rows(comparison_table(study_of(run(name, 0, 0.5))))
     assert rows[0]["method"] == "'" + name.strip()
 

@@ -16,7 +16,7 @@ HOSTILE = """<script>alert('1')</script><img src=x onerror="alert(2)">"""
 
 
 class Page(HTMLParser):
-    """Reads a page strictly: every element is closed in order; keeps elements, attributes and words."""
+    """A strict parser: every element is closed in order; keeps elements, attributes and text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def test_all_sections_are_there_and_links_lead_to_them(page):
     assert len(page.all("svg")) == 2
 
 
-def test_statement_conditions_numbers_and_reasons_are_told(page):
+def test_statement_conditions_numbers_and_reasons_are_shown(page):
     for expected in (
         "A tiny study",
         "Only the objective differs.",
@@ -97,12 +97,12 @@ def test_ids_are_unique(page):
     assert len(ids) == len(set(ids))
 
 
-def test_every_heading_cell_has_a_scope_and_every_picture_words(page):
+def test_every_heading_cell_has_a_scope_and_every_image_an_alt_text(page):
     assert all(attributes.get("scope") in ("row", "col") for attributes in page.all("th"))
     assert all(attributes["alt"] for attributes in page.all("img"))
 
 
-def test_the_gallery_marks_right_and_wrong_in_words_and_signs(page):
+def test_the_gallery_marks_right_and_wrong_in_text_and_symbols(page):
     alternatives = [attributes["alt"] for attributes in page.all("img")]
     expected = ["query: letter a", "neighbour 1: letter a, same class", "neighbour 2: letter b, another class"]
     assert alternatives == expected * 2
@@ -201,13 +201,13 @@ def test_a_failed_write_keeps_the_old_page_and_leaves_no_fragment(study, tmp_pat
         return replace(path, target)
 
     monkeypatch.setattr(Path, "replace", refuse_page)
-    with pytest.raises(EquimetricError, match=r"No space left on device.*choose a folder"):
+    with pytest.raises(EquimetricError, match=r"No space left on device.*choose a writable folder"):
         write_report(study, tmp_path)
     assert (tmp_path / "index.html").read_text() == "old"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["index.html", "table.csv", "table.md", "table.tex"]
 
 
-def test_a_destination_that_is_a_file_is_refused(study, tmp_path):
+def test_a_destination_that_is_a_file_is_an_error(study, tmp_path):
     (tmp_path / "report").write_text("a file")
     with pytest.raises(EquimetricError, match="cannot write the report"):
         write_report(study, tmp_path / "report")

@@ -1,0 +1,80 @@
+"""The application that the registered commands form, and its entry point."""
+
+import sys
+
+import typer
+from rich.markup import escape
+
+from equimetric.cli.command import COMMANDS, Command
+from equimetric.cli.console import show_error
+from equimetric.errors import EquimetricError
+
+__all__ = ["build_app", "main"]
+
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def build_app() -> typer.Typer:
+    """All registered commands as one application; 'datasets check' becomes a command of the group 'datasets'."""
+    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings=HELP_NAMES)
+    app.callback()(show_options)
+    members: dict[str, list[Command]] = {}
+    for command in sorted(COMMANDS.values(), key=lambda command: command.position):
+        members.setdefault(command.name.split()[0], []).append(command)
+    for name, commands in members.items():
+        panel = (COMMANDS.get(name) or commands[0]).panel
+        if [command.name for command in commands] == [name]:
+            add_command(app, commands[0], panel)
+        else:
+            app.add_typer(build_group(name, commands), name=name, rich_help_panel=panel)
+    return app
+
+
+def build_group(name: str, commands: list[Command]) -> typer.Typer:
+    """The commands 'NAME …' as a group; the command NAME itself runs where no other is given."""
+    own = COMMANDS.get(name)
+    group = typer.Typer(no_args_is_help=own is None, context_settings=HELP_NAMES)
+    if own is not None:
+        group.callback(invoke_without_command=True, help=escape(own.help))(own.function)
+    for command in commands:
+        if command is not own:
+            add_command(group, command, None)
+    return group
+
+
+def add_command(app: typer.Typer, command: Command, panel: str | None) -> None:
+    """Add a command under its last word."""
+    app.command(
+        command.name.split()[-1],
+        help=escape(command.help),
+        rich_help_panel=panel,
+        context_settings={**HELP_NAMES, **(OVERRIDES if command.overrides else {})},
+    )(command.function)
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and exit."""
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"equimetric {version('equimetric')}")
+        raise typer.Exit
+
+
+def show_options(
+    version: bool = typer.Option(False, "--version", help="Show the version.", callback=show_version, is_eager=True),
+) -> None:
+    """Deep metric learning with fair comparison built in. Start with: equimetric demo."""
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence on standard error and exit code 2."""
+    try:
+        build_app()(prog_name="equimetric")
+    except EquimetricError as error:
+        show_error(str(error))
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("\nequimetric: stopped; run the same command again to resume", err=True)
+        sys.exit(130)

@@ -1,0 +1,39 @@
+"""The runs that failed, with their reasons."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from equimetric.report.section import section
+from equimetric.studies.records import StudyRecord
+
+__all__ = ["failures_section"]
+
+TEMPLATE = """
+{% if failed %}
+<p class="lead">These runs are in no mean above.</p>
+<div class="scroll" role="region" aria-labelledby="failures-title" tabindex="0">
+<table class="failures">
+  <thead><tr><th scope="col">Method</th><th scope="col" class="number">Seed</th><th scope="col">Reason</th></tr></thead>
+  <tbody>
+  {% for run in failed %}
+    <tr>
+      <th scope="row"><span class="name">{{ run.method | breakable }}</span></th>
+      <td class="number">{{ run.seed }}</td>
+      <td class="reason">{{ run.error or "no reason was recorded" }}</td>
+    </tr>
+  {% endfor %}
+  </tbody>
+</table>
+</div>
+{% else %}
+<p class="empty">None: all {{ runs }} runs finished.</p>
+{% endif %}
+"""
+
+LINK = "Failed runs{% if failed %} ({{ failed | length }}){% endif %}"
+
+
+@section("failures", title="Failed runs", link=LINK, order=60, template=TEMPLATE)
+def failures_section(study: StudyRecord) -> Mapping[str, Any]:
+    """The failed runs, and the number of all."""
+    return {"failed": study.failed, "runs": len(study.runs)}

@@ -1,0 +1,92 @@
+"""Queries with their nearest neighbours, one gallery per method."""
+
+import base64
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from equimetric.report.section import section
+from equimetric.studies.records import GalleryRow, Image, StudyRecord
+from equimetric.studies.table import comparison_table
+
+__all__ = ["gallery_section"]
+
+# Images are shown at 52 pixels at most; twice that is enough for dense screens and keeps the page small.
+_LARGEST_SIDE = 104
+
+# Images up to this side are enlarged with visible pixels.
+_LARGEST_PIXELATED = 64
+
+TEMPLATE = """
+{% macro picture(image, description) %}
+<img src="{{ image.source }}" alt="{{ description }}" title="{{ description }}" width="46" height="46"
+{%- if image.enlarged %} class="enlarged"{% endif %}>
+{%- endmacro %}
+<p class="lead">The query is on the left; its neighbours follow, nearest first.</p>
+<p class="keys"><span class="key right"><span class="mark">✓</span> same class</span> <span class="key wrong"><span class="mark">✗</span> another class, with its name</span></p>
+<div class="galleries">
+{% for gallery in galleries %}
+  <article>
+    <h3><span class="name">{{ gallery.method | breakable }}</span>
+      {%- if gallery.kind == "baseline" %} <span class="badge">baseline</span>{% endif -%}
+    </h3>
+    {% for query in gallery.queries %}
+    <p class="query-name">{{ query.name }}</p>
+    <div class="retrieval">
+      <div class="query">{{ picture(query.image, "query: " ~ query.name) }}</div>
+      <ol>
+        {% for neighbour in query.neighbours %}
+        {% set relation = "same class" if neighbour.correct else "another class" %}
+        <li class="{{ 'right' if neighbour.correct else 'wrong' }}">
+          {{ picture(neighbour.image, "neighbour " ~ loop.index ~ ": " ~ neighbour.name ~ ", " ~ relation) }}
+          <span class="mark" aria-hidden="true">{{ "✓" if neighbour.correct else "✗" }}</span>
+          {% if not neighbour.correct %}
+          <span class="caption" aria-hidden="true">{{ neighbour.name }}</span>
+          {% endif %}
+        </li>
+        {% endfor %}
+      </ol>
+    </div>
+    {% endfor %}
+  </article>
+{% endfor %}
+</div>
+"""  # noqa: E501
+
+
+@section("gallery", title="Retrieval gallery", link="Gallery", order=50, template=TEMPLATE)
+def gallery_section(study: StudyRecord) -> Mapping[str, Any] | None:
+    """The galleries, the best method first and baselines last; None where the study has none."""
+    best_first = sorted(comparison_table(study).rows, key=lambda row: row.kind == "baseline")
+    galleries = [
+        {"method": row.method, "kind": row.kind, "queries": list(map(query, study.galleries[row.method]))}
+        for row in best_first
+        if row.method in study.galleries
+    ]
+    return {"galleries": galleries} if galleries else None
+
+
+def query(row: GalleryRow) -> dict[str, Any]:
+    """A query and its neighbours, with images the page can show."""
+    neighbours = [
+        {"image": picture(image), "name": name, "correct": correct} for image, name, correct in row.neighbours
+    ]
+    return {"image": picture(row.query), "name": row.query_name, "neighbours": neighbours}
+
+
+def picture(image: Image) -> dict[str, Any]:
+    """An image of shape (C, H, W) as an inline PNG, and whether its pixels stay visible when it is enlarged."""
+    return {"source": data_uri(image), "enlarged": max(image.shape[1:]) <= _LARGEST_PIXELATED}
+
+
+def data_uri(image: Image) -> str:
+    """An image of shape (C, H, W) as an inline PNG, scaled down to twice the size shown."""
+    from PIL import Image as Pillow
+
+    pixels = Pillow.fromarray(np.ascontiguousarray(image[0] if image.shape[0] == 1 else image.transpose(1, 2, 0)))
+    pixels.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE), Pillow.Resampling.LANCZOS)
+    stream = io.BytesIO()
+    pixels.save(stream, format="PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")

@@ -1,0 +1,116 @@
+"""Help, lists and completion answer without loading anything heavy."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from equimetric.catalogue import recipes
+from equimetric.cli.command import COMMANDS
+from equimetric.cli.index import list_datasets, list_methods
+from equimetric.data import dataset_descriptions
+
+# Not pydantic: typer itself may load it to parse arguments.
+HEAVY = {"torch", "numpy", "scipy", "sklearn", "pandas", "matplotlib", "jinja2", "PIL"}
+
+
+@pytest.fixture
+def light(tmp_path):
+    """Run the command line in a process of its own: what it prints; it must not load a heavy package."""
+
+    def run(*arguments, **environment):
+        file = tmp_path / "modules.json"
+        code = (
+            "import json, sys\nfrom equimetric.cli import main\n"
+            f"try:\n    main()\nfinally:\n    json.dump(sorted(sys.modules), open({str(file)!r}, 'w'))\n"
+        )
+        completed = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            capture_output=True,
+            text=True,
+            env={"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "COLUMNS": "100", **environment},
+        )
+        assert completed.returncode == 0, completed.stderr
+        loaded = json.loads(file.read_text())
+        assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
+        assert "equimetric.configuration" not in loaded
+        return completed.stdout
+
+    return run
+
+
+@pytest.fixture
+def completions(light):
+    """What a shell is offered for the last of these words."""
+
+    def run(*words):
+        return light(
+            _EQUIMETRIC_COMPLETE="complete_bash",
+            COMP_WORDS=" ".join(("equimetric", *words)),
+            COMP_CWORD=str(len(words)),
+        ).split()
+
+    return run
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["methods"], ["methods", "--family", "proxy"]])
+def test_look_ups_are_light(light, arguments):
+    assert light(*arguments)
+
+
+def test_the_help_of_every_command_is_light(light):
+    for name in COMMANDS:
+        assert f"Usage: equimetric {name}" in light(*name.split(), "--help")
+
+
+def test_the_help_lists_every_command_below_its_panel(light):
+    text = light("--help")
+    words = ("─ Train and compare", "│ demo ", "─ Evaluate", "│ calibrate ", "─ Look up", "│ methods ")
+    places = [text.index(word) for word in words]
+    assert places == sorted(places)
+    for name in COMMANDS:
+        if " " not in name:
+            assert f"│ {name} " in text
+
+
+def test_every_command_has_an_example():
+    for name, command in COMMANDS.items():
+        assert f"equimetric {name}" in command.examples
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["tra"], ["train"]),
+        (["datasets", ""], ["check", "shift"]),
+        (["methods", "multi_sim"], ["multi_similarity", "multi_similarity_miner"]),
+        (["explain", "triplet", "arcf"], ["arcface"]),
+        (["methods", "--family", "pro"], ["proxy"]),
+        (["datasets", "check", "gl"], ["glyphs"]),
+        (["datasets", "check", "cu"], ["cub"]),
+    ],
+)
+def test_completion(completions, words, expected):
+    assert completions(*words) == expected
+
+
+def test_the_completion_script_is_printed(light):
+    script = light("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert "_EQUIMETRIC_COMPLETE=complete_bash" in script
+
+
+def test_listed_methods_are_those_of_the_catalogue():
+    listed = list_methods()
+    assert sorted(listed) == sorted(recipes())
+    for name, recipe in recipes().items():
+        method = listed[name]
+        assert (method.family, method.paper) == (recipe.family, recipe.paper)
+        assert list(method.options) == list(recipe.defaults)
+        for option, value in recipe.defaults.items():
+            assert str(method.options[option]) == getattr(value, "__name__", str(value))
+
+
+def test_listed_data_sets_are_those_that_can_be_loaded():
+    assert list(list_datasets()) == [known.name for known in dataset_descriptions()]

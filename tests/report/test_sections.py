@@ -1,0 +1,60 @@
+"""Adding a section is adding one file; every section escapes its data."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from equimetric.report.section import SECTIONS, render_section
+
+SPEED = '''
+from equimetric.report.section import section
+
+
+TEMPLATE = "<p>{{ fastest }}: {{ study.name }}</p>"
+
+
+@section("speed", title="Speed", link="Speed ({{ fastest }})", order=35, template=TEMPLATE)
+def speed_section(study):
+    """The fastest method; nothing where a run failed."""
+    return None if study.failed else {"fastest": min(study.runs, key=lambda run: run.seconds).method}
+'''
+
+PAGE = """
+import sys
+import equimetric.report.sections as sections
+sections.__path__.append(sys.argv[1])
+from equimetric.report import RunRecord, StudyRecord, render_html
+status = sys.argv[2]
+run = RunRecord("<b>", "trained", 0, status, None, {"map@r": 0.5}, (), 1.0, 1)
+print(render_html(StudyRecord("tiny", "Tiny", (), {}, (run,))))
+"""
+
+
+def test_a_section_is_one_file(tmp_path):
+    (tmp_path / "speed.py").write_text(SPEED)
+
+    def page(status):
+        command = [sys.executable, "-c", PAGE, str(tmp_path), status]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    text = page("done")
+    assert '<a href="#speed">Speed (&lt;b&gt;)</a>' in text
+    assert "<p>&lt;b&gt;: tiny</p>" in text
+    assert text.index('<section id="results"') < text.index('<section id="speed"') < text.index('<section id="curves"')
+    assert "speed" not in page("failed")
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_section_renders_and_escapes(name, study):
+    rendered = render_section(SECTIONS[name], study)
+    assert rendered.name == name
+    assert rendered.title
+    assert rendered.body
+    assert "safe" not in SECTIONS[name].template
+
+
+def test_each_section_is_one_file():
+    files = (Path(__file__).parents[2] / "src/equimetric/report/sections").glob("[!_]*.py")
+    assert sorted(file.stem for file in files) == sorted(SECTIONS)
