@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 
 import pytest
 import torch
@@ -32,3 +33,22 @@ def no_network(monkeypatch):
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def equimetric(monkeypatch, capsys):
+    """Run the command line in this process: exit code, what it printed, and what it printed as an error."""
+    from equimetric.cli import main
+    from equimetric.cli.console import console
+
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(console, "width", 100)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["equimetric", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        printed = capsys.readouterr()
+        return exit_.value.code, printed.out, printed.err
+
+    return run

@@ -1,27 +1,6 @@
-"""The command line inside the test's own process."""
-
-import sys
+"""What the tests of the command line share."""
 
 import pytest
-
-from equimetric.cli import main
-from equimetric.cli.console import console
-
-
-@pytest.fixture
-def equimetric(monkeypatch, capsys):
-    """Run the command line in this process: exit code, what it printed, and what it printed as an error."""
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(console, "width", 100)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["equimetric", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        printed = capsys.readouterr()
-        return exit_.value.code, printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ def zoom(monkeypatch):
 
 @pytest.fixture
 def image_folder(tmp_path):
-    """Eight classes of four images."""
-    for label in range(8):
+    """Sixteen classes of four images."""
+    for label in range(16):
         folder = tmp_path / "images" / f"class{label}"
         folder.mkdir(parents=True)
         for number in range(4):

@@ -1,0 +1,43 @@
+"""Two commands say the same of a run: `evaluate RUN` and `calibrate RUN` repeat its result and embeddings."""
+
+import json
+
+import pytest
+
+import equimetric as em
+from equimetric.runs.evaluation import embed_run
+from equimetric.training import train
+
+
+def test_evaluate_prints_the_figures_of_the_result(config, tmp_path, equimetric):
+    train(config, folder=tmp_path / "run")
+    code, out, _ = equimetric("evaluate", tmp_path / "run", "--json")
+    assert code == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    printed = json.loads(out)
+    assert {name: printed[name] for name in result["metrics"]} == result["metrics"]
+    gallery = embed_run(tmp_path / "run")[1].gallery
+    assert printed["gallery"] == (printed["queries"] if gallery is None else len(gallery))
+
+
+def test_evaluate_takes_validation_classes_and_other_metrics(sources, tmp_path, equimetric):
+    train(sources["features"], folder=tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    _, out, _ = equimetric("evaluate", tmp_path / "run", "--part", "validation", "--json")
+    printed = json.loads(out)
+    assert {name: printed[name] for name in result["validation"]} == result["validation"]
+    _, out, _ = equimetric("evaluate", tmp_path / "run", "-m", "eer,map@r", "--json")
+    assert json.loads(out)["map@r"] == result["metrics"]["map@r"]
+    code, _, error = equimetric("evaluate", tmp_path / "run", "--part", "tests")
+    assert code == 2
+    assert "unknown part of the split 'tests'; did you mean 'test'" in error
+
+
+@pytest.mark.parametrize("kind", ["files through a view", "files, frozen", "queries and gallery", "features"])
+def test_calibrate_uses_the_embeddings_of_the_test_classes(kind, sources, tmp_path, equimetric):
+    train(sources[kind], folder=tmp_path / "run")
+    code, out, _ = equimetric("calibrate", tmp_path / "run", "--far", "0.2", "--json")
+    assert code == 0
+    found = embed_run(tmp_path / "run")[1]
+    expected = em.calibrate(found.embeddings, found.labels, far=0.2)
+    assert json.loads(out)["threshold"] == expected.threshold
