@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from equimetric.catalogue import recipes
+from equimetric import recipes
 from equimetric.cli.command import COMMANDS
 from equimetric.cli.index import list_datasets, list_methods
 from equimetric.data import dataset_descriptions
