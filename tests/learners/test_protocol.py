@@ -78,6 +78,22 @@ def test_the_learner_looks_at_the_training_set_at_its_own_period(tmp_path):
     assert float(trained.learner.mean.abs().sum()) > 0 or best == 0
 
 
+def test_attributes_of_the_data_are_labels_too(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        LEARNERS["single"], "on_epoch", lambda learner, view: seen.append((view.attributes, view.labels))
+    )
+    data = {"name": "glyphs", "options": {"size": 8}}
+    short = {"steps": 1, "validate_every": 1}
+    train({**CONFIG, "data": data, "learner": {"name": "single"}, "training": short}, folder=tmp_path)
+    ((attributes, labels),) = seen
+    assert {"script"} <= set(attributes)
+    assert all(ids.shape == labels.shape and int(ids.min()) == 0 for ids in attributes.values())
+    # Every image of a class has the class's script.
+    pairs = torch.stack([labels, attributes["script"]])
+    assert pairs.unique(dim=1).shape[1] == len(labels.unique())
+
+
 def test_groups_have_rates_of_their_own(tmp_path):
     still = changed(optimizer={"groups": {"adversary": {"lr": 1e-12}}}, training={"steps": 4})
     trained = train(still, folder=tmp_path / "still")

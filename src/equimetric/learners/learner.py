@@ -96,11 +96,13 @@ class EpochView:
         self,
         learner: Learner,
         labels: Tensor,
+        attributes: Callable[[], Mapping[str, Tensor]],
         history: Sequence[Mapping[str, Any]],
         apply: Callable[[Callable[[Tensor], Outputs]], dict[str, Tensor]],
         evaluate: Callable[[Tensor, Tensor, Sequence[str]], dict[str, float]],
     ) -> None:
         self.labels = labels
+        self._attributes = attributes
         self.history = history
         self._learner = learner
         self._apply = apply
@@ -113,6 +115,11 @@ class EpochView:
     @cached_property
     def _embeddings(self) -> Tensor:
         return self._apply(lambda images: {"embedding": self._learner.embed(images)})["embedding"]
+
+    @cached_property
+    def attributes(self) -> Mapping[str, Tensor]:
+        """Further labels of the training rows: (N,) ids by attribute of the data set, such as "script"."""
+        return self._attributes()
 
     def embeddings(self) -> Tensor:
         """(N, D) aggregated embeddings."""
