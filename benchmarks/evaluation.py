@@ -109,7 +109,7 @@ def kmeans_passes(embeddings: Any, labels: Any) -> None:
     """As many passes of k-means as there are in `centre_products`: the seeds' own and one for each time they move."""
     import torch
 
-    from equimetric.evaluation.clustering import lloyd
+    from equimetric.evaluation.engine.kmeans import lloyd
 
     seeds = torch.randperm(len(embeddings), generator=torch.Generator().manual_seed(0))[: int(labels.max()) + 1]
     # One move takes two passes, before it and after it, and never ends early.

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-import equimetric.calibration as calibration_module
-from equimetric.calibration import calibrate, data_fingerprint
+from equimetric.calibration import calibrate, data_fingerprint, threshold_interval
+from equimetric.calibration.calibrate import assign_folds
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import bins
-from equimetric.evaluation import distances as distances_module
-from equimetric.evaluation.distances import pair_distances
-from equimetric.evaluation.inputs import labelled_sets
-from equimetric.evaluation.verification import tar_at_far
+from equimetric.evaluation.engine import pair_distances as distances_module
+from equimetric.evaluation.engine import survey
+from equimetric.evaluation.engine.inputs import prepare_sets
+from equimetric.evaluation.engine.pair_distances import pair_distances
+from equimetric.evaluation.metrics.roc import tar_at_far
 
 
 def space(classes=40, each=8, seed=0, crowded=0):
@@ -29,7 +29,7 @@ def space(classes=40, each=8, seed=0, crowded=0):
 def test_the_threshold_is_that_of_all_pairs():
     embeddings, labels = space()
     result = calibrate(embeddings, labels, 1e-2, resamples=50)
-    point = tar_at_far(pair_distances(labelled_sets(embeddings, labels)), 1e-2)
+    point = tar_at_far(pair_distances(prepare_sets(embeddings, labels)), 1e-2)
     assert result.threshold == point.threshold
     assert result.fitted.far == pytest.approx(point.far)
     assert 1 - result.fitted.frr == pytest.approx(point.tar)
@@ -53,11 +53,11 @@ def test_held_out_classes_are_judged_at_the_threshold_of_the_others(folds):
     distance, same = torch.cdist(unit, unit), labels[:, None] == labels
     assert len(result.fold_thresholds) == folds
     assert set(result.classes) == set(range(40))
-    fold_of_class = calibration_module._folds(labelled_sets(embeddings, labels), folds, 0)
+    fold_of_class = assign_folds(prepare_sets(embeddings, labels), folds, 0)
     accepted = negatives = rejected = positives = 0
     for fold, threshold in enumerate(result.fold_thresholds):
         inside = torch.from_numpy(fold_of_class == fold)[labels]
-        fitting = pair_distances(labelled_sets(embeddings[~inside], labels[~inside]))
+        fitting = pair_distances(prepare_sets(embeddings[~inside], labels[~inside]))
         assert threshold == pytest.approx(tar_at_far(fitting, 1e-2).threshold, abs=1e-6)
         for label in np.flatnonzero(fold_of_class == fold):
             mine = labels == label
@@ -81,7 +81,7 @@ def test_classes_that_are_mistaken_for_each_other_are_named():
     names = [f"class {label:02}" for label in labels.tolist()]
     result = calibrate(embeddings, names, 1e-2, resamples=10)
     crowded = {f"class {label:02}" for label in range(4)}
-    fold_of_class = calibration_module._folds(labelled_sets(embeddings, labels), 2, 0)
+    fold_of_class = assign_folds(prepare_sets(embeddings, labels), 2, 0)
     together = {f"class {c:02}" for c in range(4) if (fold_of_class[:4] == fold_of_class[c]).sum() > 1}
     assert together
     assert together <= set(result.violations)
@@ -115,7 +115,7 @@ def test_data_sets_are_judged_by_the_pairs_inside_them():
 
 
 def test_the_interval_covers_the_threshold_of_the_population():
-    population = [tar_at_far(pair_distances(labelled_sets(*space(1000, 2, seed))), 2e-2).threshold for seed in (98, 99)]
+    population = [tar_at_far(pair_distances(prepare_sets(*space(1000, 2, seed))), 2e-2).threshold for seed in (98, 99)]
     truth = sum(population) / 2
     results = [calibrate(*space(60, 4, seed), 2e-2, resamples=200) for seed in range(20)]
     covered = [low <= truth <= high for low, high in (result.interval for result in results)]
@@ -126,10 +126,10 @@ def test_the_interval_covers_the_threshold_of_the_population():
 def test_the_first_order_of_resampling_agrees_with_resampled_pairs(monkeypatch):
     embeddings, labels = space(150, 4)
     pairs = calibrate(embeddings, labels, 2e-2)
-    monkeypatch.setattr(calibration_module, "LEAST_SEARCHED_FACTOR", 1e9)
-    monkeypatch.setattr(calibration_module, "_resampled_pairs", None)
-    monkeypatch.setattr(distances_module, "EVERY_PAIR", 0)
-    monkeypatch.setattr(bins, "CLOSEST_KEPT", 1)
+    monkeypatch.setattr(threshold_interval, "LEAST_SEARCHED_FACTOR", 1e9)
+    monkeypatch.setattr(threshold_interval, "_from_pairs", None)
+    monkeypatch.setattr(distances_module, "MAX_KEPT_PAIRS", 0)
+    monkeypatch.setattr(survey, "CLOSEST_KEPT", 1)
     first_order = calibrate(embeddings, labels, 2e-2)
     assert first_order.threshold == pytest.approx(pairs.threshold, abs=1e-4)
     width = pairs.interval[1] - pairs.interval[0]

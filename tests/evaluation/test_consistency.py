@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import distances as distances_module
-from equimetric.evaluation import evaluate
-from equimetric.evaluation.consistency import threshold_consistency, utility
+from equimetric.evaluation import Consistency, evaluate
+from equimetric.evaluation.engine import pair_distances as distances_module
+from equimetric.evaluation.metrics.consistency import threshold_consistency
+from equimetric.evaluation.metrics.utility_curves import utility
 
 CASES = json.loads((Path(__file__).parents[1] / "worked_values/thresholds.json").read_text(encoding="utf-8"))
 
@@ -138,7 +139,7 @@ def test_data_sets_are_members_with_the_pairs_inside_them():
 def test_bins_agree_with_every_pair(monkeypatch):
     embeddings, labels = space(1500, 30, dtype=torch.float32, dimension=16)
     exact = threshold_consistency(embeddings, labels)
-    monkeypatch.setattr(distances_module, "EVERY_PAIR", 0)
+    monkeypatch.setattr(distances_module, "MAX_KEPT_PAIRS", 0)
     binned = threshold_consistency(embeddings, labels)
     assert 0 < binned.possible_error < 2e-3
     assert binned.opis == pytest.approx(exact.opis, abs=1e-6)
@@ -208,8 +209,8 @@ def test_as_metrics_of_an_evaluation():
     assert result["opis"] == pytest.approx(direct.opis, abs=1e-12)
     assert result["opis@10%"] == pytest.approx(direct.epsilon_opis(0.1), abs=1e-12)
     assert result["opis@34%"] == pytest.approx(direct.epsilon_opis(0.34), abs=1e-12)
-    assert result.details["utility"]["utility"].shape == (6, 101)
-    assert result.details["calibration_range"] == direct.calibration_range
+    assert result.detail(Consistency).utility.shape == (6, 101)
+    assert result.detail(Consistency).calibration_range == direct.calibration_range
 
 
 def test_summary():

@@ -3,12 +3,14 @@
 import pytest
 import torch
 
-from equimetric.evaluation import candidates, evaluate, retrieval
-from equimetric.evaluation.candidates import CandidatesOfHalves
-from equimetric.evaluation.comparison import Comparison
-from equimetric.evaluation.families import Collector
-from equimetric.evaluation.halves import LeadingOfHalves
-from equimetric.evaluation.scan import scan
+from equimetric.evaluation import evaluate
+from equimetric.evaluation.engine import candidates
+from equimetric.evaluation.engine.candidates import HalfMatrixCandidates
+from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.half_matrix import HalfMatrixTopK
+from equimetric.evaluation.engine.scan import scan
+from equimetric.evaluation.engine.similarity import SimilarityMatrix
+from equimetric.evaluation.metrics import rankings
 
 METRICS = ["recall@1", "precision@5", "map@8", "r_precision", "map@r"]
 
@@ -28,11 +30,11 @@ class KeepLeading(Collector):
 @pytest.mark.parametrize(("block_rows", "width"), [(64, 5), (48, 20), (7, 3), (7, 20), (100, 12)])
 def test_leading_entries_of_halves_are_those_of_whole_rows(block_rows, width, many, monkeypatch):
     monkeypatch.setattr(candidates, "SAMPLED", 40)
-    comparison = Comparison(torch.randn(300, 6), geometry="dot")
-    collector = KeepLeading((CandidatesOfHalves if many else LeadingOfHalves)(comparison, width))
-    assert scan(comparison, [collector], block_rows=block_rows) == "float32 products, each pair once, on cpu"
+    matrix = SimilarityMatrix(torch.randn(300, 6), geometry="dot")
+    collector = KeepLeading((HalfMatrixCandidates if many else HalfMatrixTopK)(matrix, width))
+    assert scan(matrix, [collector], block_rows=block_rows) == "float32 products, each pair once, on cpu"
     values, columns = torch.cat(collector.found).split(width, dim=1)
-    expected = comparison.similarity(torch.arange(300)).topk(width, dim=1)
+    expected = matrix.similarity(torch.arange(300)).topk(width, dim=1)
     torch.testing.assert_close(values, expected.values.double(), rtol=0, atol=1e-5)
     assert torch.equal(columns.long(), expected.indices)
 
@@ -41,7 +43,7 @@ def test_leading_entries_of_halves_are_those_of_whole_rows(block_rows, width, ma
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("block_rows", "most_merged"), [(16, 64), (50, 64), (90, 64), (16, 0), (50, 0)])
 def test_halves_give_the_same_result_as_the_whole(monkeypatch, geometry, dtype, block_rows, most_merged):
-    monkeypatch.setattr(retrieval, "MOST_MERGED", most_merged)
+    monkeypatch.setattr(rankings, "MOST_MERGED", most_merged)
     monkeypatch.setattr(candidates, "SAMPLED", 30)
     monkeypatch.setattr(candidates, "ROOM", 1)
     embeddings, labels = torch.randn(200, 12, dtype=dtype), torch.arange(200) % 23
@@ -49,7 +51,7 @@ def test_halves_give_the_same_result_as_the_whole(monkeypatch, geometry, dtype, 
     embeddings[:9] = embeddings[0]
     options = {"metrics": METRICS, "neighbours": 12, "geometry": geometry, "block_rows": block_rows}
     halves = evaluate(embeddings, labels, **options)
-    monkeypatch.setattr(retrieval, "KEPT_BYTES", 0)
+    monkeypatch.setattr(rankings, "KEPT_BYTES", 0)
     whole = evaluate(embeddings, labels, **options)
     assert "each pair once" in halves.path
     assert "each pair once" not in whole.path

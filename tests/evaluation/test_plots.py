@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import evaluate
+from equimetric.evaluation import Consistency, evaluate
+from equimetric.evaluation.metrics.roc import Roc
+from equimetric.evaluation.metrics.verification import DistanceHistogram, EqualErrorThreshold
 from equimetric.evaluation.plots import (
     distance_figure,
     plot_distances,
@@ -92,12 +94,13 @@ def test_histograms_of_distances():
 
 def test_figures_of_an_evaluation(tmp_path):
     result = evaluate(torch.eye(4), [0, 0, 1, 1])
-    details = {
-        "utility": {"threshold": THRESHOLDS, "utility": UTILITY, "range": (0.5, 1.5)},
-        "roc": {"far": np.array([0, 0.5, 1]), "tar": np.array([0.2, 0.9, 1])},
-        "distances": {"edges": np.array([0.0, 1, 2]), "positive": np.array([3, 1]), "negative": np.array([1, 9])},
-    }
-    detailed = replace(result, scores={"tar@far=0.5": 0.9}, details=details)
+    members = np.arange(len(UTILITY))
+    details = (
+        Consistency(THRESHOLDS, UTILITY, tuple(members), members, (0.5, 1.5)),
+        Roc(threshold=np.zeros(3), far=np.array([0, 0.5, 1]), tar=np.array([0.2, 0.9, 1])),
+        DistanceHistogram(edges=np.array([0.0, 1, 2]), positive=np.array([3, 1]), negative=np.array([1, 9])),
+    )
+    detailed = replace(result, scores={"tar@far=0.5": 0.9}, details={"tar@far=0.5": details})
     figures = {
         "utility": plot_utility(detailed, share=0.5),
         "roc": plot_roc(detailed),
@@ -105,7 +108,8 @@ def test_figures_of_an_evaluation(tmp_path):
     }
     assert "best 10 classes" in lines_of(figures["utility"])
     assert [text.get_text() for text in figures["roc"].axes[0].texts] == ["90.0% at 0.5"]
-    at_equal_error = plot_distances(replace(detailed, details={**details, "eer_threshold": 0.5}))
+    equal_error = {"tar@far=0.5": details, "eer": (EqualErrorThreshold(0.5),)}
+    at_equal_error = plot_distances(replace(detailed, details=equal_error))
     assert "threshold 0.5" in legend_of(at_equal_error)
     for name, figure in figures.items():
         figure.savefig(tmp_path / f"{name}.png")

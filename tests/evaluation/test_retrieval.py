@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from equimetric.evaluation import Evaluation, evaluate
-from equimetric.evaluation.retrieval import (
+from equimetric.evaluation.metrics.retrieval import (
     average_precision,
     map_at,
     map_at_r,

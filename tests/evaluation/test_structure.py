@@ -6,13 +6,11 @@ import torch
 from torch.nn.functional import normalize
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import evaluate, structure
-from equimetric.evaluation.structure import (
-    distance_between_classes,
-    distance_within_classes,
-    singular_values,
-    spectral_decay,
-)
+from equimetric.evaluation import evaluate
+from equimetric.evaluation.engine import class_sums
+from equimetric.evaluation.metrics import spectrum
+from equimetric.evaluation.metrics.density import distance_between_classes, distance_within_classes
+from equimetric.evaluation.metrics.spectrum import singular_values, spectral_decay
 
 ANGLES = torch.deg2rad(torch.tensor([0.0, 35.0, 50.0, 75.0, 170.0, 225.0], dtype=torch.float64))
 CIRCLE = torch.stack([ANGLES.cos(), ANGLES.sin()], dim=1)
@@ -95,7 +93,7 @@ def test_density_of_a_large_class_is_taken_in_pieces(monkeypatch):
         distance_within_classes(embeddings, labels, 6, "euclidean"),
         distance_between_classes(embeddings, labels, 6, "euclidean"),
     )
-    monkeypatch.setattr(structure, "TILE_BYTES", 200)
+    monkeypatch.setattr(class_sums, "TILE_BYTES", 200)
     torch.testing.assert_close(
         distance_within_classes(embeddings, labels, 6, "euclidean"), whole[0], rtol=1e-13, atol=0, equal_nan=True
     )
@@ -111,7 +109,7 @@ def test_identical_members_are_at_no_distance():
 
 def test_singular_values_from_blocks(monkeypatch):
     embeddings, _ = random_space(count=50, dimension=7)
-    monkeypatch.setattr(structure, "SPECTRUM_ROWS", 3)
+    monkeypatch.setattr(spectrum, "SPECTRUM_ROWS", 3)
     torch.testing.assert_close(singular_values(embeddings), torch.linalg.svdvals(embeddings), rtol=1e-12, atol=0)
 
 

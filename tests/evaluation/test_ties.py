@@ -4,12 +4,14 @@ import pytest
 import torch
 
 from equimetric.evaluation import evaluate
-from equimetric.evaluation.comparison import Comparison
-from equimetric.evaluation.exact import FixedPoint, exact_products, exact_rows, slices
-from equimetric.evaluation.families import Collector
-from equimetric.evaluation.nearest import first_k, leading, nearest
-from equimetric.evaluation.positive_ranks import count_above
-from equimetric.evaluation.scan import TILE_BYTES, default_block_rows, scan
+from equimetric.evaluation.engine.arrays import slices
+from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.exact import FixedPoint, exact_products, exact_rows
+from equimetric.evaluation.engine.nearest import find_nearest, first_k, top_entries
+from equimetric.evaluation.engine.positive_ranks import count_above
+from equimetric.evaluation.engine.scan import scan
+from equimetric.evaluation.engine.similarity import SimilarityMatrix
+from equimetric.evaluation.engine.tiles import TILE_BYTES, default_block_rows
 
 LABELS = torch.randint(0, 6, (70,), generator=torch.Generator().manual_seed(1))
 
@@ -113,7 +115,7 @@ def test_first_k_takes_the_lowest_indices_of_a_tie():
 @pytest.mark.parametrize(("items", "width"), [(4000, 3), (4000, 15), (1001, 40), (60, 50)])
 def test_leading_entries_are_those_of_topk(items, width):
     similarity = torch.randn(9, items)
-    values, columns = leading(similarity, width)
+    values, columns = top_entries(similarity, width)
     expected = similarity.topk(width, dim=1)
     assert torch.equal(values, expected.values)
     assert torch.equal(columns, expected.indices)
@@ -146,14 +148,14 @@ def test_rounding_in_a_tile_stays_within_its_tolerance(dimension, largest):
     # One large entry and equal others: every step rounds in the same direction, which is the worst case there is.
     vectors = torch.rand(100, 1).expand(100, dimension).clone()
     vectors[:, 0] = largest * dimension**0.5 * (torch.rand(100) + 0.5)
-    comparison = Comparison(torch.nn.functional.normalize(vectors, dim=1))
-    exact = exact_rows(comparison.queries, comparison.gallery, torch.arange(100))
+    matrix = SimilarityMatrix(torch.nn.functional.normalize(vectors, dim=1))
+    exact = exact_rows(matrix.queries, matrix.gallery, torch.arange(100))
     for block_rows in (1, 7, 100):
         for rows in slices(100, block_rows):
             rows = torch.arange(100)[rows]
             off_diagonal = rows[:, None] != torch.arange(100)
-            error = (comparison.similarity(rows).double() - exact[rows])[off_diagonal].abs().max()
-            assert error <= comparison.tolerance(rows, torch.float32).min() / 2
+            error = (matrix.similarity(rows).double() - exact[rows])[off_diagonal].abs().max()
+            assert error <= matrix.tolerance(rows, torch.float32).min() / 2
 
 
 class Keep(Collector):
@@ -174,20 +176,20 @@ def shape(tile):
 def test_a_scan_visits_every_query_once_in_bounded_tiles_of_full_precision():
     collectors = Keep(shape), Keep(shape)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        scan(Comparison(torch.randn(10, 3), torch.randn(25, 3)), collectors, block_rows=4)
+        scan(SimilarityMatrix(torch.randn(10, 3), torch.randn(25, 3)), collectors, block_rows=4)
     assert collectors[0].tiles == collectors[1].tiles == [(0, 4, 25), (4, 4, 25), (8, 2, 25)]
 
 
 def test_the_default_tile_keeps_to_its_budget():
     gallery = torch.zeros(1, 1).expand(200_000, 1)
-    rows = default_block_rows(Comparison(torch.ones(1, 1), gallery))
+    rows = default_block_rows(SimilarityMatrix(torch.ones(1, 1), gallery))
     assert rows * 200_000 * 4 <= TILE_BYTES
     assert rows >= 64
 
 
 def test_nearest_alone_orders_everything():
     vectors = duplicated(50, 6)
-    comparison = Comparison(vectors)
-    ranked = Keep(lambda tile: nearest(tile, 10))
-    scan(comparison, [ranked], block_rows=20)
-    assert torch.equal(torch.cat(ranked.tiles), first_k(comparison.exact_rows(torch.arange(50)), 10))
+    matrix = SimilarityMatrix(vectors)
+    ranked = Keep(lambda tile: find_nearest(tile, 10))
+    scan(matrix, [ranked], block_rows=20)
+    assert torch.equal(torch.cat(ranked.tiles), first_k(matrix.exact_rows(torch.arange(50)), 10))
