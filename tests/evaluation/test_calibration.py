@@ -1,4 +1,4 @@
-"""Calibration: one threshold, how certain it is, what it does to held-out classes, and its certificate."""
+"""Calibration: one threshold, its interval, its error rates on held-out classes, and its certificate."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from equimetric.evaluation.metrics.roc import tar_at_far
 
 
 def space(classes=40, each=8, seed=0, crowded=0):
-    """Classes around random centres; the first `crowded` of them share one: they are mistaken for each other."""
+    """Classes around random centres; the first `crowded` of them share one centre and are confused with each other."""
     generator = torch.Generator().manual_seed(seed)
     centres = torch.randn(classes, 8, generator=generator)
     centres[:crowded] = centres[0].clone()
@@ -36,7 +36,7 @@ def test_the_threshold_is_that_of_all_pairs():
     assert result.interval[0] <= result.threshold <= result.interval[1]
 
 
-def test_it_rises_with_the_wanted_rate():
+def test_the_threshold_rises_with_the_target_rate():
     embeddings, labels = space()
     results = [calibrate(embeddings, labels, far, resamples=20) for far in (2e-3, 1e-2, 5e-2, 0.3)]
     thresholds, rejected = [r.threshold for r in results], [r.held_out.frr for r in results]
@@ -46,7 +46,7 @@ def test_it_rises_with_the_wanted_rate():
 
 
 @pytest.mark.parametrize("folds", [2, 3])
-def test_held_out_classes_are_judged_at_the_threshold_of_the_others(folds):
+def test_held_out_classes_are_evaluated_at_the_threshold_of_the_others(folds):
     embeddings, labels = space()
     result = calibrate(embeddings, labels, 1e-2, folds=folds, resamples=10)
     unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
@@ -76,7 +76,7 @@ def test_held_out_classes_are_judged_at_the_threshold_of_the_others(folds):
     assert result.held_out.frr == pytest.approx(rejected / positives, abs=1e-9)
 
 
-def test_classes_that_are_mistaken_for_each_other_are_named():
+def test_confused_classes_are_named():
     embeddings, labels = space(60, crowded=4)
     names = [f"class {label:02}" for label in labels.tolist()]
     result = calibrate(embeddings, names, 1e-2, resamples=10)
@@ -93,7 +93,7 @@ def test_classes_that_are_mistaken_for_each_other_are_named():
 
 
 def test_noise_is_no_violation():
-    """Every sample at random: no class is any worse than another."""
+    """All samples are random: no class is worse than another."""
     generator = torch.Generator().manual_seed(5)
     embeddings, labels = torch.randn(400, 16, generator=generator), torch.arange(400) % 20
     result = calibrate(embeddings, labels, 1e-2, resamples=10)
@@ -102,7 +102,7 @@ def test_noise_is_no_violation():
     assert not result.held_out.violates
 
 
-def test_data_sets_are_judged_by_the_pairs_inside_them():
+def test_data_sets_are_evaluated_by_the_pairs_inside_them():
     embeddings, labels = space(80)
     narrow = labels % 2 == 1
     embeddings[narrow] = 0.3 * embeddings[narrow] + torch.ones(8)  # its classes are close to each other
@@ -123,7 +123,7 @@ def test_the_interval_covers_the_threshold_of_the_population():
     assert all(high - low < 0.25 for low, high in (result.interval for result in results))
 
 
-def test_the_first_order_of_resampling_agrees_with_resampled_pairs(monkeypatch):
+def test_first_order_resampling_agrees_with_resampled_pairs(monkeypatch):
     embeddings, labels = space(150, 4)
     pairs = calibrate(embeddings, labels, 2e-2)
     monkeypatch.setattr(threshold_interval, "LEAST_SEARCHED_FACTOR", 1e9)
@@ -172,7 +172,7 @@ def test_certificate(tmp_path):
     assert calibrate(embeddings, labels, 1e-2, resamples=20, seed=8).certificate() != result.certificate()
 
 
-def test_the_fingerprint_is_that_of_the_data():
+def test_the_fingerprint_changes_with_the_data():
     embeddings, labels = space(4, 2)
     fingerprint = data_fingerprint(embeddings, labels)
     assert fingerprint == data_fingerprint(embeddings.numpy().copy(), labels.numpy().astype(np.int32))
@@ -188,7 +188,7 @@ def test_the_fingerprint_is_that_of_the_data():
     assert len({fingerprint, *others}) == 6
 
 
-def test_euclidean_distances_are_those_of_the_vectors_as_they_are():
+def test_euclidean_distances_are_not_normalised():
     embeddings, labels = space()
     result = calibrate(embeddings, labels, 1e-2, geometry="euclidean", resamples=10)
     longer = calibrate(10 * embeddings, labels, 1e-2, geometry="euclidean", resamples=10)

@@ -50,7 +50,7 @@ def test_worked_example():
 def test_information_equals_that_of_scikit_learn(points, classes, clusters, average):
     generator = np.random.default_rng(points)
     truth = generator.integers(classes, size=points)
-    # Half of the points keep their class, so that there is something to find.
+    # Half of the points keep their class, so that the partitions share information.
     found = np.where(generator.random(points) < 0.5, truth % clusters, generator.integers(clusters, size=points))
     table = Contingency.of(truth, found)
     expected = normalized_mutual_info_score(truth, found, average_method=average)
@@ -93,7 +93,7 @@ def test_f1_counts_pairs():
     assert pairwise_f1(Contingency.of(truth, found)) == pytest.approx(expected, rel=1e-13)
 
 
-def test_what_single_parts_are_worth():
+def test_scores_of_single_parts():
     same, one, alone = np.array([3, 3, 8, 8]), np.zeros(4, dtype=int), np.arange(4)
     for metric in (normalized_mutual_information, adjusted_mutual_information, pairwise_f1):
         assert metric(Contingency.of(same, -same)) == 1
@@ -110,7 +110,7 @@ def test_names_and_order_do_not_matter():
     assert adjusted_mutual_information(renamed) == pytest.approx(0.422619131781, abs=1e-11)
 
 
-def test_tables_that_cannot_be_made():
+def test_invalid_tables():
     with pytest.raises(EquimetricError, match="3 classes but 2 clusters"):
         Contingency.of(np.zeros(3), np.zeros(2))
     with pytest.raises(EquimetricError, match="unknown average"):
@@ -119,7 +119,7 @@ def test_tables_that_cannot_be_made():
 
 @pytest.mark.parametrize("spherical", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_clusters_far_apart_are_found(spherical, dtype):
+def test_separated_clusters_are_found(spherical, dtype):
     points, labels = blobs(30, 8, 16, 0.001, dtype=dtype)
     found = exact_kmeans(points, 30, spherical=spherical)
     assert found.converged
@@ -139,7 +139,7 @@ def test_lloyd_from_the_same_seeds_as_scikit_learn():
     assert found.inertia == pytest.approx(peer.inertia_, rel=1e-9)
 
 
-def test_spherical_centres_are_directions_that_only_improve():
+def test_spherical_centres_are_unit_vectors_that_only_improve():
     points, _ = blobs(10, 30, 8, 0.8, dtype=torch.float64)
     runs = [exact_kmeans(points, 10, iterations=count, spherical=True) for count in range(1, 8)]
     for run in runs:
@@ -160,20 +160,20 @@ def test_no_cluster_is_ever_empty():
     assert exact_kmeans(points, 120).assignment.sort().values.tolist() == list(range(120))
 
 
-def test_an_empty_cluster_takes_the_worst_placed_point_that_can_be_spared():
+def test_an_empty_cluster_takes_the_farthest_point_it_can():
     assignment = torch.tensor([0, 0, 0, 2, 4, 4])
     squared_distance = torch.tensor([0.1, 0.7, 0.7, 9.0, 0.2, 0.3])
     kmeans._fill_empty_clusters(assignment, squared_distance, 5)
-    # Point 3 is the worst but alone in its cluster; of 1 and 2, equally bad, the lower index goes first.
+    # Point 3 is the farthest but alone in its cluster; 1 and 2 tie, so the lower index goes first.
     assert assignment.tolist() == [0, 1, 3, 2, 4, 4]
     assert squared_distance.tolist() == pytest.approx([0.1, 0, 0, 9, 0.2, 0.3])
 
 
-def test_a_block_of_candidates_is_accepted_as_if_drawn_one_by_one():
+def test_a_block_of_candidates_is_distributed_like_single_draws():
     points = torch.tensor([[0.0], [1.0], [1.2], [3.0]])
     start = np.array([0.0, 1.0, 1.44, 9.0])  # squared distances to the first seed, point 0
     generator = np.random.default_rng(0)
-    blocks = [kmeans._accepted(points, start, kmeans._drawn(start, (4,), generator), generator) for _ in range(8_000)]
+    blocks = [kmeans._accept(points, start, kmeans._draw(start, (4,), generator), generator) for _ in range(8_000)]
     firsts = Counter(int(block[0]) for block in blocks)
     for point in (1, 2, 3):
         assert firsts[point] / len(blocks) == pytest.approx(start[point] / start.sum(), abs=0.02)
@@ -206,7 +206,7 @@ def test_seeds_are_as_good_as_those_of_scikit_learn():
     assert np.mean(ours) < 1.03 * np.mean(theirs)
 
 
-def test_seeds_are_different_points_and_spread_out():
+def test_seeds_are_distinct_and_spread_out():
     points, labels = blobs(200, 4, 32, 0.0005)
     seeds = kmeans._seeds(points, points.double().square().sum(dim=1), 200, seed=1)
     assert len(seeds.unique()) == 200
@@ -214,7 +214,7 @@ def test_seeds_are_different_points_and_spread_out():
     assert len(labels[seeds].unique()) == 200
 
 
-def test_a_seed_decides_everything():
+def test_the_seed_determines_the_result():
     points, _ = blobs(20, 10, 8, 0.7)
     first, again, other = (
         exact_kmeans(points, 20, seed=1),
@@ -245,7 +245,7 @@ def test_sums_by_group():
     )
 
 
-def test_clusterings_that_cannot_be_made():
+def test_invalid_clusterings():
     points = torch.eye(4)
     for clusters in (0, 5):
         with pytest.raises(EquimetricError, match="4 points cannot form"):
@@ -270,7 +270,7 @@ def test_metrics_of_an_evaluation_are_means_over_runs():
     assert len({tuple(run) for run in found.tolist()}) == 3
 
 
-def test_centres_are_directions_for_cosine_unless_asked_otherwise():
+def test_centres_are_unit_vectors_for_cosine_by_default():
     points, labels = blobs(20, 10, 16, 1.5)
 
     def clusters(**options):
@@ -282,7 +282,7 @@ def test_centres_are_directions_for_cosine_unless_asked_otherwise():
 
 def test_with_a_gallery_the_queries_are_clustered():
     points, labels = blobs(5, 8, 8, 0.001)
-    # The gallery has a class more: the queries have only five clusters to find.
+    # The gallery has one more class: the queries form only five clusters.
     gallery, gallery_labels = blobs(6, 2, 8, 0.001)
     result = evaluate(points, labels, gallery, gallery_labels, metrics=["f1"])
     assert result["f1"] == 1

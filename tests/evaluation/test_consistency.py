@@ -164,8 +164,8 @@ def test_order_and_names_of_classes_change_nothing():
     assert list(named.worst(2)) == [f"class {9 - label}" for label in plain.worst(2)]
 
 
-def test_classes_alike_are_consistent():
-    """Every class the same three points, turned by a third of the circle: no class is better off."""
+def test_equal_classes_are_consistent():
+    """Every class has the same three points, rotated by a third of the circle: all classes are equal."""
     angles = torch.tensor([a + t for t in (0.0, 2 * math.pi / 3, 4 * math.pi / 3) for a in (0.0, 0.3, 1.1)])
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1).double()
     result = threshold_consistency(embeddings, [0] * 3 + [1] * 3 + [2] * 3, calibration_range=(0.05, 1.9))
@@ -194,7 +194,7 @@ def test_the_estimate_states_its_error():
     assert estimates[0].opis == threshold_consistency(embeddings, labels, sample=200, seed=0).opis
 
 
-def test_a_sample_of_all_rows_is_no_estimate_any_more():
+def test_a_sample_of_all_rows_is_exact():
     embeddings, labels = space()
     exact = threshold_consistency(embeddings, labels)
     complete = threshold_consistency(embeddings, labels, sample=len(labels))
@@ -234,12 +234,12 @@ def test_summary():
         ({"members": ["a", "b"] * 60, "sample": 50}, "either members or sample"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(EquimetricError, match=message):
         threshold_consistency(*space(), **options)
 
 
-def test_equal_distances_leave_no_range():
+def test_equal_distances_give_an_empty_range():
     with pytest.raises(EquimetricError, match=r"calibration range .* is empty"):
         threshold_consistency(torch.eye(3).repeat(3, 1), [0, 1, 2] * 3)
     with pytest.raises(EquimetricError, match=r"up to 0\.5"):

@@ -1,4 +1,4 @@
-"""What is compared with what: distances of every kind, images that are the same, candidates in low precision."""
+"""Distances of every geometry, excluded pairs of the same image, candidates in low precision."""
 
 import json
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_distances_of_every_geometry():
     assert distances(torch.tensor(worked["embeddings"]), "hamming").tolist() == worked["distances"]
 
 
-def test_tiles_come_class_by_class_and_pairs_that_are_left_out_are_infinitely_far():
+def test_tiles_come_class_by_class_and_excluded_pairs_are_infinitely_far():
     labels = torch.tensor([2, 0, 1, 0, 2, 2, 1, 2])
     sets = prepare_sets(torch.randn(8, 3), labels)
     collector = Distances()
@@ -168,7 +168,7 @@ NEAREST_ONLY = ["recall@1", "precision@5", "map@10", "r_precision", "map@r"]
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("spread", [1.0, 1e-3])
 def test_candidates_found_in_bfloat16_give_the_same_result(geometry, dtype, spread):
-    # A narrow space has more candidates than are looked at; duplicates are ties in every precision.
+    # A narrow space has more candidates than are read; duplicates are ties in every precision.
     generator = torch.Generator().manual_seed(11)
     embeddings = torch.randn(1, 24, generator=generator) + spread * torch.randn(400, 24, generator=generator)
     embeddings[300:] = embeddings[100:200]

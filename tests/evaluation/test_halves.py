@@ -1,4 +1,4 @@
-"""Every pair of a set once: the same neighbours and scores as from the whole matrix."""
+"""Half of the matrix, every pair once, gives the same neighbours and scores as the whole."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ class KeepLeading(Collector):
 
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize(("block_rows", "width"), [(64, 5), (48, 20), (7, 3), (7, 20), (100, 12)])
-def test_leading_entries_of_halves_are_those_of_whole_rows(block_rows, width, many, monkeypatch):
+def test_top_entries_of_half_the_matrix_equal_those_of_whole_rows(block_rows, width, many, monkeypatch):
     monkeypatch.setattr(candidates, "SAMPLED", 40)
     matrix = SimilarityMatrix(torch.randn(300, 6), geometry="dot")
     collector = KeepLeading((HalfMatrixCandidates if many else HalfMatrixTopK)(matrix, width))
@@ -42,7 +42,7 @@ def test_leading_entries_of_halves_are_those_of_whole_rows(block_rows, width, ma
 @pytest.mark.parametrize("geometry", ["cosine", "dot"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("block_rows", "most_merged"), [(16, 64), (50, 64), (90, 64), (16, 0), (50, 0)])
-def test_halves_give_the_same_result_as_the_whole(monkeypatch, geometry, dtype, block_rows, most_merged):
+def test_half_the_matrix_gives_the_same_result(monkeypatch, geometry, dtype, block_rows, most_merged):
     monkeypatch.setattr(rankings, "MOST_MERGED", most_merged)
     monkeypatch.setattr(candidates, "SAMPLED", 30)
     monkeypatch.setattr(candidates, "ROOM", 1)
@@ -60,7 +60,7 @@ def test_halves_give_the_same_result_as_the_whole(monkeypatch, geometry, dtype, 
     assert all(torch.equal(halves.per_query[name], whole.per_query[name]) for name in METRICS)
 
 
-def test_halves_leave_out_the_same_images(reference):
+def test_half_the_matrix_excludes_the_same_images(reference):
     embeddings, labels = torch.randn(90, 5), torch.arange(90) % 6
     ids = torch.arange(90) % 40
     result = evaluate(embeddings, labels, query_ids=ids, geometry="dot", metrics=METRICS, neighbours=30, block_rows=20)
@@ -77,6 +77,6 @@ def test_halves_leave_out_the_same_images(reference):
     [({"geometry": "hamming"}, ["map@r"]), ({"geometry": "euclidean"}, ["map@r"]), ({}, ["map@r", "mrr"])],
     ids=["hamming", "euclidean", "all ranks"],
 )
-def test_what_halves_cannot_do_is_done_with_whole_rows(options, metrics):
+def test_whole_rows_where_half_the_matrix_is_not_enough(options, metrics):
     result = evaluate(torch.randn(60, 4), torch.arange(60) % 5, metrics=metrics, block_rows=20, **options)
     assert result.path == "float32 products on cpu"

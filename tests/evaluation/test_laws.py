@@ -1,4 +1,4 @@
-"""What must not change the scores of a space: order, class names, rotation, length of vectors, tiles, threads."""
+"""Invariances of the scores: order, class names, rotation, length of vectors, tiles, threads."""
 
 import pytest
 import torch
@@ -95,7 +95,7 @@ def test_candidates_in_low_precision(space, geometry):
 
 @laws
 @given(spaces)
-def test_more_metrics_change_none(space):
+def test_metrics_do_not_influence_each_other(space):
     embeddings, labels, _ = make(space)
     together = evaluate(embeddings, labels, metrics=METRICS)
     assert dict(together) == {name: evaluate(embeddings, labels, metrics=name)[name] for name in METRICS}
@@ -103,7 +103,7 @@ def test_more_metrics_change_none(space):
 
 @laws
 @given(spaces)
-def test_metrics_keep_their_order(space):
+def test_inequalities_between_metrics(space):
     embeddings, labels, _ = make(space)
     result = evaluate(embeddings, labels)
     assert 0 <= result["map@r"] <= result["r_precision"] + 1e-12 <= 1 + 1e-12
@@ -118,7 +118,7 @@ OTHERS = ["nmi", "ami", "f1", "auc", "eer", "tar@far=0.1", "opis", "opis@34%", "
 
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(st.integers(0, 2**31), st.integers(3, 6), st.integers(4, 9), st.sampled_from([None, 3]))
-def test_laws_of_clusters_thresholds_and_structure(seed, classes, samples, block_rows):
+def test_invariance_of_clusters_thresholds_and_structure(seed, classes, samples, block_rows):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(classes).repeat_interleave(samples)
     embeddings = torch.randn(classes, 5, generator=generator, dtype=torch.float64)[labels]

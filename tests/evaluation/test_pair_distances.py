@@ -1,4 +1,4 @@
-"""PairCounts of pairs within thresholds: every pair, and bins in their place."""
+"""Counts of pairs within thresholds, from all pairs and from bins."""
 
 import numpy as np
 import pytest
@@ -94,13 +94,13 @@ def test_bins_agree_with_every_pair(geometry, with_gallery, keeps_positives, mon
     assert area_under_roc(binned) == pytest.approx(area_under_roc(exact), abs=1e-5)
     assert equal_error_rate(binned)[0] == pytest.approx(equal_error_rate(exact)[0], abs=5e-4)
     if keeps_positives:
-        # The closest pairs are kept one by one, so that small false accept rates are exact.
+        # The closest pairs are kept singly, so small false accept rates are exact.
         assert binned.exact_far > 1e-3
         assert tar_at_far(binned, 1e-3).threshold == pytest.approx(tar_at_far(exact, 1e-3).threshold, rel=1e-5)
         assert tar_at_far(binned, 1e-3).tar == tar_at_far(exact, 1e-3).tar
 
 
-def test_classes_in_parts_and_closest_pairs_agree(monkeypatch):
+def test_ranges_of_classes_and_closest_pairs_agree(monkeypatch):
     embeddings, labels = clusters()
     sets = prepare_sets(embeddings, labels)
     exact = pair_distances(sets)
@@ -116,7 +116,7 @@ def test_classes_in_parts_and_closest_pairs_agree(monkeypatch):
 
 
 @pytest.mark.parametrize("every_pair", [2**23, 0])
-def test_duplicates_are_pairs_and_the_same_image_is_none(every_pair, monkeypatch):
+def test_duplicates_are_pairs_and_a_sample_is_not_paired_with_itself(every_pair, monkeypatch):
     monkeypatch.setattr(distances_module, "MAX_KEPT_PAIRS", every_pair)
     embeddings, labels = clusters(100, 5)
     embeddings[1], labels[1] = embeddings[0], labels[0]
@@ -133,7 +133,7 @@ def test_duplicates_are_pairs_and_the_same_image_is_none(every_pair, monkeypatch
 
 @pytest.mark.parametrize("every_pair", [2**23, 0])
 @pytest.mark.parametrize("keeps_positives", [True, False])
-def test_each_pair_once_counts_as_both_orders_do(every_pair, keeps_positives, monkeypatch):
+def test_half_the_matrix_counts_the_same_pairs(every_pair, keeps_positives, monkeypatch):
     monkeypatch.setattr(distances_module, "MAX_KEPT_PAIRS", every_pair)
     if not keeps_positives:
         monkeypatch.setattr(binned_pairs, "POSITIVES_KEPT", 0)
@@ -152,7 +152,7 @@ def test_each_pair_once_counts_as_both_orders_do(every_pair, keeps_positives, mo
     np.testing.assert_allclose(once.closest_negatives(50).distance, both.closest_negatives(50).distance, atol=1e-12)
 
 
-def test_thresholds_of_interest_are_counted_without_the_others(monkeypatch):
+def test_counts_within_the_range_do_not_need_the_rest(monkeypatch):
     embeddings, labels = clusters(dtype=torch.float32)
     sets = prepare_sets(embeddings, labels)
     exact = pair_distances(sets)
@@ -166,7 +166,7 @@ def test_thresholds_of_interest_are_counted_without_the_others(monkeypatch):
     ours, theirs = found.accepted_by_class(thresholds), exact.accepted_by_class(thresholds)
     assert found.possible_error(thresholds) < 2e-3
     assert (abs(ours.negative - theirs.negative) / exact.negatives_by_class[:, None]).max() < 2e-3
-    # Farther thresholds lie in the one bin of all that was not looked at.
+    # Farther thresholds lie in the one bin of pairs that are not read.
     assert found.possible_error(exact.negative_distance([exact.negatives // 2])) > 0.5
 
 

@@ -57,7 +57,7 @@ def with_curves(utility, threshold, value, name):
 
 
 def opis_by_definition(utility, threshold, share=None):
-    """OPIS and ε-OPIS word by word: trapezoids over the range."""
+    """OPIS and ε-OPIS by definition, with trapezoids over the range."""
     width = threshold[-1] - threshold[0]
     if share is None:
         mean = sum(utility) / len(utility)
@@ -68,7 +68,7 @@ def opis_by_definition(utility, threshold, share=None):
     return np.trapezoid((best - worst) ** 2, threshold) / width
 
 
-def test_an_interval_lies_around_its_metric():
+def test_an_interval_contains_its_metric():
     result = random_evaluation()
     found = bootstrap_interval(result, "map@r")
     assert found.low < found.value == result["map@r"] < found.high
@@ -83,7 +83,7 @@ def test_the_standard_error_is_that_of_class_means():
     result = with_scores(np.repeat(per_class, 5), np.repeat(np.arange(40), 5))
     found = bootstrap_interval(result, "score", draws=5000)
     assert found.standard_error == pytest.approx(per_class.std() / np.sqrt(40), rel=0.05)
-    # Normal to good approximation, so the interval reaches about two standard errors to each side.
+    # Nearly normal, so the interval reaches about two standard errors to each side.
     assert found.high - found.low == pytest.approx(2 * 1.96 * found.standard_error, rel=0.1)
 
 
@@ -97,7 +97,7 @@ def test_draws_are_those_of_a_plain_loop_over_classes():
     assert statistic.of_weights(np.array([[2.0, 1.0, 1.0, 0.0]]))[0] == pytest.approx(expected)
 
 
-def test_a_seed_decides_everything_and_blocks_nothing(monkeypatch):
+def test_the_seed_determines_the_result_and_blocks_do_not(monkeypatch):
     result = random_evaluation()
     first, other = bootstrap_interval(result, "map@r", seed=1), bootstrap_interval(result, "map@r", seed=2)
     assert first == bootstrap_interval(result, "map@r", seed=1) != other
@@ -105,7 +105,7 @@ def test_a_seed_decides_everything_and_blocks_nothing(monkeypatch):
     assert bootstrap_interval(result, "map@r", seed=1) == first
 
 
-def test_every_class_is_drawn_as_often_as_chance_has_it():
+def test_draws_have_the_moments_of_a_bootstrap():
     blocks = list(bootstrap._draw_weights(10, 3000, np.random.default_rng(0)))
     weights = np.concatenate([weights for _, weights in blocks])
     assert weights.shape == (3000, 10)
@@ -252,7 +252,7 @@ def auc_by_definition(unit, classes, weights):
         ("spectral_decay", spectral_decay_by_definition),
     ],
 )
-def test_metrics_across_classes_vary_as_a_direct_resample_does(name, by_definition):
+def test_metrics_across_classes_vary_like_a_direct_resample(name, by_definition):
     generator = torch.Generator().manual_seed(3)
     labels = torch.arange(60).repeat_interleave(4)
     spread = torch.tensor([2.0, 1.6, 1.2, 0.9, 0.6, 0.4], dtype=torch.float64)
@@ -301,7 +301,7 @@ def test_uniformity_with_a_gallery_has_no_interval():
         bootstrap_interval(result, "uniformity")
 
 
-def test_a_better_space_is_found_better():
+def test_a_better_space_is_detected():
     good, bad = random_evaluation(noise=0.5), random_evaluation(1, noise=1.5)
     comparison = compare_paired(good, bad)
     assert list(comparison) == ["precision@1", "map@r"]
@@ -315,7 +315,7 @@ def test_a_better_space_is_found_better():
     assert backward.p_value == found.p_value
 
 
-def test_a_space_equals_itself():
+def test_a_space_does_not_differ_from_itself():
     result = random_evaluation()
     found = compare_paired(result, result)["map@r"]
     assert (found.difference, found.low, found.high, found.p_value) == (0, 0, 0, 1)
@@ -328,12 +328,12 @@ def test_sign_flips_approach_the_exact_test():
     assert paired._sign_flips(difference, 20_000, seed=0) == pytest.approx(exact, abs=0.01)
 
 
-def test_under_equality_p_is_uniform():
+def test_p_is_uniform_under_the_null_hypothesis():
     generator = np.random.default_rng(0)
     classes = np.repeat(np.arange(20), 4)
     p_values = []
     for _ in range(200):
-        # Queries of a class share most of their luck: a test that ignores classes would find differences everywhere.
+        # Queries of a class are strongly correlated: a test that ignores classes would find differences everywhere.
         luck = generator.normal(size=(2, 20)).repeat(4, axis=1) + 0.1 * generator.normal(size=(2, 80))
         first, other = (with_scores(scores, classes) for scores in luck)
         p_values.append(compare_paired(first, other, draws=200)["score"].p_value)
@@ -367,7 +367,7 @@ def test_a_comparison_can_be_read_and_written():
     assert f"{comparison['map@r'].p_value:.4f}" in lines[2]
 
 
-def test_what_cannot_be_compared():
+def test_invalid_comparisons():
     result = random_evaluation()
     with pytest.raises(EquimetricError, match="72 queries and the other 60"):
         compare_paired(result, random_evaluation(classes=10))
@@ -385,7 +385,7 @@ def test_what_cannot_be_compared():
         compare_paired(*lone)
 
 
-def test_what_has_no_interval():
+def test_invalid_intervals():
     result = random_evaluation()
     with pytest.raises(EquimetricError, match="did you mean 'map@r'"):
         bootstrap_interval(result, "map@")

@@ -1,4 +1,4 @@
-"""The result of an evaluation as an object, and how metrics plug into it."""
+"""The result of an evaluation as an object, and metrics that plug into it."""
 
 import json
 import sys
@@ -147,19 +147,19 @@ def test_no_scan_where_nothing_reads_tiles(plugged):
     assert (Largest.built, Largest.tiles) == (0, 0)
 
 
-def test_details_of_two_dimensions_stay_out_of_the_file(plugged, tmp_path):
+def test_two_dimensional_details_are_not_written(plugged, tmp_path):
     evaluate(EMBEDDINGS, LABELS, metrics="norm").to_json(tmp_path / "result.json")
     assert json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["details"] == {"range": [1, 2]}
 
 
-def test_options_and_names_that_nobody_knows(plugged):
+def test_unknown_options_and_names(plugged):
     with pytest.raises(EquimetricError, match="unknown option of evaluate 'factors'; did you mean 'factor'"):
         evaluate(EMBEDDINGS, LABELS, metrics="norm", factors=3)
     with pytest.raises(EquimetricError, match="unknown metric 'norms'; did you mean 'norm'"):
         evaluate(EMBEDDINGS, LABELS, metrics="norms")
 
 
-def test_class_means_leave_out_what_does_not_count():
+def test_class_means_exclude_queries_that_do_not_count():
     scores = torch.tensor([1.0, torch.nan, 0.5, 0.0, torch.nan], dtype=torch.float64)
     means = mean_by_class(scores, torch.tensor([0, 0, 1, 1, 2]), 4).tolist()
     assert means[:2] == [1.0, 0.25]

@@ -69,7 +69,7 @@ def test_worked_rates_of_classes(case):
 
 @pytest.mark.parametrize("geometry", ["euclidean", "hamming"])
 def test_roc_and_auc_agree_with_scikit_learn(geometry):
-    """Of six bits there are seven Hamming distances: nearly all pairs tie."""
+    """Six bits have seven Hamming distances: nearly all pairs tie."""
     embeddings, labels = space()
     distances = pair_distances(prepare_sets(embeddings, labels, geometry=geometry))
     first, second = torch.triu_indices(len(labels), len(labels), offset=1)
@@ -112,7 +112,7 @@ def test_tar_at_far_never_accepts_more_than_allowed():
         tar_at_far(distances, 1.5)
 
 
-def test_rates_are_weighted_means_of_those_of_the_classes():
+def test_rates_are_weighted_means_of_class_rates():
     distances = pair_distances(prepare_sets(*space()))
     far, frr = rates(distances, 0.8)
     of_classes = class_rates(distances, 0.8)

@@ -6,7 +6,7 @@ Builds on `evaluation`; knows embeddings and labels only.
 * `rates`               false accept and false reject rates of classes and data sets, with bounds
 * `threshold_interval`  how far the threshold varies with the classes
 * `result`              `Calibration`, what `calibrate` returns
-* `certificate`         the file a calibration leaves behind, saved and loaded
+* `certificate`         the JSON file of a calibration, saved and loaded
 """
 
 from equimetric.calibration.calibrate import calibrate, data_fingerprint

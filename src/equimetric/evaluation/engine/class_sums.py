@@ -37,7 +37,7 @@ def distances_within_classes(
         for some in slices(row_end - row_start, rows_beside(items)):
             block = torch.cdist(queries[rows[row_start:row_end][some]].double(), items)
             if gallery is queries:
-                # A vector is at no distance from itself, whatever rounding says.
+                # A vector has distance 0 from itself, despite rounding.
                 block.diagonal(some.start).zero_()
             yield number, block
 

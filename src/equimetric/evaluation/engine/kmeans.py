@@ -28,18 +28,18 @@ from equimetric.seeding import derive_seed
 __all__ = ["ExactKMeans", "exact_kmeans", "lloyd"]
 
 BLOCK_SHARE = 32
-"""A block of seeds is this part of the seeds there are: in so small a block, seeds are seldom close to each other."""
+"""A block adds one seed per this many existing ones: in a small block, seeds are rarely close to each other."""
 
 
 @dataclass(frozen=True)
 class ExactKMeans:
-    """A finished k-means.
+    """The result of k-means.
 
-    assignment  (N,) int64, the cluster of every point; every cluster has at least one
-    centres     (k, D), the means the points were last assigned to
+    assignment  (N,) int64, the cluster of every point; no cluster is empty
+    centres     (k, D), the means of the last assignment
     inertia     sum of the squared distances to the assigned centres
-    iterations  how often the centres were moved
-    converged   whether the last time changed nothing
+    iterations  number of updates of the centres
+    converged   whether the last update changed no assignment
     """
 
     assignment: Tensor
@@ -55,12 +55,12 @@ def exact_kmeans(
     """Lloyd's algorithm from greedy k-means++ seeds, until nothing changes or for the given number of iterations.
 
     points      (N, D) float32 or float64
-    clusters    how many, k
-    starts      how often to begin, from other seeds; the smallest inertia wins
-    spherical   project the centres onto the unit sphere, as cosine demands; the points must be unit vectors
+    clusters    k
+    starts      number of runs from different seeds; the smallest inertia wins
+    spherical   project the centres onto the unit sphere, for cosine; the points must be unit vectors
 
-    A cluster that loses its last point takes the worst-placed point of all that are not the best of their own cluster
-    (equal ones by lower index).
+    A cluster that loses its last point takes the point farthest from its centre, among those that are not the closest
+    of their own cluster (ties by lower index).
     """
     if not 1 <= clusters <= len(points):
         raise EquimetricError(f"{len(points)} points cannot form {clusters} clusters; ask for 1 to {len(points)}")
@@ -90,12 +90,12 @@ def lloyd(
     if squared_lengths is None:
         squared_lengths = _squared_lengths(points)
     centres = points[seeds]
-    assignment, squared_distance = _assigned(points, squared_lengths, centres)
+    assignment, squared_distance = _assign(points, squared_lengths, centres)
     moved, converged = 0, False
     while moved < iterations and not converged:
         before = assignment
         centres = _means(points, assignment, len(seeds), spherical)
-        assignment, squared_distance = _assigned(points, squared_lengths, centres)
+        assignment, squared_distance = _assign(points, squared_lengths, centres)
         moved, converged = moved + 1, bool((assignment == before).all())
     return ExactKMeans(assignment, centres, float(squared_distance.sum()), moved, converged)
 
@@ -119,23 +119,23 @@ def _seeds(points: Tensor, squared_lengths: Tensor, clusters: int, seed: int) ->
     while len(chosen) < clusters:
         _, closeness = _nearest_centres(points, points[fresh])
         torch.minimum(nearest, (squared_lengths - 2 * closeness).clamp(min=0), out=nearest)
-        # Exactly, so that rounding never lets a seed be drawn again.
+        # Exactly 0, so that rounding never lets a seed be drawn again.
         nearest[chosen] = 0
         if not nearest.any():
-            # Every point equals a seed: any others are as good.
+            # Every point equals a seed: any other points will do.
             others = np.setdiff1d(np.arange(len(points)), chosen)
             return torch.from_numpy(np.concatenate([chosen, others[: clusters - len(chosen)]]))
         block = min(max(1, len(chosen) // BLOCK_SHARE), clusters - len(chosen))
-        candidates = _drawn(nearest.cpu().numpy(), (block, trials), generator)
+        candidates = _draw(nearest.cpu().numpy(), (block, trials), generator)
         gains = _gains(points, squared_lengths, nearest, candidates.ravel()).reshape(block, trials)
         best = np.take_along_axis(candidates, gains.argmax(axis=1)[:, None], axis=1).squeeze(1)
-        fresh = _accepted(points, nearest.cpu().numpy(), best, generator)
+        fresh = _accept(points, nearest.cpu().numpy(), best, generator)
         chosen = np.concatenate([chosen, fresh])
     return torch.from_numpy(chosen)
 
 
-def _drawn(weight: Floats, shape: tuple[int, ...], generator: np.random.Generator) -> Integers:
-    """Indices drawn with probability ∝ weight, with replacement."""
+def _draw(weight: Floats, shape: tuple[int, ...], generator: np.random.Generator) -> Integers:
+    """Draw indices with probability ∝ weight, with replacement."""
     cumulative = np.cumsum(weight)
     places: Integers = np.searchsorted(cumulative, cumulative[-1] * generator.random(shape), side="right")
     return places
@@ -151,13 +151,13 @@ def _gains(points: Tensor, squared_lengths: Tensor, nearest: Tensor, candidates:
     return gains.cpu().numpy()
 
 
-def _accepted(points: Tensor, weight: Floats, candidates: Integers, generator: np.random.Generator) -> Integers:
-    """The candidates that remain likely beside those accepted before them; always the first.
+def _accept(points: Tensor, weight: Floats, candidates: Integers, generator: np.random.Generator) -> Integers:
+    """The candidates that stay likely given those accepted before them; always the first.
 
-    One whose D² has meanwhile fallen to D²′ is accepted with probability D²′/D². Candidates drawn ∝ D² are then
-    distributed as if they had been drawn one by one.
+    A candidate whose D² has fallen to D²′ is accepted with probability D²′/D². Candidates drawn ∝ D² are then
+    distributed as if drawn one after the other.
     """
-    # A candidate that comes again is at distance zero of itself: never accepted twice.
+    # A repeated candidate has distance zero from itself, so it is never accepted twice.
     candidates = candidates[np.sort(np.unique(candidates, return_index=True)[1])]
     vectors = points[candidates].double()
     squared_distance = torch.cdist(vectors, vectors).square().cpu().numpy()
@@ -174,7 +174,7 @@ def _accepted(points: Tensor, weight: Floats, candidates: Integers, generator: n
 def _closeness_tiles(points: Tensor, centres: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Rows of points, and their closeness ⟨x, c⟩ − ‖c‖²/2 to all centres: ‖x − c‖² = ‖x‖² − 2·closeness.
 
-    One tile is used again and again: fresh memory would cost as much as what is done with it.
+    All tiles share one buffer: fresh memory would cost as much as the computation.
     """
     offset = torch.linalg.vector_norm(centres, dim=1, dtype=torch.float64).square().div(-2).to(points.dtype)
     step = min(len(points), max(1, TILE_BYTES // (len(centres) * points.element_size())))
@@ -184,7 +184,7 @@ def _closeness_tiles(points: Tensor, centres: Tensor) -> Iterator[tuple[slice, T
 
 
 def _nearest_centres(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest of the centres, equal ones by lower index, (N,), and the closeness to it, (N,) float64."""
+    """The nearest centre, ties by lower index, (N,), and the closeness to it, (N,) float64."""
     nearest = torch.empty(len(points), dtype=torch.int64, device=points.device)
     largest = torch.empty(len(points), dtype=torch.float64, device=points.device)
     for rows, closeness in _closeness_tiles(points, centres):
@@ -193,8 +193,8 @@ def _nearest_centres(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     return nearest, largest
 
 
-def _assigned(points: Tensor, squared_lengths: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The cluster of every point (N,), none of them empty, and the squared distance to its centre (N,)."""
+def _assign(points: Tensor, squared_lengths: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """The cluster of every point (N,), no cluster empty, and the squared distance to its centre (N,)."""
     assignment, closeness = _nearest_centres(points, centres)
     squared_distance = (squared_lengths - 2 * closeness).clamp(min=0)
     _fill_empty_clusters(assignment, squared_distance, len(centres))
@@ -208,7 +208,7 @@ def _means(points: Tensor, assignment: Tensor, clusters: int, spherical: bool) -
 
 
 def _fill_empty_clusters(assignment: Tensor, squared_distance: Tensor, clusters: int) -> None:
-    """Give each empty cluster one of the worst-placed points, in place; every other cluster keeps its best point."""
+    """Give each empty cluster one of the farthest points, in place; every other cluster keeps its closest point."""
     empty = (assignment.bincount(minlength=clusters) == 0).nonzero().flatten()
     if not len(empty):
         return

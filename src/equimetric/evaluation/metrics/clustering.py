@@ -47,7 +47,7 @@ OPTIONS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Clustering(Detail):
-    """The k-means behind the clustering metrics: `clusters` (runs, N), and of each run how it ended."""
+    """The k-means behind the clustering metrics: `clusters` (runs, N), and how each run ended."""
 
     key = "clustering"
 

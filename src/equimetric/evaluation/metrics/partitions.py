@@ -29,10 +29,10 @@ EXPECTATION_TERMS = 2**20
 
 @dataclass(frozen=True)
 class Contingency:
-    """How many points of each class lie in each cluster: n_uv, of which only entries above zero are held.
+    """The number of points n_uv of each class in each cluster; only entries above zero are held.
 
-    counts (E,), in_class (E,), in_cluster (E,): the entries and where they stand
-    class_sizes a_u and cluster_sizes b_v: the sums of rows and columns, empty ones left out
+    counts (E,), in_class (E,), in_cluster (E,): the entries with their rows and columns
+    class_sizes a_u and cluster_sizes b_v: the sums of rows and columns, without empty ones
     """
 
     counts: Integers
@@ -43,7 +43,7 @@ class Contingency:
 
     @classmethod
     def of(cls, classes: Tensor | NDArray[Any], clusters: Tensor | NDArray[Any]) -> "Contingency":
-        """The table of two partitions (N,) of the same points; what the parts are called does not matter."""
+        """The table of two partitions (N,) of the same points; the names of the parts do not matter."""
         if len(classes) != len(clusters) or not len(classes):
             raise EquimetricError(
                 f"there are {len(classes)} classes but {len(clusters)} clusters of points; give one of each for every "
@@ -68,8 +68,8 @@ class Contingency:
 def normalized_mutual_information(table: Contingency, average: Average = "arithmetic") -> float:
     """NMI = I / norm, with the information I = Σ n_uv/n · log(n·n_uv / (a_u·b_v)).
 
-    The norm is the mean (H_classes + H_clusters)/2 of the entropies, or for `geometric` √(H_classes·H_clusters). One
-    part on both sides is worth 1, on one side 0.
+    The norm is the mean (H_classes + H_clusters)/2 of the entropies, or for `geometric` √(H_classes·H_clusters). A
+    single part on both sides gives 1, on one side 0.
     """
     if table.identical:
         return 1.0
@@ -78,7 +78,7 @@ def normalized_mutual_information(table: Contingency, average: Average = "arithm
 
 
 def adjusted_mutual_information(table: Contingency, average: Average = "arithmetic") -> float:
-    """AMI = (I − E[I]) / (norm − E[I]), where E[I] is what random partitions with the same sizes would share."""
+    """AMI = (I − E[I]) / (norm − E[I]), where E[I] is the information of random partitions with the same sizes."""
     if table.identical:
         return 1.0
     if min(len(table.class_sizes), len(table.cluster_sizes)) == 1:
@@ -90,8 +90,7 @@ def adjusted_mutual_information(table: Contingency, average: Average = "arithmet
 def pairwise_f1(table: Contingency) -> float:
     """F1 = 2PR/(P + R) over unordered pairs of points: P of those in one cluster, R of those in one class.
 
-    With Σ C(n_uv, 2) pairs that are both, this is 2·both / (in one cluster + in one class). 1 where there is no pair of
-    either kind.
+    With Σ C(n_uv, 2) pairs that are both, this is 2·both / (in one cluster + in one class); 1 without any such pair.
     """
     both, in_class, in_cluster = map(_pairs, (table.counts, table.class_sizes, table.cluster_sizes))
     return 2 * both / (in_class + in_cluster) if in_class + in_cluster else 1.0
@@ -125,7 +124,7 @@ def expected_information(class_sizes: Integers, cluster_sizes: Integers) -> floa
 
     E[I] = Σ_u Σ_v Σ_s s/n · log(n·s / (a_u·b_v)) · P(n_uv = s),
     P(n_uv = s) = a_u! b_v! (n−a_u)! (n−b_v)! / (n! s! (a_u−s)! (b_v−s)! (n−a_u−b_v+s)!).
-    The inner sum depends on the two sizes alone: it is taken once for each pair of different sizes.
+    The inner sum depends on the two sizes alone: it is computed once for each pair of different sizes.
     """
     n = int(class_sizes.sum())
     log_factorial = torch.lgamma(torch.arange(1, n + 2, dtype=torch.float64)).numpy()

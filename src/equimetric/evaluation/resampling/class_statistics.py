@@ -1,6 +1,6 @@
 """A metric as a function of how often each class is drawn: what intervals and comparisons resample.
 
-Each metric family declares beside its score which of these functions, or which of its own, describes it.
+A metric family declares, beside its score, one of these functions or its own.
 """
 
 from collections.abc import Callable

@@ -94,7 +94,9 @@ def compare_paired(
     if names is None:
         names = [name for name in evaluation if name in other and _isresample_both(evaluation, name)]
         if not names:
-            raise EquimetricError("the two evaluations share no metric that can be resampled; evaluate both alike")
+            raise EquimetricError(
+                "the two evaluations share no metric that can be resampled; evaluate both with the same metrics"
+            )
     differences = {name: _difference(evaluation, other, name, confidence, draws, seed) for name in names}
     return PairedComparison(differences, confidence, draws)
 
