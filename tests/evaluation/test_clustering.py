@@ -16,7 +16,7 @@ from equimetric.evaluation.engine import class_sums, kmeans
 from equimetric.evaluation.engine.class_sums import sum_by_group
 from equimetric.evaluation.engine.kmeans import exact_kmeans
 from equimetric.evaluation.metrics import partitions
-from equimetric.evaluation.metrics.clustering import Clustering
+from equimetric.evaluation.metrics.clustering import ClusterAssignments
 from equimetric.evaluation.metrics.partitions import (
     Contingency,
     adjusted_mutual_information,
@@ -260,7 +260,7 @@ def test_metrics_of_an_evaluation_are_means_over_runs():
     points, labels = blobs(10, 12, 8, 0.6)
     names = ["nmi", "nmi_geometric", "ami", "f1"]
     result = evaluate(points, labels, metrics=names, clustering_runs=3, clustering_seed=5)
-    found = result.detail(Clustering).clusters
+    found = result.detail(ClusterAssignments).clusters
     assert found.shape == (3, 120)
     tables = [Contingency.of(labels, run) for run in found]
     assert result["nmi"] == pytest.approx(np.mean([normalized_mutual_information(table) for table in tables]))
@@ -274,7 +274,7 @@ def test_centres_are_unit_vectors_for_cosine_by_default():
     points, labels = blobs(20, 10, 16, 1.5)
 
     def clusters(**options):
-        return evaluate(points, labels, metrics=["nmi"], **options).detail(Clustering).clusters.tolist()
+        return evaluate(points, labels, metrics=["nmi"], **options).detail(ClusterAssignments).clusters.tolist()
 
     assert clusters() == clusters(clustering_spherical=True) != clusters(clustering_spherical=False)
     assert clusters(geometry="euclidean") == clusters(geometry="euclidean", clustering_spherical=False)
@@ -286,4 +286,4 @@ def test_with_a_gallery_the_queries_are_clustered():
     gallery, gallery_labels = blobs(6, 2, 8, 0.001)
     result = evaluate(points, labels, gallery, gallery_labels, metrics=["f1"])
     assert result["f1"] == 1
-    assert result.detail(Clustering).clusters.shape == (1, 40)
+    assert result.detail(ClusterAssignments).clusters.shape == (1, 40)

@@ -8,7 +8,7 @@ import torch
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import Consistency, Evaluation, evaluate
-from equimetric.evaluation.metrics.clustering import Clustering
+from equimetric.evaluation.metrics.clustering import ClusterAssignments
 from equimetric.evaluation.metrics.partitions import (
     Contingency,
     adjusted_mutual_information,
@@ -174,7 +174,7 @@ def test_partitions_count_a_class_as_often_as_it_is_drawn(name):
     result = random_evaluation(metrics=[name], classes=5, each=4)
     statistic = class_statistic(result, name)
     weights = np.array([[1, 1, 1, 1, 1], [2, 0, 1, 2, 0]])
-    classes, clusters = result.query_classes.numpy(), result.detail(Clustering).clusters[0]
+    classes, clusters = result.query_classes.numpy(), result.detail(ClusterAssignments).clusters[0]
     metric = {
         "nmi": normalized_mutual_information,
         "nmi_geometric": lambda table: normalized_mutual_information(table, "geometric"),
@@ -274,7 +274,7 @@ def test_metrics_across_classes_vary_like_a_direct_resample(name, by_definition)
 
 def test_ami_of_drawn_classes_is_close_to_the_exact_one():
     result = random_evaluation(metrics=["ami"], classes=30, each=8)
-    classes, clusters = result.query_classes.numpy(), result.detail(Clustering).clusters[0]
+    classes, clusters = result.query_classes.numpy(), result.detail(ClusterAssignments).clusters[0]
     weights = np.random.default_rng(0).multinomial(30, np.full(30, 1 / 30), size=20)
     direct = [
         adjusted_mutual_information(Contingency.of(np.repeat(classes, row[classes]), np.repeat(clusters, row[classes])))

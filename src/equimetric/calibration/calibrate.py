@@ -22,8 +22,8 @@ from equimetric.evaluation.engine.inputs import (
     GeometryName,
     LabelledSets,
     LabelsLike,
-    check_embeddings,
-    check_labels,
+    convert_embeddings,
+    convert_labels,
     prepare_sets,
 )
 from equimetric.evaluation.engine.pair_distances import PairDistances, pair_distances
@@ -68,7 +68,7 @@ def calibrate(
     everything = pair_distances(sets, closest_share=SEARCHED_FACTOR * far, **how)
     _check_support(everything, far, "")
     point = tar_at_far(everything, far)
-    data_sets = None if members is None else check_labels(members, "members", len(sets.queries))
+    data_sets = None if members is None else convert_labels(members, "members", len(sets.queries))
 
     fold_of_class = assign_folds(sets, folds, seed)
     fold_of_row = fold_of_class[sets.query_classes.cpu().numpy()]
@@ -121,8 +121,8 @@ def calibrate(
 
 def data_fingerprint(embeddings: EmbeddingsLike, labels: LabelsLike) -> str:
     """SHA-256 of the values of the embeddings and the labels, with their types and shapes."""
-    vectors = check_embeddings(embeddings, "embeddings").cpu().contiguous().numpy()
-    names = check_labels(labels, "labels", len(vectors))
+    vectors = convert_embeddings(embeddings, "embeddings").cpu().contiguous().numpy()
+    names = convert_labels(labels, "labels", len(vectors))
     digest = hashlib.sha256()
     digest.update(f"{vectors.dtype.str} {vectors.shape}\n".encode())
     digest.update(np.ascontiguousarray(vectors).data)

@@ -19,8 +19,8 @@ __all__ = [
     "GeometryName",
     "LabelledSets",
     "LabelsLike",
-    "check_embeddings",
-    "check_labels",
+    "convert_embeddings",
+    "convert_labels",
     "prepare_sets",
 ]
 
@@ -115,13 +115,13 @@ def prepare_sets(
     """Check both sets, bring them to one precision, device and geometry, and number the classes."""
     if geometry not in GEOMETRY_NAMES:
         raise unknown_name("geometry", geometry, GEOMETRY_NAMES)
-    queries, gallery = check_embeddings(embeddings, "embeddings"), None
-    query_labels = labels_of_gallery = check_labels(labels, "labels", len(queries))
+    queries, gallery = convert_embeddings(embeddings, "embeddings"), None
+    query_labels = labels_of_gallery = convert_labels(labels, "labels", len(queries))
     if (gallery_embeddings is None) != (gallery_labels is None):
         raise EquimetricError("a gallery needs both gallery_embeddings and gallery_labels; give both or neither")
     if gallery_embeddings is not None and gallery_labels is not None:
-        gallery = check_embeddings(gallery_embeddings, "gallery_embeddings")
-        labels_of_gallery = check_labels(gallery_labels, "gallery_labels", len(gallery))
+        gallery = convert_embeddings(gallery_embeddings, "gallery_embeddings")
+        labels_of_gallery = convert_labels(gallery_labels, "gallery_labels", len(gallery))
         queries, gallery = _match_precision(queries, gallery)
     class_labels, query_classes, gallery_classes = _number_classes(query_labels, labels_of_gallery)
     excluded = _find_same_images(query_ids, gallery_ids, len(queries), None if gallery is None else len(gallery))
@@ -141,7 +141,7 @@ def prepare_sets(
     return sets
 
 
-def check_embeddings(given: EmbeddingsLike, name: str) -> Tensor:
+def convert_embeddings(given: EmbeddingsLike, name: str) -> Tensor:
     """Embeddings as a float32 or float64 tensor (N, D) of finite numbers, without gradient."""
     embeddings = _to_float_tensor(given, name)
     if embeddings.ndim != 2:
@@ -154,7 +154,7 @@ def check_embeddings(given: EmbeddingsLike, name: str) -> Tensor:
     return embeddings
 
 
-def check_labels(given: LabelsLike, name: str, count: int) -> LabelArray:
+def convert_labels(given: LabelsLike, name: str, count: int) -> LabelArray:
     """LabelArray as an array (N,) of int64 or of strings."""
     if isinstance(given, Tensor) and given.is_floating_point():
         raise _bad_label_type(name, given.dtype)
@@ -207,8 +207,8 @@ def _find_same_images(
         raise EquimetricError(
             "give query_ids and gallery_ids with a gallery, query_ids alone without; equal ids mark the same image"
         )
-    ids = check_labels(query_ids, "query_ids", queries)
-    others = ids if gallery_ids is None or gallery is None else check_labels(gallery_ids, "gallery_ids", gallery)
+    ids = convert_labels(query_ids, "query_ids", queries)
+    others = ids if gallery_ids is None or gallery is None else convert_labels(gallery_ids, "gallery_ids", gallery)
     if ids.dtype.kind != others.dtype.kind:
         raise EquimetricError("query_ids and gallery_ids must both be integers or both be strings to be compared")
     order = others.argsort(kind="stable")

@@ -32,7 +32,7 @@ from equimetric.evaluation.resampling.class_statistics import DRAWN_AT_A_TIME, C
 from equimetric.evaluation.result import Evaluation
 from equimetric.seeding import derive_seed
 
-__all__ = ["Clustering", "Clusters"]
+__all__ = ["ClusterAssignments", "Clusters"]
 
 STARTS, FEW = 10, 2**20
 """Up to this many products of points and clusters, k-means starts ten times and the best is kept."""
@@ -46,7 +46,7 @@ OPTIONS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Clustering(Detail):
+class ClusterAssignments(Detail):
     """The k-means behind the clustering metrics: `clusters` (runs, N), and how each run ended."""
 
     key = "clustering"
@@ -85,9 +85,9 @@ class Clusters(Collector):
         self.tables = [Contingency.of(classes, run.assignment.cpu()) for run in self.runs]
         self.assignments = [torch.empty_like(run.assignment).scatter_(0, order, run.assignment) for run in self.runs]
 
-    def detail(self) -> Clustering:
+    def detail(self) -> ClusterAssignments:
         """The clusters in the order of the input."""
-        return Clustering(
+        return ClusterAssignments(
             np.stack([assignment.cpu().numpy() for assignment in self.assignments]),
             [run.iterations for run in self.runs],
             [run.converged for run in self.runs],
@@ -116,7 +116,7 @@ def _resample_partitions(value: PartitionValue) -> Callable[[Metric, Evaluation]
     def resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
         from scipy.sparse import csr_array
 
-        clustering = evaluation.detail(Clustering)
+        clustering = evaluation.detail(ClusterAssignments)
         if clustering is None:
             return None
         present, member = np.unique(evaluation.query_classes.numpy(), return_inverse=True)

@@ -17,7 +17,7 @@ from equimetric.evaluation.engine.inputs import (
     GeometryName,
     LabelledSets,
     LabelsLike,
-    check_labels,
+    convert_labels,
     prepare_sets,
 )
 from equimetric.evaluation.engine.pair_distances import PairDistances, pair_distances
@@ -114,7 +114,7 @@ def data_set_consistency(
     """Members are whole data sets, each with all pairs inside it; the range is that of all their negative pairs."""
     if sets.gallery is not None:
         raise EquimetricError("members name data sets of one collection; they cannot be compared with a gallery")
-    names, place = np.unique(check_labels(members, "members", len(sets.queries)), return_inverse=True)
+    names, place = np.unique(convert_labels(members, "members", len(sets.queries)), return_inverse=True)
     if len(names) < 2:
         raise EquimetricError(f"all members are the same data set ({names[0]}); consistency needs at least two")
     of_each = []

@@ -92,7 +92,7 @@ def compare_paired(
     check_resampling(confidence, draws)
     _check_same_queries(evaluation, other)
     if names is None:
-        names = [name for name in evaluation if name in other and _isresample_both(evaluation, name)]
+        names = [name for name in evaluation if name in other and _can_resample(evaluation, name)]
         if not names:
             raise EquimetricError(
                 "the two evaluations share no metric that can be resampled; evaluate both with the same metrics"
@@ -120,7 +120,7 @@ def _difference(
     return PairedDifference(evaluation[name], other[name], low, high, p, test, len(first.classes))
 
 
-def _isresample_both(evaluation: Evaluation, name: str) -> bool:
+def _can_resample(evaluation: Evaluation, name: str) -> bool:
     try:
         class_statistic(evaluation, name)
     except EquimetricError:
