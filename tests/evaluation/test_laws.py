@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equimetric.evaluation import evaluate
+from equimetric.evaluation import evaluate, list_metrics
 
 METRICS = ["precision@1", "recall@2", "precision@3", "map@4", "r_precision", "map@r", "map", "mrr"]
 spaces = st.tuples(st.integers(0, 2**31), st.integers(2, 40), st.integers(2, 9), st.integers(2, 6))
@@ -132,3 +132,35 @@ def test_invariance_of_clusters_thresholds_and_structure(seed, classes, samples,
         evaluate(embeddings, labels, metrics=OTHERS, block_rows=block_rows),
     ):
         assert dict(changed) == pytest.approx(dict(plain), rel=1e-9, abs=1e-9)
+
+
+EXAMPLES = [example for family in list_metrics() for example in family.examples]
+
+
+@pytest.fixture(scope="module")
+def small_space():
+    generator = torch.Generator().manual_seed(4)
+    labels = torch.arange(9).repeat_interleave(7)
+    embeddings = torch.randn(9, 5, generator=generator, dtype=torch.float64)[labels]
+    return embeddings + 0.7 * torch.randn(63, 5, generator=generator, dtype=torch.float64), labels
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_registered_metric_depends_on_neither_tiles_threads_order_nor_names(name, small_space, threads):
+    embeddings, labels = small_space
+    plain = evaluate(embeddings, labels, metrics=name)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
+    threads(2)
+    for changed in (
+        evaluate(embeddings, labels, metrics=name, block_rows=4),
+        evaluate(embeddings[order], labels[order], metrics=name),
+        evaluate(embeddings, [f"class {label}" for label in labels.tolist()], metrics=name),
+    ):
+        assert dict(changed) == pytest.approx(dict(plain), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_registered_metric_has_an_interval(name, small_space):
+    found = evaluate(*small_space, metrics=name).interval(name, draws=40)
+    assert found.low <= found.high
+    assert found.classes == 9

@@ -19,14 +19,13 @@ from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.inputs import (
     EmbeddingsLike,
-    GeometryName,
-    LabelledSets,
     LabelsLike,
     convert_embeddings,
     convert_labels,
     prepare_sets,
 )
 from equimetric.evaluation.engine.pair_distances import PairDistances, pair_distances
+from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.evaluation.metrics.roc import tar_at_far
 from equimetric.seeding import derive_seed
 

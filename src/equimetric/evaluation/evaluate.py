@@ -5,8 +5,9 @@ from typing import Any, Literal
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryName, LabelledSets, LabelsLike, prepare_sets
+from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, prepare_sets
 from equimetric.evaluation.engine.scan import Prefilter, scan
+from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.evidence import Evidence, mean_by_class
 from equimetric.evaluation.families import METRICS, Metric, check_metric_options, parse_metrics

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.inputs import LabelledSets
+from equimetric.evaluation.engine.sets import LabelledSets
 
 __all__ = ["Detail", "Evidence", "Score", "exact_mean", "mean_by_class"]
 

@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.evaluation.engine.arrays import Floats, Integers, slices
-from equimetric.evaluation.engine.inputs import LabelledSets
 from equimetric.evaluation.engine.pair_counts import (
     BLOCK_PAIRS,
     ClassCounts,
@@ -15,6 +14,7 @@ from equimetric.evaluation.engine.pair_counts import (
     count_within,
     first_accepting,
 )
+from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Strip, Tile
 

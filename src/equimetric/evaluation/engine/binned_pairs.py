@@ -10,7 +10,6 @@ from torch import Tensor
 
 from equimetric.evaluation.engine.arrays import Floats, Integers, slices
 from equimetric.evaluation.engine.bins import BINS, Grid, Histogram, closeness_at, distance_at, tile_closeness
-from equimetric.evaluation.engine.inputs import LabelledSets
 from equimetric.evaluation.engine.pair_counts import (
     ClassCounts,
     ClosestPairs,
@@ -18,6 +17,7 @@ from equimetric.evaluation.engine.pair_counts import (
     count_within,
     first_accepting,
 )
+from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.survey import Survey
 from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.ops.masks import flatnonzero

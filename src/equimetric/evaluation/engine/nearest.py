@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from equimetric.evaluation.engine.arrays import slices
-from equimetric.evaluation.engine.inputs import LabelledSets
+from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Tile
 

@@ -26,9 +26,9 @@ from equimetric.evaluation.engine.all_pairs import AllPairs
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.binned_pairs import BinnedPairs
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.inputs import LabelledSets
 from equimetric.evaluation.engine.pair_counts import ClosestPairs, PairCounts
 from equimetric.evaluation.engine.scan import scan
+from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.survey import survey_distances
 from equimetric.evaluation.engine.tiles import Strip, Tile

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from equimetric.evaluation.engine.arrays import slices
 from equimetric.evaluation.engine.exact import WORKING_BYTES
-from equimetric.evaluation.engine.inputs import LabelledSets
+from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.tiles import Tile
 
 __all__ = ["count_above", "count_others_before"]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from equimetric.evaluation.engine.arrays import slices
 from equimetric.evaluation.engine.exact import FixedPoint, exact_products, exact_rows, float64_products
-from equimetric.evaluation.engine.inputs import GeometryName, LabelledSets
+from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 
 __all__ = ["LEAST_BLOCK_ROWS", "SimilarityMatrix"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.bins import BINS, Grid, closeness_at, tile_closeness
-from equimetric.evaluation.engine.inputs import LabelledSets
+from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Tile
 from equimetric.seeding import derive_seed

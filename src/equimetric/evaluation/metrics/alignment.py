@@ -9,7 +9,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.class_sums import distances_within_classes, sum_by_group
-from equimetric.evaluation.engine.inputs import LabelledSets
+from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.evidence import Evidence, Score
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.resampling.class_statistics import resample_positive_pairs

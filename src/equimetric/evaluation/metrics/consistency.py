@@ -12,15 +12,9 @@ import torch
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats, slices
-from equimetric.evaluation.engine.inputs import (
-    EmbeddingsLike,
-    GeometryName,
-    LabelledSets,
-    LabelsLike,
-    convert_labels,
-    prepare_sets,
-)
+from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, convert_labels, prepare_sets
 from equimetric.evaluation.engine.pair_distances import PairDistances, pair_distances
+from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.evaluation.engine.survey import DEFAULT_FAR
 from equimetric.evaluation.evidence import Evidence, Score
 from equimetric.evaluation.families import Metric, metric

@@ -15,9 +15,9 @@ from torch import Tensor
 from equimetric.evaluation.engine.candidates import HalfMatrixCandidates, candidate_capacity
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.half_matrix import HalfMatrixTopK
-from equimetric.evaluation.engine.inputs import LabelledSets
 from equimetric.evaluation.engine.nearest import SPARE, find_nearest, rerank_near_ties
 from equimetric.evaluation.engine.positive_ranks import count_others_before
+from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.tiles import TILE_BYTES, Strip, Tile
 from equimetric.evaluation.evidence import Evidence, Score
 from equimetric.evaluation.families import Metric

@@ -11,9 +11,9 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.inputs import LabelledSets
 from equimetric.evaluation.engine.pair_distances import pair_distances
 from equimetric.evaluation.engine.scan import scan
+from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Tile
 from equimetric.evaluation.metrics.calibration_range import range_ends, range_thresholds

@@ -16,7 +16,7 @@ from torch import Tensor
 from equimetric.evaluation.engine.arrays import Floats, slices
 from equimetric.evaluation.engine.class_sums import distances_within_classes
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.inputs import LabelledSets
+from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.evaluation.evidence import Detail, Evidence, Score
 from equimetric.evaluation.families import Metric, metric
