@@ -73,6 +73,8 @@ def test_classes_numbered_and_without_pairs_survive(file):
         ({"violations": [3]}, "is damaged"),
         ({"violations": None}, "is damaged"),
         ({"data": {"sha": 1}}, "is damaged"),
+        ({"data": {"sha256": "a", "samples": "many", "dimension": 8, "classes": 40}}, "its samples is 'many'"),
+        ({"fold_thresholds": [1, None]}, "its fold_thresholds is None"),
         ({"options": {"geometry": "dot"}}, "is damaged: its geometry is 'dot'"),
     ],
 )

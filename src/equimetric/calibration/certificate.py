@@ -145,25 +145,25 @@ class Certificate:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Certificate":
         """The certificate of a document; KeyError, TypeError or ValueError where it is damaged."""
-        far = _read_number(document, "wanted_far")
-        low, high = document["threshold_interval"]
+        far = _read_number("wanted_far", document["wanted_far"])
+        low, high = (_read_number("threshold_interval", end) for end in document["threshold_interval"])
         options = dict(document["options"])
         if options["geometry"] not in ("cosine", "euclidean"):
             raise ValueError(f"its geometry is {options['geometry']!r}")
         return cls(
             wanted_far=far,
-            threshold=_read_number(document, "threshold"),
-            threshold_interval=(float(low), float(high)),
+            threshold=_read_number("threshold", document["threshold"]),
+            threshold_interval=(low, high),
             interval_from=str(document["threshold_interval_from"]),
             fitted=ErrorRates.from_dict(document["fitted"], far),
             held_out=ErrorRates.from_dict(document["held_out"], far),
-            fold_thresholds=tuple(float(threshold) for threshold in document["fold_thresholds"]),
+            fold_thresholds=tuple(_read_number("fold_thresholds", one) for one in document["fold_thresholds"]),
             worst_classes=_read_rates(document["worst_classes"], far),
             violations=_read_rates(document["violations"], far),
             exceedances=_read_rates(document["exceedances"], far),
             data_sets=_read_rates(document["data_sets"], far),
             data_set_violations=_read_rates(document["data_set_violations"], far),
-            data=CalibrationData(**document["data"]),
+            data=_read_data(document["data"]),
             options=options,
             equimetric=str(document["equimetric"]),
         )
@@ -180,11 +180,15 @@ def _check_schema(document: Any, file: Path) -> None:
         )
 
 
-def _read_number(document: Mapping[str, Any], key: str) -> float:
-    value = document[key]
+def _read_number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"its {key} is {value!r}")
+        raise ValueError(f"its {name} is {value!r}")
     return float(value)
+
+
+def _read_data(document: Any) -> CalibrationData:
+    sizes = (int(_read_number(name, document[name])) for name in ("samples", "dimension", "classes"))
+    return CalibrationData(str(document["sha256"]), *sizes)
 
 
 def _list_rates(rates: RatesByName) -> list[dict[str, Any]]:
