@@ -1,15 +1,15 @@
-"""What `evaluate` costs: CPU seconds and memory, beside the matrix product it cannot do without, and beside its peers.
+"""Cost of `evaluate`: CPU seconds and memory, compared with the bare matrix product and with other libraries.
 
-Precision@1, R-precision and MAP@R of a trained space, query = gallery. Every measurement is a process of its own, so
-that its peak memory is its own; contenders take turns, so that all meet the same machine. Memory is what is needed
-beyond the embeddings themselves and the libraries. Ratios are medians over the rounds.
+Precision@1, R-precision and MAP@R of a trained space, query = gallery. Every measurement is a separate process with its
+own peak memory; contenders alternate, so that all run under the same load. Memory excludes the embeddings and the
+libraries. Ratios are medians over the rounds.
 
     python benchmarks/evaluation.py --shape cars
     python benchmarks/evaluation.py --shape products --rounds 1
     python benchmarks/evaluation.py --shape large --only product equimetric --rounds 1
     python benchmarks/evaluation.py --doubling --rounds 1
 
-A peer that is not installed is named and left out. faiss multiplies by OpenBLAS, which on virtual machines may not
+A library that is not installed is named and skipped. faiss multiplies by OpenBLAS, which on virtual machines may not
 recognise the processor: 'pml+faiss, right kernel' sets OPENBLAS_CORETYPE.
 """
 
@@ -41,7 +41,7 @@ RIGHT_KERNEL = ", right kernel"
 
 
 def space(shape: str, kind: str) -> tuple[Any, Any]:
-    """Unit vectors: classes around centres, or random ones, or a trained space of which a tenth are duplicates."""
+    """Unit vectors: classes around centres, random vectors, or classes with a tenth of duplicates."""
     import torch
 
     items, dimension, classes = SHAPES[shape]
@@ -61,7 +61,7 @@ def space(shape: str, kind: str) -> tuple[Any, Any]:
 
 
 def product(embeddings: Any, _: Any) -> None:
-    """The bare product, in blocks as `evaluate` has them, into a tile that is used again: faster than in one piece."""
+    """The bare product, in the blocks of `evaluate`, into one reused tile: faster than in one piece."""
     import torch
 
     tile = torch.empty(256, len(embeddings))
@@ -106,13 +106,13 @@ def centre_products(embeddings: Any, labels: Any) -> None:
 
 
 def kmeans_passes(embeddings: Any, labels: Any) -> None:
-    """As many passes of k-means as there are in `centre_products`: the seeds' own and one for each time they move."""
+    """As many passes of k-means as `centre_products` has: one for the seeds and one for each update."""
     import torch
 
-    from equimetric.evaluation.clustering import lloyd
+    from equimetric.evaluation.engine.kmeans import lloyd
 
     seeds = torch.randperm(len(embeddings), generator=torch.Generator().manual_seed(0))[: int(labels.max()) + 1]
-    # One move takes two passes, before it and after it, and never ends early.
+    # One update takes two passes, before and after it, and never ends early.
     for _ in range(PASSES // 2):
         lloyd(embeddings, seeds, iterations=1, spherical=True)
 
@@ -122,7 +122,7 @@ def equimetric_bfloat16(embeddings: Any, labels: Any) -> dict[str, float]:
 
 
 def pytorch_metric_learning(embeddings: Any, labels: Any) -> dict[str, float]:
-    import faiss  # noqa: F401  (without it the library would fall over later)
+    import faiss  # noqa: F401  (without it the library fails later)
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
     names = {"precision_at_1": "precision@1", "r_precision": "r_precision", "mean_average_precision_at_r": "map@r"}
@@ -155,13 +155,13 @@ def torchmetrics(embeddings: Any, labels: Any) -> dict[str, float]:
 
 
 def open_metric_learning(embeddings: Any, labels: Any) -> dict[str, float]:
-    """Its search, and its CMC, precision and MAP at the largest R: it has neither R-precision nor MAP@R."""
+    """Its search, and CMC, precision and MAP at the largest R: it has neither R-precision nor MAP@R."""
     import torch
     from oml.functional.knn import batched_knn
     from oml.functional.metrics import calc_retrieval_metrics
 
-    everybody, deepest = torch.arange(len(labels)), int(labels.bincount().max()) - 1
-    _, retrieved, relevant = batched_knn(embeddings, everybody, everybody, top_n=deepest, labels_gt=labels)
+    ids, deepest = torch.arange(len(labels)), int(labels.bincount().max()) - 1
+    _, retrieved, relevant = batched_knn(embeddings, ids, ids, top_n=deepest, labels_gt=labels)
     found = calc_retrieval_metrics(
         retrieved, relevant, cmc_top_k=(1,), precision_top_k=(deepest,), map_top_k=(deepest,), verbose=False
     )
@@ -182,7 +182,7 @@ CONTENDERS: dict[str, Callable[[Any, Any], dict[str, float] | None]] = {
     "torchmetrics": torchmetrics,
 }
 QUERY_BY_QUERY = ("torchmetrics",)
-"""These sort every row in full: only for the small shape, unless asked for by name."""
+"""These sort every row in full: only for the small shape, unless named."""
 
 
 def measure(name: str, shape: str, kind: str, threads: int) -> dict[str, Any]:
@@ -192,19 +192,19 @@ def measure(name: str, shape: str, kind: str, threads: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     small = torch.nn.functional.normalize(torch.randn(600, 512), dim=1), torch.arange(600) % 60
     try:
-        CONTENDERS[name](*small)  # the first call pays for imports and for loading the kernels
+        CONTENDERS[name](*small)  # the first call imports and loads the kernels
     except ImportError as error:
         return {"missing": str(error).splitlines()[0]}
     embeddings, labels = space(shape, kind)
-    before = resident_megabytes_afresh()
+    before = reset_memory()
     cpu, wall = time.process_time(), time.perf_counter()
     found = CONTENDERS[name](embeddings, labels)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return {"cpu": cpu, "wall": wall, "megabytes": memory("VmHWM") - before, "found": found}
 
 
-def resident_megabytes_afresh() -> float:
-    """Memory in use, once what is free has been given back and the peak so far been forgotten."""
+def reset_memory() -> float:
+    """Return free memory and reset the peak; the megabytes in use."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
@@ -212,13 +212,13 @@ def resident_megabytes_afresh() -> float:
 
 
 def memory(name: str) -> float:
-    """Megabytes of this process, by the name that Linux gives them."""
+    """Megabytes of this process under a name of Linux's /proc/self/status."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
     return int(line.split()[1]) / 1024
 
 
 def measure_apart(name: str, shape: str, kind: str, threads: int) -> dict[str, Any]:
-    """The same in a process of its own."""
+    """The same in a separate process."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
     if name.endswith(RIGHT_KERNEL):
         flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
@@ -232,7 +232,7 @@ def measure_apart(name: str, shape: str, kind: str, threads: int) -> dict[str, A
 
 
 def print_doubling(name: str, kind: str, threads: int, rounds: int) -> None:
-    """How time and memory grow where the set is doubled, and doubled again."""
+    """How time and memory grow as the set doubles twice."""
     print(f"{name}, {kind}, {threads} threads, {rounds} rounds")
     print(f"{'':<12}{'CPU s':>9}{'×':>7}{'MB':>8}{'×':>7}")
     before: tuple[float, float] | None = None
@@ -254,7 +254,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, metavar="CONTENDER")
-    parser.add_argument("--doubling", action="store_true", help="what doubling the set costs, for each of --only")
+    parser.add_argument("--doubling", action="store_true", help="cost of doubling the set, for each of --only")
     parser.add_argument("--measure", choices=CONTENDERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:

@@ -1,4 +1,4 @@
-"""A reference that follows the definitions word by word: two loops, one sort, plain numbers."""
+"""A reference that follows the definitions literally: two loops, one sort, plain numbers."""
 
 from fractions import Fraction
 
@@ -83,7 +83,7 @@ def reference():
 
 @pytest.fixture(autouse=True)
 def threads():
-    """One thread unless a test sets another number: most tests are too small to share."""
+    """One thread unless a test sets another number: most tests are too small for more."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield torch.set_num_threads

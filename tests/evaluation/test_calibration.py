@@ -1,4 +1,4 @@
-"""Calibration: one threshold, how certain it is, what it does to held-out classes, and its certificate."""
+"""Calibration: one threshold, its interval, its error rates on held-out classes, and its certificate."""
 
 import json
 import math
@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-import equimetric.calibration as calibration_module
-from equimetric.calibration import calibrate, data_fingerprint
+from equimetric.calibration import calibrate, data_fingerprint, threshold_interval
+from equimetric.calibration.calibrate import assign_folds
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import bins
-from equimetric.evaluation import distances as distances_module
-from equimetric.evaluation.distances import pair_distances
-from equimetric.evaluation.inputs import labelled_sets
-from equimetric.evaluation.verification import tar_at_far
+from equimetric.evaluation.engine import pair_distances as distances_module
+from equimetric.evaluation.engine import survey
+from equimetric.evaluation.engine.inputs import prepare_sets
+from equimetric.evaluation.engine.pair_distances import pair_distances
+from equimetric.evaluation.metrics.roc import tar_at_far
 
 
 def space(classes=40, each=8, seed=0, crowded=0):
-    """Classes around random centres; the first `crowded` of them share one: they are mistaken for each other."""
+    """Classes around random centres; the first `crowded` of them share one centre and are confused with each other."""
     generator = torch.Generator().manual_seed(seed)
     centres = torch.randn(classes, 8, generator=generator)
     centres[:crowded] = centres[0].clone()
@@ -29,14 +29,14 @@ def space(classes=40, each=8, seed=0, crowded=0):
 def test_the_threshold_is_that_of_all_pairs():
     embeddings, labels = space()
     result = calibrate(embeddings, labels, 1e-2, resamples=50)
-    point = tar_at_far(pair_distances(labelled_sets(embeddings, labels)), 1e-2)
+    point = tar_at_far(pair_distances(prepare_sets(embeddings, labels)), 1e-2)
     assert result.threshold == point.threshold
     assert result.fitted.far == pytest.approx(point.far)
     assert 1 - result.fitted.frr == pytest.approx(point.tar)
     assert result.interval[0] <= result.threshold <= result.interval[1]
 
 
-def test_it_rises_with_the_wanted_rate():
+def test_the_threshold_rises_with_the_target_rate():
     embeddings, labels = space()
     results = [calibrate(embeddings, labels, far, resamples=20) for far in (2e-3, 1e-2, 5e-2, 0.3)]
     thresholds, rejected = [r.threshold for r in results], [r.held_out.frr for r in results]
@@ -46,18 +46,18 @@ def test_it_rises_with_the_wanted_rate():
 
 
 @pytest.mark.parametrize("folds", [2, 3])
-def test_held_out_classes_are_judged_at_the_threshold_of_the_others(folds):
+def test_held_out_classes_are_evaluated_at_the_threshold_of_the_others(folds):
     embeddings, labels = space()
     result = calibrate(embeddings, labels, 1e-2, folds=folds, resamples=10)
     unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
     distance, same = torch.cdist(unit, unit), labels[:, None] == labels
     assert len(result.fold_thresholds) == folds
     assert set(result.classes) == set(range(40))
-    fold_of_class = calibration_module._folds(labelled_sets(embeddings, labels), folds, 0)
+    fold_of_class = assign_folds(prepare_sets(embeddings, labels), folds, 0)
     accepted = negatives = rejected = positives = 0
     for fold, threshold in enumerate(result.fold_thresholds):
         inside = torch.from_numpy(fold_of_class == fold)[labels]
-        fitting = pair_distances(labelled_sets(embeddings[~inside], labels[~inside]))
+        fitting = pair_distances(prepare_sets(embeddings[~inside], labels[~inside]))
         assert threshold == pytest.approx(tar_at_far(fitting, 1e-2).threshold, abs=1e-6)
         for label in np.flatnonzero(fold_of_class == fold):
             mine = labels == label
@@ -76,12 +76,12 @@ def test_held_out_classes_are_judged_at_the_threshold_of_the_others(folds):
     assert result.held_out.frr == pytest.approx(rejected / positives, abs=1e-9)
 
 
-def test_classes_that_are_mistaken_for_each_other_are_named():
+def test_confused_classes_are_named():
     embeddings, labels = space(60, crowded=4)
     names = [f"class {label:02}" for label in labels.tolist()]
     result = calibrate(embeddings, names, 1e-2, resamples=10)
     crowded = {f"class {label:02}" for label in range(4)}
-    fold_of_class = calibration_module._folds(labelled_sets(embeddings, labels), 2, 0)
+    fold_of_class = assign_folds(prepare_sets(embeddings, labels), 2, 0)
     together = {f"class {c:02}" for c in range(4) if (fold_of_class[:4] == fold_of_class[c]).sum() > 1}
     assert together
     assert together <= set(result.violations)
@@ -93,7 +93,7 @@ def test_classes_that_are_mistaken_for_each_other_are_named():
 
 
 def test_noise_is_no_violation():
-    """Every sample at random: no class is any worse than another."""
+    """All samples are random: no class is worse than another."""
     generator = torch.Generator().manual_seed(5)
     embeddings, labels = torch.randn(400, 16, generator=generator), torch.arange(400) % 20
     result = calibrate(embeddings, labels, 1e-2, resamples=10)
@@ -102,7 +102,7 @@ def test_noise_is_no_violation():
     assert not result.held_out.violates
 
 
-def test_data_sets_are_judged_by_the_pairs_inside_them():
+def test_data_sets_are_evaluated_by_the_pairs_inside_them():
     embeddings, labels = space(80)
     narrow = labels % 2 == 1
     embeddings[narrow] = 0.3 * embeddings[narrow] + torch.ones(8)  # its classes are close to each other
@@ -115,7 +115,7 @@ def test_data_sets_are_judged_by_the_pairs_inside_them():
 
 
 def test_the_interval_covers_the_threshold_of_the_population():
-    population = [tar_at_far(pair_distances(labelled_sets(*space(1000, 2, seed))), 2e-2).threshold for seed in (98, 99)]
+    population = [tar_at_far(pair_distances(prepare_sets(*space(1000, 2, seed))), 2e-2).threshold for seed in (98, 99)]
     truth = sum(population) / 2
     results = [calibrate(*space(60, 4, seed), 2e-2, resamples=200) for seed in range(20)]
     covered = [low <= truth <= high for low, high in (result.interval for result in results)]
@@ -123,13 +123,13 @@ def test_the_interval_covers_the_threshold_of_the_population():
     assert all(high - low < 0.25 for low, high in (result.interval for result in results))
 
 
-def test_the_first_order_of_resampling_agrees_with_resampled_pairs(monkeypatch):
+def test_first_order_resampling_agrees_with_resampled_pairs(monkeypatch):
     embeddings, labels = space(150, 4)
     pairs = calibrate(embeddings, labels, 2e-2)
-    monkeypatch.setattr(calibration_module, "LEAST_SEARCHED_FACTOR", 1e9)
-    monkeypatch.setattr(calibration_module, "_resampled_pairs", None)
-    monkeypatch.setattr(distances_module, "EVERY_PAIR", 0)
-    monkeypatch.setattr(bins, "CLOSEST_KEPT", 1)
+    monkeypatch.setattr(threshold_interval, "LEAST_SEARCHED_FACTOR", 1e9)
+    monkeypatch.setattr(threshold_interval, "_from_pairs", None)
+    monkeypatch.setattr(distances_module, "MAX_KEPT_PAIRS", 0)
+    monkeypatch.setattr(survey, "CLOSEST_KEPT", 1)
     first_order = calibrate(embeddings, labels, 2e-2)
     assert first_order.threshold == pytest.approx(pairs.threshold, abs=1e-4)
     width = pairs.interval[1] - pairs.interval[0]
@@ -172,7 +172,7 @@ def test_certificate(tmp_path):
     assert calibrate(embeddings, labels, 1e-2, resamples=20, seed=8).certificate() != result.certificate()
 
 
-def test_the_fingerprint_is_that_of_the_data():
+def test_the_fingerprint_changes_with_the_data():
     embeddings, labels = space(4, 2)
     fingerprint = data_fingerprint(embeddings, labels)
     assert fingerprint == data_fingerprint(embeddings.numpy().copy(), labels.numpy().astype(np.int32))
@@ -188,7 +188,7 @@ def test_the_fingerprint_is_that_of_the_data():
     assert len({fingerprint, *others}) == 6
 
 
-def test_euclidean_distances_are_those_of_the_vectors_as_they_are():
+def test_euclidean_distances_are_not_normalised():
     embeddings, labels = space()
     result = calibrate(embeddings, labels, 1e-2, geometry="euclidean", resamples=10)
     longer = calibrate(10 * embeddings, labels, 1e-2, geometry="euclidean", resamples=10)

@@ -11,14 +11,17 @@ from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_s
 from torch.nn.functional import normalize
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import clustering, evaluate
-from equimetric.evaluation.clustering import (
+from equimetric.evaluation import evaluate
+from equimetric.evaluation.engine import class_sums, kmeans
+from equimetric.evaluation.engine.class_sums import sum_by_group
+from equimetric.evaluation.engine.kmeans import exact_kmeans
+from equimetric.evaluation.metrics import partitions
+from equimetric.evaluation.metrics.clustering import ClusterAssignments
+from equimetric.evaluation.metrics.partitions import (
     Contingency,
     adjusted_mutual_information,
-    kmeans,
     normalized_mutual_information,
     pairwise_f1,
-    sums_by_group,
 )
 
 WORKED = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 2]), np.array([0, 0, 1, 1, 1, 1, 2, 2, 1, 2])
@@ -47,7 +50,7 @@ def test_worked_example():
 def test_information_equals_that_of_scikit_learn(points, classes, clusters, average):
     generator = np.random.default_rng(points)
     truth = generator.integers(classes, size=points)
-    # Half of the points keep their class, so that there is something to find.
+    # Half of the points keep their class, so that the partitions share information.
     found = np.where(generator.random(points) < 0.5, truth % clusters, generator.integers(clusters, size=points))
     table = Contingency.of(truth, found)
     expected = normalized_mutual_info_score(truth, found, average_method=average)
@@ -59,8 +62,8 @@ def test_information_equals_that_of_scikit_learn(points, classes, clusters, aver
 def test_expected_information_is_the_mean_over_all_orders():
     truth, found = np.array([0, 0, 0, 1, 1, 2, 2]), np.array([0, 0, 1, 1, 1, 1, 2])
     orders = [Contingency.of(truth, found[list(order)]) for order in itertools.permutations(range(7))]
-    mean = math.fsum(clustering._information(table) for table in orders) / len(orders)
-    assert clustering.expected_information(orders[0].class_sizes, orders[0].cluster_sizes) == pytest.approx(
+    mean = math.fsum(partitions._information(table) for table in orders) / len(orders)
+    assert partitions.expected_information(orders[0].class_sizes, orders[0].cluster_sizes) == pytest.approx(
         mean, rel=1e-12
     )
 
@@ -74,9 +77,9 @@ def test_large_parts_must_overlap():
 def test_expected_information_in_small_pieces(monkeypatch):
     generator = np.random.default_rng(0)
     table = Contingency.of(generator.integers(9, size=300), generator.integers(30, size=300))
-    whole = clustering.expected_information(table.class_sizes, table.cluster_sizes)
-    monkeypatch.setattr(clustering, "EXPECTATION_TERMS", 1)
-    assert clustering.expected_information(table.class_sizes, table.cluster_sizes) == pytest.approx(whole, rel=1e-14)
+    whole = partitions.expected_information(table.class_sizes, table.cluster_sizes)
+    monkeypatch.setattr(partitions, "EXPECTATION_TERMS", 1)
+    assert partitions.expected_information(table.class_sizes, table.cluster_sizes) == pytest.approx(whole, rel=1e-14)
 
 
 def test_f1_counts_pairs():
@@ -90,7 +93,7 @@ def test_f1_counts_pairs():
     assert pairwise_f1(Contingency.of(truth, found)) == pytest.approx(expected, rel=1e-13)
 
 
-def test_what_single_parts_are_worth():
+def test_scores_of_single_parts():
     same, one, alone = np.array([3, 3, 8, 8]), np.zeros(4, dtype=int), np.arange(4)
     for metric in (normalized_mutual_information, adjusted_mutual_information, pairwise_f1):
         assert metric(Contingency.of(same, -same)) == 1
@@ -107,7 +110,7 @@ def test_names_and_order_do_not_matter():
     assert adjusted_mutual_information(renamed) == pytest.approx(0.422619131781, abs=1e-11)
 
 
-def test_tables_that_cannot_be_made():
+def test_invalid_tables():
     with pytest.raises(EquimetricError, match="3 classes but 2 clusters"):
         Contingency.of(np.zeros(3), np.zeros(2))
     with pytest.raises(EquimetricError, match="unknown average"):
@@ -116,9 +119,9 @@ def test_tables_that_cannot_be_made():
 
 @pytest.mark.parametrize("spherical", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_clusters_far_apart_are_found(spherical, dtype):
+def test_separated_clusters_are_found(spherical, dtype):
     points, labels = blobs(30, 8, 16, 0.001, dtype=dtype)
-    found = kmeans(points, 30, spherical=spherical)
+    found = exact_kmeans(points, 30, spherical=spherical)
     assert found.converged
     assert pairwise_f1(Contingency.of(labels, found.assignment)) == 1
     assert found.centres.dtype == dtype
@@ -127,8 +130,8 @@ def test_clusters_far_apart_are_found(spherical, dtype):
 def test_lloyd_from_the_same_seeds_as_scikit_learn():
     points, _ = blobs(12, 20, 6, 0.5, dtype=torch.float64)
     squared_lengths = points.square().sum(dim=1)
-    seeds = points[clustering._seeds(points, squared_lengths, 12, seed=0)]
-    found = kmeans(points, 12, iterations=100)
+    seeds = points[kmeans._seeds(points, squared_lengths, 12, seed=0)]
+    found = exact_kmeans(points, 12, iterations=100)
     peer = LloydOfScikitLearn(12, init=seeds.numpy(), n_init=1, max_iter=100, tol=0).fit(points.numpy())
     assert found.converged
     assert found.iterations > 3
@@ -136,9 +139,9 @@ def test_lloyd_from_the_same_seeds_as_scikit_learn():
     assert found.inertia == pytest.approx(peer.inertia_, rel=1e-9)
 
 
-def test_spherical_centres_are_directions_that_only_improve():
+def test_spherical_centres_are_unit_vectors_that_only_improve():
     points, _ = blobs(10, 30, 8, 0.8, dtype=torch.float64)
-    runs = [kmeans(points, 10, iterations=count, spherical=True) for count in range(1, 8)]
+    runs = [exact_kmeans(points, 10, iterations=count, spherical=True) for count in range(1, 8)]
     for run in runs:
         torch.testing.assert_close(run.centres.norm(dim=1), torch.ones(10, dtype=torch.float64))
     assert all(later.inertia <= earlier.inertia for earlier, later in itertools.pairwise(runs))
@@ -150,29 +153,27 @@ def test_spherical_centres_are_directions_that_only_improve():
 def test_no_cluster_is_ever_empty():
     points = torch.tensor([[1.0, 0], [1, 0], [1, 0], [0, 1], [0, 1], [-1, 0]])
     for seed in range(5):
-        found = kmeans(points, 5, seed=seed)
+        found = exact_kmeans(points, 5, seed=seed)
         assert found.assignment.bincount(minlength=5).min() >= 1
     points, _ = blobs(40, 3, 4, 0.5)
-    assert kmeans(points, 100).assignment.bincount(minlength=100).min() >= 1
-    assert kmeans(points, 120).assignment.sort().values.tolist() == list(range(120))
+    assert exact_kmeans(points, 100).assignment.bincount(minlength=100).min() >= 1
+    assert exact_kmeans(points, 120).assignment.sort().values.tolist() == list(range(120))
 
 
-def test_an_empty_cluster_takes_the_worst_placed_point_that_can_be_spared():
+def test_an_empty_cluster_takes_the_farthest_point_it_can():
     assignment = torch.tensor([0, 0, 0, 2, 4, 4])
     squared_distance = torch.tensor([0.1, 0.7, 0.7, 9.0, 0.2, 0.3])
-    clustering._fill_empty_clusters(assignment, squared_distance, 5)
-    # Point 3 is the worst but alone in its cluster; of 1 and 2, equally bad, the lower index goes first.
+    kmeans._fill_empty_clusters(assignment, squared_distance, 5)
+    # Point 3 is the farthest but alone in its cluster; 1 and 2 tie, so the lower index goes first.
     assert assignment.tolist() == [0, 1, 3, 2, 4, 4]
     assert squared_distance.tolist() == pytest.approx([0.1, 0, 0, 9, 0.2, 0.3])
 
 
-def test_a_block_of_candidates_is_accepted_as_if_drawn_one_by_one():
+def test_a_block_of_candidates_is_distributed_like_single_draws():
     points = torch.tensor([[0.0], [1.0], [1.2], [3.0]])
     start = np.array([0.0, 1.0, 1.44, 9.0])  # squared distances to the first seed, point 0
     generator = np.random.default_rng(0)
-    blocks = [
-        clustering._accepted(points, start, clustering._drawn(start, (4,), generator), generator) for _ in range(8_000)
-    ]
+    blocks = [kmeans._accept(points, start, kmeans._draw(start, (4,), generator), generator) for _ in range(8_000)]
     firsts = Counter(int(block[0]) for block in blocks)
     for point in (1, 2, 3):
         assert firsts[point] / len(blocks) == pytest.approx(start[point] / start.sum(), abs=0.02)
@@ -187,7 +188,7 @@ def test_the_gain_of_a_seed():
     points, _ = blobs(5, 6, 4, 0.5, dtype=torch.float64)
     squared_lengths = points.square().sum(dim=1)
     nearest = torch.cdist(points, points[[3, 11]]).square().amin(dim=1)
-    gains = clustering._gains(points, squared_lengths, nearest, np.array([0, 3, 20]))
+    gains = kmeans._gains(points, squared_lengths, nearest, np.array([0, 3, 20]))
     for candidate, gain in zip((0, 3, 20), gains, strict=True):
         after = torch.minimum(nearest, (points - points[candidate]).square().sum(dim=1))
         assert gain == pytest.approx(float((nearest - after).sum()), abs=1e-12)
@@ -200,22 +201,26 @@ def test_seeds_are_as_good_as_those_of_scikit_learn():
         return float(torch.cdist(points, seeds).square().amin(dim=1).sum())
 
     squared_lengths = points.square().sum(dim=1)
-    ours = [spread(points[clustering._seeds(points, squared_lengths, 80, seed)]) for seed in range(5)]
+    ours = [spread(points[kmeans._seeds(points, squared_lengths, 80, seed)]) for seed in range(5)]
     theirs = [spread(torch.from_numpy(kmeans_plusplus(points.numpy(), 80, random_state=seed)[0])) for seed in range(5)]
     assert np.mean(ours) < 1.03 * np.mean(theirs)
 
 
-def test_seeds_are_different_points_and_spread_out():
+def test_seeds_are_distinct_and_spread_out():
     points, labels = blobs(200, 4, 32, 0.0005)
-    seeds = clustering._seeds(points, points.double().square().sum(dim=1), 200, seed=1)
+    seeds = kmeans._seeds(points, points.double().square().sum(dim=1), 200, seed=1)
     assert len(seeds.unique()) == 200
     # With clusters this tight, k-means++ practically never takes two seeds from one.
     assert len(labels[seeds].unique()) == 200
 
 
-def test_a_seed_decides_everything():
+def test_the_seed_determines_the_result():
     points, _ = blobs(20, 10, 8, 0.7)
-    first, again, other = kmeans(points, 20, seed=1), kmeans(points, 20, seed=1), kmeans(points, 20, seed=2)
+    first, again, other = (
+        exact_kmeans(points, 20, seed=1),
+        exact_kmeans(points, 20, seed=1),
+        exact_kmeans(points, 20, seed=2),
+    )
     assert first.assignment.tolist() == again.assignment.tolist()
     assert first.assignment.tolist() != other.assignment.tolist()
 
@@ -223,9 +228,10 @@ def test_a_seed_decides_everything():
 @pytest.mark.parametrize("tile_bytes", [1, 4000])
 def test_tiles_change_nothing(monkeypatch, tile_bytes):
     points, _ = blobs(20, 10, 8, 0.3)
-    whole = kmeans(points, 20)
-    monkeypatch.setattr(clustering, "TILE_BYTES", tile_bytes)
-    tiled = kmeans(points, 20)
+    whole = exact_kmeans(points, 20)
+    for module in (kmeans, class_sums):
+        monkeypatch.setattr(module, "TILE_BYTES", tile_bytes)
+    tiled = exact_kmeans(points, 20)
     assert tiled.assignment.tolist() == whole.assignment.tolist()
     torch.testing.assert_close(tiled.centres, whole.centres)
 
@@ -233,19 +239,19 @@ def test_tiles_change_nothing(monkeypatch, tile_bytes):
 def test_sums_by_group():
     vectors = torch.tensor([[3.0, 4.0], [0.0, 2.0], [6.0, 8.0]])
     group = torch.tensor([2, 0, 2])
-    assert sums_by_group(vectors, group, 3).tolist() == [[0, 2], [0, 0], [9, 12]]
+    assert sum_by_group(vectors, group, 3).tolist() == [[0, 2], [0, 0], [9, 12]]
     torch.testing.assert_close(
-        sums_by_group(vectors, group, 3, unit=True), torch.tensor([[0, 1], [0, 0], [1.2, 1.6]], dtype=torch.float64)
+        sum_by_group(vectors, group, 3, unit=True), torch.tensor([[0, 1], [0, 0], [1.2, 1.6]], dtype=torch.float64)
     )
 
 
-def test_clusterings_that_cannot_be_made():
+def test_invalid_clusterings():
     points = torch.eye(4)
     for clusters in (0, 5):
         with pytest.raises(EquimetricError, match="4 points cannot form"):
-            kmeans(points, clusters)
+            exact_kmeans(points, clusters)
     with pytest.raises(EquimetricError, match="at least 1"):
-        kmeans(points, 2, iterations=0)
+        exact_kmeans(points, 2, iterations=0)
     with pytest.raises(EquimetricError, match="clustering_runs is 0"):
         evaluate(points, [0, 0, 1, 1], metrics=["nmi"], clustering_runs=0)
 
@@ -254,7 +260,7 @@ def test_metrics_of_an_evaluation_are_means_over_runs():
     points, labels = blobs(10, 12, 8, 0.6)
     names = ["nmi", "nmi_geometric", "ami", "f1"]
     result = evaluate(points, labels, metrics=names, clustering_runs=3, clustering_seed=5)
-    found = result.details["clustering"]["clusters"]
+    found = result.detail(ClusterAssignments).clusters
     assert found.shape == (3, 120)
     tables = [Contingency.of(labels, run) for run in found]
     assert result["nmi"] == pytest.approx(np.mean([normalized_mutual_information(table) for table in tables]))
@@ -264,11 +270,11 @@ def test_metrics_of_an_evaluation_are_means_over_runs():
     assert len({tuple(run) for run in found.tolist()}) == 3
 
 
-def test_centres_are_directions_for_cosine_unless_asked_otherwise():
+def test_centres_are_unit_vectors_for_cosine_by_default():
     points, labels = blobs(20, 10, 16, 1.5)
 
     def clusters(**options):
-        return evaluate(points, labels, metrics=["nmi"], **options).details["clustering"]["clusters"].tolist()
+        return evaluate(points, labels, metrics=["nmi"], **options).detail(ClusterAssignments).clusters.tolist()
 
     assert clusters() == clusters(clustering_spherical=True) != clusters(clustering_spherical=False)
     assert clusters(geometry="euclidean") == clusters(geometry="euclidean", clustering_spherical=False)
@@ -276,8 +282,8 @@ def test_centres_are_directions_for_cosine_unless_asked_otherwise():
 
 def test_with_a_gallery_the_queries_are_clustered():
     points, labels = blobs(5, 8, 8, 0.001)
-    # The gallery has a class more: the queries have only five clusters to find.
+    # The gallery has one more class: the queries form only five clusters.
     gallery, gallery_labels = blobs(6, 2, 8, 0.001)
     result = evaluate(points, labels, gallery, gallery_labels, metrics=["f1"])
     assert result["f1"] == 1
-    assert result.details["clustering"]["clusters"].shape == (1, 40)
+    assert result.detail(ClusterAssignments).clusters.shape == (1, 40)

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import distances as distances_module
-from equimetric.evaluation import evaluate
-from equimetric.evaluation.consistency import threshold_consistency, utility
+from equimetric.evaluation import Consistency, evaluate
+from equimetric.evaluation.engine import pair_distances as distances_module
+from equimetric.evaluation.metrics.consistency import threshold_consistency
+from equimetric.evaluation.metrics.utility_curves import utility
 
 CASES = json.loads((Path(__file__).parents[1] / "worked_values/thresholds.json").read_text(encoding="utf-8"))
 
@@ -138,7 +139,7 @@ def test_data_sets_are_members_with_the_pairs_inside_them():
 def test_bins_agree_with_every_pair(monkeypatch):
     embeddings, labels = space(1500, 30, dtype=torch.float32, dimension=16)
     exact = threshold_consistency(embeddings, labels)
-    monkeypatch.setattr(distances_module, "EVERY_PAIR", 0)
+    monkeypatch.setattr(distances_module, "MAX_KEPT_PAIRS", 0)
     binned = threshold_consistency(embeddings, labels)
     assert 0 < binned.possible_error < 2e-3
     assert binned.opis == pytest.approx(exact.opis, abs=1e-6)
@@ -163,8 +164,8 @@ def test_order_and_names_of_classes_change_nothing():
     assert list(named.worst(2)) == [f"class {9 - label}" for label in plain.worst(2)]
 
 
-def test_classes_alike_are_consistent():
-    """Every class the same three points, turned by a third of the circle: no class is better off."""
+def test_equal_classes_are_consistent():
+    """Every class has the same three points, rotated by a third of the circle: all classes are equal."""
     angles = torch.tensor([a + t for t in (0.0, 2 * math.pi / 3, 4 * math.pi / 3) for a in (0.0, 0.3, 1.1)])
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1).double()
     result = threshold_consistency(embeddings, [0] * 3 + [1] * 3 + [2] * 3, calibration_range=(0.05, 1.9))
@@ -193,7 +194,7 @@ def test_the_estimate_states_its_error():
     assert estimates[0].opis == threshold_consistency(embeddings, labels, sample=200, seed=0).opis
 
 
-def test_a_sample_of_all_rows_is_no_estimate_any_more():
+def test_a_sample_of_all_rows_is_exact():
     embeddings, labels = space()
     exact = threshold_consistency(embeddings, labels)
     complete = threshold_consistency(embeddings, labels, sample=len(labels))
@@ -208,8 +209,8 @@ def test_as_metrics_of_an_evaluation():
     assert result["opis"] == pytest.approx(direct.opis, abs=1e-12)
     assert result["opis@10%"] == pytest.approx(direct.epsilon_opis(0.1), abs=1e-12)
     assert result["opis@34%"] == pytest.approx(direct.epsilon_opis(0.34), abs=1e-12)
-    assert result.details["utility"]["utility"].shape == (6, 101)
-    assert result.details["calibration_range"] == direct.calibration_range
+    assert result.detail(Consistency).utility.shape == (6, 101)
+    assert result.detail(Consistency).calibration_range == direct.calibration_range
 
 
 def test_summary():
@@ -233,12 +234,12 @@ def test_summary():
         ({"members": ["a", "b"] * 60, "sample": 50}, "either members or sample"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(EquimetricError, match=message):
         threshold_consistency(*space(), **options)
 
 
-def test_equal_distances_leave_no_range():
+def test_equal_distances_give_an_empty_range():
     with pytest.raises(EquimetricError, match=r"calibration range .* is empty"):
         threshold_consistency(torch.eye(3).repeat(3, 1), [0, 1, 2] * 3)
     with pytest.raises(EquimetricError, match=r"up to 0\.5"):

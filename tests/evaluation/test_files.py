@@ -17,7 +17,7 @@ def write_csv(file, text, encoding="utf-8"):
 
 
 def write_parquet(file, columns):
-    # Here and not above: the other kinds of files are read without it.
+    # Imported here: the other file types are read without it.
     import pyarrow
     from pyarrow import parquet
 
@@ -50,7 +50,7 @@ def test_an_npy_file_with_labels_beside_it(vectors):
     assert evaluate(**stored) == evaluate(EMBEDDINGS, [0, 0, 1, 1, 2, 2])
 
 
-def test_labels_that_are_named(vectors, tmp_path):
+def test_a_label_file_given_by_name(vectors, tmp_path):
     labels = write_csv(tmp_path / "other.csv", '"label"\r\n' + "".join(f'"{name}"\r\n' for name in NAMES), "utf-8-sig")
     stored = read_embeddings(str(vectors), labels=str(labels))
     assert stored["labels"].tolist() == NAMES
@@ -131,7 +131,7 @@ def test_malformed_parquet_files(tmp_path, columns, message):
         read_embeddings(write_parquet(tmp_path / "space.parquet", columns))
 
 
-def test_text_is_no_parquet_file(tmp_path):
+def test_a_text_file_is_not_parquet(tmp_path):
     with pytest.raises(EquimetricError, match=r"is not a \.parquet file"):
         read_embeddings(write_csv(tmp_path / "space.parquet", "no numbers"))
 
@@ -145,7 +145,7 @@ def test_text_is_no_parquet_file(tmp_path):
         ({"x": np.zeros(0), "label": np.zeros(0, dtype=int)}, "are empty"),
     ],
 )
-def test_what_is_read_but_cannot_be_evaluated(tmp_path, columns, message):
+def test_readable_files_that_cannot_be_evaluated(tmp_path, columns, message):
     stored = read_embeddings(write_parquet(tmp_path / "space.parquet", columns))
     with pytest.raises(EquimetricError, match=message):
         evaluate(**stored)
@@ -176,7 +176,7 @@ def test_files_that_cannot_be_read(tmp_path, vectors):
         read_embeddings(vectors)
     with pytest.raises(EquimetricError, match=r"is not a \.csv file in UTF-8"):
         read_embeddings(vectors, labels=write_csv(tmp_path / "latin.csv", "label\nÄ\n", "latin-1"))
-    with pytest.raises(EquimetricError, match=r"none of the files that can be read: \.npz, \.parquet, \.npy"):
+    with pytest.raises(EquimetricError, match=r"not one of the file types that can be read: \.npz, \.parquet, \.npy"):
         read_embeddings(write_csv(tmp_path / "space.txt", "1 2"))
     for name, message in (
         ("x.npz", "is not an .npz file"),
@@ -197,7 +197,7 @@ def test_files_that_cannot_be_read(tmp_path, vectors):
     np.savez(archive, embeddings=EMBEDDINGS, labels=np.arange(6))
     with pytest.raises(EquimetricError, match="holds its own labels"):
         read_embeddings(archive, labels=tmp_path / "space.csv")
-    # An archive under the other's name, and an array under the archive's.
+    # An archive named .npy, and an array named .npz.
     archive.rename(tmp_path / "archive.npy")
     with pytest.raises(EquimetricError, match=r"is not an \.npy file"):
         read_embeddings(tmp_path / "archive.npy")

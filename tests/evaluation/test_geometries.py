@@ -1,4 +1,4 @@
-"""What is compared with what: distances of every kind, images that are the same, candidates in low precision."""
+"""Distances of every geometry, excluded pairs of the same image, candidates in low precision."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,10 @@ import torch
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
-from equimetric.evaluation.comparison import Comparison
-from equimetric.evaluation.families import Collector
-from equimetric.evaluation.inputs import labelled_sets
-from equimetric.evaluation.scan import scan
+from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.inputs import prepare_sets
+from equimetric.evaluation.engine.scan import scan
+from equimetric.evaluation.engine.similarity import SimilarityMatrix
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values/retrieval_metrics.json").read_text(encoding="utf-8"))
 METRICS = ["recall@2", "precision@3", "map@4", "r_precision", "map@r", "map", "mrr"]
@@ -64,9 +64,9 @@ class Distances(Collector):
 
 
 def distances(embeddings, geometry):
-    sets = labelled_sets(embeddings, [0, 0, 1, 1, 2, 2][: len(embeddings)], geometry=geometry)
+    sets = prepare_sets(embeddings, [0, 0, 1, 1, 2, 2][: len(embeddings)], geometry=geometry)
     collector = Distances()
-    scan(Comparison.of(sets), [collector], block_rows=2)
+    scan(SimilarityMatrix.of(sets), [collector], block_rows=2)
     rows, found = (torch.cat(parts) for parts in zip(*collector.rows, strict=True))
     return found[rows.argsort()].fill_diagonal_(0)
 
@@ -81,11 +81,11 @@ def test_distances_of_every_geometry():
     assert distances(torch.tensor(worked["embeddings"]), "hamming").tolist() == worked["distances"]
 
 
-def test_tiles_come_class_by_class_and_pairs_that_are_left_out_are_infinitely_far():
+def test_tiles_come_class_by_class_and_excluded_pairs_are_infinitely_far():
     labels = torch.tensor([2, 0, 1, 0, 2, 2, 1, 2])
-    sets = labelled_sets(torch.randn(8, 3), labels)
+    sets = prepare_sets(torch.randn(8, 3), labels)
     collector = Distances()
-    scan(Comparison.of(sets), [collector], block_rows=3)
+    scan(SimilarityMatrix.of(sets), [collector], block_rows=3)
     rows, found = (torch.cat(parts) for parts in zip(*collector.rows, strict=True))
     assert rows.tolist() == [1, 3, 2, 6, 0, 4, 5, 7]
     assert torch.equal(found.isinf(), rows[:, None] == torch.arange(8))
@@ -168,7 +168,7 @@ NEAREST_ONLY = ["recall@1", "precision@5", "map@10", "r_precision", "map@r"]
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("spread", [1.0, 1e-3])
 def test_candidates_found_in_bfloat16_give_the_same_result(geometry, dtype, spread):
-    # A narrow space has more candidates than are looked at; duplicates are ties in every precision.
+    # A narrow space has more candidates than are read; duplicates are ties in every precision.
     generator = torch.Generator().manual_seed(11)
     embeddings = torch.randn(1, 24, generator=generator) + spread * torch.randn(400, 24, generator=generator)
     embeddings[300:] = embeddings[100:200]
@@ -198,10 +198,10 @@ def test_candidates_found_in_bfloat16_against_a_gallery_without_the_same_images(
 
 def test_coarse_similarities_stay_within_their_tolerance():
     vectors = torch.nn.functional.normalize(torch.randn(200, 100), dim=1) * 10.0 ** torch.randint(-3, 4, (200, 1))
-    comparison = Comparison(vectors[:80], vectors[80:], geometry="dot")
+    matrix = SimilarityMatrix(vectors[:80], vectors[80:], geometry="dot")
     rows = torch.arange(80)
-    error = (comparison.coarse_similarity(rows).double() - comparison.exact_rows(rows)).abs()
-    assert (error <= comparison.coarse_tolerance(rows) / 2).all()
+    error = (matrix.coarse_similarity(rows).double() - matrix.exact_rows(rows)).abs()
+    assert (error <= matrix.coarse_tolerance(rows) / 2).all()
 
 
 def test_prefilters_that_cannot_be_used(space):

@@ -1,14 +1,16 @@
-"""Every pair of a set once: the same neighbours and scores as from the whole matrix."""
+"""Half of the matrix, every pair once, gives the same neighbours and scores as the whole."""
 
 import pytest
 import torch
 
-from equimetric.evaluation import candidates, evaluate, retrieval
-from equimetric.evaluation.candidates import CandidatesOfHalves
-from equimetric.evaluation.comparison import Comparison
-from equimetric.evaluation.families import Collector
-from equimetric.evaluation.halves import LeadingOfHalves
-from equimetric.evaluation.scan import scan
+from equimetric.evaluation import evaluate
+from equimetric.evaluation.engine import candidates
+from equimetric.evaluation.engine.candidates import HalfMatrixCandidates
+from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.half_matrix import HalfMatrixTopK
+from equimetric.evaluation.engine.scan import scan
+from equimetric.evaluation.engine.similarity import SimilarityMatrix
+from equimetric.evaluation.metrics import rankings
 
 METRICS = ["recall@1", "precision@5", "map@8", "r_precision", "map@r"]
 
@@ -26,13 +28,13 @@ class KeepLeading(Collector):
 
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize(("block_rows", "width"), [(64, 5), (48, 20), (7, 3), (7, 20), (100, 12)])
-def test_leading_entries_of_halves_are_those_of_whole_rows(block_rows, width, many, monkeypatch):
+def test_top_entries_of_half_the_matrix_equal_those_of_whole_rows(block_rows, width, many, monkeypatch):
     monkeypatch.setattr(candidates, "SAMPLED", 40)
-    comparison = Comparison(torch.randn(300, 6), geometry="dot")
-    collector = KeepLeading((CandidatesOfHalves if many else LeadingOfHalves)(comparison, width))
-    assert scan(comparison, [collector], block_rows=block_rows) == "float32 products, each pair once, on cpu"
+    matrix = SimilarityMatrix(torch.randn(300, 6), geometry="dot")
+    collector = KeepLeading((HalfMatrixCandidates if many else HalfMatrixTopK)(matrix, width))
+    assert scan(matrix, [collector], block_rows=block_rows) == "float32 products, each pair once, on cpu"
     values, columns = torch.cat(collector.found).split(width, dim=1)
-    expected = comparison.similarity(torch.arange(300)).topk(width, dim=1)
+    expected = matrix.similarity(torch.arange(300)).topk(width, dim=1)
     torch.testing.assert_close(values, expected.values.double(), rtol=0, atol=1e-5)
     assert torch.equal(columns.long(), expected.indices)
 
@@ -40,8 +42,8 @@ def test_leading_entries_of_halves_are_those_of_whole_rows(block_rows, width, ma
 @pytest.mark.parametrize("geometry", ["cosine", "dot"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("block_rows", "most_merged"), [(16, 64), (50, 64), (90, 64), (16, 0), (50, 0)])
-def test_halves_give_the_same_result_as_the_whole(monkeypatch, geometry, dtype, block_rows, most_merged):
-    monkeypatch.setattr(retrieval, "MOST_MERGED", most_merged)
+def test_half_the_matrix_gives_the_same_result(monkeypatch, geometry, dtype, block_rows, most_merged):
+    monkeypatch.setattr(rankings, "MOST_MERGED", most_merged)
     monkeypatch.setattr(candidates, "SAMPLED", 30)
     monkeypatch.setattr(candidates, "ROOM", 1)
     embeddings, labels = torch.randn(200, 12, dtype=dtype), torch.arange(200) % 23
@@ -49,7 +51,7 @@ def test_halves_give_the_same_result_as_the_whole(monkeypatch, geometry, dtype, 
     embeddings[:9] = embeddings[0]
     options = {"metrics": METRICS, "neighbours": 12, "geometry": geometry, "block_rows": block_rows}
     halves = evaluate(embeddings, labels, **options)
-    monkeypatch.setattr(retrieval, "KEPT_BYTES", 0)
+    monkeypatch.setattr(rankings, "KEPT_BYTES", 0)
     whole = evaluate(embeddings, labels, **options)
     assert "each pair once" in halves.path
     assert "each pair once" not in whole.path
@@ -58,7 +60,7 @@ def test_halves_give_the_same_result_as_the_whole(monkeypatch, geometry, dtype, 
     assert all(torch.equal(halves.per_query[name], whole.per_query[name]) for name in METRICS)
 
 
-def test_halves_leave_out_the_same_images(reference):
+def test_half_the_matrix_excludes_the_same_images(reference):
     embeddings, labels = torch.randn(90, 5), torch.arange(90) % 6
     ids = torch.arange(90) % 40
     result = evaluate(embeddings, labels, query_ids=ids, geometry="dot", metrics=METRICS, neighbours=30, block_rows=20)
@@ -75,6 +77,6 @@ def test_halves_leave_out_the_same_images(reference):
     [({"geometry": "hamming"}, ["map@r"]), ({"geometry": "euclidean"}, ["map@r"]), ({}, ["map@r", "mrr"])],
     ids=["hamming", "euclidean", "all ranks"],
 )
-def test_what_halves_cannot_do_is_done_with_whole_rows(options, metrics):
+def test_whole_rows_where_half_the_matrix_is_not_enough(options, metrics):
     result = evaluate(torch.randn(60, 4), torch.arange(60) % 5, metrics=metrics, block_rows=20, **options)
     assert result.path == "float32 products on cpu"

@@ -4,7 +4,7 @@ import torch
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
-from equimetric.evaluation.inputs import labelled_sets
+from equimetric.evaluation.engine.inputs import prepare_sets
 
 EMBEDDINGS = torch.randn(6, 3, generator=torch.Generator().manual_seed(5))
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
@@ -126,10 +126,10 @@ def test_options_that_cannot_be_used():
 def test_unit_vectors_are_neither_copied_nor_changed():
     unit = torch.nn.functional.normalize(torch.randn(40, 16), dim=1)
     before = unit.clone()
-    sets = labelled_sets(unit, torch.arange(40) % 5)
+    sets = prepare_sets(unit, torch.arange(40) % 5)
     assert sets.queries.data_ptr() == unit.data_ptr()
     result = evaluate(unit, torch.arange(40) % 5, neighbours=10)
     assert torch.equal(unit, before)
     longer = evaluate(3 * unit, torch.arange(40) % 5, neighbours=10)
     assert torch.equal(result.neighbours, longer.neighbours)
-    assert labelled_sets(1.001 * unit, torch.arange(40) % 5).queries.norm(dim=1).sub(1).abs().max() < 1e-6
+    assert prepare_sets(1.001 * unit, torch.arange(40) % 5).queries.norm(dim=1).sub(1).abs().max() < 1e-6

@@ -1,11 +1,11 @@
-"""What must not change the scores of a space: order, class names, rotation, length of vectors, tiles, threads."""
+"""Invariances of the scores: order, class names, rotation, length of vectors, tiles, threads."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equimetric.evaluation import evaluate
+from equimetric.evaluation import evaluate, list_metrics
 
 METRICS = ["precision@1", "recall@2", "precision@3", "map@4", "r_precision", "map@r", "map", "mrr"]
 spaces = st.tuples(st.integers(0, 2**31), st.integers(2, 40), st.integers(2, 9), st.integers(2, 6))
@@ -95,7 +95,7 @@ def test_candidates_in_low_precision(space, geometry):
 
 @laws
 @given(spaces)
-def test_more_metrics_change_none(space):
+def test_metrics_do_not_influence_each_other(space):
     embeddings, labels, _ = make(space)
     together = evaluate(embeddings, labels, metrics=METRICS)
     assert dict(together) == {name: evaluate(embeddings, labels, metrics=name)[name] for name in METRICS}
@@ -103,7 +103,7 @@ def test_more_metrics_change_none(space):
 
 @laws
 @given(spaces)
-def test_metrics_keep_their_order(space):
+def test_inequalities_between_metrics(space):
     embeddings, labels, _ = make(space)
     result = evaluate(embeddings, labels)
     assert 0 <= result["map@r"] <= result["r_precision"] + 1e-12 <= 1 + 1e-12
@@ -118,7 +118,7 @@ OTHERS = ["nmi", "ami", "f1", "auc", "eer", "tar@far=0.1", "opis", "opis@34%", "
 
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(st.integers(0, 2**31), st.integers(3, 6), st.integers(4, 9), st.sampled_from([None, 3]))
-def test_laws_of_clusters_thresholds_and_structure(seed, classes, samples, block_rows):
+def test_invariance_of_clusters_thresholds_and_structure(seed, classes, samples, block_rows):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(classes).repeat_interleave(samples)
     embeddings = torch.randn(classes, 5, generator=generator, dtype=torch.float64)[labels]
@@ -132,3 +132,35 @@ def test_laws_of_clusters_thresholds_and_structure(seed, classes, samples, block
         evaluate(embeddings, labels, metrics=OTHERS, block_rows=block_rows),
     ):
         assert dict(changed) == pytest.approx(dict(plain), rel=1e-9, abs=1e-9)
+
+
+EXAMPLES = [example for family in list_metrics() for example in family.examples]
+
+
+@pytest.fixture(scope="module")
+def small_space():
+    generator = torch.Generator().manual_seed(4)
+    labels = torch.arange(9).repeat_interleave(7)
+    embeddings = torch.randn(9, 5, generator=generator, dtype=torch.float64)[labels]
+    return embeddings + 0.7 * torch.randn(63, 5, generator=generator, dtype=torch.float64), labels
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_registered_metric_depends_on_neither_tiles_threads_order_nor_names(name, small_space, threads):
+    embeddings, labels = small_space
+    plain = evaluate(embeddings, labels, metrics=name)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
+    threads(2)
+    for changed in (
+        evaluate(embeddings, labels, metrics=name, block_rows=4),
+        evaluate(embeddings[order], labels[order], metrics=name),
+        evaluate(embeddings, [f"class {label}" for label in labels.tolist()], metrics=name),
+    ):
+        assert dict(changed) == pytest.approx(dict(plain), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_registered_metric_has_an_interval(name, small_space):
+    found = evaluate(*small_space, metrics=name).interval(name, draws=40)
+    assert found.low <= found.high
+    assert found.classes == 9

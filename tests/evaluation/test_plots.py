@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import evaluate
+from equimetric.evaluation import Consistency, evaluate
+from equimetric.evaluation.metrics.roc import Roc
+from equimetric.evaluation.metrics.verification import DistanceHistogram, EqualErrorThreshold
 from equimetric.evaluation.plots import (
     distance_figure,
     plot_distances,
@@ -36,7 +38,7 @@ def test_utility_curves():
     figure = utility_figure(THRESHOLDS, UTILITY, share=0.1, calibration_range=(0.5, 1.5))
     lines = lines_of(figure)
     np.testing.assert_allclose(lines["mean of 20 classes"][1], UTILITY.mean(axis=0))
-    # The classes become better from first to last.
+    # The classes improve from first to last.
     np.testing.assert_allclose(lines["best 2 classes"][1], UTILITY[-2:].mean(axis=0))
     np.testing.assert_allclose(lines["worst 2 classes"][1], UTILITY[:2].mean(axis=0))
     assert {"middle 80 % of the classes", "calibration range 0.5 … 1.5", "single classes"} < set(legend_of(figure))
@@ -53,10 +55,10 @@ def test_classes_are_ranked_within_the_calibration_range():
     np.testing.assert_allclose(best[1], utility[1])
 
 
-def test_many_classes_are_not_drawn_one_by_one():
+def test_many_classes_are_not_drawn_singly():
     figure = utility_figure(THRESHOLDS, np.tile(UTILITY, (20, 1)))
     assert len(figure.axes[0].get_lines()) == 3
-    # The range is the whole axis: nothing to mark in it.
+    # The range is the whole axis: it is not marked.
     assert not any("calibration" in label for label in legend_of(figure))
     assert figure.axes[0].get_xlabel() == "distance threshold, over the calibration range"
 
@@ -69,7 +71,7 @@ def test_roc_curve():
     x, y = lines_of(figure)["this space"]
     np.testing.assert_allclose(x, [5e-4, 1e-3, 1e-2, 0.5, 1])
     np.testing.assert_allclose(y, [0.2, 0.4, 0.7, 0.9, 1])
-    # 1e-5 is left of what these pairs can tell.
+    # 1e-5 is below the smallest rate of these pairs.
     assert [text.get_text() for text in axes.texts] == ["70.0% at 0.01", "75.0% at 0.1"]
     assert axes.get_xlabel() == "false accept rate (FAR)"
     assert axes.get_ylabel() == "true accept rate (TAR)"
@@ -92,12 +94,13 @@ def test_histograms_of_distances():
 
 def test_figures_of_an_evaluation(tmp_path):
     result = evaluate(torch.eye(4), [0, 0, 1, 1])
-    details = {
-        "utility": {"threshold": THRESHOLDS, "utility": UTILITY, "range": (0.5, 1.5)},
-        "roc": {"far": np.array([0, 0.5, 1]), "tar": np.array([0.2, 0.9, 1])},
-        "distances": {"edges": np.array([0.0, 1, 2]), "positive": np.array([3, 1]), "negative": np.array([1, 9])},
-    }
-    detailed = replace(result, scores={"tar@far=0.5": 0.9}, details=details)
+    members = np.arange(len(UTILITY))
+    details = (
+        Consistency(THRESHOLDS, UTILITY, tuple(members), members, (0.5, 1.5)),
+        Roc(threshold=np.zeros(3), far=np.array([0, 0.5, 1]), tar=np.array([0.2, 0.9, 1])),
+        DistanceHistogram(edges=np.array([0.0, 1, 2]), positive=np.array([3, 1]), negative=np.array([1, 9])),
+    )
+    detailed = replace(result, scores={"tar@far=0.5": 0.9}, details={"tar@far=0.5": details})
     figures = {
         "utility": plot_utility(detailed, share=0.5),
         "roc": plot_roc(detailed),
@@ -105,7 +108,8 @@ def test_figures_of_an_evaluation(tmp_path):
     }
     assert "best 10 classes" in lines_of(figures["utility"])
     assert [text.get_text() for text in figures["roc"].axes[0].texts] == ["90.0% at 0.5"]
-    at_equal_error = plot_distances(replace(detailed, details={**details, "eer_threshold": 0.5}))
+    equal_error = {"tar@far=0.5": details, "eer": (EqualErrorThreshold(0.5),)}
+    at_equal_error = plot_distances(replace(detailed, details=equal_error))
     assert "threshold 0.5" in legend_of(at_equal_error)
     for name, figure in figures.items():
         figure.savefig(tmp_path / f"{name}.png")
@@ -127,7 +131,7 @@ def test_figures_of_an_evaluation(tmp_path):
         (lambda: distance_figure(np.zeros(3), np.zeros(3), np.zeros(2)), "3 edges make 2 bins"),
     ],
 )
-def test_what_cannot_be_drawn(draw, message):
+def test_invalid_figures(draw, message):
     with pytest.raises(EquimetricError, match=message):
         draw()
 
@@ -145,7 +149,7 @@ def test_figures_of_a_real_evaluation():
     assert labels_shown[1].startswith("negative pairs (700)")
 
 
-def test_pyplot_is_left_alone():
+def test_pyplot_is_not_imported():
     code = (
         "import sys, numpy as np; from equimetric.evaluation import plots; assert 'matplotlib' not in sys.modules;"
         "plots.roc_figure(np.array([0.1, 1]), np.array([0.5, 1])); assert 'matplotlib.pyplot' not in sys.modules"

@@ -1,7 +1,8 @@
-"""The result of an evaluation as an object, and how metrics plug into it."""
+"""The result of an evaluation as an object, and metrics that plug into it."""
 
 import json
 import sys
+from dataclasses import dataclass
 from types import ModuleType
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 import torch
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import evaluate
-from equimetric.evaluation.families import Collector, MetricFamily, Score, class_means
+from equimetric.evaluation import METRICS, evaluate, metric
+from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.evidence import Detail, Score, mean_by_class
 
 EMBEDDINGS = torch.randn(8, 3, generator=torch.Generator().manual_seed(2))
 LABELS = ["pear", "fig", "fig", "pear", "plum", "fig", "kiwi", "plum"]
@@ -69,14 +71,14 @@ def test_libraries_that_are_missing_are_named(result, monkeypatch, tmp_path):
 
 
 class Largest(Collector):
-    """The largest similarity of every query; counts how often it is built and how many tiles it sees."""
+    """The largest similarity of every query; counts how often it is built and how many tiles it reads."""
 
     built = tiles = 0
 
     def __init__(self, sets, options, metrics):
         super().__init__(sets, options, metrics)
         type(self).built += 1
-        self.names = sorted(metric.string for metric in metrics)
+        self.names = sorted(one.name for one in metrics)
         self.largest = torch.zeros(len(sets.queries), dtype=torch.float64)
 
     def collect(self, tile):
@@ -94,24 +96,36 @@ class Norms(Collector):
         self.mean = self.sets.queries.norm(dim=1).mean().item()
 
 
+@dataclass(frozen=True)
+class NormDetail(Detail):
+    norms: np.ndarray
+    range: tuple
+
+
 def power_of_largest(metric, evidence):
     assert evidence[Largest].names == ["largest^1", "largest^2"]
-    return Score.of_queries(evidence[Largest].largest ** int(metric["power"]))
+    return Score.of_queries(evidence[Largest].largest ** metric["power"])
 
 
 def mean_norm(metric, evidence):
-    return Score(evidence[Norms].mean, per_class=torch.arange(4.0), details={"norms": np.ones((2, 2)), "seen": (1, 2)})
-
-
-PLUGGED = (
-    MetricFamily(r"largest\^(?P<power>[0-9])", ("largest^1",), (Largest,), power_of_largest, {"factor": 1.0}),
-    MetricFamily("norm", ("norm",), (Norms,), mean_norm, percent=False),
-)
+    details = (NormDetail(np.ones((2, 2)), (1, 2)),)
+    return Score(evidence[Norms].mean, per_class=torch.arange(4.0), details=details)
 
 
 @pytest.fixture
 def plugged(monkeypatch):
-    monkeypatch.setattr(sys.modules["equimetric.evaluation.evaluate"], "FAMILIES", PLUGGED)
+    METRICS.discover()
+    for name in ("_records", "_modules"):
+        monkeypatch.setattr(METRICS, name, dict(getattr(METRICS, name)))
+    metric(
+        "largest^P",
+        pattern=r"largest\^(?P<power>[0-9])",
+        parameters={"power": int},
+        examples=("largest^1",),
+        collectors=(Largest,),
+        options={"factor": 1.0},
+    )(power_of_largest)
+    metric("norm", examples=("norm",), collectors=(Norms,), percent=False)(mean_norm)
     monkeypatch.setattr(Largest, "built", 0)
     monkeypatch.setattr(Largest, "tiles", 0)
 
@@ -124,7 +138,7 @@ def test_metrics_share_collectors_and_the_scan(plugged):
     assert result["norm"] == pytest.approx(1)
     assert set(result.per_query) == {"largest^1", "largest^2"}
     assert result.per_class["pear"]["norm"] == 2
-    assert result.details["seen"] == (1, 2)
+    assert result.detail(NormDetail).range == (1, 2)
     assert repr(result).splitlines()[2] == "  norm              1"
 
 
@@ -133,20 +147,20 @@ def test_no_scan_where_nothing_reads_tiles(plugged):
     assert (Largest.built, Largest.tiles) == (0, 0)
 
 
-def test_details_of_two_dimensions_stay_out_of_the_file(plugged, tmp_path):
+def test_two_dimensional_details_are_not_written(plugged, tmp_path):
     evaluate(EMBEDDINGS, LABELS, metrics="norm").to_json(tmp_path / "result.json")
-    assert json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["details"] == {"seen": [1, 2]}
+    assert json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["details"] == {"range": [1, 2]}
 
 
-def test_options_and_names_that_nobody_knows(plugged):
+def test_unknown_options_and_names(plugged):
     with pytest.raises(EquimetricError, match="unknown option of evaluate 'factors'; did you mean 'factor'"):
         evaluate(EMBEDDINGS, LABELS, metrics="norm", factors=3)
     with pytest.raises(EquimetricError, match="unknown metric 'norms'; did you mean 'norm'"):
         evaluate(EMBEDDINGS, LABELS, metrics="norms")
 
 
-def test_class_means_leave_out_what_does_not_count():
+def test_class_means_exclude_queries_that_do_not_count():
     scores = torch.tensor([1.0, torch.nan, 0.5, 0.0, torch.nan], dtype=torch.float64)
-    means = class_means(scores, torch.tensor([0, 0, 1, 1, 2]), 4).tolist()
+    means = mean_by_class(scores, torch.tensor([0, 0, 1, 1, 2]), 4).tolist()
     assert means[:2] == [1.0, 0.25]
     assert np.isnan(means[2:]).all()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from equimetric.evaluation import Evaluation, evaluate
-from equimetric.evaluation.retrieval import (
+from equimetric.evaluation.metrics.retrieval import (
     average_precision,
     map_at,
     map_at_r,
@@ -55,7 +55,7 @@ def test_queries_against_a_separate_gallery():
     ("relevant_ranks", "r_at_1", "rp", "map_r"),
     [([1], 1, 0.1, 0.1), ([1, 10], 1, 0.2, 0.12), ([1, 2], 1, 0.2, 0.2), (range(1, 11), 1, 1, 1), ([], 0, 0, 0)],
 )
-def test_what_a_ranking_of_ten_relevant_items_is_worth(relevant_ranks, r_at_1, rp, map_r):
+def test_scores_of_a_ranking_of_ten_relevant_items(relevant_ranks, r_at_1, rp, map_r):
     relevance = torch.tensor([[rank in relevant_ranks for rank in range(1, 13)]])
     relevant = torch.tensor([10])
     assert recall_at(relevance, 1).item() == r_at_1
@@ -63,7 +63,7 @@ def test_what_a_ranking_of_ten_relevant_items_is_worth(relevant_ranks, r_at_1, r
     assert map_at_r(relevance, relevant).item() == pytest.approx(map_r)
 
 
-def test_what_the_first_k_of_a_ranking_are_worth():
+def test_scores_of_the_first_k_ranks():
     relevance = torch.tensor([[True, False, True, False, True]])
     assert precision_at(relevance, 4).item() == 0.5
     assert precision_at(relevance, 10).item() == 0.3
@@ -72,7 +72,7 @@ def test_what_the_first_k_of_a_ranking_are_worth():
     assert map_at(relevance[:, :1], torch.tensor([9]), 1).item() == 1
 
 
-def test_what_the_ranks_of_all_relevant_items_are_worth():
+def test_scores_of_the_ranks_of_all_relevant_items():
     # Relevant items at ranks 1, 3, 5, at rank 4 alone, and nowhere.
     others = torch.tensor([[0, 1, 2], [3, -1, -1], [-1, -1, -1]])
     assert reciprocal_rank(others).tolist() == [1, 0.25, 0]
@@ -122,7 +122,7 @@ def test_only_the_named_metrics_in_their_order():
     assert list(evaluate(CIRCLE, CIRCLE_LABELS, ks=(1, 5))) == names
 
 
-def test_neighbours_are_kept_if_asked_for():
+def test_neighbours_are_kept_on_request():
     assert evaluate(CIRCLE, CIRCLE_LABELS).neighbours is None
     neighbours = evaluate(CIRCLE, CIRCLE_LABELS, metrics=["precision@1"], neighbours=3).neighbours
     assert neighbours.dtype == torch.int64
@@ -130,7 +130,7 @@ def test_neighbours_are_kept_if_asked_for():
     assert evaluate(CIRCLE, CIRCLE_LABELS, neighbours=100).neighbours.shape == (6, 5)
 
 
-def test_without_normalising_length_counts():
+def test_dot_products_depend_on_length():
     embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.1, 9.0], [3.0, 9.0]])
     labels = [0, 0, 1, 1]
     assert evaluate(embeddings, labels, neighbours=1).neighbours.flatten().tolist() == [1, 0, 3, 2]
@@ -138,7 +138,7 @@ def test_without_normalising_length_counts():
     assert by_product.flatten().tolist() == [3, 3, 3, 2]
 
 
-def test_a_zero_vector_is_legal_without_normalising():
+def test_a_zero_vector_is_valid_for_dot_products():
     embeddings = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [2.0, 0.0]])
     neighbours = evaluate(embeddings, [0, 1, 0, 1], neighbours=3, geometry="dot").neighbours
     assert neighbours.tolist() == [[1, 2, 3], [3, 0, 2], [0, 1, 3], [1, 0, 2]]
@@ -152,7 +152,7 @@ def test_half_precision_is_computed_in_float32(dtype):
     assert torch.equal(half.neighbours, single.neighbours)
 
 
-def test_float64_tells_apart_what_float32_cannot():
+def test_float64_separates_what_float32_cannot():
     angles = torch.tensor([0.0, 0.8 + 1e-9, 0.8, 2.5], dtype=torch.float64)
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
     labels = [0, 1, 0, 1]
@@ -179,7 +179,7 @@ def test_queries_and_gallery_of_different_precision_are_compared_in_the_wider():
     )
 
 
-def test_gradients_autocast_and_reduced_precision_stay_outside():
+def test_gradients_autocast_and_reduced_precision_have_no_effect():
     embeddings, labels = torch.randn(200, 64), torch.arange(200) % 10
     expected = evaluate(embeddings, labels, neighbours=30)
     before = torch.get_float32_matmul_precision()
@@ -194,7 +194,7 @@ def test_gradients_autocast_and_reduced_precision_stay_outside():
     assert not result.per_query["map@r"].requires_grad
 
 
-def test_the_inputs_are_left_alone():
+def test_the_inputs_do_not_change():
     embeddings, labels = 3 * torch.randn(20, 4), torch.arange(20) % 3
     kept = embeddings.clone()
     evaluate(embeddings, labels)

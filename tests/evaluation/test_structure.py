@@ -6,13 +6,11 @@ import torch
 from torch.nn.functional import normalize
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import evaluate, structure
-from equimetric.evaluation.structure import (
-    distance_between_classes,
-    distance_within_classes,
-    singular_values,
-    spectral_decay,
-)
+from equimetric.evaluation import evaluate
+from equimetric.evaluation.engine import class_sums
+from equimetric.evaluation.metrics import spectrum
+from equimetric.evaluation.metrics.density import distance_between_classes, distance_within_classes
+from equimetric.evaluation.metrics.spectrum import singular_values, spectral_decay
 
 ANGLES = torch.deg2rad(torch.tensor([0.0, 35.0, 50.0, 75.0, 170.0, 225.0], dtype=torch.float64))
 CIRCLE = torch.stack([ANGLES.cos(), ANGLES.sin()], dim=1)
@@ -89,20 +87,20 @@ def test_density_by_definition(geometry):
         assert math.isnan(per_class[5])
 
 
-def test_density_of_a_large_class_is_taken_in_pieces(monkeypatch):
+def test_density_of_a_large_class_in_blocks(monkeypatch):
     embeddings, labels = random_space(count=60)
     whole = (
         distance_within_classes(embeddings, labels, 6, "euclidean"),
         distance_between_classes(embeddings, labels, 6, "euclidean"),
     )
-    monkeypatch.setattr(structure, "TILE_BYTES", 200)
+    monkeypatch.setattr(class_sums, "TILE_BYTES", 200)
     torch.testing.assert_close(
         distance_within_classes(embeddings, labels, 6, "euclidean"), whole[0], rtol=1e-13, atol=0, equal_nan=True
     )
     assert distance_between_classes(embeddings, labels, 6, "euclidean") == pytest.approx(whole[1], rel=1e-13)
 
 
-def test_identical_members_are_at_no_distance():
+def test_identical_members_have_distance_zero():
     vectors = normalize(torch.randn(1, 64, generator=torch.Generator().manual_seed(0)), dim=1).repeat(60, 1)
     classes = torch.arange(2).repeat(30)
     for distance in ("cosine", "euclidean"):
@@ -111,16 +109,16 @@ def test_identical_members_are_at_no_distance():
 
 def test_singular_values_from_blocks(monkeypatch):
     embeddings, _ = random_space(count=50, dimension=7)
-    monkeypatch.setattr(structure, "SPECTRUM_ROWS", 3)
+    monkeypatch.setattr(spectrum, "SPECTRUM_ROWS", 3)
     torch.testing.assert_close(singular_values(embeddings), torch.linalg.svdvals(embeddings), rtol=1e-12, atol=0)
 
 
-def test_an_unused_dimension_is_seen_as_unused():
+def test_an_unused_dimension_shows_in_the_spectrum():
     embeddings, labels = random_space(count=200, dimension=8)
     embeddings[:, 3] = 0
     shares = singular_values(embeddings)
     assert shares[-1] < 1e-14 * shares[0]
-    # Its share counts as 10^-12, and the others are nearly alike.
+    # Its share counts as 10^-12, and the others are nearly equal.
     assert evaluate(embeddings, labels, metrics=["spectral_decay"])["spectral_decay"] == pytest.approx(
         math.log(1e12 / 8) / 8, rel=0.05
     )
@@ -186,8 +184,8 @@ def test_alignment_of_classes():
         assert math.isnan(per_class[5])
 
 
-def test_a_vector_is_at_no_distance_from_itself():
-    """Nor at one of 1e-8, which a small power would make a large one."""
+def test_a_vector_has_distance_zero_from_itself():
+    """Exactly zero: a small power would turn 1e-8 into a large value."""
     embeddings, labels = random_space(5, count=80, dimension=30, classes=3)
     unit = normalize(embeddings, dim=1)
     powers = torch.cat([torch.pdist(unit[labels == label]) for label in range(2)]).pow(0.05)
@@ -207,7 +205,7 @@ def test_structure_depends_on_neither_order_nor_rotation():
     )
 
 
-def test_what_cannot_be_measured():
+def test_invalid_structure_metrics():
     embeddings, labels = random_space()
     with pytest.raises(EquimetricError, match="6 dimensions needs at least as many vectors, and there are 4"):
         evaluate(torch.randn(4, 6), [0, 0, 1, 1], metrics=["spectral_decay"])

@@ -1,15 +1,17 @@
-"""Ties go to the lower gallery index, and nothing else decides them: not blocks, threads, or where duplicates stand."""
+"""Ties go to the lower gallery index; blocks, threads and the index of duplicates have no influence."""
 
 import pytest
 import torch
 
 from equimetric.evaluation import evaluate
-from equimetric.evaluation.comparison import Comparison
-from equimetric.evaluation.exact import FixedPoint, exact_products, exact_rows, slices
-from equimetric.evaluation.families import Collector
-from equimetric.evaluation.nearest import first_k, leading, nearest
-from equimetric.evaluation.positive_ranks import count_above
-from equimetric.evaluation.scan import TILE_BYTES, default_block_rows, scan
+from equimetric.evaluation.engine.arrays import slices
+from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.exact import FixedPoint, exact_products, exact_rows
+from equimetric.evaluation.engine.nearest import find_nearest, first_k, top_entries
+from equimetric.evaluation.engine.positive_ranks import count_above
+from equimetric.evaluation.engine.scan import scan
+from equimetric.evaluation.engine.similarity import SimilarityMatrix
+from equimetric.evaluation.engine.tiles import TILE_BYTES, default_block_rows
 
 LABELS = torch.randint(0, 6, (70,), generator=torch.Generator().manual_seed(1))
 
@@ -58,7 +60,7 @@ def test_ties_across_the_last_rank(reference, depth):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("dimension", [3, 24])
-def test_duplicates_are_ties_wherever_they_stand(reference, threads, dtype, dimension):
+def test_duplicates_are_ties_at_every_index(reference, threads, dtype, dimension):
     embeddings = duplicated(70, dimension, dtype)
     expected = reference(FixedPoint(embeddings).vectors, LABELS.tolist())
     for count, block_rows in ((1, 1), (1, 7), (1, 70), (2, 33)):
@@ -68,7 +70,7 @@ def test_duplicates_are_ties_wherever_they_stand(reference, threads, dtype, dime
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-7, 1e-4])
-def test_a_collapsed_space_is_ranked_as_exactly(reference, noise):
+def test_a_collapsed_space_is_ranked_exactly(reference, noise):
     embeddings = torch.randn(1, 24) + noise * torch.randn(70, 24)
     result = evaluate(embeddings, LABELS, neighbours=69, geometry="dot", metrics=ALL)
     check_against(result, reference(embeddings, LABELS.tolist()))
@@ -94,12 +96,12 @@ def test_block_size_and_threads_change_nothing(threads, geometry):
         assert all(torch.equal(result.per_query[name], expected.per_query[name]) for name in expected)
 
 
-def test_metrics_are_the_same_whether_alike_neighbours_are_put_in_order_or_not():
+def test_the_order_among_relevant_neighbours_changes_no_metric():
     embeddings, labels = duplicated(300, 8), torch.randint(0, 9, (300,))
     assert evaluate(embeddings, labels) == evaluate(embeddings, labels, neighbours=299)
 
 
-def test_the_query_is_left_out_by_index_and_its_duplicates_are_not():
+def test_the_query_is_excluded_by_index_but_not_its_duplicates():
     embeddings = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]] * 2)
     neighbours = evaluate(embeddings, [0, 0, 1, 1, 1], neighbours=4).neighbours
     assert neighbours.tolist() == [[1, 2, 3, 4], [0, 2, 3, 4], [0, 1, 3, 4], [4, 0, 1, 2], [3, 0, 1, 2]]
@@ -111,9 +113,9 @@ def test_first_k_takes_the_lowest_indices_of_a_tie():
 
 
 @pytest.mark.parametrize(("items", "width"), [(4000, 3), (4000, 15), (1001, 40), (60, 50)])
-def test_leading_entries_are_those_of_topk(items, width):
+def test_top_entries_are_those_of_topk(items, width):
     similarity = torch.randn(9, items)
-    values, columns = leading(similarity, width)
+    values, columns = top_entries(similarity, width)
     expected = similarity.topk(width, dim=1)
     assert torch.equal(values, expected.values)
     assert torch.equal(columns, expected.indices)
@@ -143,21 +145,21 @@ def test_exact_products_do_not_depend_on_the_order_of_summation(dtype, dimension
 @pytest.mark.parametrize("dimension", [2, 64, 128, 512, 1024])
 @pytest.mark.parametrize("largest", [0.2, 1.0, 30.0])
 def test_rounding_in_a_tile_stays_within_its_tolerance(dimension, largest):
-    # One large entry and equal others: every step rounds in the same direction, which is the worst case there is.
+    # One large entry and equal others: every step rounds in the same direction, the worst case.
     vectors = torch.rand(100, 1).expand(100, dimension).clone()
     vectors[:, 0] = largest * dimension**0.5 * (torch.rand(100) + 0.5)
-    comparison = Comparison(torch.nn.functional.normalize(vectors, dim=1))
-    exact = exact_rows(comparison.queries, comparison.gallery, torch.arange(100))
+    matrix = SimilarityMatrix(torch.nn.functional.normalize(vectors, dim=1))
+    exact = exact_rows(matrix.queries, matrix.gallery, torch.arange(100))
     for block_rows in (1, 7, 100):
         for rows in slices(100, block_rows):
             rows = torch.arange(100)[rows]
             off_diagonal = rows[:, None] != torch.arange(100)
-            error = (comparison.similarity(rows).double() - exact[rows])[off_diagonal].abs().max()
-            assert error <= comparison.tolerance(rows, torch.float32).min() / 2
+            error = (matrix.similarity(rows).double() - exact[rows])[off_diagonal].abs().max()
+            assert error <= matrix.tolerance(rows, torch.float32).min() / 2
 
 
 class Keep(Collector):
-    """Keeps what `taken` makes of each tile."""
+    """Keeps the result of `taken` for each tile."""
 
     def __init__(self, taken):
         self.taken, self.tiles = taken, []
@@ -174,20 +176,20 @@ def shape(tile):
 def test_a_scan_visits_every_query_once_in_bounded_tiles_of_full_precision():
     collectors = Keep(shape), Keep(shape)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        scan(Comparison(torch.randn(10, 3), torch.randn(25, 3)), collectors, block_rows=4)
+        scan(SimilarityMatrix(torch.randn(10, 3), torch.randn(25, 3)), collectors, block_rows=4)
     assert collectors[0].tiles == collectors[1].tiles == [(0, 4, 25), (4, 4, 25), (8, 2, 25)]
 
 
 def test_the_default_tile_keeps_to_its_budget():
     gallery = torch.zeros(1, 1).expand(200_000, 1)
-    rows = default_block_rows(Comparison(torch.ones(1, 1), gallery))
+    rows = default_block_rows(SimilarityMatrix(torch.ones(1, 1), gallery))
     assert rows * 200_000 * 4 <= TILE_BYTES
     assert rows >= 64
 
 
-def test_nearest_alone_orders_everything():
+def test_find_nearest_orders_all_ranks_by_default():
     vectors = duplicated(50, 6)
-    comparison = Comparison(vectors)
-    ranked = Keep(lambda tile: nearest(tile, 10))
-    scan(comparison, [ranked], block_rows=20)
-    assert torch.equal(torch.cat(ranked.tiles), first_k(comparison.exact_rows(torch.arange(50)), 10))
+    matrix = SimilarityMatrix(vectors)
+    ranked = Keep(lambda tile: find_nearest(tile, 10))
+    scan(matrix, [ranked], block_rows=20)
+    assert torch.equal(torch.cat(ranked.tiles), first_k(matrix.exact_rows(torch.arange(50)), 10))

@@ -11,9 +11,10 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
-from equimetric.evaluation.distances import pair_distances
-from equimetric.evaluation.inputs import labelled_sets
-from equimetric.evaluation.verification import (
+from equimetric.evaluation.engine.inputs import prepare_sets
+from equimetric.evaluation.engine.pair_distances import pair_distances
+from equimetric.evaluation.metrics.roc import (
+    Roc,
     area_under_roc,
     class_rates,
     equal_error_rate,
@@ -21,6 +22,7 @@ from equimetric.evaluation.verification import (
     roc,
     tar_at_far,
 )
+from equimetric.evaluation.metrics.verification import AcceptRate, DistanceHistogram
 
 CASES = json.loads((Path(__file__).parents[1] / "worked_values/thresholds.json").read_text(encoding="utf-8"))
 
@@ -31,7 +33,7 @@ def cases(method):
 
 def distances_of(case):
     embeddings = torch.tensor(case["inputs"]["embeddings"], dtype=torch.float64)
-    return pair_distances(labelled_sets(embeddings, case["inputs"]["labels"]))
+    return pair_distances(prepare_sets(embeddings, case["inputs"]["labels"]))
 
 
 def space(samples=200, classes=8, seed=0):
@@ -67,9 +69,9 @@ def test_worked_rates_of_classes(case):
 
 @pytest.mark.parametrize("geometry", ["euclidean", "hamming"])
 def test_roc_and_auc_agree_with_scikit_learn(geometry):
-    """Of six bits there are seven Hamming distances: nearly all pairs tie."""
+    """Six bits have seven Hamming distances: nearly all pairs tie."""
     embeddings, labels = space()
-    distances = pair_distances(labelled_sets(embeddings, labels, geometry=geometry))
+    distances = pair_distances(prepare_sets(embeddings, labels, geometry=geometry))
     first, second = torch.triu_indices(len(labels), len(labels), offset=1)
     if geometry == "euclidean":
         distance = (embeddings[first] - embeddings[second]).norm(dim=1).numpy()
@@ -84,7 +86,7 @@ def test_roc_and_auc_agree_with_scikit_learn(geometry):
 
 
 def test_equal_error_rate_by_definition():
-    distances = pair_distances(labelled_sets(*space(60, 4)))
+    distances = pair_distances(prepare_sets(*space(60, 4)))
     curve = roc(distances)
     points = [(0.0, 1.0), *zip(curve.far, 1 - curve.tar, strict=True)]
     after = next(i for i, (far, frr) in enumerate(points) if far >= frr)
@@ -96,7 +98,7 @@ def test_equal_error_rate_by_definition():
 
 
 def test_tar_at_far_never_accepts_more_than_allowed():
-    distances = pair_distances(labelled_sets(*space()))
+    distances = pair_distances(prepare_sets(*space()))
     before = -math.inf
     for far in (0.0, 1e-3, 0.0123, 0.2, 0.999):
         point = tar_at_far(distances, far)
@@ -110,17 +112,17 @@ def test_tar_at_far_never_accepts_more_than_allowed():
         tar_at_far(distances, 1.5)
 
 
-def test_rates_are_weighted_means_of_those_of_the_classes():
-    distances = pair_distances(labelled_sets(*space()))
+def test_rates_are_weighted_means_of_class_rates():
+    distances = pair_distances(prepare_sets(*space()))
     far, frr = rates(distances, 0.8)
     of_classes = class_rates(distances, 0.8)
-    assert far == pytest.approx(np.average(of_classes.far, weights=distances.negatives_of_class), abs=1e-12)
-    assert frr == pytest.approx(np.average(of_classes.frr, weights=distances.positives_of_class), abs=1e-12)
+    assert far == pytest.approx(np.average(of_classes.far, weights=distances.negatives_by_class), abs=1e-12)
+    assert frr == pytest.approx(np.average(of_classes.frr, weights=distances.positives_by_class), abs=1e-12)
 
 
 def test_a_class_without_positive_pairs_has_no_frr():
     embeddings, _ = space(5)
-    of_classes = class_rates(pair_distances(labelled_sets(embeddings, [0, 0, 1, 1, 2])), 1.0)
+    of_classes = class_rates(pair_distances(prepare_sets(embeddings, [0, 0, 1, 1, 2])), 1.0)
     assert np.isnan(of_classes.frr).tolist() == [False, False, True]
     assert not np.isnan(of_classes.far).any()
 
@@ -129,14 +131,14 @@ def test_as_metrics_of_an_evaluation():
     embeddings, labels = space()
     names = ["auc", "eer", "tar@far=1e-2", "far@distance=0.8", "frr@distance=0.8"]
     result = evaluate(embeddings, labels, metrics=names)
-    distances = pair_distances(labelled_sets(embeddings, labels))
+    distances = pair_distances(prepare_sets(embeddings, labels))
     point = tar_at_far(distances, 1e-2)
     expected = [area_under_roc(distances), equal_error_rate(distances)[0], point.tar, *rates(distances, 0.8)]
     assert [result[name] for name in names] == pytest.approx(expected, abs=1e-12)
-    assert result.details["tar@far=1e-2 threshold"] == point.threshold
-    curve = result.details["roc"]
-    assert (curve["far"][-1], curve["tar"][-1]) == (1.0, 1.0)
-    assert (np.diff(curve["far"]) >= 0).all()
-    counts = result.details["distances"]
-    assert counts["positive"].sum() == distances.positives
-    assert counts["negative"].sum() == distances.negatives
+    assert result.detail(AcceptRate, "tar@far=1e-2").threshold == point.threshold
+    curve = result.detail(Roc)
+    assert (curve.far[-1], curve.tar[-1]) == (1.0, 1.0)
+    assert (np.diff(curve.far) >= 0).all()
+    counts = result.detail(DistanceHistogram)
+    assert counts.positive.sum() == distances.positives
+    assert counts.negative.sum() == distances.negatives

@@ -1,30 +1,33 @@
-"""Evaluation: what an embedding space is worth, measured exactly and in bounded memory.
+"""Evaluation of embedding spaces, exact and in bounded memory. Knows embeddings and labels only: no training, no runs.
 
-One scan over tiles of the similarity matrix feeds collectors; every metric is a pure function of what a collector
-holds. This room knows embeddings and labels only: nothing here imports training, learners or studies.
+One scan over tiles of the similarity matrix feeds collectors; a metric is a pure function of finished collectors.
 
-* `inputs`          turns what the user gave into checked tensors
-* `exact`           inner products free of rounding, so that ties are ties
-* `scan`            the tiles, and what they are compared from
-* `nearest`         the k nearest neighbours within a tile, ties by lower index
-* `halves`          the same for one set from half of its matrix: every pair once
-* `positive_ranks`  the ranks of all relevant items, by counting
-* `families`        what a metric is: a pattern of names, collectors, a function of these
-* `retrieval`       recall@K, precision@K, map@K, R-precision, MAP@R, MAP, MRR
-* `clustering`      k-means, NMI, AMI, pairwise F1
-* `distances`       the distances of all pairs, as far as metrics need them
-* `verification`    ROC, AUC, EER, true accept rates at false accept rates
-* `consistency`     OPIS: how differently classes behave under one threshold
-* `structure`       distances within and between classes, spectral decay, alignment, uniformity
-* `evaluate`        the metrics asked for, from one scan
-* `result`          `Evaluation`, what `evaluate` returns
-* `uncertainty`     intervals and paired comparisons, classes drawn as a whole
-* `plots`           utility curves, ROC, histograms of distances
-* `files`           embeddings made elsewhere, read from a file
+* `evaluate`    the requested metrics from one scan
+* `result`      `Evaluation`, what `evaluate` returns
+* `families`    parsed metric names and the registry of metric families
+* `evidence`    what a metric reads and returns
+* `engine`      checked inputs, exact products, the scan, neighbours, ranks, pair distances, k-means
+* `metrics`     one file per metric family, with its resampling
+* `resampling`  bootstrap intervals and paired comparisons
+* `plots`       utility curves, ROC, histograms of distances
+* `files`       embeddings read from files
 """
 
-from equimetric.evaluation.consistency import Consistency, threshold_consistency
-from equimetric.evaluation.evaluate import evaluate
+from equimetric.evaluation.evaluate import default_metrics, evaluate
+from equimetric.evaluation.families import METRICS, Metric, list_metrics, metric, parse_metrics
+from equimetric.evaluation.metrics.consistency import threshold_consistency
+from equimetric.evaluation.metrics.utility_curves import Consistency
 from equimetric.evaluation.result import Evaluation
 
-__all__ = ["Consistency", "Evaluation", "evaluate", "threshold_consistency"]
+__all__ = [
+    "METRICS",
+    "Consistency",
+    "Evaluation",
+    "Metric",
+    "default_metrics",
+    "evaluate",
+    "list_metrics",
+    "metric",
+    "parse_metrics",
+    "threshold_consistency",
+]

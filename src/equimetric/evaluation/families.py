@@ -1,152 +1,150 @@
-"""What a metric is: a family of names, the collectors it reads, and a pure function from these to a score.
+"""What a metric is: a parsed name, and the registered family that knows how to score it.
 
-A family is named by a pattern: `recall@K`, `tar@far=F`. Metrics that read the same collector share it, so that
-asking for more metrics never scans twice.
+A family is one function under `@metric(...)` in a file of `evaluation/metrics`: the pattern of its names, the
+collectors it reads, its score, and how it is resampled. Names are parsed without embeddings, so a configuration can be
+checked before anything is computed.
 """
 
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.evaluation.comparison import Comparison
-from equimetric.evaluation.inputs import LabelledSets
-from equimetric.evaluation.scan import Strip, Tile
+from equimetric.registry import Registry
 
-__all__ = ["Collector", "Evidence", "MetricFamily", "Score", "exact_mean", "named_metrics"]
+if TYPE_CHECKING:
+    from equimetric.evaluation.engine.collector import Collector
+    from equimetric.evaluation.evidence import Evidence, Score
+    from equimetric.evaluation.resampling.class_statistics import ClassStatistic
+    from equimetric.evaluation.result import Evaluation
 
-Kind = TypeVar("Kind", bound="Collector")
-Made = TypeVar("Made")
+__all__ = ["METRICS", "Metric", "MetricFamily", "check_metric_options", "list_metrics", "metric", "parse_metrics"]
 
-
-class Collector:
-    """Takes from each tile what its metrics need; built once for all metrics that read it.
-
-    sets     the checked embeddings and classes
-    options  the options of `evaluate` that the metrics own, defaults filled in
-    metrics  the names asked for that read this collector, matched by their patterns
-    """
-
-    reads_tiles: ClassVar[bool] = True
-    """False for what is found from embeddings and labels alone, in `finish`: it needs no scan."""
-
-    accepts_coarse: ClassVar[bool] = False
-    """True for what also makes do with tiles of bfloat16 products, within `Comparison.coarse_tolerance`."""
-
-    def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[re.Match[str]]) -> None:
-        self.sets, self.options, self.metrics = sets, options, metrics
-
-    def prepare(self, comparison: Comparison) -> None:
-        """Before the first tile."""
-
-    def collect(self, tile: Tile) -> None:
-        """Read one tile; its similarities are shared with other collectors and must not be changed."""
-
-    def accepts_strips(self) -> bool:
-        """Whether `collect_strip` will do in place of `collect`, where one set is compared with itself."""
-        return False
-
-    def collect_strip(self, strip: Strip) -> None:
-        """Read one strip: see `scan.Strip`."""
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        """After the last tile."""
+METRICS: "Registry[MetricFamily]" = Registry("metric", "equimetric.evaluation.metrics")
+"""Every metric family by name, such as `recall@K`."""
 
 
 @dataclass(frozen=True)
-class Score:
-    """The value of a metric, and where they make sense the scores of single queries and classes.
+class Metric:
+    """One metric as its name says it: `recall@10` is of the family `recall@K` with k = 10.
 
-    per_query  (N,) float64; NaN marks a query that is not counted
-    per_class  (C,) float64 by class number; NaN where undefined
-    details    what else is worth keeping, such as a curve or a threshold
+    name        as the user wrote it
+    family      key in `METRICS`
+    parameters  the typed parameters in the name, defaults filled in
     """
 
-    value: float
-    per_query: Tensor | None = None
-    per_class: Tensor | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    name: str
+    family: str
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
-    def of_queries(cls, per_query: Tensor) -> "Score":
-        """The mean over the queries that count."""
-        return cls(exact_mean(per_query), per_query)
+    def parse(cls, name: str) -> "Metric":
+        """The metric of this name; a misspelt name raises an error that gives the nearest."""
+        for family in METRICS.values():
+            match = re.fullmatch(family.pattern, name)
+            if match is not None:
+                return cls(name, family.name, family.read_parameters(match))
+        raise unknown_name("metric", name, [example for family in METRICS.values() for example in family.examples])
+
+    def __getitem__(self, parameter: str) -> Any:
+        return self.parameters[parameter]
 
 
-class Evidence:
-    """What a metric may read: the finished collectors by their class, the sets, the options."""
-
-    def __init__(self, sets: LabelledSets, options: Mapping[str, Any], collectors: Iterable[Collector]) -> None:
-        self.sets, self.options = sets, options
-        self._collectors = {type(collector): collector for collector in collectors}
-        self._shared: dict[str, Any] = {}
-
-    def __getitem__(self, kind: type[Kind]) -> Kind:
-        collector = self._collectors[kind]
-        assert isinstance(collector, kind)
-        return collector
-
-    def shared(self, name: str, make: Callable[[], Made]) -> Made:
-        """What several metrics read and only the first makes."""
-        if name not in self._shared:
-            self._shared[name] = make()
-        made: Made = self._shared[name]
-        return made
+ScoreFunction = Callable[[Metric, "Evidence"], "Score"]
+Resample = Callable[[Metric, "Evaluation"], "ClassStatistic | None"]
 
 
 @dataclass(frozen=True)
 class MetricFamily:
-    """Metrics of one pattern of names.
+    """All metrics of one pattern of names.
 
-    pattern     regular expression that matches a whole name; its groups are the metric's parameters
-    examples    names to suggest where one was misspelt
+    name        how lists show it: `recall@K`, `tar@far=F`
+    pattern     regular expression of a whole name; its named groups are the parameters
+    examples    names to suggest for a misspelt one
+    summary     one line
     collectors  classes of the collectors that `score` reads
-    score       pure function of the match and the evidence
-    options     keyword options of `evaluate` that the family owns, with their defaults
+    score       pure function of the metric and the finished collectors
+    resample    the metric as a function of class weights; None where the evaluation does not hold what that needs
+    parameters  name of a parameter → conversion of its text
+    defaults    values of parameters that the name leaves out
+    options     keyword options of `evaluate` that the family reads, with their defaults
     percent     shown as a percentage
     """
 
+    name: str
     pattern: str
     examples: tuple[str, ...]
-    collectors: tuple[type[Collector], ...]
-    score: Callable[[re.Match[str], Evidence], Score]
+    summary: str
+    collectors: "tuple[type[Collector], ...]"
+    score: ScoreFunction
+    resample: Resample | None = None
+    parameters: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     percent: bool = True
 
+    def read_parameters(self, match: re.Match[str]) -> dict[str, Any]:
+        """The typed parameters of a name that the pattern matches."""
+        given = {name: text for name, text in match.groupdict().items() if text is not None}
+        return {**self.defaults, **{name: self.parameters[name](text) for name, text in given.items()}}
 
-def named_metrics(
-    names: Iterable[str], families: Sequence[MetricFamily]
-) -> dict[str, tuple[re.Match[str], MetricFamily]]:
-    """Each name with the family it belongs to and its match."""
+
+def metric(
+    name: str,
+    *,
+    examples: tuple[str, ...],
+    pattern: str | None = None,
+    collectors: "tuple[type[Collector], ...]" = (),
+    resample: Resample | None = None,
+    parameters: Mapping[str, Callable[[str], Any]] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    percent: bool = True,
+) -> Callable[[ScoreFunction], ScoreFunction]:
+    """Register a score function as a metric family: see `MetricFamily`.
+
+    The first line of the docstring is the summary. Without a pattern, the family is the one metric `name`. Metrics that
+    score single queries need no `resample`: they are means over queries.
+    """
+
+    def register(score: ScoreFunction) -> ScoreFunction:
+        family = MetricFamily(
+            name,
+            re.escape(name) if pattern is None else pattern,
+            examples,
+            (score.__doc__ or "").partition("\n")[0].rstrip("."),
+            collectors,
+            score,
+            resample,
+            parameters or {},
+            defaults or {},
+            options or {},
+            percent,
+        )
+        METRICS.add(name, family, module=score.__module__)
+        return score
+
+    return register
+
+
+def parse_metrics(names: str | Iterable[str]) -> tuple[Metric, ...]:
+    """Parse one name or several, each once, in their order; a name that no family knows raises an error."""
     names = [names] if isinstance(names, str) else list(names)
     if not names:
-        raise EquimetricError("metrics is empty; name at least one, or leave it out for all of them")
-    return {name: _family_of(name, families) for name in names}
+        raise EquimetricError("metrics is empty; name at least one, or leave it out for the default")
+    return tuple(Metric.parse(name) for name in dict.fromkeys(names))
 
 
-def exact_mean(score: Tensor) -> float:
-    """The mean of what is not NaN; summed without rounding, it depends on neither the order nor the threads."""
-    counted = score[~score.isnan()].tolist()
-    return math.fsum(counted) / len(counted) if counted else math.nan
+def list_metrics() -> tuple[MetricFamily, ...]:
+    """All metric families, by name."""
+    return tuple(METRICS[name] for name in sorted(METRICS))
 
 
-def _family_of(name: str, families: Sequence[MetricFamily]) -> tuple[re.Match[str], MetricFamily]:
-    for family in families:
-        match = re.fullmatch(family.pattern, name)
-        if match is not None:
-            return match, family
-    raise unknown_name("metric", name, [example for family in families for example in family.examples])
-
-
-def class_means(per_query: Tensor, query_classes: Tensor, classes: int) -> Tensor:
-    """Mean within each class of what is not NaN, (C,); NaN where nothing counts."""
-    counts = ~per_query.isnan()
-    sums = torch.zeros(classes, dtype=torch.float64).index_add_(0, query_classes, per_query.nan_to_num(0.0))
-    sizes = torch.zeros(classes, dtype=torch.float64).index_add_(0, query_classes, counts.double())
-    return sums / sizes.masked_fill(sizes == 0, math.nan)
+def check_metric_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of all metric families: the given ones, defaults for the rest."""
+    defaults = {name: default for family in METRICS.values() for name, default in family.options.items()}
+    for name in given:
+        if name not in defaults:
+            raise unknown_name("option of evaluate", name, defaults)
+    return {**defaults, **given}

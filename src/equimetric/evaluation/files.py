@@ -1,9 +1,9 @@
-"""Embeddings made elsewhere, read from a file: .npz, .parquet, or .npy with the labels in a .csv.
+"""Embeddings read from a file: .npz, .parquet, or .npy with the labels in a .csv.
 
-A table (.parquet, .csv) has one row for each embedding. Its column `label` holds the classes, integers or strings; an
-optional column `set` says `query` or `gallery` where the two are different. In a .parquet file the vectors are lists in
-a column `embedding`, or spread over floating-point columns, one for each dimension, in the order of the file; other
-columns are ignored.
+A table (.parquet, .csv) has one row per embedding. Its column `label` holds the classes, integers or strings; an
+optional column `set` says `query` or `gallery` where the two differ. In a .parquet file the vectors are lists in a
+column `embedding`, or spread over floating-point columns, one per dimension, in the order of the file; other columns
+are ignored.
 """
 
 import csv
@@ -28,17 +28,17 @@ INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 def read_embeddings(file: Path | str, labels: Path | str | None = None) -> dict[str, NDArray[Any]]:
-    """The arrays `embeddings` and `labels`, and where present those of the gallery, as `evaluate` takes them.
+    """The arrays `embeddings` and `labels`, and those of the gallery if present, as arguments of `evaluate`.
 
     file    .npz with these arrays, .parquet, or .npy with an (N, D) array of embeddings
-    labels  the .csv with the labels of an .npy file; default: the one beside it, with the same name but for the ending
+    labels  the .csv with the labels of an .npy file; default: the same name with the ending .csv
     """
     file = Path(file)
     reader = READERS.get(file.suffix.lower())
     if not file.exists():
         raise EquimetricError(f"there is no file {str(file)!r}; check the path")
     if reader is None:
-        raise EquimetricError(f"{str(file)!r} is none of the files that can be read: {', '.join(READERS)}")
+        raise EquimetricError(f"{str(file)!r} is not one of the file types that can be read: {', '.join(READERS)}")
     if labels is not None and file.suffix.lower() != ".npy":
         raise EquimetricError(f"{str(file)!r} holds its own labels; a file of labels goes only with an .npy file")
     return reader(file, Path(labels) if labels is not None else file.with_suffix(".csv"))
@@ -77,13 +77,13 @@ def _read_npy(file: Path, labels: Path) -> dict[str, NDArray[Any]]:
             f"{str(file)!r} has {len(embeddings)} embeddings but {str(labels)!r} has {len(columns['label'])} labels; "
             "give one line for each"
         )
-    return _in_sides(embeddings, _as_labels(columns["label"]), columns.get("set"), labels)
+    return _split_sides(embeddings, _parse_labels(columns["label"]), columns.get("set"), labels)
 
 
 def _read_csv(file: Path) -> dict[str, list[str]]:
     """The columns `label` and, where present, `set` of a table with a header line."""
     try:
-        # Spreadsheets put a mark in front of the text, which would become part of the first column's name.
+        # utf-8-sig: spreadsheets write a byte-order mark, which would become part of the first column's name.
         with file.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
             header = reader.fieldnames or []
@@ -105,7 +105,7 @@ def _read_csv(file: Path) -> dict[str, list[str]]:
 
 def _read_parquet(file: Path, _: Path) -> dict[str, NDArray[Any]]:
     try:
-        # By name: most installations do without it.
+        # By name: pyarrow is optional.
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise EquimetricError("reading .parquet files needs pyarrow; install it with: pip install pyarrow") from None
@@ -122,11 +122,11 @@ def _read_parquet(file: Path, _: Path) -> dict[str, NDArray[Any]]:
     if arrow.types.is_dictionary(labels.type):
         labels = labels.cast(labels.type.value_type)
     sides = table["set"].to_pylist() if "set" in table.column_names else None
-    return _in_sides(_vectors(table, arrow, file), labels.to_numpy(), sides, file)
+    return _split_sides(_vectors(table, arrow, file), labels.to_numpy(), sides, file)
 
 
 def _vectors(table: Any, arrow: Any, file: Path) -> NDArray[Any]:
-    """(N, D) from the lists in the column `embedding`, or from the floating-point columns, one for each dimension."""
+    """(N, D) from the lists in the column `embedding`, or from the floating-point columns, one per dimension."""
     if "embedding" not in table.column_names:
         dimensions = [
             field.name for field in table.schema if arrow.types.is_floating(field.type) and field.name != "label"
@@ -154,7 +154,7 @@ def _vectors(table: Any, arrow: Any, file: Path) -> NDArray[Any]:
     return values.reshape(len(lists), lengths[0] if len(lists) else 0)
 
 
-def _in_sides(
+def _split_sides(
     embeddings: NDArray[Any], labels: NDArray[Any], sides: Sequence[str] | None, file: Path
 ) -> dict[str, NDArray[Any]]:
     """All rows as embeddings, or those marked `query` as embeddings and those marked `gallery` as the gallery."""
@@ -176,16 +176,16 @@ def _in_sides(
     }
 
 
-def _as_labels(texts: list[str]) -> NDArray[Any]:
-    """Integers where all texts are such, otherwise strings: 007 is a name, not the number 7."""
+def _parse_labels(texts: list[str]) -> NDArray[Any]:
+    """Integers if all texts are integers, else strings: 007 is a name, not the number 7."""
     numbers = [int(text) if INTEGER.fullmatch(text) else None for text in texts]
     return np.array(texts, dtype=np.str_) if None in numbers else np.array(numbers, dtype=np.int64)
 
 
 def _load(file: Path) -> Any:
-    """A dict of arrays, one array, or None for what numpy cannot read without executing it."""
+    """A dict of arrays, one array, or None for a file that numpy cannot read without pickle."""
     try:
-        # Opened here and not by numpy, which would leave it open when it is no archive.
+        # Opened here, because numpy leaves a file open that is not an archive.
         with file.open("rb") as stream:
             stored = np.load(stream, allow_pickle=False)
             if isinstance(stored, np.ndarray):

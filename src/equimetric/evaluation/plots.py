@@ -1,16 +1,21 @@
-"""Figures of an evaluation: utility curves of classes, the ROC curve, and the distances of positive and negative pairs.
+"""Figures of an evaluation: utility curves of classes, the ROC curve, and histograms of pair distances.
 
-Each is drawn from plain arrays by a function of its own, and by another from an evaluation that has them. All return a
-matplotlib figure that belongs to the caller: nothing is shown, and pyplot's state is not touched.
+`plot_…` draws from an evaluation, `…_figure` from plain arrays. All return a new matplotlib figure: nothing is shown,
+and the state of pyplot does not change.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError
+from equimetric.evaluation.engine.arrays import Floats
+from equimetric.evaluation.evidence import Detail
+from equimetric.evaluation.families import Metric
+from equimetric.evaluation.metrics.roc import Roc
+from equimetric.evaluation.metrics.utility_curves import Consistency, group_size
+from equimetric.evaluation.metrics.verification import DistanceHistogram, EqualErrorThreshold
 from equimetric.evaluation.result import Evaluation
 
 if TYPE_CHECKING:
@@ -19,45 +24,45 @@ if TYPE_CHECKING:
 
 __all__ = ["distance_figure", "plot_distances", "plot_roc", "plot_utility", "roc_figure", "utility_figure"]
 
-Array = NDArray[np.float64]
+Kind = TypeVar("Kind", bound=Detail)
 POSITIVE, NEGATIVE, BEST, WORST, INK = "#1b7837", "#2166ac", "#009e73", "#d55e00", "#333333"
 BAND = (0.1, 0.9)
-TAR_AT = "tar@far="
 MOST_SINGLE_CURVES = 200
-"""Above this number of classes their own curves would only be a smear behind the band."""
+"""With more classes, single curves would only smear the band."""
 
 
 def plot_utility(evaluation: Evaluation, *, share: float = 0.1) -> "Figure":
     """The utility curves behind `opis`, with the given share of best and of worst classes apart."""
-    curves = _details(evaluation, "utility", "opis")
-    return utility_figure(curves["threshold"], curves["utility"], share=share, calibration_range=curves.get("range"))
+    curves = _find_detail(evaluation, Consistency, "utility", "opis")
+    return utility_figure(curves.thresholds, curves.utility, share=share, calibration_range=curves.calibration_range)
 
 
 def plot_roc(evaluation: Evaluation) -> "Figure":
-    """The ROC curve behind `auc`, `eer` and `tar@far=…`, with the values of the latter written beside it."""
-    curve = _details(evaluation, "roc", "auc")
-    marked = {float(name.removeprefix(TAR_AT)): tar for name, tar in evaluation.items() if name.startswith(TAR_AT)}
-    return roc_figure(curve["far"], curve["tar"], marked=marked)
+    """The ROC curve behind `auc`, `eer` and `tar@far=…`, with the values of the last beside it."""
+    curve = _find_detail(evaluation, Roc, "roc", "auc")
+    marked = {Metric.parse(name)["far"]: tar for name, tar in evaluation.items() if name.startswith("tar@far=")}
+    return roc_figure(curve.far, curve.tar, marked=marked)
 
 
 def plot_distances(evaluation: Evaluation, *, threshold: float | None = None) -> "Figure":
-    """The distances of positive and of negative pairs, with a threshold; default: that of `eer`, where it was taken."""
-    counts = _details(evaluation, "distances", "auc")
-    if threshold is None:
-        threshold = evaluation.details.get("eer_threshold")
-    return distance_figure(counts["edges"], counts["positive"], counts["negative"], threshold=threshold)
+    """The distances of positive and of negative pairs, with a threshold; default: that of `eer`, if evaluated."""
+    counts = _find_detail(evaluation, DistanceHistogram, "distances", "auc")
+    equal_error = evaluation.detail(EqualErrorThreshold)
+    if threshold is None and equal_error is not None:
+        threshold = equal_error.eer_threshold
+    return distance_figure(counts.edges, counts.positive, counts.negative, threshold=threshold)
 
 
 def utility_figure(
-    threshold: Array,
-    utility: Array,
+    threshold: Floats,
+    utility: Floats,
     *,
     share: float = 0.1,
     calibration_range: tuple[float, float] | None = None,
 ) -> "Figure":
     """Utility of T classes (T, G) at G thresholds: their mean, the middle 80 %, and the means of the best and worst.
 
-    share              which share of the classes, at least one, makes up the best and the worst
+    share              share of the classes, at least one, in the best and in the worst group
     calibration_range  the thresholds over which classes are ranked, marked in the figure; default: all
     """
     threshold, utility = np.asarray(threshold, dtype=np.float64), np.asarray(utility, dtype=np.float64)
@@ -73,7 +78,7 @@ def utility_figure(
     if not within.any():
         raise EquimetricError(f"no threshold lies within the calibration range {low:g} … {high:g}; give a wider one")
     ranked = utility[np.argsort(utility[:, within].mean(axis=1), kind="stable")]
-    group = max(1, int(share * len(utility) + 0.5))
+    group = group_size(share, len(utility))
 
     figure, axes = _figure("distance threshold", "utility of a class")
     if len(utility) <= MOST_SINGLE_CURVES:
@@ -95,10 +100,10 @@ def utility_figure(
     return figure
 
 
-def roc_figure(far: Array, tar: Array, *, marked: Mapping[float, float] | None = None) -> "Figure":
+def roc_figure(far: Floats, tar: Floats, *, marked: Mapping[float, float] | None = None) -> "Figure":
     """True against false accept rate, the latter on a logarithmic axis.
 
-    marked  FAR → TAR of operating points to be written beside the curve; those left of its beginning are not shown
+    marked  FAR → TAR of operating points to write beside the curve; those left of its start are not shown
     """
     far, tar = np.asarray(far, dtype=np.float64), np.asarray(tar, dtype=np.float64)
     if far.shape != tar.shape or far.ndim != 1:
@@ -111,7 +116,7 @@ def roc_figure(far: Array, tar: Array, *, marked: Mapping[float, float] | None =
 
     figure, axes = _figure("false accept rate (FAR)", "true accept rate (TAR)")
     axes.set_xscale("log")
-    # What is reached without any false accept holds from the left edge on.
+    # The TAR without any false accept holds from the left edge on.
     left = least / 2
     at_zero = tar[far == 0][-1:]
     x, y = np.append(np.full(len(at_zero), left), far[far > 0]), np.append(at_zero, tar[far > 0])
@@ -134,10 +139,10 @@ def roc_figure(far: Array, tar: Array, *, marked: Mapping[float, float] | None =
     return figure
 
 
-def distance_figure(edges: Array, positive: Array, negative: Array, *, threshold: float | None = None) -> "Figure":
+def distance_figure(edges: Floats, positive: Floats, negative: Floats, *, threshold: float | None = None) -> "Figure":
     """Histograms (B,) of the distances of positive and negative pairs over B + 1 edges, each as a density.
 
-    With a threshold, the legend says which share of the pairs it rejects and accepts wrongly, as far as the bins tell.
+    With a threshold, the legend gives the shares of pairs it rejects and accepts wrongly, interpolated between edges.
     """
     edges = np.asarray(edges, dtype=np.float64)
     figure, axes = _figure("distance of a pair", "density")
@@ -176,8 +181,8 @@ def _figure(x: str, y: str) -> "tuple[Figure, Axes]":
     return figure, axes
 
 
-def _details(evaluation: Evaluation, name: str, metric: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] | None = evaluation.details.get(name)
+def _find_detail(evaluation: Evaluation, kind: type[Kind], name: str, metric: str) -> Kind:
+    found = evaluation.detail(kind)
     if found is None:
         raise EquimetricError(f"this evaluation has no {name} to plot; evaluate with {metric!r} among the metrics")
     return found

@@ -1,4 +1,4 @@
-"""What `evaluate` returns: the metrics, and the scores of queries and classes behind them."""
+"""`Evaluation`, the result of `evaluate`: metric values, and the scores of queries and classes behind them."""
 
 import json
 import math
@@ -7,18 +7,21 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
+from equimetric.evaluation.evidence import Detail
 from equimetric.files import write_atomically
 
 if TYPE_CHECKING:
-    from equimetric.evaluation.uncertainty import Comparison, Interval
+    from equimetric.evaluation.resampling import BootstrapInterval, PairedComparison
 
 __all__ = ["Evaluation"]
+
+Kind = TypeVar("Kind", bound=Detail)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -28,19 +31,19 @@ class Evaluation(Mapping[str, float]):
     Read one metric as evaluation["map@r"], all of them as dict(evaluation).
 
     scores           name → value, mostly a fraction in [0, 1]
-    score_per_query  name → (N,) float64, for metrics that judge single queries
-    score_per_class  name → (C,) float64 by class number, for metrics that judge single classes
+    score_per_query  name → (N,) float64, for metrics that score single queries
+    score_per_class  name → (C,) float64 by class number, for metrics that score single classes
     labels           the queries' labels as given: an int64 tensor (N,), or the strings
     class_labels     the label of each class number
     query_classes    (N,) the queries' class numbers
     queries          number of queries N, lone ones included
     gallery          number of gallery items G; None if the queries are their own gallery
     lone             number of queries without any relevant gallery item
-    geometry         what was compared: cosine, euclidean, dot, hamming
+    geometry         how vectors were compared: cosine, euclidean, dot, hamming
     path             how the similarities were computed, in words
     percent          the metrics that are shown as percentages
-    details          what metrics found besides their value, such as curves, thresholds and ranges
-    neighbours       gallery indices (N, n) of the n nearest items of each query, if they were asked for
+    details          name → what the metric found besides its value: curves, thresholds, ranges
+    neighbours       gallery indices (N, n) of the n nearest items of each query, if requested
     """
 
     scores: Mapping[str, float]
@@ -55,7 +58,7 @@ class Evaluation(Mapping[str, float]):
     geometry: str
     path: str
     percent: frozenset[str]
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, tuple[Detail, ...]] = field(default_factory=dict)
     neighbours: Tensor | None = None
 
     @property
@@ -72,6 +75,11 @@ class Evaluation(Mapping[str, float]):
             for number in np.unique(self.query_classes.numpy()).tolist()
         }
 
+    def detail(self, kind: type[Kind], metric: str | None = None) -> Kind | None:
+        """The detail of this kind that a metric, or any metric, found, such as `Roc`; None if there is none."""
+        searched = self.details.values() if metric is None else [self.details.get(metric, ())]
+        return next((one for details in searched for one in details if isinstance(one, kind)), None)
+
     def to_dict(self) -> dict[str, Any]:
         """The summary in plain types, ready for JSON."""
         return {
@@ -85,18 +93,20 @@ class Evaluation(Mapping[str, float]):
         }
 
     def to_json(self, file: str | Path) -> None:
-        """Write the summary, the scores of the classes, and the details but for those of two dimensions."""
+        """Write the summary, the scores of the classes, and the details without arrays of two dimensions."""
         per_class = [{"class": label, **_plain(scores)} for label, scores in self.per_class.items()]
-        document = {**self.to_dict(), "per_class": per_class, "details": _plain(self.details)}
+        found = [detail.document() for details in self.details.values() for detail in details]
+        details = {key: value for entries in found for key, value in entries.items()}
+        document = {**self.to_dict(), "per_class": per_class, "details": _plain(details)}
         write_atomically(Path(file), json.dumps(document, ensure_ascii=False, indent=1) + "\n")
 
     def to_dataframe(self) -> Any:
         """One row per query: its label and its scores, as a pandas DataFrame."""
-        return _needed("pandas", "a DataFrame").DataFrame(self._per_query_columns())
+        return _import_optional("pandas", "a DataFrame").DataFrame(self._per_query_columns())
 
     def to_parquet(self, file: str | Path) -> None:
         """Write one row per query, its label and its scores; the summary goes into the file's metadata."""
-        pyarrow, parquet = _needed("pyarrow", "a Parquet file"), _needed("pyarrow.parquet", "a Parquet file")
+        pyarrow, parquet = (_import_optional(name, "a Parquet file") for name in ("pyarrow", "pyarrow.parquet"))
         table = pyarrow.table(self._per_query_columns())
         parquet.write_table(table.replace_schema_metadata({"equimetric": json.dumps(self.to_dict())}), Path(file))
 
@@ -112,17 +122,17 @@ class Evaluation(Mapping[str, float]):
         """Histograms of the distances of positive and negative pairs: see `evaluation.plots`."""
         return self._plots().plot_distances(self, **options)
 
-    def interval(self, name: str, **options: Any) -> "Interval":
-        """A bootstrap interval of one metric, whole classes drawn: see `evaluation.uncertainty`."""
-        from equimetric.evaluation import uncertainty
+    def interval(self, name: str, **options: Any) -> "BootstrapInterval":
+        """A bootstrap interval of one metric, whole classes resampled: see `resampling.bootstrap`."""
+        from equimetric.evaluation.resampling import bootstrap_interval
 
-        return uncertainty.interval(self, name, **options)
+        return bootstrap_interval(self, name, **options)
 
-    def compare(self, other: "Evaluation", **options: Any) -> "Comparison":
-        """The paired comparison with another space on the same queries: see `evaluation.uncertainty`."""
-        from equimetric.evaluation import uncertainty
+    def compare(self, other: "Evaluation", **options: Any) -> "PairedComparison":
+        """The paired comparison with another space on the same queries: see `resampling.paired`."""
+        from equimetric.evaluation.resampling import compare_paired
 
-        return uncertainty.compare(self, other, **options)
+        return compare_paired(self, other, **options)
 
     def __getitem__(self, name: str) -> float:
         return self.scores[name]
@@ -152,8 +162,8 @@ class Evaluation(Mapping[str, float]):
         return import_module("equimetric.evaluation.plots")
 
 
-def _needed(module: str, purpose: str) -> ModuleType:
-    """A library that only this needs."""
+def _import_optional(module: str, purpose: str) -> ModuleType:
+    """A library that is not among the dependencies."""
     try:
         return import_module(module)
     except ImportError:
@@ -164,7 +174,7 @@ def _needed(module: str, purpose: str) -> ModuleType:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold: NaN as null, arrays as lists; those of more than one dimension are left out."""
+    """What JSON can hold: NaN as null, arrays as lists; without those of more than one dimension."""
     if isinstance(value, Mapping):
         return {str(key): _plain(entry) for key, entry in value.items() if np.ndim(entry) < 2}
     if isinstance(value, np.ndarray | np.generic | Tensor):

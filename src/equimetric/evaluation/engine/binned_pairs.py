@@ -1,0 +1,230 @@
+"""Many pairs: counted in bins of equal width; the closest negative and the positive ones are kept singly."""
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from equimetric.evaluation.engine.arrays import Floats, Integers, slices
+from equimetric.evaluation.engine.bins import BINS, Grid, Histogram, closeness_at, distance_at, tile_closeness
+from equimetric.evaluation.engine.pair_counts import (
+    ClassCounts,
+    ClosestPairs,
+    PairCounts,
+    count_within,
+    first_accepting,
+)
+from equimetric.evaluation.engine.sets import LabelledSets
+from equimetric.evaluation.engine.survey import Survey
+from equimetric.evaluation.engine.tiles import Strip, Tile
+from equimetric.ops.masks import flatnonzero
+
+__all__ = ["BinnedPairs"]
+
+POSITIVES_KEPT = 2**22
+BLOCK_ROWS, BLOCK_COLUMNS = 2**9, 2**10
+"""Pairs counted at a time: they should stay in the cache, and so should the counts of their classes."""
+
+
+class BinnedPairs:
+    """Negative pairs in bins of equal width, the closest of them singly; positive pairs singly if they fit."""
+
+    def __init__(self, sets: LabelledSets, survey: Survey) -> None:
+        self.sets, self.geometry, self.dimension = sets, sets.geometry, sets.queries.shape[1]
+        self._with_gallery = sets.gallery is not None
+        self._negative, self._farthest = self._histogram(survey.negative, survey.interest), survey.farthest
+        self.keeps_positives = int(sets.relevant.sum()) // (1 if self._with_gallery else 2) <= POSITIVES_KEPT
+        self._positive = None if self.keeps_positives else self._histogram(survey.positive, survey.interest)
+        self._read_positives: list[tuple[Tensor, ...]] = []
+        self._read_closest: list[tuple[Tensor, ...]] = []
+
+    def _histogram(self, grid: Grid, interest: tuple[float, float]) -> Histogram:
+        sets = self.sets
+        most_pairs = int(torch.bincount(sets.query_classes).max()) * len(sets.gallery_classes)
+        if self._with_gallery:
+            most_pairs += int(torch.bincount(sets.gallery_classes).max()) * len(sets.query_classes)
+        return Histogram(grid, interest, len(sets.class_labels), most_pairs, sets.queries.device)
+
+    def collect(self, tile: Tile) -> None:
+        """Keep the closest negative pairs and the positive pairs; count the negative ones for each class.
+
+        Within one set, the other end of a pair has its own row.
+        """
+        close, items = tile_closeness(tile), torch.arange(len(self.sets.gallery_classes), device=tile.rows.device)
+        self._count(close, tile.rows, items, both_ends=self._with_gallery)
+        row, column = self._positive_pairs(tile.rows, items)
+        self._move_positives(close[row, column], tile.rows[row], column, both_ends=self._with_gallery)
+
+    def collect_strip(self, strip: Strip) -> None:
+        """The same from a strip, which holds the pairs among its own queries twice and those with later ones once."""
+        own, queries, items = strip.rows.stop - strip.rows.start, strip.queries, strip.items
+        self._count(strip.similarity[:, :own], queries, queries, both_ends=False)
+        self._count(strip.similarity[:, own:], queries, items[own:], both_ends=True)
+        row, column = self._positive_pairs(queries, strip.matrix.place - strip.rows.start)
+        once = column > row
+        row, column = row[once], column[once]
+        self._move_positives(strip.similarity[row, column], queries[row], items[column], both_ends=True)
+
+    def _count(self, close: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool) -> None:
+        """Count pairs (B, K) of queries (B,) and items (K,), from their rows or from both ends; keep the closest."""
+        first, second = self.sets.query_classes[queries], self.sets.gallery_classes[items]
+        row_counts, column_counts = self._negative.counts_of(first), self._negative.counts_of(second)
+        kept: list[tuple[Tensor, ...]] = []
+        for rows, columns in product(slices(len(first), BLOCK_ROWS), slices(len(second), BLOCK_COLUMNS)):
+            block, width = close[rows, columns], columns.stop - columns.start
+            if self._farthest == -math.inf:
+                bins = self._negative.grid.bins(block)
+                ends = [row_counts[rows, None], column_counts[columns]]
+                closest = flatnonzero(bins == BINS - 1)
+            else:
+                near = flatnonzero(block > self._farthest)
+                bins = self._negative.grid.bins(block.reshape(-1).index_select(0, near))
+                ends = [
+                    row_counts[rows].index_select(0, near // width),
+                    column_counts[columns].index_select(0, near % width),
+                ]
+                closest = near[flatnonzero(bins == BINS - 1)]
+            self._negative.count(bins, ends if both_ends else ends[:1])
+            row, column = rows.start + closest // width, columns.start + closest % width
+            keep = first[row] != second[column]
+            if not both_ends:
+                keep &= queries[row] < items[column]
+            row, column = row[keep], column[keep]
+            kept.append((close[row, column], first[row].int(), second[column].int()))
+        # Joined: many small tensors allocated between large temporaries would keep their memory from being freed.
+        self._read_closest += [_concatenate(kept)] if kept else []
+
+    def _positive_pairs(self, queries: Tensor, column_of: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows and columns of the positive pairs of queries (B,); items with column_of (G,) below 0 are missing."""
+        items = self.sets.relevant_columns(queries)
+        row, place = (items >= 0).nonzero(as_tuple=True)
+        column = column_of[items[row, place]]
+        return row[column >= 0], column[column >= 0]
+
+    def _move_positives(self, close: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool) -> None:
+        """Subtract positive pairs (P,) from the counts, from as many ends, and keep them if they fit."""
+        exists = close > -torch.inf
+        close, queries, items = close[exists], queries[exists], items[exists]
+        classes, times = self.sets.query_classes[queries], 2 if both_ends else 1
+        self._negative.count(self._negative.grid.bins(close), [self._negative.counts_of(classes)], times=-times)
+        if self._positive is not None:
+            self._positive.count(self._positive.grid.bins(close), [self._positive.counts_of(classes)], times=times)
+            return
+        once = slice(None) if both_ends else queries < items
+        self._read_positives.append((close[once], classes[once].int()))
+
+    def finish(self) -> None:
+        """Sort the kept pairs and accumulate the counts."""
+        self._negative.finish(self._count_negatives())
+        self.negatives = int(self._negative.beyond_bin[0])
+        self.negatives_by_class = self._negative.beyond_edge[:, 0].astype(np.int64)
+
+        close, first, second = (part.cpu().numpy() for part in _concatenate(self._read_closest))
+        self._read_closest.clear()
+        order = np.argsort(-close)
+        self._closest = ClosestPairs(self._distance(close[order].astype(np.float64)), first[order], second[order])
+        self.exact_far = len(close) / max(1, self.negatives)
+        # By rounding, the two ends of a pair may lie on both sides of the cut: the kept pairs decide.
+        self._negative.beyond_bin[-1] = len(self._closest.distance)
+        self._negative.beyond_bin = np.maximum.accumulate(self._negative.beyond_bin[::-1])[::-1]
+
+        if self._positive is not None:
+            pairs = torch.zeros(len(self.sets.class_labels), dtype=torch.int64, device=self.sets.relevant.device)
+            pairs.index_add_(0, self.sets.query_classes, self.sets.relevant)
+            self._positive.finish(2 * pairs if self._with_gallery else pairs)
+            self.positives = int(self._positive.beyond_bin[0])
+            self.positives_by_class = self._positive.beyond_edge[:, 0].astype(np.int64) // 2
+            return
+        close, classes = (part.cpu().numpy() for part in _concatenate(self._read_positives))
+        self._read_positives.clear()
+        self.positives = len(close)
+        self.positives_by_class = np.bincount(classes, minlength=len(self.sets.class_labels))
+        order = np.argsort(-close)
+        self._kept_positives, self._kept_classes = self._distance(close[order].astype(np.float64)), classes[order]
+
+    def _count_negatives(self) -> Tensor:
+        """Pairs with exactly one end in each class, (C,), without excluded ones, in both orders of one set."""
+        sets, classes = self.sets, len(self.sets.class_labels)
+        queries, items = (torch.bincount(of, minlength=classes) for of in (sets.query_classes, sets.gallery_classes))
+        pairs = queries * (items.sum() - items)
+        if self._with_gallery:
+            pairs += items * (queries.sum() - queries)
+        if sets.excluded is not None:
+            first, second = sets.query_classes[sets.excluded[:, 0]], sets.gallery_classes[sets.excluded[:, 1]]
+            for end in (first, second) if self._with_gallery else (first,):
+                pairs -= torch.bincount(end[first != second], minlength=classes)
+        return pairs
+
+    def accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
+        """From the kept pairs where they reach, from the bins elsewhere."""
+        close = self._closeness(thresholds, strict)
+        kept = count_within(self._closest.distance, thresholds, strict)
+        negative = np.where(close >= self._negative.closeness[-1], kept, self._negative.within(close))
+        if self._positive is not None:
+            return PairCounts(self._positive.within(close), negative)
+        return PairCounts(count_within(self._kept_positives, thresholds, strict), negative)
+
+    def accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
+        """The same, from the edges of every class."""
+        close = self._closeness(thresholds, strict)
+        negative = self._negative.within_by_class(close, classes)
+        kept = close >= self._negative.closeness[-1]
+        if kept.any():
+            table = ClassCounts(classes, int(kept.sum()))
+            place = first_accepting(thresholds[kept], self._closest.distance, strict)
+            for end in (self._closest.first, self._closest.second):
+                table.add(end, place)
+            negative[:, kept] = table.accepted()
+        if self._positive is not None:
+            return PairCounts(self._positive.within_by_class(close, classes) / 2, negative)
+        table = ClassCounts(classes, len(thresholds))
+        table.add(self._kept_classes, first_accepting(thresholds, self._kept_positives, strict))
+        return PairCounts(table.accepted(), negative)
+
+    def negative_distance(self, rank: Integers) -> Floats:
+        """From the kept pairs; beyond them, pairs are evenly spread within a bin."""
+        beyond, grid = self._negative.beyond_bin, self._negative.grid
+        # The closest bin with more than `rank` pairs beyond its lower edge.
+        place = np.clip(BINS - 1 - np.searchsorted(beyond[::-1], rank, "right"), 0, BINS - 2)
+        content = np.maximum(beyond[place] - beyond[place + 1], 1)
+        from_top = np.clip((rank - beyond[place + 1] + 0.5) / content, 0, 1)
+        if self.geometry == "hamming":
+            from_top = np.full_like(from_top, 0.5)
+        interpolated = self._distance(grid.edges(place + 1) - from_top / grid.scale)
+        if not len(self._closest.distance):
+            return interpolated
+        return np.where(
+            rank < len(self._closest.distance),
+            self._closest.distance[np.minimum(rank, len(self._closest.distance) - 1)],
+            interpolated,
+        )
+
+    def closest_negatives(self, count: int) -> ClosestPairs:
+        """The first of the kept pairs."""
+        return ClosestPairs(self._closest.distance[:count], self._closest.first[:count], self._closest.second[:count])
+
+    def operating_distances(self) -> Floats:
+        """The edges of all bins, and the distances of kept pairs."""
+        known = [self._distance(self._negative.closeness), self._closest.distance]
+        known.append(self._kept_positives if self._positive is None else self._distance(self._positive.closeness))
+        return np.unique(np.concatenate(known))
+
+    def possible_error(self, thresholds: Floats) -> float:
+        """Largest possible error of the interpolation between two edges."""
+        close = self._closeness(thresholds)
+        histograms = [self._negative] if self._positive is None else [self._negative, self._positive]
+        return max(histogram.possible_error(close) for histogram in histograms)
+
+    def _closeness(self, thresholds: Floats, strict: bool = False) -> Floats:
+        just_within = np.nextafter(thresholds, -np.inf) if strict else thresholds
+        return closeness_at(just_within, self.geometry, self.dimension)
+
+    def _distance(self, close: Floats) -> Floats:
+        return distance_at(close, self.geometry, self.dimension)
+
+
+def _concatenate(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    return tuple(torch.cat(some) for some in zip(*parts, strict=True))

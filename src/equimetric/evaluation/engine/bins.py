@@ -1,0 +1,159 @@
+"""Bins of pair distances, and the counts in them, overall and by class."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equimetric.evaluation.engine.arrays import Floats, Integers, slices
+from equimetric.evaluation.engine.tiles import Tile
+
+__all__ = ["BINS", "Grid", "Histogram", "closeness_at", "distance_at", "tile_closeness"]
+
+BINS = 2**14 + 1
+"""Bins over the whole range; the last one holds the pairs that are kept singly."""
+CLASS_TABLE_BYTES = 3 * 2**25
+MOST_CLASS_EDGES, LEAST_CLASS_EDGES = 2**12, 2**9
+CLASSES_AT_A_TIME = 1024
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Bins of equal width in closeness (larger is closer, see `tile_closeness`); the outer two have no end.
+
+    low    lower edge of the first bin
+    scale  bins per unit
+    """
+
+    low: float
+    scale: float
+
+    def bins(self, close: Tensor) -> Tensor:
+        """⌊(closeness − low)·scale⌋ as 32-bit integers; monotone in closeness despite rounding."""
+        return close.mul(self.scale).sub_(self.low * self.scale).clamp_(0, BINS - 1).int()
+
+    def edges(self, bins: Integers) -> Floats:
+        """Lower edges of some bins."""
+        return self.low + bins / self.scale
+
+    def some_bins(self, count: int, interest: tuple[float, float]) -> Integers:
+        """About `count` bins at most, ascending, with the first and last: most of them in the range of interest."""
+        inside = (np.array(interest) - self.low) * self.scale
+        first, last = np.clip([math.floor(inside[0]), math.ceil(inside[1]) + 1], 0, BINS - 1).astype(np.int64)
+        finest = np.linspace(first, last, min(last - first + 1, count - count // 8))
+        elsewhere = np.linspace(0, BINS - 1, count // 8)
+        return np.unique(np.concatenate([finest, elsewhere]).astype(np.int64))
+
+
+class Histogram:
+    """Counts of pairs in the bins of a grid, and for every class between some of the edges.
+
+    Every pair is counted twice, once from each end, for the class at that end.
+    """
+
+    def __init__(
+        self, grid: Grid, interest: tuple[float, float], classes: int, most_pairs: int, device: torch.device
+    ) -> None:
+        """`most_pairs`, an upper bound for every class, decides the integer type of the counts."""
+        self.grid = grid
+        count_type = torch.int32 if most_pairs < 2**31 else torch.int64
+        edges = CLASS_TABLE_BYTES // (count_type.itemsize * classes)
+        edge_bins = grid.some_bins(min(max(edges, LEAST_CLASS_EDGES), MOST_CLASS_EDGES), interest)
+        self.closeness, self.edge_closeness = grid.edges(np.arange(BINS)), grid.edges(edge_bins)
+        self.bins = torch.zeros(BINS, dtype=torch.int64, device=device)
+        self.table = torch.zeros(classes, len(edge_bins), dtype=count_type, device=device)
+        index_type = torch.int32 if self.table.numel() < 2**31 else torch.int64
+        place_of_bin = np.searchsorted(edge_bins, np.arange(BINS), "right") - 1
+        self._place_of_bin = torch.from_numpy(place_of_bin).to(device, index_type)
+        self._start_of_class = torch.arange(classes, device=device).mul_(len(edge_bins)).to(index_type)
+
+    def counts_of(self, classes: Tensor) -> Tensor:
+        """Where the counts of these classes begin in the table."""
+        return self._start_of_class[classes]
+
+    def count(self, bins: Tensor, ends: Sequence[Tensor], times: int = 1) -> None:
+        """Count pairs in these bins, of any shape, for the classes at one or both ends.
+
+        An end is `counts_of` its classes, in a shape that expands to that of the bins.
+        """
+        self.bins.add_(torch.bincount(bins.view(-1), minlength=BINS), alpha=times * len(ends))
+        place = self._place_of_bin.index_select(0, bins.view(-1)).view_as(bins)
+        one = self.table.new_tensor(times).expand(bins.numel())
+        for counts in ends:
+            self.table.view(-1).index_add_(0, (place + counts).view(-1), one)
+
+    def finish(self, pairs_of_class: Tensor) -> None:
+        """Accumulate: pairs at least as close as the lower edge of each bin, each once; by class from each end.
+
+        The first bin takes the remaining pairs: those of each class, (C,), from its end, are given.
+        """
+        self.beyond_bin = _accumulate_from_top(self.bins.cpu().numpy().astype(np.float64)) / 2
+        self.beyond_edge = _accumulate_from_top(self.table.cpu().numpy())
+        self.beyond_bin[0] = int(pairs_of_class.sum()) / 2
+        self.beyond_edge[:, 0] = pairs_of_class.cpu().numpy()
+        del self.bins, self.table
+
+    def within(self, close: Floats) -> Floats:
+        """Pairs at least that close, (G,)."""
+        return _interpolate(self.closeness, self.beyond_bin, close)
+
+    def within_by_class(self, close: Floats, classes: slice) -> Floats:
+        """The same for each class of a range, (C, G)."""
+        return _interpolate(self.edge_closeness, self.beyond_edge[classes], close)
+
+    def possible_error(self, close: Floats) -> float:
+        """Largest share of a class's pairs between two adjacent edges that enclose one of the closenesses."""
+        edges = self.edge_closeness
+        between = close[(close < edges[-1]) & ~np.isin(close, edges)]
+        place = np.unique(np.clip(np.searchsorted(edges, between, "right") - 1, 0, len(edges) - 2))
+        if not len(place):
+            return 0.0
+        largest = 0.0
+        for some in slices(len(self.beyond_edge), CLASSES_AT_A_TIME):
+            beyond = self.beyond_edge[some]
+            content = beyond[:, place] - beyond[:, place + 1]
+            largest = max(largest, float((content.max(axis=1) / np.maximum(beyond[:, 0], 1)).max()))
+        return largest
+
+
+def _accumulate_from_top(counts: NDArray[Any]) -> NDArray[Any]:
+    """Counts of bins → counts of each bin and all closer ones, along the last axis and in place."""
+    reverse = counts[..., ::-1]
+    np.cumsum(reverse, axis=-1, out=reverse)
+    return counts
+
+
+def _interpolate(edges: Floats, beyond: NDArray[Any], close: Floats) -> Floats:
+    """Pairs at least as close as each of G closenesses, (…, G), from the counts at the edges; linear in between."""
+    place = np.clip(np.searchsorted(edges, close, "right") - 1, 0, len(edges) - 2)
+    share = np.clip((edges[place + 1] - close) / (edges[place + 1] - edges[place]), 0, 1)
+    upper: Floats = beyond[..., place + 1].astype(np.float64)
+    return upper + share * (beyond[..., place] - upper)
+
+
+def tile_closeness(tile: Tile) -> Tensor:
+    """A decreasing function of the distance, the same for all rows: the similarity, or for Euclidean −distance."""
+    return -tile.distance() if tile.matrix.geometry == "euclidean" else tile.similarity
+
+
+def closeness_at(distance: Floats, geometry: str, dimension: int) -> Floats:
+    """The closeness of a pair at this distance; for Hamming between two distances, where no pair lies."""
+    if geometry == "cosine":
+        return np.where(distance < 0, np.inf, 1 - np.square(distance) / 2)
+    if geometry == "hamming":
+        return dimension - 2 * np.floor(distance) - 1
+    return -distance
+
+
+def distance_at(closeness: Floats, geometry: str, dimension: int) -> Floats:
+    """The distance of a pair at this closeness."""
+    if geometry == "cosine":
+        return np.sqrt(np.maximum(2 - 2 * closeness, 0))
+    if geometry == "hamming":
+        return (dimension - closeness) / 2
+    return -closeness

@@ -1,0 +1,132 @@
+"""Many nearest neighbours within one set from half of its similarity matrix; `half_matrix` is for few.
+
+A query keeps the candidates above its bound, from the rows and columns of strips. The first bound is a guess from
+sampled items, low enough that too few candidates are rare. When a query's room is full, only its top candidates stay
+and the smallest of them is the new bound. A query whose guess was too high is compared with everything again.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from equimetric.evaluation.engine.arrays import slices
+from equimetric.evaluation.engine.nearest import top_entries
+from equimetric.evaluation.engine.similarity import LEAST_BLOCK_ROWS, SimilarityMatrix
+from equimetric.evaluation.engine.tiles import Strip
+from equimetric.ops.masks import flatnonzero
+
+__all__ = ["HalfMatrixCandidates", "candidate_capacity"]
+
+SAMPLED = 512
+"""Items sampled to guess the first bounds."""
+SEARCHED_AT_A_TIME = 2**19
+"""Similarities searched at a time: they should stay in the cache."""
+ROOM = 48
+"""Candidates that a query can keep beyond three times the width."""
+
+
+def candidate_capacity(width: int) -> int:
+    """How many candidates a query can keep before only the top ones stay."""
+    return 3 * width + ROOM
+
+
+class HalfMatrixCandidates:
+    """The `width` largest similarities of every query, and their places in scan order."""
+
+    def __init__(self, matrix: SimilarityMatrix, width: int) -> None:
+        self.matrix, self.width, queries = matrix, width, len(matrix.queries)
+        like, shape = matrix.queries.vectors, (queries, candidate_capacity(width))
+        self.values = torch.full(shape, -torch.inf, dtype=like.dtype, device=like.device)
+        self.places = torch.zeros(shape, dtype=torch.int32, device=like.device)
+        self.counts = torch.zeros(queries, dtype=torch.int64, device=like.device)
+        self.bounds = _guess_bounds(matrix, width)
+
+    def take(self, strip: Strip) -> tuple[Tensor, Tensor]:
+        """Values and places (rows, width) of the strip's queries, falling: all their pairs are now known."""
+        own = strip.rows.stop - strip.rows.start
+        self._take_candidates(strip.similarity, strip.rows.start, strip.rows.start)
+        self._take_candidates(strip.similarity[:, own:].T, strip.rows.stop, strip.rows.start)
+        values, chosen = self.values[strip.rows].topk(self.width, dim=1)
+        places = self.places[strip.rows].gather(1, chosen).long()
+        too_few = flatnonzero((self.counts[strip.rows] < self.width) & (self.bounds[strip.rows] > -torch.inf))
+        for some in slices(len(too_few), LEAST_BLOCK_ROWS):
+            values[too_few[some]], items = top_entries(self.matrix.similarity(strip.queries[too_few[some]]), self.width)
+            places[too_few[some]] = self.matrix.place[items]
+        return values, places
+
+    def _take_candidates(self, similarity: Tensor, first_query: int, first_item: int) -> None:
+        """Read similarities (queries, items), both consecutive in scan order."""
+        items = similarity.shape[1]
+        for some in slices(len(similarity), max(1, SEARCHED_AT_A_TIME // items)):
+            block, queries = similarity[some], slice(first_query + some.start, first_query + some.stop)
+            found = flatnonzero((block > self.bounds[queries, None]).contiguous())
+            query = found // items
+            item = found - query * items
+            self._keep(queries, query, _entries(block, query, item), (item + first_item).int())
+
+    def _keep(self, queries: slice, query: Tensor, values: Tensor, places: Tensor) -> None:
+        """Keep candidates sorted by query; query numbers start at the first of `queries`."""
+        new = torch.bincount(query, minlength=queries.stop - queries.start)
+        total, capacity = self.counts[queries] + new, self.values.shape[1]
+        slot = torch.arange(len(query), device=query.device) - (new.cumsum(0) - total).index_select(0, query)
+        full = total > capacity
+        if full.any():
+            in_full = full.index_select(0, query)
+            for some, keep in ((in_full, self._keep_leading), (~in_full, self._write)):
+                which = flatnonzero(some)
+                keep(queries, *(part.index_select(0, which) for part in (query, slot, values, places)))
+        else:
+            self._write(queries, query, slot, values, places)
+        self.counts[queries] = total.masked_fill_(full, self.width)
+
+    def _write(self, queries: slice, query: Tensor, slot: Tensor, values: Tensor, places: Tensor) -> None:
+        where = (queries.start + query) * self.values.shape[1] + slot
+        self.values.view(-1).index_copy_(0, where, values)
+        self.places.view(-1).index_copy_(0, where, places)
+
+    def _keep_leading(self, queries: slice, query: Tensor, slot: Tensor, values: Tensor, places: Tensor) -> None:
+        """Keep the top candidates of queries whose candidates do not fit: the smallest is the new bound."""
+        which, line = torch.unique_consecutive(query, return_inverse=True)
+        which += queries.start
+        room = int(slot.max()) + 1 - self.values.shape[1]
+        all_values, all_places = (
+            pad(self.values[which], (0, room), value=-torch.inf),
+            pad(self.places[which], (0, room)),
+        )
+        where = line * all_values.shape[1] + slot
+        all_values.view(-1).index_copy_(0, where, values)
+        all_places.view(-1).index_copy_(0, where, places)
+        best, chosen = all_values.topk(self.width, dim=1)
+        self.values[which] = pad(best, (0, self.values.shape[1] - self.width), value=-torch.inf)
+        self.places[which, : self.width] = all_places.gather(1, chosen)
+        self.bounds[which] = best[:, -1]
+
+
+def _entries(matrix: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """Entries of a matrix that may be a transposed view; several times faster than indexing by two tensors."""
+    stored = sum((length - 1) * stride for length, stride in zip(matrix.shape, matrix.stride(), strict=True)) + 1
+    places = row * matrix.stride(0) + column * matrix.stride(1)
+    return matrix.as_strided((stored,), (1,)).index_select(0, places.view(-1)).view_as(places)
+
+
+def _guess_bounds(matrix: SimilarityMatrix, width: int) -> Tensor:
+    """(N,) for each query in scan order, a similarity that `width` others probably exceed.
+
+    Among m sampled items of N, width·m/N of the top items are expected, with the square root of that as deviation.
+    """
+    vectors, order = matrix.queries.vectors, matrix.order
+    bounds = torch.full((len(order),), -torch.inf, dtype=vectors.dtype, device=vectors.device)
+    if len(order) < 4 * SAMPLED:
+        return bounds
+    expected = width * SAMPLED / len(order)
+    rank = math.ceil(expected + 3 * math.sqrt(expected) + 1)
+    if rank > SAMPLED // 4:
+        return bounds
+    # Evenly spread over the scan order, so that every class has its share.
+    sample = vectors[order[torch.arange(SAMPLED, device=order.device) * len(order) // SAMPLED]]
+    for some in slices(len(order), 4 * SAMPLED):
+        similarity = vectors.index_select(0, order[some]) @ sample.T
+        bounds[some] = similarity.topk(rank, dim=1, sorted=False).values.amin(dim=1)
+    return bounds

@@ -1,0 +1,47 @@
+"""Sums of vectors by class, and distances within classes, in blocks of bounded memory."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from equimetric.evaluation.engine.arrays import slices
+from equimetric.evaluation.engine.tiles import TILE_BYTES
+
+__all__ = ["distances_within_classes", "rows_beside", "sum_by_group"]
+
+
+def sum_by_group(vectors: Tensor, group: Tensor, groups: int, *, unit: bool = False) -> Tensor:
+    """Σ of the vectors (N, D) of each group (N,), or of their directions, in float64: (groups, D)."""
+    sums = torch.zeros(groups, vectors.shape[1], dtype=torch.float64, device=vectors.device)
+    # Large blocks: each costs a pass over all sums as well.
+    for rows in slices(len(vectors), max(1, TILE_BYTES // (8 * vectors.shape[1]))):
+        exact = vectors[rows].double()
+        sums.index_add_(0, group[rows], normalize(exact, dim=1) if unit else exact)
+    return sums
+
+
+def distances_within_classes(
+    queries: Tensor, query_classes: Tensor, gallery: Tensor, gallery_classes: Tensor
+) -> Iterator[tuple[int, Tensor]]:
+    """Class number and Euclidean distances (rows, n_g) of some of its queries to all gallery items of the class."""
+    count = 1 + int(torch.maximum(query_classes.max(), gallery_classes.max()))
+    row_ends = query_classes.bincount(minlength=count).cumsum(0).tolist()
+    column_ends = gallery_classes.bincount(minlength=count).cumsum(0).tolist()
+    rows, columns = query_classes.argsort(stable=True), gallery_classes.argsort(stable=True)
+    for number, (row_start, row_end, column_start, column_end) in enumerate(
+        zip([0, *row_ends], row_ends, [0, *column_ends], column_ends, strict=False)
+    ):
+        items = gallery[columns[column_start:column_end]].double()
+        for some in slices(row_end - row_start, rows_beside(items)):
+            block = torch.cdist(queries[rows[row_start:row_end][some]].double(), items)
+            if gallery is queries:
+                # A vector has distance 0 from itself, despite rounding.
+                block.diagonal(some.start).zero_()
+            yield number, block
+
+
+def rows_beside(vectors: Tensor) -> int:
+    """How many rows of float64 distances to these vectors fit into a tile."""
+    return max(1, TILE_BYTES // (8 * max(1, len(vectors))))

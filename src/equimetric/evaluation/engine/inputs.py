@@ -1,0 +1,234 @@
+"""The user's embeddings and labels, checked and converted into `LabelledSets`."""
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equimetric.errors import EquimetricError, unknown_name
+from equimetric.evaluation.engine.arrays import slices
+from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
+
+__all__ = [
+    "GEOMETRY_NAMES",
+    "EmbeddingsLike",
+    "LabelsLike",
+    "convert_embeddings",
+    "convert_labels",
+    "prepare_sets",
+]
+
+EmbeddingsLike = Tensor | NDArray[Any]
+LabelsLike = Tensor | NDArray[Any] | Sequence[int] | Sequence[str]
+LabelArray = NDArray[np.int64] | NDArray[np.str_]
+GEOMETRY_NAMES: tuple[GeometryName, ...] = get_args(GeometryName)
+NORMALIZING_BYTES = 2**20
+"""Size of float64 copies while embeddings are normalised: they should stay in the cache."""
+UNIT_WITHIN = 16
+"""Normalised vectors have length 1 up to this many epsilons."""
+
+
+def prepare_sets(
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
+    gallery_embeddings: EmbeddingsLike | None = None,
+    gallery_labels: LabelsLike | None = None,
+    *,
+    geometry: GeometryName = "cosine",
+    query_ids: LabelsLike | None = None,
+    gallery_ids: LabelsLike | None = None,
+) -> LabelledSets:
+    """Check both sets, bring them to one precision, device and geometry, and number the classes."""
+    if geometry not in GEOMETRY_NAMES:
+        raise unknown_name("geometry", geometry, GEOMETRY_NAMES)
+    queries, gallery = convert_embeddings(embeddings, "embeddings"), None
+    query_labels = labels_of_gallery = convert_labels(labels, "labels", len(queries))
+    if (gallery_embeddings is None) != (gallery_labels is None):
+        raise EquimetricError("a gallery needs both gallery_embeddings and gallery_labels; give both or neither")
+    if gallery_embeddings is not None and gallery_labels is not None:
+        gallery = convert_embeddings(gallery_embeddings, "gallery_embeddings")
+        labels_of_gallery = convert_labels(gallery_labels, "gallery_labels", len(gallery))
+        queries, gallery = _match_precision(queries, gallery)
+    class_labels, query_classes, gallery_classes = _number_classes(query_labels, labels_of_gallery)
+    excluded = _find_same_images(query_ids, gallery_ids, len(queries), None if gallery is None else len(gallery))
+    queries, gallery = _apply_geometry(queries, gallery, geometry)
+    sets = LabelledSets(
+        queries,
+        gallery,
+        torch.from_numpy(query_classes).to(queries.device),
+        torch.from_numpy(gallery_classes).to(queries.device),
+        tuple(query_labels.tolist()) if query_labels.dtype.kind == "U" else torch.from_numpy(query_labels),
+        class_labels,
+        geometry,
+        None if excluded is None else torch.from_numpy(excluded).to(queries.device),
+    )
+    if not sets.relevant.any():
+        raise EquimetricError("no query has a gallery item of its class; retrieval cannot be evaluated on these labels")
+    return sets
+
+
+def convert_embeddings(given: EmbeddingsLike, name: str) -> Tensor:
+    """Embeddings as a float32 or float64 tensor (N, D) of finite numbers, without gradient."""
+    embeddings = _to_float_tensor(given, name)
+    if embeddings.ndim != 2:
+        raise EquimetricError(f"{name} have shape {tuple(embeddings.shape)}; they must be two-dimensional (N, D)")
+    if not embeddings.numel():
+        raise EquimetricError(f"{name} are empty (shape {tuple(embeddings.shape)}); there is nothing to evaluate")
+    # One pass: a finite sum proves finite entries. The sum itself may overflow, so check rows before raising.
+    if not torch.isfinite(embeddings.sum(dim=1)).all():
+        _check_rows(torch.isfinite(embeddings).all(dim=1), f"{name} contain NaN or infinite values", "remove them")
+    return embeddings
+
+
+def convert_labels(given: LabelsLike, name: str, count: int) -> LabelArray:
+    """LabelArray as an array (N,) of int64 or of strings."""
+    if isinstance(given, Tensor) and given.is_floating_point():
+        raise _bad_label_type(name, given.dtype)
+    array = given.cpu().numpy() if isinstance(given, Tensor) else _to_array(given)
+    if array.ndim != 1:
+        raise EquimetricError(f"{name} have shape {array.shape}; they must be one-dimensional, one per embedding")
+    if len(array) != count:
+        raise EquimetricError(f"there are {count} embeddings but {len(array)} {name}; give exactly one label for each")
+    if array.dtype.kind == "U":
+        return array
+    if array.dtype.kind not in "iu":
+        raise _bad_label_type(name, array.dtype)
+    if array.max() > np.iinfo(np.int64).max:
+        raise EquimetricError(f"{name} exceed the largest 64-bit integer (2^63 − 1); renumber the classes")
+    return array.astype(np.int64)
+
+
+def _match_precision(queries: Tensor, gallery: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries and gallery in the wider of their precisions, on the queries' device."""
+    if queries.shape[1] != gallery.shape[1]:
+        raise EquimetricError(
+            f"embeddings have {queries.shape[1]} dimensions but gallery_embeddings have {gallery.shape[1]}; "
+            "both must come from the same model"
+        )
+    dtype = torch.promote_types(queries.dtype, gallery.dtype)
+    return queries.to(dtype), gallery.to(queries.device, dtype)
+
+
+def _number_classes(
+    labels: LabelArray, gallery_labels: LabelArray
+) -> tuple[tuple[int, ...] | tuple[str, ...], NDArray[np.int64], NDArray[np.int64]]:
+    """The labels of all classes, and the class numbers of queries and gallery."""
+    if labels.dtype.kind != gallery_labels.dtype.kind:
+        raise EquimetricError("labels and gallery_labels must both be integers or both be strings to be compared")
+    classes, ids = np.unique(np.concatenate([labels, gallery_labels]), return_inverse=True)
+    if len(classes) == 1:
+        raise EquimetricError(
+            f"all labels are the same class ({classes[0]}); retrieval can only be evaluated with at least two classes"
+        )
+    return tuple(classes.tolist()), ids[: len(labels)], ids[len(labels) :]
+
+
+def _find_same_images(
+    query_ids: LabelsLike | None, gallery_ids: LabelsLike | None, queries: int, gallery: int | None
+) -> NDArray[np.int64] | None:
+    """Pairs (query, gallery item) of equal id, (P, 2); within one set without those of a query and itself."""
+    if query_ids is None and gallery_ids is None:
+        return None
+    if query_ids is None or (gallery_ids is None) != (gallery is None):
+        raise EquimetricError(
+            "give query_ids and gallery_ids with a gallery, query_ids alone without; equal ids mark the same image"
+        )
+    ids = convert_labels(query_ids, "query_ids", queries)
+    others = ids if gallery_ids is None or gallery is None else convert_labels(gallery_ids, "gallery_ids", gallery)
+    if ids.dtype.kind != others.dtype.kind:
+        raise EquimetricError("query_ids and gallery_ids must both be integers or both be strings to be compared")
+    order = others.argsort(kind="stable")
+    first, end = (np.searchsorted(others[order], ids, side) for side in ("left", "right"))
+    query = np.repeat(np.arange(queries), end - first)
+    within = np.arange(len(query)) - np.repeat((end - first).cumsum() - (end - first), end - first)
+    pairs = np.stack([query, order[first[query] + within]], axis=1)
+    return pairs[pairs[:, 0] != pairs[:, 1]] if gallery is None else pairs
+
+
+def _apply_geometry(queries: Tensor, gallery: Tensor | None, geometry: GeometryName) -> tuple[Tensor, Tensor | None]:
+    """The vectors that the geometry compares: unit length for cosine, ±1 for Hamming, else unchanged."""
+    if geometry == "cosine":
+        unit = _normalize_rows(queries, "embeddings")
+        return unit, None if gallery is None else _normalize_rows(gallery, "gallery_embeddings")
+    if geometry == "hamming":
+        return _sign_vectors(queries), None if gallery is None else _sign_vectors(gallery)
+    if geometry == "dot":
+        _check_products_finite(queries, queries if gallery is None else gallery)
+    return queries, gallery
+
+
+def _sign_vectors(embeddings: Tensor) -> Tensor:
+    """Entries above zero become +1, others −1; float32 holds their sums exactly."""
+    return (embeddings > 0).float().mul_(2).sub_(1)
+
+
+def _normalize_rows(embeddings: Tensor, name: str) -> Tensor:
+    """Each row divided by its length, which is computed in float64 to avoid overflow and underflow.
+
+    Returned without a copy where all rows have length 1 up to rounding.
+    """
+    length = torch.empty(len(embeddings), dtype=torch.float64, device=embeddings.device)
+    pieces = slices(len(embeddings), max(1, NORMALIZING_BYTES // (8 * embeddings.shape[1])))
+    for rows in pieces:
+        length[rows] = torch.linalg.vector_norm(embeddings[rows].double(), dim=1)
+    _check_rows(
+        (length > 0) & length.isfinite(),
+        f"{name} contain vectors of length zero (or too long for float64)",
+        "they have no direction to compare by: remove them, or pass geometry='euclidean' or 'dot'",
+    )
+    if (length - 1).abs().max() <= UNIT_WITHIN * torch.finfo(embeddings.dtype).eps:
+        return embeddings
+    unit = torch.empty_like(embeddings)
+    for rows in pieces:
+        unit[rows] = embeddings[rows].double() / length[rows, None]
+    return unit
+
+
+def _check_products_finite(queries: Tensor, gallery: Tensor) -> None:
+    """Raise an error where vectors are so long that their inner products overflow."""
+    longest = [torch.linalg.vector_norm(vectors, dim=1).max() for vectors in (queries, gallery)]
+    if not torch.isfinite(longest[0] * longest[1]):
+        raise EquimetricError(
+            f"the embeddings are too long: inner products overflow {str(queries.dtype).removeprefix('torch.')}; "
+            "rescale them or pass geometry='cosine'"
+        )
+
+
+def _to_float_tensor(given: EmbeddingsLike, name: str) -> Tensor:
+    if isinstance(given, np.ndarray) and given.dtype.kind == "f" and given.dtype.itemsize <= 8:
+        native = np.float64 if given.dtype.itemsize == 8 else np.float32
+        return torch.from_numpy(np.require(given, native, ["C_CONTIGUOUS", "WRITEABLE"]))
+    if isinstance(given, Tensor) and given.is_floating_point():
+        # Apple's GPUs have no float64, which exact ties need.
+        tensor = given.detach().cpu() if given.device.type == "mps" else given.detach()
+        return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+    kind = given.dtype if isinstance(given, Tensor | np.ndarray) else type(given).__name__
+    raise EquimetricError(f"{name} are of type {kind}; give a torch tensor or numpy array of floating-point numbers")
+
+
+def _to_array(given: NDArray[Any] | Sequence[int] | Sequence[str]) -> NDArray[Any]:
+    """An array of strings only if every label is one: numpy alone would turn 1 beside "a" into "1"."""
+    array = np.asarray(given)
+    if array.dtype.kind in "OT" and all(isinstance(label, str) for label in array.flat):
+        return np.array(array.tolist(), dtype=np.str_)
+    if array.dtype.kind == "U" and not all(isinstance(label, str) for label in given):
+        raise EquimetricError("labels mix strings with other types; give either strings only or integers only")
+    return array
+
+
+def _bad_label_type(name: str, dtype: object) -> EquimetricError:
+    return EquimetricError(
+        f"{name} are of type {dtype}; class labels must be integers or strings, so convert them first "
+        "(whole numbers: labels.long() or labels.astype(int))"
+    )
+
+
+def _check_rows(good: Tensor, what: str, remedy: str) -> None:
+    if good.all():
+        return
+    bad = (~good).nonzero().flatten()
+    rows = "1 row" if len(bad) == 1 else f"{len(bad)} rows"
+    raise EquimetricError(f"{what} in {rows} of {len(good)}, the first is row {int(bad[0])}; {remedy}")

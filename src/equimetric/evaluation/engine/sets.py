@@ -1,0 +1,79 @@
+"""The checked queries and gallery that everything else reads, with their classes."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+__all__ = ["GeometryName", "LabelledSets"]
+
+GeometryName = Literal["cosine", "euclidean", "dot", "hamming"]
+
+
+@dataclass(frozen=True)
+class LabelledSets:
+    """Queries and the gallery they are searched in; None for the queries themselves, each without itself.
+
+    queries (N, D), gallery (G, D) or None: unit vectors for cosine, ±1 for Hamming
+    query_classes (N,), gallery_classes (G,): index of the label in `class_labels`
+    labels: those of the queries as given
+    excluded (P, 2): pairs (query, gallery item) of the same image, which are not compared
+    """
+
+    queries: Tensor
+    gallery: Tensor | None
+    query_classes: Tensor
+    gallery_classes: Tensor
+    labels: Tensor | tuple[str, ...]
+    class_labels: tuple[int, ...] | tuple[str, ...]
+    geometry: GeometryName = "cosine"
+    excluded: Tensor | None = None
+
+    @property
+    def gallery_vectors(self) -> Tensor:
+        """The gallery, or the queries where they are their own, (G, D)."""
+        return self.queries if self.gallery is None else self.gallery
+
+    @property
+    def candidates(self) -> int:
+        """The largest number of gallery items a query is compared with."""
+        return len(self.gallery_classes) - (self.gallery is None)
+
+    @cached_property
+    def relevant(self) -> Tensor:
+        """R, the number of gallery items of its own class a query is compared with, (N,)."""
+        sizes = torch.bincount(self.gallery_classes, minlength=len(self.class_labels))
+        relevant = sizes[self.query_classes] - int(self.gallery is None)
+        if self.excluded is not None:
+            query, item = self.excluded.unbind(1)
+            of_its_class = self.query_classes[query] == self.gallery_classes[item]
+            relevant -= torch.bincount(query[of_its_class], minlength=len(self.queries))
+        return relevant
+
+    def is_relevant(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Whether gallery items (Q, k) are of the class of their query (Q,); False for an index below 0."""
+        return (self.gallery_classes[columns] == self.query_classes[rows, None]) & (columns >= 0)
+
+    def relevant_columns(self, rows: Tensor) -> Tensor:
+        """The gallery items of each query's class, excluded ones too, (Q, largest class), padded with −1."""
+        members, offsets = self._members
+        first, end = offsets[self.query_classes[rows], None], offsets[self.query_classes[rows] + 1, None]
+        places = first + torch.arange(max(1, int((end - first).max())), device=rows.device)
+        return torch.where(places < end, members[places.clamp(max=len(members) - 1)], -1)
+
+    @cached_property
+    def order_by_class(self) -> Tensor:
+        """The queries class by class, classes with few relevant items first, (N,): similar rows make fast tiles."""
+        relevant = torch.zeros(len(self.class_labels), dtype=torch.int64, device=self.queries.device)
+        relevant = relevant.scatter_reduce(0, self.query_classes, self.relevant, "amax")
+        place = torch.empty_like(relevant)
+        place[relevant.argsort(stable=True)] = torch.arange(len(place), device=place.device)
+        return place[self.query_classes].argsort(stable=True)
+
+    @cached_property
+    def _members(self) -> tuple[Tensor, Tensor]:
+        """Gallery items class by class; class c spans offsets[c] … offsets[c + 1]."""
+        sizes = torch.bincount(self.gallery_classes, minlength=len(self.class_labels))
+        return self.gallery_classes.argsort(stable=True), torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])

@@ -1,0 +1,234 @@
+"""The similarity matrix of queries and gallery: inner products in every geometry, computed by rows."""
+
+import math
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from equimetric.evaluation.engine.arrays import slices
+from equimetric.evaluation.engine.exact import FixedPoint, exact_products, exact_rows, float64_products
+from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
+
+__all__ = ["LEAST_BLOCK_ROWS", "SimilarityMatrix"]
+
+LEAST_BLOCK_ROWS = 64
+"""With fewer rows a matrix product is bound by memory, however large the gallery."""
+PRODUCT_BYTES = 2**21
+"""Gallery vectors multiplied at a time: they stay in the cache for all rows of the tile."""
+
+
+class SimilarityMatrix:
+    """Similarities of all queries and gallery items, as inner products in every geometry; computed on demand.
+
+    cosine     unit vectors
+    dot        the vectors themselves
+    hamming    vectors of ±1: Σ uv = D − 2·Hamming distance, without rounding
+    euclidean  (q, 1, 1) and (g, −‖g‖²/2 in two parts): ⟨q, g⟩ − ‖g‖²/2 = (‖q‖² − d²) / 2 ranks as −d does
+
+    Without a gallery the queries are their own, each excluded from its own ranking by index. `excluded` (P, 2) lists
+    further pairs (query, gallery item) to exclude. Excluded pairs have similarity −∞. A scan visits the queries in
+    `order` (N,).
+    """
+
+    def __init__(
+        self,
+        queries: Tensor,
+        gallery: Tensor | None = None,
+        *,
+        geometry: GeometryName = "cosine",
+        excluded: Tensor | None = None,
+        order: Tensor | None = None,
+    ) -> None:
+        self.geometry, self.dimension, self.device = geometry, queries.shape[1], queries.device
+        self.order = torch.arange(len(queries), device=self.device) if order is None else order
+        self._excluded_from, self._excluded_columns = _index_excluded(queries, gallery, excluded)
+        if geometry == "euclidean":
+            queries, gallery, self._scale, self._squared_length = _as_inner_products(queries, gallery)
+        self.queries = FixedPoint(queries)
+        self.gallery = self.queries if gallery is None else FixedPoint(gallery)
+        self._longest = self.gallery.length.max()
+        self._coarse: tuple[Tensor, Tensor, Tensor] | None = None
+
+    @classmethod
+    def of(cls, sets: LabelledSets) -> "SimilarityMatrix":
+        """The matrix of checked sets, visited class by class."""
+        return cls(
+            sets.queries,
+            sets.gallery,
+            geometry=sets.geometry,
+            excluded=sets.excluded,
+            order=sets.order_by_class,
+        )
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether s_ij = s_ji: one set, inner products of the same vectors."""
+        return self.gallery is self.queries
+
+    @property
+    def free_of_rounding(self) -> bool:
+        """Whether tiles have exact similarities: sums of ±1 are exact."""
+        return self.geometry == "hamming"
+
+    def similarity(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """Inner products of some queries with the gallery, (rows, G), in the embeddings' own precision."""
+        similarity = self.queries.vectors.new_empty(len(rows), len(self.gallery)) if out is None else out[: len(rows)]
+        _multiply(self.queries.vectors[rows], self.gallery.vectors, similarity)
+        return self.mask_excluded(similarity, rows)
+
+    def half_similarity(self, rows: slice, out: Tensor) -> Tensor:
+        """Inner products of queries with themselves and all later ones in `order`, (rows, N − start)."""
+        queries, later = self.order[rows], self.order[rows.start :]
+        similarity = out[: len(queries) * len(later)].view(len(queries), len(later))
+        _multiply(self.queries.vectors[queries], self.queries.vectors, similarity, later)
+        return self.mask_excluded(similarity, queries, self.place - rows.start)
+
+    @cached_property
+    def place(self) -> Tensor:
+        """(N,) position of each query in `order`."""
+        return torch.empty_like(self.order).index_copy_(
+            0, self.order, torch.arange(len(self.order), device=self.device)
+        )
+
+    def coarse_similarity(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """As `similarity`, from vectors rounded to bfloat16."""
+        queries, gallery, _ = self._round()
+        similarity = queries.new_empty(len(rows), len(gallery)) if out is None else out[: len(rows)]
+        _multiply(queries[rows], gallery, similarity)
+        return self.mask_excluded(similarity, rows)
+
+    def coarse_tolerance(self, rows: Tensor) -> Tensor:
+        """Smallest difference of two coarse similarities that makes their order certain, (rows, 1) float64.
+
+        |⟨q, g⟩ − ⟨q̃, g̃⟩| ≤ ‖q − q̃‖·‖g‖ + ‖q̃‖·‖g − g̃‖ by Cauchy–Schwarz, plus the errors of summing in float32 and
+        of rounding the sum to bfloat16.
+        """
+        _, _, residual = self._round()
+        gallery_residual = residual if self.gallery is self.queries else self._gallery_residual
+        length, longest = self.queries.length[rows], self._longest
+        vectors = residual[rows] * longest + (length + residual[rows]) * gallery_residual.max()
+        largest = (length + residual[rows]) * (longest + gallery_residual.max())
+        rounding = (self._steps * torch.finfo(torch.float32).eps + torch.finfo(torch.bfloat16).eps / 2) * largest
+        return 2 * (vectors + rounding)[:, None]
+
+    def float64_rows(self, rows: Tensor) -> Tensor:
+        """As `similarity`, in float64."""
+        queries = self.queries.vectors[rows].double()
+        similarity = queries.new_empty(len(rows), len(self.gallery))
+        for columns in slices(len(self.gallery), self.gallery.piece_rows()):
+            torch.mm(queries, self.gallery.vectors[columns].double().T, out=similarity[:, columns])
+        return self.mask_excluded(similarity, rows)
+
+    def exact_rows(self, rows: Tensor) -> Tensor:
+        """As `similarity`, without rounding: (len(rows), G) float64."""
+        return self.mask_excluded(exact_rows(self.queries, self.gallery, rows), rows)
+
+    def float64_products(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The similarity of P pairs (query, gallery item): (P,) float64."""
+        return float64_products(self.queries, self.gallery, rows, columns)
+
+    def exact_products(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The similarity, without rounding, of P pairs (query, gallery item): (P,) float64."""
+        return exact_products(self.queries, self.gallery, rows, columns)
+
+    def tolerance(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """Smallest difference of two similarities in `dtype` that makes their order certain, (rows, 1).
+
+        A sum of D products is rounded D times, each time by at most half an epsilon of ‖q‖·‖g‖. Long sums are added in
+        parts and most errors cancel: the total stays below 16√D of these steps, twice the worst measured case. Exact
+        products read both vectors in fixed point, which changes them a little.
+        """
+        error = self._steps * torch.finfo(dtype).eps / 2 + 2 * self.queries.rounding
+        return 2 * error * self._longest * self.queries.length[rows, None]
+
+    def distance(self, similarity: Tensor, rows: Tensor) -> Tensor:
+        """Distances (rows, G) from similarities: Euclidean, also between unit vectors; Hamming; −s of dot products."""
+        if self.geometry == "cosine":
+            return (2 - 2 * similarity).clamp_(min=0).sqrt_()
+        if self.geometry == "hamming":
+            return (self.dimension - similarity) / 2
+        if self.geometry == "dot":
+            return -similarity
+        squared = self._squared_length[rows, None].to(similarity.dtype) - 2 * similarity
+        return squared.clamp_(min=0).sqrt_().mul_(self._scale)
+
+    def mask_excluded(self, similarity: Tensor, rows: Tensor, column_of: Tensor | None = None) -> Tensor:
+        """Set the similarities of excluded pairs to −∞, in place.
+
+        Columns are all gallery items, or some of them: then item j is column column_of[j], below 0 if missing.
+        """
+        start, counts = self._excluded_from[rows], self._excluded_from[rows + 1] - self._excluded_from[rows]
+        places = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)
+        within = torch.arange(len(places), device=rows.device) - (counts.cumsum(0) - counts)[places]
+        items = self._excluded_columns[start[places] + within]
+        columns = items if column_of is None else column_of[items]
+        similarity[places[columns >= 0], columns[columns >= 0]] = -torch.inf
+        return similarity
+
+    @property
+    def _steps(self) -> float:
+        dimension = self.queries.vectors.shape[1]
+        return min(dimension, 16 * math.sqrt(dimension))
+
+    def _round(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and gallery in bfloat16, and the change of each query, ‖q − q̃‖ (N,) float64."""
+        if self._coarse is None:
+            queries, residual = _round_to_bfloat16(self.queries)
+            gallery = queries
+            if self.gallery is not self.queries:
+                gallery, self._gallery_residual = _round_to_bfloat16(self.gallery)
+            self._coarse = queries, gallery, residual
+        return self._coarse
+
+
+def _multiply(queries: Tensor, gallery: Tensor, out: Tensor, which: Tensor | None = None) -> None:
+    """Inner products with all gallery vectors, or those at `which`, into `out` (Q, G), a few columns at a time."""
+    if out.is_cuda:
+        torch.mm(queries, (gallery if which is None else gallery[which]).T, out=out)
+        return
+    step = max(LEAST_BLOCK_ROWS, PRODUCT_BYTES // (gallery.shape[1] * gallery.element_size()))
+    if which is None:
+        for columns in slices(len(gallery), step):
+            torch.mm(queries, gallery[columns].T, out=out[:, columns])
+        return
+    gathered = gallery.new_empty(min(step, len(which)), gallery.shape[1])
+    for columns in slices(len(which), step):
+        vectors = torch.index_select(gallery, 0, which[columns], out=gathered[: columns.stop - columns.start])
+        torch.mm(queries, vectors.T, out=out[:, columns])
+
+
+def _index_excluded(queries: Tensor, gallery: Tensor | None, excluded: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Offsets and gallery items of the excluded pairs: those of query i span offsets[i] … offsets[i + 1]."""
+    pairs = torch.empty(0, 2, dtype=torch.int64) if excluded is None else excluded.cpu()
+    if gallery is None:
+        pairs = torch.cat([torch.arange(len(queries))[:, None].expand(-1, 2), pairs])
+    by_query = pairs[pairs[:, 0].argsort(stable=True)]
+    offsets = torch.zeros(len(queries) + 1, dtype=torch.int64)
+    offsets[1:] = torch.bincount(by_query[:, 0], minlength=len(queries)).cumsum(0)
+    return offsets.to(queries.device), by_query[:, 1].contiguous().to(queries.device)
+
+
+def _as_inner_products(queries: Tensor, gallery: Tensor | None) -> tuple[Tensor, Tensor, float, Tensor]:
+    """Vectors whose inner products rank as Euclidean distances do: see `SimilarityMatrix`.
+
+    Returns them with the power of two that scales the longest vector to about 1, and ‖q‖² after scaling.
+    """
+    gallery = queries if gallery is None else gallery
+    lengths = [torch.linalg.vector_norm(vectors.double(), dim=1) for vectors in (queries, gallery)]
+    longest = max(float(length.max()) for length in lengths)
+    scale = 2.0 ** math.frexp(longest)[1] if longest > 0 else 1.0
+    half = ((lengths[1] / scale) ** 2 / 2)[:, None]
+    rounded = half.to(gallery.dtype)
+    rest = (half - rounded.double()).to(gallery.dtype)
+    one = queries.new_ones(len(queries), 2)
+    extended = torch.cat([queries / scale, one], dim=1)
+    return extended, torch.cat([gallery / scale, -rounded, -rest], dim=1), scale, (lengths[0] / scale) ** 2
+
+
+def _round_to_bfloat16(vectors: FixedPoint) -> tuple[Tensor, Tensor]:
+    rounded, changed = vectors.vectors.bfloat16(), torch.empty_like(vectors.length)
+    for rows in slices(len(vectors), vectors.piece_rows()):
+        difference = vectors.vectors[rows].double() - rounded[rows].double()
+        changed[rows] = torch.linalg.vector_norm(difference, dim=1)
+    return rounded, changed

@@ -1,0 +1,100 @@
+"""Where the bins of pair distances lie: estimated from the pairs of a few rows before the scan."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from equimetric.errors import EquimetricError
+from equimetric.evaluation.engine.bins import BINS, Grid, closeness_at, tile_closeness
+from equimetric.evaluation.engine.sets import LabelledSets
+from equimetric.evaluation.engine.similarity import SimilarityMatrix
+from equimetric.evaluation.engine.tiles import Tile
+from equimetric.seeding import derive_seed
+
+__all__ = ["DEFAULT_FAR", "Survey", "survey_distances"]
+
+CLOSEST_KEPT = 2**22
+CLOSEST_SHARE = 1.5e-3
+"""Share of the negative pairs kept singly: false accept rates up to 1e-3, even if the survey is off by a third."""
+SURVEYED_PAIRS = 2**23
+SURVEYED_ROWS = (16, 512)
+SURVEY_MARGIN = 1.5
+"""Factor by which the surveyed false accept rates are widened on both sides of the calibration range."""
+DEFAULT_FAR = (1e-2, 1e-1)
+"""False accept rates at the ends of the default calibration range."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The bins of negative pairs, up to a cut, and of positive pairs, over the whole range.
+
+    interest  the two closenesses between which consistency is measured
+    farthest  negative pairs up to this closeness need not be read: no threshold lies there
+    """
+
+    negative: Grid
+    positive: Grid
+    interest: tuple[float, float]
+    farthest: float = -math.inf
+
+
+def survey_distances(
+    sets: LabelledSets, matrix: SimilarityMatrix, options: Mapping[str, Any], *, range_only: bool = False
+) -> Survey:
+    """Place the bins by the pairs of some random rows.
+
+    With `range_only` the bins of negative pairs begin at the farthest threshold that consistency reads.
+    """
+    gallery = len(sets.gallery_classes)
+    few, many = SURVEYED_ROWS
+    count = min(len(sets.queries), max(few, min(many, SURVEYED_PAIRS // gallery)))
+    generator = torch.Generator().manual_seed(derive_seed(0, "survey of distances"))
+    rows = torch.randperm(len(sets.queries), generator=generator)[:count].to(sets.queries.device)
+    close = tile_closeness(Tile(matrix, rows, matrix.similarity(rows)))
+    same = sets.query_classes[rows, None] == sets.gallery_classes
+    of_both = (close.masked_fill(other, -torch.inf).view(-1).cpu().numpy() for other in (~same, same))
+    positive, negative = (some[some > -np.inf] for some in of_both)
+    del close, same
+    if not len(negative):
+        raise EquimetricError("there is no negative pair; thresholds need pairs of one class and of two classes")
+
+    pairs = len(sets.queries) * gallery // (2 if sets.gallery is None else 1)
+    smallest, largest = options.get("calibration_far") or DEFAULT_FAR
+    closest = max(CLOSEST_SHARE, options.get("closest_share", 0.0))
+    shares = min(closest, CLOSEST_KEPT / pairs), smallest / SURVEY_MARGIN, min(1.0, largest * SURVEY_MARGIN)
+    cut, *interest = _upper_quantiles(negative, *shares)
+    if options.get("calibration_range") is not None:
+        given = np.asarray(options["calibration_range"], np.float64)
+        interest = closeness_at(given, sets.geometry, sets.queries.shape[1]).tolist()
+    low, high = float(negative.min()), float(max(positive.max(initial=cut), negative.max()))
+    if sets.geometry == "hamming":
+        # One bin for each value D − 2h, its edges between the values: nothing is interpolated.
+        dimension = sets.queries.shape[1]
+        below_cut, all_over = (Grid(top - 1 - 2 * (BINS - 1), 0.5) for top in (cut, dimension))
+        return Survey(below_cut, all_over, (-dimension, dimension))
+    low -= 0.1 * (high - low)
+    nearest, farthest = interest
+    if range_only and low < farthest < cut:
+        # Somewhat farther, because the first bin holds all pairs that are not read.
+        below = _grid(farthest - 0.01 * (cut - farthest), cut)
+        return Survey(below, _grid(low, high), (farthest, nearest), below.low)
+    return Survey(_grid(low, cut), _grid(low, high), (farthest, nearest))
+
+
+def _grid(low: float, high: float) -> Grid:
+    """Bins from low to high, not narrower than the rounding error of float32."""
+    rounding = float(np.finfo(np.float32).eps) * max(abs(low), abs(high), 1e-30)
+    width = max((high - low) / (BINS - 1), 4 * rounding)
+    return Grid(float(np.float32(low)), float(np.float32(1 / width)))
+
+
+def _upper_quantiles(values: NDArray[Any], *shares: float) -> list[float]:
+    """The values that these shares of all values exceed; reorders the values."""
+    places = [min(len(values) - 1, max(0, len(values) - 1 - int(share * len(values)))) for share in shares]
+    values.partition(places)
+    return [float(values[place]) for place in places]

@@ -1,0 +1,158 @@
+"""Scores of single queries by their ranking: what retrieval metrics read, and how they are registered.
+
+A metric of the first ranks is a function of `relevance` (Q, k), which of a query's k nearest gallery items are of its
+class, and `relevant` (Q,), R, the number of such items in the whole gallery. A metric of all ranks is a function of
+`others` (Q, R), how many items of other classes rank before the m-th nearest relevant one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import update_wrapper
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from equimetric.evaluation.engine.candidates import HalfMatrixCandidates, candidate_capacity
+from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.half_matrix import HalfMatrixTopK
+from equimetric.evaluation.engine.nearest import SPARE, find_nearest, rerank_near_ties
+from equimetric.evaluation.engine.positive_ranks import count_others_before
+from equimetric.evaluation.engine.sets import LabelledSets
+from equimetric.evaluation.engine.tiles import TILE_BYTES, Strip, Tile
+from equimetric.evaluation.evidence import Evidence, Score
+from equimetric.evaluation.families import Metric
+from equimetric.evaluation.families import metric as register_metric
+
+__all__ = ["NearestNeighbours", "RelevantRanks", "first_ranks_metric", "relevant_ranks_metric"]
+
+FirstRanksScore = Callable[[Metric, Tensor, Tensor], Tensor]
+RelevantRanksScore = Callable[[Metric, Tensor], Tensor]
+
+MOST_MERGED = 64
+"""Top entries merged with those of each new strip; where there are more, candidates are gathered first."""
+KEPT_BYTES = TILE_BYTES
+"""Memory for the kept entries of all queries, a value and a place each, where every pair is computed once."""
+
+_first_ranks: dict[str, FirstRanksScore] = {}
+_relevant_ranks: dict[str, tuple[RelevantRanksScore, bool]] = {}
+
+
+def first_ranks_metric(name: str, **declaration: Any) -> Callable[[FirstRanksScore], FirstRanksScore]:
+    """Register a metric of the first ranks, (metric, relevance, relevant) → (Q,): see `families.metric`.
+
+    With a parameter k it reads the first k ranks, without one the first R of each query.
+    """
+
+    def register(function: FirstRanksScore) -> FirstRanksScore:
+        _first_ranks[name] = function
+        _register(name, NearestNeighbours, function, declaration)
+        return function
+
+    return register
+
+
+def relevant_ranks_metric(
+    name: str, *, first_only: bool = False, **declaration: Any
+) -> Callable[[RelevantRanksScore], RelevantRanksScore]:
+    """Register a metric of the ranks of all relevant items, (metric, others) → (Q,): see `families.metric`.
+
+    With `first_only` it reads the rank of the first relevant item alone.
+    """
+
+    def register(function: RelevantRanksScore) -> RelevantRanksScore:
+        _relevant_ranks[name] = function, first_only
+        _register(name, RelevantRanks, function, declaration)
+        return function
+
+    return register
+
+
+def _register(
+    name: str,
+    collector: "type[NearestNeighbours] | type[RelevantRanks]",
+    function: Callable[..., Tensor],
+    declaration: Mapping[str, Any],
+) -> None:
+    def score(metric: Metric, evidence: Evidence) -> Score:
+        """The mean over queries; lone ones are excluded unless they count as zero."""
+        per_query = evidence[collector].scores[metric.name]
+        if evidence.options["lone"] == "exclude":
+            per_query = per_query.masked_fill(evidence.sets.relevant == 0, torch.nan)
+        return Score.of_queries(per_query.cpu())
+
+    register_metric(name, collectors=(collector,), **declaration)(update_wrapper(score, function))
+
+
+class NearestNeighbours(Collector):
+    """Scores every query by its nearest neighbours, as deep as the metrics read; keeps the first `neighbours`."""
+
+    accepts_coarse = True
+
+    def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[Metric]) -> None:
+        super().__init__(sets, options, metrics)
+        self.kept = min(int(options["neighbours"]), sets.candidates)
+        self.neighbours = sets.query_classes.new_empty(len(sets.queries), self.kept)
+        self.scores = {metric.name: _unknown_scores(sets) for metric in metrics}
+        depths: list[int | None] = [metric.parameters.get("k") for metric in metrics]
+        self.reads_r = None in depths
+        self.depth = max([1, self.kept, *(depth for depth in depths if depth is not None)])
+        self.half: HalfMatrixTopK | HalfMatrixCandidates | None = None
+
+    def depth_for(self, relevant: Tensor) -> int:
+        """How many ranks the metrics read of queries with these numbers of relevant items."""
+        return min(max(self.depth, int(relevant.max()) if self.reads_r else 0), self.sets.candidates)
+
+    def accepts_strips(self) -> bool:
+        """Strips keep the top entries of all queries, so these must be few."""
+        kept = self._width() if self._width() <= MOST_MERGED else candidate_capacity(self._width())
+        return len(self.sets.queries) * kept * 12 <= KEPT_BYTES
+
+    def collect(self, tile: Tile) -> None:
+        """Rank the tile's queries as deep as the metrics read, and score each."""
+        depth = self.depth_for(self.sets.relevant[tile.rows])
+        self._score(tile.rows, find_nearest(tile, depth, sets=self.sets, ordered=self.kept))
+
+    def collect_strip(self, strip: Strip) -> None:
+        """The same for a strip's queries; keep the candidates it brings to later ones."""
+        depth, width = self.depth_for(self.sets.relevant), self._width()
+        if self.half is None:
+            self.half = (HalfMatrixTopK if width <= MOST_MERGED else HalfMatrixCandidates)(strip.matrix, width)
+        values, places = self.half.take(strip)
+        rows, items = strip.queries, strip.matrix.order[places]
+        self._score(rows, rerank_near_ties(strip.matrix, rows, values, items, depth, sets=self.sets, ordered=self.kept))
+
+    def _width(self) -> int:
+        """How many top entries of each query are kept where every pair is computed once."""
+        return min(self.depth_for(self.sets.relevant) + SPARE, len(self.sets.queries))
+
+    def finish(self) -> None:
+        """Free the candidates."""
+        self.half = None
+
+    def _score(self, rows: Tensor, columns: Tensor) -> None:
+        relevance, relevant = self.sets.is_relevant(rows, columns), self.sets.relevant[rows]
+        for metric in self.metrics:
+            self.scores[metric.name][rows] = _first_ranks[metric.family](metric, relevance, relevant)
+        self.neighbours[rows] = columns[:, : self.kept]
+
+
+class RelevantRanks(Collector):
+    """Scores every query by the ranks of all its relevant items, or of the first if no metric reads more."""
+
+    def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[Metric]) -> None:
+        super().__init__(sets, options, metrics)
+        self.scores = {metric.name: _unknown_scores(sets) for metric in metrics}
+        self.first_only = all(_relevant_ranks[metric.family][1] for metric in metrics)
+
+    def collect(self, tile: Tile) -> None:
+        """Count the items that rank before the relevant ones of the tile's queries, and score each query."""
+        others = count_others_before(tile, self.sets, first_only=self.first_only)
+        if not others.shape[1]:
+            others = others.new_full((len(others), 1), -1)
+        for metric in self.metrics:
+            function, _ = _relevant_ranks[metric.family]
+            self.scores[metric.name][tile.rows] = function(metric, others)
+
+
+def _unknown_scores(sets: LabelledSets) -> Tensor:
+    return torch.full((len(sets.queries),), torch.nan, dtype=torch.float64, device=sets.queries.device)

@@ -1,0 +1,119 @@
+"""A metric as a function of how often each class is drawn: what intervals and comparisons resample.
+
+A metric family declares, beside its score, one of these functions or its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from equimetric.errors import EquimetricError, unknown_name
+from equimetric.evaluation.engine.arrays import Floats, Integers
+from equimetric.evaluation.families import METRICS, Metric
+from equimetric.evaluation.result import Evaluation
+
+__all__ = [
+    "DRAWN_AT_A_TIME",
+    "ClassStatistic",
+    "class_statistic",
+    "mean_between_classes",
+    "mean_over_classes",
+    "mean_over_queries",
+    "resample_positive_pairs",
+    "shift_to",
+]
+
+DRAWN_AT_A_TIME = 2**22
+"""Most weights in memory at once."""
+
+
+@dataclass(frozen=True)
+class ClassStatistic:
+    """A metric as a function of class weights, (B, C) → (B,); `classes` (C,) are the class numbers.
+
+    Where the metric is Σ w_c s_c / Σ w_c n_c, `sums` s and `counts` n are given too.
+    """
+
+    classes: Integers
+    of_weights: Callable[[Floats], Floats]
+    sums: Floats | None = None
+    counts: Floats | None = None
+
+
+def class_statistic(evaluation: Evaluation, name: str) -> ClassStatistic:
+    """The statistic of one metric of an evaluation: the mean over its queries, or what its family declares."""
+    if name not in evaluation:
+        raise unknown_name("metric of this evaluation", name, evaluation)
+    statistic = _find_statistic(evaluation, name)
+    if statistic is None:
+        raise EquimetricError(
+            f"{name!r} is a property of all classes together here, so drawing classes gives no interval for it; "
+            "name another metric"
+        )
+    if len(statistic.classes) < 2:
+        raise EquimetricError(f"{name!r} comes from a single class here; resampling classes needs at least two")
+    return statistic
+
+
+def _find_statistic(evaluation: Evaluation, name: str) -> ClassStatistic | None:
+    scores = evaluation.score_per_query.get(name)
+    if scores is not None:
+        return mean_over_queries(scores, evaluation.query_classes, len(evaluation.class_labels))
+    metric = Metric.parse(name)
+    resample = METRICS[metric.family].resample
+    return None if resample is None else resample(metric, evaluation)
+
+
+def mean_over_queries(scores: Tensor, classes: Tensor, count: int) -> ClassStatistic:
+    """Σ w_c s_c / Σ w_c n_c, with the sum s_c of the n_c scores of a class."""
+    score, number = scores.cpu().numpy(), classes.cpu().numpy()
+    counted = ~np.isnan(score)
+    sizes = np.bincount(number[counted], minlength=count).astype(np.float64)
+    sums: Floats = np.bincount(number[counted], weights=score[counted], minlength=count).astype(np.float64)
+    return _ratio(sums, sizes)
+
+
+def mean_over_classes(per_class: Tensor, counts: Floats | None = None) -> ClassStatistic:
+    """Σ w_c n_c s_c / Σ w_c n_c, all n_c = 1 by default; classes without a score are excluded."""
+    score = per_class.cpu().numpy()
+    counts = np.where(np.isnan(score), 0.0, 1.0 if counts is None else counts)
+    return _ratio(np.nan_to_num(score) * counts, counts)
+
+
+def mean_between_classes(per_class: Tensor, counts: Floats | None = None) -> ClassStatistic:
+    """The mean over pairs of two classes, where class c has the mean s_c over its n_c pairs; all n_c = 1 by default.
+
+    A pair of the classes u and v counts w_u·w_v times, to first order w_u + w_v − 1 times, which leads to
+    Σ (w_c − ½) n_c s_c / Σ (w_c − ½) n_c.
+    """
+    score = per_class.cpu().numpy()
+    counts = np.ones(len(score)) if counts is None else counts
+    present = np.flatnonzero(~np.isnan(score) & (counts > 0))
+    counts = counts[present]
+    sums = score[present] * counts
+    return ClassStatistic(present, lambda weights: ((weights - 0.5) @ sums) / ((weights - 0.5) @ counts))
+
+
+def resample_positive_pairs(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
+    """The mean over positive pairs, from the means of the classes and their n_c (n_c − 1) pairs.
+
+    None with a gallery or excluded images: the numbers of pairs are then others, which the evaluation does not hold.
+    """
+    sizes = evaluation.query_classes.bincount(minlength=len(evaluation.class_labels)).double().numpy()
+    statistic = mean_over_classes(evaluation.score_per_class[metric.name], sizes * (sizes - 1))
+    all_once = statistic.of_weights(np.ones((1, len(statistic.classes))))[0]
+    return statistic if np.isclose(all_once, evaluation[metric.name], rtol=1e-9) else None
+
+
+def shift_to(value: float, statistic: ClassStatistic) -> ClassStatistic:
+    """The statistic plus a constant, so that it gives the metric's own value where every class is drawn once."""
+    offset = value - float(statistic.of_weights(np.ones((1, len(statistic.classes))))[0])
+    return ClassStatistic(statistic.classes, lambda weights: statistic.of_weights(weights) + offset)
+
+
+def _ratio(sums: Floats, counts: Floats) -> ClassStatistic:
+    present = np.flatnonzero(counts)
+    sums, counts = sums[present], counts[present]
+    return ClassStatistic(present, lambda weights: (weights @ sums) / (weights @ counts), sums, counts)
