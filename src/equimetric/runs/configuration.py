@@ -7,8 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from equimetric.configuration import Strict
-from equimetric.evaluation.evaluate import FAMILIES
-from equimetric.evaluation.families import named_metrics
+from equimetric.evaluation import parse_metrics
 
 __all__ = [
     "BatchConfig",
@@ -264,7 +263,7 @@ class EvaluationConfig(Strict):
 
     @model_validator(mode="after")
     def _metrics_exist(self) -> EvaluationConfig:
-        named_metrics(self.names(), FAMILIES)
+        parse_metrics(self.names())
         return self
 
     def names(self) -> list[str]:
