@@ -16,6 +16,7 @@ from equimetric.batches import (
     build_batches,
 )
 from equimetric.errors import EquimetricError
+from equimetric.registry import read_declarations
 
 
 @pytest.mark.parametrize("name", BATCHES)
@@ -68,6 +69,11 @@ def test_a_batch_depends_on_nothing_drawn_before(name):
 def test_every_sampler_says_what_it_does(name):
     assert "atches" in BATCHES[name].summary()
     assert not BATCHES[name].summary().endswith(".")
+
+
+def test_samplers_are_declared_in_their_files():
+    declared = {found.name: found.summary for found in read_declarations("equimetric.batches", "batches")}
+    assert declared == {name: kind.summary() for name, kind in BATCHES.items()}
 
 
 @pytest.mark.parametrize("name", BATCHES)
