@@ -16,7 +16,7 @@ from equimetric.data import (
     fit,
     load_dataset,
 )
-from equimetric.data import image_files as module
+from equimetric.data import file_store as module
 from equimetric.data.decoding import decode
 from equimetric.errors import EquimetricError
 
@@ -62,7 +62,7 @@ def test_lazy_and_in_memory_folders_agree(tmp_path, picture):
     assert torch.equal(part.images[torch.arange(2)], now.images[[3, 0]])
 
 
-def test_a_lazy_fingerprint_follows_names_sizes_and_view_but_not_the_place(tmp_path, picture):
+def test_a_lazy_fingerprint_follows_content_and_view_but_not_the_place(tmp_path, picture):
     def load(root, **options):
         return load_dataset("folder", root=root, in_memory=False, **options).fingerprint
 
@@ -180,10 +180,10 @@ def test_a_cache_gives_the_same_pixels_without_decoding(files, cache, decodings,
     assert torch.equal(cached[torch.arange(6)], expected)
     assert len(decodings) == 6
     assert torch.equal(cached[torch.arange(6)], expected)
-    other_crop = cached.viewed(View(Resize(12, "shorter"), CentreCrop(6)))
+    other_crop = cached.with_view(View(Resize(12, "shorter"), CentreCrop(6)))
     assert torch.equal(other_crop[2], expected[2, :, 1:7, 1:7])
     assert len(decodings) == 6
-    assert len(cached.viewed(fit(5))[torch.tensor([2])]) == 1  # another resizing is decoded anew
+    assert len(cached.with_view(fit(5))[torch.tensor([2])]) == 1  # another resizing is decoded anew
     assert len(decodings) > 6
 
 
@@ -225,7 +225,7 @@ def test_a_full_disk_is_explained_and_leaves_nothing_behind(files, cache, monkey
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module.np, "save", full)
+    monkeypatch.setattr(np, "save", full)
     with pytest.raises(EquimetricError, match=r"cannot be written to .*: the disk is full; choose another place"):
         seen(files, cache="disk")[0:6]
     assert list((cache / "images").iterdir()) == []
