@@ -326,11 +326,11 @@ def test_batches_by_name_have_classes_times_samples_rows(kind):
     assert {"units": batches.units_per_batch, "samples": batches.samples_per_unit} == expected
     stream = batches.stream()
     assert {len(next(stream)) for _ in range(12)} == {classes * samples}
-    told = {option: value for option, value in options.items() if option != "episodes"}
-    assert {option: getattr(batches, option) for option in told} == told
+    given = {option: value for option, value in options.items() if option != "episodes"}
+    assert {option: getattr(batches, option) for option in given} == given
 
 
-def test_episodes_by_name_halve_the_samples_unless_told():
+def test_episodes_by_name_halve_the_samples_unless_ns_is_given():
     batches = build_batches("episodes", LABELS, classes=3, samples=4, batches=5)
     assert (batches.nc, batches.ns, batches.nq) == (3, 2, 2)
 

@@ -60,7 +60,7 @@ class SmartMiningBatches(MinedBatches):
         self.margin = margin
         self.interval = interval
         self.rank = 1.0
-        self.steps, self.active, self.triples = 0, 0, 0
+        self.steps, self.active, self.recorded = 0, 0, 0
         if batches is None:
             self.batches = len(self.anchors) // triples
 
@@ -123,18 +123,18 @@ class SmartMiningBatches(MinedBatches):
         """Record how many of a step's triples have a loss above zero."""
         if not 0 <= active <= triples:
             raise EquimetricError(f"of {triples} triples {active} cannot be active; give a number in 0 … {triples}")
-        self.steps, self.active, self.triples = self.steps + 1, self.active + active, self.triples + triples
+        self.steps, self.active, self.recorded = self.steps + 1, self.active + active, self.recorded + triples
         if self.steps == self.interval:
-            share = self.active / max(1, self.triples)
+            share = self.active / max(1, self.recorded)
             if share > 0.8:
                 self.rank = min(self.rank * 1.1, float(self.neighbours))
             elif share < 0.4:
                 self.rank = max(self.rank * 0.9, 1.0)
-            self.steps, self.active, self.triples = 0, 0, 0
+            self.steps, self.active, self.recorded = 0, 0, 0
 
     def state_dict(self) -> dict[str, Any]:
         """Seed, epoch, position, mined tensors and controller."""
-        controller = {"rank": self.rank, "steps": self.steps, "active": self.active, "seen": self.triples}
+        controller = {"rank": self.rank, "steps": self.steps, "active": self.active, "seen": self.recorded}
         return {**super().state_dict(), "controller": controller}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -142,4 +142,4 @@ class SmartMiningBatches(MinedBatches):
         super().load_state_dict(state)
         controller = state["controller"]
         self.rank = float(controller["rank"])
-        self.steps, self.active, self.triples = (int(controller[name]) for name in ("steps", "active", "seen"))
+        self.steps, self.active, self.recorded = (int(controller[name]) for name in ("steps", "active", "seen"))
