@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -23,7 +25,6 @@ def small_dataset(**changes):
         "class_names": ("ant", "bee", "cow"),
         "class_attributes": {"legs": ("6", "6", "4")},
         "sample_attributes": {"file": ("a", "b", "c", "d", "e")},
-        "fingerprint": content_fingerprint(images, labels),
     }
     return Dataset(**(fields | changes))
 
@@ -63,7 +64,7 @@ def test_fingerprint_follows_content_and_shape():
     other_labels = torch.tensor([0, 0, 1, 1, 2])
     reshaped = dataset.images.reshape(5, 12, 2, 2)
     prints = {
-        content_fingerprint(images, labels)
+        small_dataset(images=images, labels=labels).fingerprint
         for images, labels in [
             (dataset.images, dataset.labels),
             (brighter, dataset.labels),
@@ -72,7 +73,8 @@ def test_fingerprint_follows_content_and_shape():
         ]
     }
     assert len(prints) == 4
-    assert content_fingerprint(dataset.images.clone(), dataset.labels.clone()) == dataset.fingerprint
+    copied = dataset.replace(images=dataset.images.clone(), labels=dataset.labels.clone(), name="other")
+    assert copied.fingerprint == content_fingerprint(copied) == dataset.fingerprint
 
 
 def test_subset_renumbers_classes_in_order():
@@ -82,7 +84,7 @@ def test_subset_renumbers_classes_in_order():
     assert part.sample_attributes == {"file": ("e", "a", "d")}
     assert part.labels.tolist() == [1, 0, 1]
     assert torch.equal(part.images, small_dataset().images[[4, 0, 3]])
-    assert part.fingerprint == content_fingerprint(part.images, part.labels)
+    assert part.fingerprint == content_fingerprint(part) != small_dataset().fingerprint
 
 
 def test_subset_of_consecutive_images_shares_memory():
@@ -126,6 +128,17 @@ def test_descriptions_name_every_option():
     assert found["cub"].options["accept_counts"] is False
     assert found["digits"].options == {}
     assert all(record.description and "\n" not in record.description for record in found.values())
+
+
+def test_data_sets_and_descriptions_are_read_without_torch():
+    code = (
+        "import sys; from equimetric.registry import read_declarations\n"
+        "for found in read_declarations('equimetric.data', 'dataset'): print(found.name, found.summary, sep='|')\n"
+        "assert 'torch' not in sys.modules"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    declared = dict(line.split("|") for line in printed.splitlines())
+    assert declared == {record.name: record.description.rstrip(".") for record in dataset_descriptions()}
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_cache_hit_equals_a_fresh_build(glyphs, tmp_path, monkeypatch):
         assert other.class_names == glyphs.class_names
         assert other.class_attributes == glyphs.class_attributes
         assert other.sample_attributes == glyphs.sample_attributes
-        assert other.fingerprint == glyphs.fingerprint == content_fingerprint(other.images, other.labels)
+        assert other.fingerprint == glyphs.fingerprint == content_fingerprint(other)
     assert [file.suffix for file in (tmp_path / "glyphs").iterdir()] == [".npz"]
 
 

@@ -16,7 +16,7 @@ from equimetric.data import (
     fit,
     load_dataset,
 )
-from equimetric.data import image_files as module
+from equimetric.data import file_store as module
 from equimetric.data.decoding import decode
 from equimetric.errors import EquimetricError
 
@@ -34,12 +34,12 @@ def decodings(monkeypatch):
     return counted
 
 
-def seen(files, view=None, **options):
+def open_images(files, view=None, **options):
     return ImageFiles.all_of(FileStore(files, **options), view or fit(8))
 
 
 def test_indexing_gives_batches_and_single_images(files):
-    images = seen(files)
+    images = open_images(files)
     whole = images[torch.arange(6)]
     assert (len(images), images.shape, images.dtype) == (6, (6, 3, 8, 8), torch.uint8)
     assert whole.shape == (6, 3, 8, 8)
@@ -62,7 +62,7 @@ def test_lazy_and_in_memory_folders_agree(tmp_path, picture):
     assert torch.equal(part.images[torch.arange(2)], now.images[[3, 0]])
 
 
-def test_a_lazy_fingerprint_follows_names_sizes_and_view_but_not_the_place(tmp_path, picture):
+def test_a_lazy_fingerprint_follows_content_and_view_but_not_the_place(tmp_path, picture):
     def load(root, **options):
         return load_dataset("folder", root=root, in_memory=False, **options).fingerprint
 
@@ -150,7 +150,7 @@ def test_sixteen_bits_palettes_and_transparency_from_files(tmp_path):
     palette = Image.new("P", (9, 9), 1)
     palette.putpalette([0, 0, 0, 10, 20, 30])
     palette.save(tmp_path / "palette.gif")
-    deep, glass, coloured = seen([tmp_path / name for name in ("deep.png", "glass.png", "palette.gif")])[0:3]
+    deep, glass, coloured = open_images([tmp_path / name for name in ("deep.png", "glass.png", "palette.gif")])[0:3]
     assert deep.unique().tolist() == [128]
     assert glass.unique().tolist() == [204]
     assert coloured[:, 0, 0].tolist() == [10, 20, 30]
@@ -173,27 +173,27 @@ def test_boxes_cut_also_out_of_reduced_jpegs(tmp_path):
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_a_cache_gives_the_same_pixels_without_decoding(files, cache, decodings, kind):
-    plain = seen(files, View(Resize(12, "shorter"), CentreCrop(8)))
-    cached = seen(files, View(Resize(12, "shorter"), CentreCrop(8)), cache=kind)
+    plain = open_images(files, View(Resize(12, "shorter"), CentreCrop(8)))
+    cached = open_images(files, View(Resize(12, "shorter"), CentreCrop(8)), cache=kind)
     expected = plain[torch.arange(6)]
     decodings.clear()
     assert torch.equal(cached[torch.arange(6)], expected)
     assert len(decodings) == 6
     assert torch.equal(cached[torch.arange(6)], expected)
-    other_crop = cached.viewed(View(Resize(12, "shorter"), CentreCrop(6)))
+    other_crop = cached.with_view(View(Resize(12, "shorter"), CentreCrop(6)))
     assert torch.equal(other_crop[2], expected[2, :, 1:7, 1:7])
     assert len(decodings) == 6
-    assert len(cached.viewed(fit(5))[torch.tensor([2])]) == 1  # another resizing is decoded anew
+    assert len(cached.with_view(fit(5))[torch.tensor([2])]) == 1  # another resizing is decoded anew
     assert len(decodings) > 6
 
 
 def test_grey_caches(files, cache):
     for kind in ("memory", "disk"):
-        assert torch.equal(seen(files, channels=1, cache=kind)[0:6], seen(files, channels=1)[0:6])
+        assert torch.equal(open_images(files, channels=1, cache=kind)[0:6], open_images(files, channels=1)[0:6])
 
 
 def test_the_memory_cache_is_bounded(files, decodings):
-    cached = seen(files, cache="memory", cache_bytes=2 * 3 * 8 * 8)
+    cached = open_images(files, cache="memory", cache_bytes=2 * 3 * 8 * 8)
     for _ in range(2):
         cached[torch.arange(6)]
     assert len(decodings) == 6 + 4
@@ -201,23 +201,23 @@ def test_the_memory_cache_is_bounded(files, decodings):
 
 
 def test_the_disk_cache_survives_the_process_and_follows_the_files(files, cache, decodings, picture):
-    first = seen(files, cache="disk")[0:6]
+    first = open_images(files, cache="disk")[0:6]
     decodings.clear()
-    assert torch.equal(seen(files, cache="disk")[0:6], first)
+    assert torch.equal(open_images(files, cache="disk")[0:6], first)
     assert decodings == []
     picture(files[0], seed=77)
-    changed = seen(files, cache="disk")[0:6]
+    changed = open_images(files, cache="disk")[0:6]
     assert not torch.equal(changed[0], first[0])
     assert torch.equal(changed[1:], first[1:])
 
 
 def test_a_damaged_disk_cache_is_rebuilt(files, cache, cut):
-    first = seen(files, cache="disk")[0:6]
+    first = open_images(files, cache="disk")[0:6]
     (pixels,) = (cache / "images").glob("*/pixels")
     cut(pixels)
-    assert torch.equal(seen(files, cache="disk")[0:6], first)
+    assert torch.equal(open_images(files, cache="disk")[0:6], first)
     pixels.with_name("table.npy").write_bytes(b"")
-    assert torch.equal(seen(files, cache="disk")[0:6], first)
+    assert torch.equal(open_images(files, cache="disk")[0:6], first)
     assert len(list((cache / "images").iterdir())) == 1
 
 
@@ -225,9 +225,9 @@ def test_a_full_disk_is_explained_and_leaves_nothing_behind(files, cache, monkey
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module.np, "save", full)
+    monkeypatch.setattr(np, "save", full)
     with pytest.raises(EquimetricError, match=r"cannot be written to .*: the disk is full; choose another place"):
-        seen(files, cache="disk")[0:6]
+        open_images(files, cache="disk")[0:6]
     assert list((cache / "images").iterdir()) == []
 
 
@@ -235,12 +235,12 @@ def test_an_unwritable_cache_folder_is_explained(files, tmp_path, monkeypatch):
     (tmp_path / "occupied").write_text("a file where the folder should be")
     monkeypatch.setenv("EQUIMETRIC_CACHE", str(tmp_path / "occupied"))
     with pytest.raises(EquimetricError, match="EQUIMETRIC_CACHE, or cache='memory' or 'none'"):
-        seen(files, cache="disk")[0:6]
+        open_images(files, cache="disk")[0:6]
     assert damaged_files(FileStore(files)) == {}  # what cannot be remembered is found out again
 
 
 def test_a_store_travels_to_another_process(files):
-    images = seen(files, cache="memory", boxes=[None] * 6)
+    images = open_images(files, cache="memory", boxes=[None] * 6)
     copy = pickle.loads(pickle.dumps(images))
     assert torch.equal(copy[0:6], images[0:6])
     assert copy.fingerprint() == images.fingerprint()

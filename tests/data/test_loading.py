@@ -47,7 +47,7 @@ def test_batches_come_in_order_and_with_their_images(files):
 
 @pytest.mark.parametrize("kind", ["files", "tensor"])
 def test_random_views_do_not_depend_on_workers_or_prefetching(files, kind):
-    images = files if kind == "files" else files.viewed(fit(16))[0:12]
+    images = files if kind == "files" else files.with_view(fit(16))[0:12]
     first = loaded(images, view=RANDOM, seed=3, workers=1, ahead=0)
     for workers, ahead in ((2, 2), (5, 1), (3, 9)):
         assert equal(first, loaded(images, view=RANDOM, seed=3, workers=workers, ahead=ahead))
@@ -111,7 +111,7 @@ def test_a_file_that_vanishes_stops_the_loader_with_its_name(files):
     [
         ({"workers": 0}, "workers must be at least 1"),
         ({"ahead": -1}, "ahead must be 0 or more"),
-        ({"view": View(None, CentreCrop(1))}, "feature vectors cannot be seen"),
+        ({"view": View(None, CentreCrop(1))}, "feature vectors take no view"),
     ],
 )
 def test_wrong_options(options, message):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from equimetric.data.lookalikes import LIKENESS, likeness, merge_lookalikes, unambiguous
+from equimetric.data.lookalikes import LIKENESS, find_unambiguous, likeness, merge_lookalikes
 from equimetric.data.rendering import FACES, Pictures, draw, face_files, open_face
 
 ALL_FACES = range(len(FACES))
@@ -81,4 +81,4 @@ def test_equal_pictures_are_kept_once_in_a_class_and_never_in_two():
     one, two, three, four = (ink(angle) for angle in (0.1, 0.4, 0.7, 1.0))
     images = np.stack([one, one, two, three, two, four, four, four])
     labels = np.array([0, 0, 0, 1, 1, 2, 2, 2])
-    assert unambiguous(images, labels).tolist() == [0, 3, 5]
+    assert find_unambiguous(images, labels).tolist() == [0, 3, 5]

@@ -120,7 +120,7 @@ def test_a_crop_is_cut_before_it_is_resized():
         (lambda: View(Resize(8, "square"), CentreCrop(9)), "crop of 9 pixels does not fit into images resized to 8"),
         (lambda: RandomResizedCrop(8, scale=(1, 0.5)), "scale must be"),
         (lambda: View(None, RandomCrop(4)).finish(Image.new("RGB", (3, 9)), draws_of(0, 0, 0)), "into an image of 3×9"),
-        (lambda: View(None, RandomCrop(4)).finish(Image.new("RGB", (9, 9)), None), "read it through a Loader"),
+        (lambda: View(None, RandomCrop(4)).finish(Image.new("RGB", (9, 9)), None), "use a Loader"),
         (lambda: transform("realty_check"), "unknown transform 'realty_check'; did you mean 'reality_check'"),
     ],
 )
@@ -137,9 +137,9 @@ def in_memory(side=12):
 
 def test_a_data_set_in_memory_through_a_view():
     dataset = in_memory()
-    seen = dataset.viewed(View(None, CentreCrop(6)))
+    seen = dataset.with_view(View(None, CentreCrop(6)))
     assert torch.equal(seen.images, dataset.images[:, :, 3:9, 3:9])
     assert seen.fingerprint != dataset.fingerprint
-    assert dataset.viewed(fit(5)).images.shape == (4, 3, 5, 5)
-    with pytest.raises(EquimetricError, match="random ones are for a Loader"):
-        dataset.viewed(View(None, RandomCrop(6)))
+    assert dataset.with_view(fit(5)).images.shape == (4, 3, 5, 5)
+    with pytest.raises(EquimetricError, match="random views are for a Loader"):
+        dataset.with_view(View(None, RandomCrop(6)))

@@ -16,6 +16,7 @@ from equimetric.batches import (
     build_batches,
 )
 from equimetric.errors import EquimetricError
+from equimetric.registry import read_declarations
 
 
 @pytest.mark.parametrize("name", BATCHES)
@@ -68,6 +69,11 @@ def test_a_batch_depends_on_nothing_drawn_before(name):
 def test_every_sampler_says_what_it_does(name):
     assert "atches" in BATCHES[name].summary()
     assert not BATCHES[name].summary().endswith(".")
+
+
+def test_samplers_are_declared_in_their_files():
+    declared = {found.name: found.summary for found in read_declarations("equimetric.batches", "batches")}
+    assert declared == {name: kind.summary() for name, kind in BATCHES.items()}
 
 
 @pytest.mark.parametrize("name", BATCHES)
@@ -320,11 +326,11 @@ def test_batches_by_name_have_classes_times_samples_rows(kind):
     assert {"units": batches.units_per_batch, "samples": batches.samples_per_unit} == expected
     stream = batches.stream()
     assert {len(next(stream)) for _ in range(12)} == {classes * samples}
-    told = {option: value for option, value in options.items() if option != "episodes"}
-    assert {option: getattr(batches, option) for option in told} == told
+    given = {option: value for option, value in options.items() if option != "episodes"}
+    assert {option: getattr(batches, option) for option in given} == given
 
 
-def test_episodes_by_name_halve_the_samples_unless_told():
+def test_episodes_by_name_halve_the_samples_unless_ns_is_given():
     batches = build_batches("episodes", LABELS, classes=3, samples=4, batches=5)
     assert (batches.nc, batches.ns, batches.nq) == (3, 2, 2)
 

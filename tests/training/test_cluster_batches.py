@@ -20,7 +20,7 @@ EMBEDDINGS = torch.tensor([[PLACES[name], 0.1 * (-1) ** number] for number, name
 NO_LOSSES = torch.full((14,), -1.0)
 
 
-def made(losses=NO_LOSSES, **options):
+def build(losses=NO_LOSSES, **options):
     options = {"clusters_per_batch": 3, "samples_per_cluster": 2, "batches": 200, "seed": 1, **options}
     batches = ClusterBatches(LABELS, **options)
     batches.set_groups(Groups(CLUSTERS, losses))
@@ -30,7 +30,7 @@ def made(losses=NO_LOSSES, **options):
 
 def test_a_cluster_comes_with_the_nearest_clusters_of_other_classes():
     seeds = set()
-    for batch in made():
+    for batch in build():
         groups = [{NAMES[index] for index in rows} for rows in torch.tensor(batch).view(3, 2).tolist()]
         assert all(len(group) == 1 for group in groups)
         seed, *impostors = (group.pop() for group in groups)
@@ -41,7 +41,7 @@ def test_a_cluster_comes_with_the_nearest_clusters_of_other_classes():
 
 
 def test_samples_of_a_cluster_are_distinct_if_it_has_enough():
-    for batch in made(samples_per_cluster=3):
+    for batch in build(samples_per_cluster=3):
         for rows in torch.tensor(batch).view(3, 3).tolist():
             size = NAMES.count(NAMES[rows[0]])
             assert len(set(rows)) == min(3, size)
@@ -54,7 +54,7 @@ def first_of(batches):
 def test_the_first_cluster_is_drawn_in_proportion_to_its_mean_loss():
     # The means of the clusters are 3, 1, 0 and, where nothing is known, their own mean.
     losses = torch.tensor([2.0, 4.0, -1.0, 1.0, 1.0, 0.0, 0.0, 0.0, -1.0, -1.0, -1.0, -1.0, -1.0, -1.0])
-    seeds = first_of(made(losses, batches=4000))
+    seeds = first_of(build(losses, batches=4000))
     average = 4 / 3
     weights = {(8, 0): 3, (8, 5): 1, (3, 1): 0.01 * average, (3, 0): average, (6, 5): average, (6, 1): average}
     for name, weight in weights.items():
@@ -69,7 +69,7 @@ def test_weights_are_equal_as_long_as_nothing_has_a_loss():
 
 
 def test_clusters_that_the_objective_renews_are_taken_with_the_next_look_at_embeddings():
-    batches = made()
+    batches = build()
     before = batches.batch(0)
     batches.set_groups(Groups(CLUSTERS.flip(0), NO_LOSSES))
     assert torch.equal(batches.batch(0), before)
@@ -91,7 +91,7 @@ def test_without_an_objective_that_keeps_clusters_they_are_found_by_k_means():
     batches.set_groups(None)
     batches.refresh(EMBEDDINGS, LABELS)
     torch.manual_seed(5)
-    other = made(batches=50)
+    other = build(batches=50)
     assert torch.equal(
         batches.mined["cluster"].bincount().sort().values, other.mined["cluster"].bincount().sort().values
     )
@@ -103,12 +103,12 @@ def test_batches_that_cannot_be_met_are_refused_with_a_way_out():
     with pytest.raises(EquimetricError, match="cannot be drawn from 14 samples; set the clusters per batch to 10 or"):
         ClusterBatches(LABELS, clusters_per_batch=11, samples_per_cluster=2)
     with pytest.raises(EquimetricError, match="cannot be drawn from 6 clusters; set the clusters per batch to 5 or"):
-        made(clusters_per_batch=6)
-    assert len(made(clusters_per_batch=5).batch(0)) == 10
+        build(clusters_per_batch=6)
+    assert len(build(clusters_per_batch=5).batch(0)) == 10
     with pytest.raises(EquimetricError, match=r"clusters of 13 samples and weights of shape \(14,\)"):
         Groups(CLUSTERS[:-1], NO_LOSSES)
     with pytest.raises(EquimetricError, match="the clusters of 13 samples, but batches are drawn from 14"):
-        made().set_groups(Groups(CLUSTERS[:-1]))
+        build().set_groups(Groups(CLUSTERS[:-1]))
     with pytest.raises(EquimetricError, match="must be a vector of integers"):
         Groups(NO_LOSSES)
 
@@ -117,7 +117,7 @@ def test_samples_of_cluster_minus_one_are_never_drawn():
     left_out = torch.tensor([0, 3, 4, 9])  # the second and third are a whole cluster
     cluster = CLUSTERS.clone()
     cluster[left_out] = -1
-    batches = made()
+    batches = build()
     batches.set_groups(Groups(cluster))
     batches.refresh(EMBEDDINGS, LABELS)
     drawn = torch.tensor(list(batches))
@@ -133,7 +133,7 @@ def test_samples_of_cluster_minus_one_are_never_drawn():
 
 
 def test_groups_without_weights_draw_clusters_uniformly():
-    batches = made(torch.arange(14.0))
+    batches = build(torch.arange(14.0))
     batches.set_groups(Groups(CLUSTERS))
     batches.refresh(EMBEDDINGS, LABELS)
     assert torch.equal(batches.mined["weights"], torch.ones(6, dtype=torch.float64))

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from equimetric.backbones.backbone import Backbone
 from equimetric.backbones.library_models import timm_backbone, torchvision_backbone
 from equimetric.backbones.registry import BACKBONES, BackboneRecord
-from equimetric.backbones.weights import load_weights, packaged_weights, read_weights
+from equimetric.backbones.weights import load_pretrained, packaged_weights, read_weights
 from equimetric.errors import EquimetricError, unknown_name
 
 __all__ = ["LIBRARY_MODELS", "build_backbone", "weights_on_offer"]
@@ -37,7 +37,7 @@ def build_backbone(name: str, *, channels: int = 3, pretrained: str | None = Non
         backbone = record.build(channels)
         if pretrained is not None:
             source = _weight_file(record, pretrained)
-            load_weights(backbone, record.translate(read_weights(source)), source)
+            load_pretrained(backbone, record.translate(read_weights(source)), source)
     else:
         error = unknown_name("backbone", name, BACKBONES)
         raise EquimetricError(f"{error}; library models are named 'timm:resnet50', 'torchvision:resnet50'")

@@ -12,7 +12,7 @@ from equimetric.backbones.backbone import Backbone, Stage
 from equimetric.backbones.conventions import InputConvention
 from equimetric.backbones.pooling import build_pooling
 from equimetric.backbones.torchvision_import import import_vision_library
-from equimetric.backbones.weights import first_line, load_weights, read_weights
+from equimetric.backbones.weights import first_line, load_pretrained, read_weights
 from equimetric.errors import EquimetricError, did_you_mean
 
 __all__ = ["LibraryBackbone", "timm_backbone", "torchvision_backbone"]
@@ -201,7 +201,7 @@ def _load_without(model: nn.Module, path: str, dropped: tuple[str, ...]) -> None
     """Load a file, except for the parts with these names."""
     prefixes = tuple(f"{part}." for part in dropped)
     weights = {name: value for name, value in read_weights(path).items() if not name.startswith(prefixes)}
-    load_weights(model, weights, path)
+    load_pretrained(model, weights, path)
 
 
 def _refuse_foreign_weights(name: str, pretrained: str | None) -> None:

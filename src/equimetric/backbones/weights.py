@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from equimetric.errors import EquimetricError
 
-__all__ = ["first_line", "load_weights", "packaged_weights", "read_weights"]
+__all__ = ["first_line", "load_pretrained", "packaged_weights", "read_weights"]
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
@@ -57,7 +57,7 @@ def packaged_weights(package: str) -> Path:
     return files[0]
 
 
-def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: str | Path) -> None:
+def load_pretrained(module: nn.Module, weights: Mapping[str, Tensor], source: str | Path) -> None:
     """Copy all weights; a file that does not fit exactly raises an error with the names that differ.
 
     `num_batches_tracked`, which old files lack, is ignored.

@@ -1,12 +1,10 @@
-"""Which samples meet? Batch samplers: index lists, seeded and resumable.
+"""Batch samplers: which samples form a batch, as seeded and resumable index lists.
 
-`BATCHES` names them all, and `build_batches` makes one from its name. Some choose among the classes or samples at
-random; those that are mined (`MinedBatches`) first look at the embeddings of the training set with
-`refresh(embeddings, labels)`.
+`BATCHES` names them all and `build_batches` builds one by name; each registers itself by `@batches("name")` in its own
+file (`equimetric.batches.registry`). Mined samplers (`MinedBatches`) need `refresh(embeddings, labels)` first.
 """
 
 from equimetric.batches.base import Batches
-from equimetric.batches.by_name import BATCHES, build_batches
 from equimetric.batches.class_balanced import ClassBalancedBatches
 from equimetric.batches.clusters import ClusterBatches
 from equimetric.batches.episodes import EpisodeBatches
@@ -17,6 +15,7 @@ from equimetric.batches.hierarchy import HierarchyBatches
 from equimetric.batches.mined import MinedBatches
 from equimetric.batches.n_pairs import NPairBatches
 from equimetric.batches.neighbour_classes import NeighbourClassBatches
+from equimetric.batches.registry import BATCHES, build_batches
 from equimetric.batches.sharded import ShardedBatches
 from equimetric.batches.smart_mining import SmartMiningBatches
 

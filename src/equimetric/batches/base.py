@@ -1,4 +1,4 @@
-"""What all batch samplers share: classes and their members, seeds, epochs, resuming."""
+"""The base of all batch samplers: classes and their members, seeds, epochs, resuming."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -16,11 +16,11 @@ from equimetric.seeding import derive_seed
 __all__ = ["Batches", "ClassBatches", "EmbeddingView", "draw_samples", "require_at_least", "require_samples"]
 
 EmbeddingView = Callable[[], Tensor]
-"""Gives the (N, D) embeddings of the training set when called."""
+"""Returns the (N, D) embeddings of the training set when called."""
 
 
 def require_at_least(least: int, **values: int) -> None:
-    """Refuse what is no whole number, and numbers below `least`, naming them."""
+    """Raise an error for values that are not whole numbers or below `least`."""
     given: dict[str, object] = {**values}
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, Integral):
@@ -31,14 +31,14 @@ def require_at_least(least: int, **values: int) -> None:
 
 
 def require_samples(samples: int, needed: int, unit: str) -> None:
-    """Refuse a configured number of samples other than the one that the sampler's units have."""
+    """Raise an error where the configured number of samples is not the fixed number of the sampler's units."""
     if samples != needed:
         raise EquimetricError(f"{unit} has {needed} samples, got {samples}; set batch.samples to {needed}")
 
 
 def draw_samples(members: Tensor, number: int, generator: torch.Generator) -> Tensor:
-    """(number,) members: none twice if there are enough, else every one at least once and the rest again."""
-    # `take` gives what indexing gives and is quicker; this runs for every class of every batch.
+    """(number,) members without repetition if there are enough, else each at least once and some repeated."""
+    # `take` is faster than indexing; this runs for every class of every batch.
     once = members.take(torch.randperm(len(members), generator=generator)[:number])
     if len(once) == number:
         return once
@@ -49,19 +49,19 @@ def draw_samples(members: Tensor, number: int, generator: torch.Generator) -> Te
 class Batches(ABC):
     """A sampler of batches, as lists of indices into the training set.
 
-    Batch t depends only on the seed, the epoch and t (and, where batches are mined, on what was mined), so a run
-    resumes at any batch exactly. An epoch has `batches` batches or, where none are given, as many as make one pass over
-    the training set. Usable as the `batch_sampler` of a `DataLoader`; one with workers fetches ahead, so that the
-    `position` to save is the number of batches used, not the sampler's own.
+    Batch t depends only on the seed, the epoch and t (and on the last `refresh`, where batches are mined), so a run
+    resumes exactly at any batch. An epoch has `batches` batches, by default as many as make one pass over the training
+    set. Usable as the `batch_sampler` of a `DataLoader`; with workers, which fetch ahead, save the number of batches
+    used as `position`, not the sampler's own.
 
-    A batch is made of units, rows that have to stay together: the samples of a class, an anchor with its positive, an
-    episode. A sampler says in `units` which they are; several processes share a batch by units (`ShardedBatches`).
+    A batch consists of units, rows that stay together: the samples of a class, an anchor with its positive, an
+    episode. `units` returns them; several processes share a batch by units (`ShardedBatches`).
 
     Attributes:
         labels: (N,) class ids of the training set.
         members: for each class, in order of class id, the indices of its samples.
         units_per_batch, samples_per_unit: the size of a batch.
-        by_role: whether a batch lists the first samples of all units, then the second ones and so on, rather than
+        by_role: whether a batch lists the first samples of all units, then the second ones and so on, instead of
             unit after unit.
         adapts: whether batches depend on the embeddings of earlier batches, which `observe` is given.
 
@@ -100,15 +100,15 @@ class Batches(ABC):
 
     @classmethod
     @abstractmethod
-    def sized(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The constructor's options that make batches of `classes` × `samples` rows, next to these further options."""
+    def shape_options(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Constructor options for batches of `classes` × `samples` rows, given the further options."""
 
     @abstractmethod
     def units(self, number: int) -> Tensor:
         """(units, samples of a unit) indices of batch `number`."""
 
     def arrange(self, units: Tensor) -> Tensor:
-        """Units as the rows of a batch."""
+        """The rows of a batch from its units."""
         return (units.T if self.by_role else units).reshape(-1)
 
     def batch(self, number: int) -> Tensor:
@@ -121,14 +121,14 @@ class Batches(ABC):
         self.epoch, self.position = epoch, 0
 
     def numbers(self) -> Iterator[int]:
-        """The numbers of the batches that are left of this epoch; after the last the next epoch begins."""
+        """Numbers of the remaining batches of this epoch; after the last one the next epoch begins."""
         while self.position < len(self):
             number, self.position = self.position, self.position + 1
             yield number
         self.set_epoch(self.epoch + 1)
 
     def stream(self) -> Iterator[Tensor]:
-        """Batches without end, epoch after epoch, from where the sampler stands."""
+        """Endless batches, epoch after epoch, from the current position."""
         while True:
             for number in self.numbers():
                 yield self.batch(number)
@@ -149,11 +149,11 @@ class Batches(ABC):
         return (self.batch(number).tolist() for number in self.numbers())
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the sampler stands."""
+        """Seed, epoch and position."""
         return {"seed": self.seed, "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a saved sampler stood."""
+        """Resume at a saved position."""
         missing = self.state_dict().keys() - state.keys()
         if missing:
             raise EquimetricError(
@@ -163,25 +163,25 @@ class Batches(ABC):
         self.seed, self.epoch, self.position = int(state["seed"]), int(state["epoch"]), int(state["position"])
 
     def generator(self, *purpose: int | str) -> torch.Generator:
-        """A generator whose seed follows from the sampler's own and a purpose."""
+        """A generator seeded by the sampler's seed and a purpose."""
         return torch.Generator().manual_seed(derive_seed(self.seed, *purpose))
 
     def batch_generator(self, number: int) -> torch.Generator:
         """The generator of batch `number` of this epoch."""
         return self.generator("batch", self.epoch, number)
 
-    def walk(self, things: int, take: int, number: int) -> Tensor:
-        """(take,) of `things` for draw `number` of this epoch: shuffled, none twice before the shuffle is used up."""
-        draws = things // take
-        order = torch.randperm(things, generator=self.generator("walk", self.epoch, number // draws))
+    def walk(self, items: int, take: int, number: int) -> Tensor:
+        """(take,) of `items` indices for draw `number` of this epoch: no repetition until a shuffle is used up."""
+        draws = items // take
+        order = torch.randperm(items, generator=self.generator("walk", self.epoch, number // draws))
         return order[number % draws * take :][:take]
 
-    def samples_of(self, classes: list[int], number: int, generator: torch.Generator) -> Tensor:
+    def draw_from_classes(self, classes: list[int], number: int, generator: torch.Generator) -> Tensor:
         """(classes, number) samples of each of these classes."""
         return torch.stack([draw_samples(self.members[c], number, generator) for c in classes])
 
     def require_classes(self, number: int, what: str = "classes per batch") -> None:
-        """Refuse batches of more classes than there are."""
+        """Raise an error for batches of more classes than there are."""
         if number > len(self.members):
             raise EquimetricError(
                 f"a batch of {number} classes cannot be drawn from {len(self.members)}; "
@@ -212,6 +212,6 @@ class ClassBatches(Batches):
         self.require_classes(classes_per_batch)
 
     @classmethod
-    def sized(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
-        """Classes and samples as they are."""
+    def shape_options(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+        """Classes and samples unchanged."""
         return {"classes_per_batch": classes, "samples_per_class": samples}

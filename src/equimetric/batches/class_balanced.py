@@ -4,16 +4,18 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.base import ClassBatches
+from equimetric.batches.registry import batches
 
 __all__ = ["ClassBalancedBatches"]
 
 
+@batches("class_balanced")
 class ClassBalancedBatches(ClassBatches):
     """Batches of `classes_per_batch` distinct classes with `samples_per_class` samples of each.
 
     Classes are drawn uniformly without replacement; samples without replacement inside the class if it has enough,
-    otherwise every one at least once and the rest with replacement. With `replacement` samples are always drawn
-    with replacement (Zhai, Wu 2019: 3 classes × 25). Rows are grouped by class.
+    otherwise each at least once and the rest with replacement. With `replacement` samples are always drawn with
+    replacement (Zhai, Wu 2019: 3 classes × 25). Rows are grouped by class.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class ClassBalancedBatches(ClassBatches):
         generator = self.batch_generator(number)
         classes = torch.randperm(len(self.members), generator=generator)[: self.units_per_batch].tolist()
         if not self.replacement:
-            return self.samples_of(classes, self.samples_per_unit, generator)
+            return self.draw_from_classes(classes, self.samples_per_unit, generator)
         chosen = [self.members[c] for c in classes]
         places = [torch.randint(len(own), (self.samples_per_unit,), generator=generator) for own in chosen]
         return torch.stack([own[place] for own, place in zip(chosen, places, strict=True)])

@@ -1,4 +1,4 @@
-"""Batches of a cluster and the clusters of other classes next to it, for the magnet loss."""
+"""Batches of a cluster and its nearest clusters of other classes, for the magnet loss."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +9,7 @@ from torch import Tensor
 from equimetric.batches.base import draw_samples, require_at_least
 from equimetric.batches.groups import Groups
 from equimetric.batches.mined import MinedBatches, nearest_others
+from equimetric.batches.registry import batches
 from equimetric.errors import EquimetricError
 from equimetric.ops.kmeans import cluster_classes
 
@@ -18,6 +19,7 @@ LEAST_SHARE = 0.01
 """Of the mean weight: a cluster without loss is still drawn now and then, since its loss may have grown."""
 
 
+@batches("clusters")
 class ClusterBatches(MinedBatches):
     """Batches of a cluster and its nearest clusters of other classes, its impostors (Rippel et al. 2016).
 
@@ -55,16 +57,16 @@ class ClusterBatches(MinedBatches):
         self.clusters_per_class = clusters_per_class
         self.class_of = torch.unique(self.labels, return_inverse=True)[1]
         self.groups: Groups | None = None
-        # Whatever the clusters will be, there are no more of them than samples.
+        # There can be no more clusters than samples.
         self.require_impostors(self.class_of, "samples")
 
     @classmethod
-    def sized(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+    def shape_options(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
         """As many clusters as C×M batches would have classes."""
         return {"clusters_per_batch": classes, "samples_per_cluster": samples}
 
     def require_impostors(self, class_of: Tensor, what: str) -> None:
-        """Refuse batches of more clusters than a class has with those of all other classes."""
+        """Raise an error for batches of more clusters than one of any class plus all of other classes."""
         most = 1 + len(class_of) - int(class_of.bincount().max())
         if self.units_per_batch > most:
             raise EquimetricError(
@@ -111,9 +113,9 @@ class ClusterBatches(MinedBatches):
     def units(self, number: int) -> Tensor:
         """(clusters, samples) indices, a cluster in each row."""
         generator = self.batch_generator(number)
-        first = int(torch.multinomial(self.found("weights"), 1, generator=generator))
-        cluster = self.found("cluster")
-        chosen = [first, *self.found("nearest")[first].tolist()]
+        first = int(torch.multinomial(self.get_mined("weights"), 1, generator=generator))
+        cluster = self.get_mined("cluster")
+        chosen = [first, *self.get_mined("nearest")[first].tolist()]
         members = [(cluster == one).nonzero()[:, 0] for one in chosen]
         return torch.stack([draw_samples(own, self.samples_per_unit, generator) for own in members])
 

@@ -8,20 +8,22 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.base import Batches, draw_samples, require_at_least
+from equimetric.batches.registry import batches
 from equimetric.errors import EquimetricError
 
 __all__ = ["EpisodeBatches"]
 
 
+@batches("episodes")
 class EpisodeBatches(Batches):
     """Batches of `episodes` episodes: `nc` classes, each with `ns` support and `nq` query samples, disjoint.
 
     Rows are episode after episode, class after class, the support samples of a class before its queries:
-    `batch.view(episodes, nc, ns + nq)`. Episodes draw their classes independently, or with `class_replacement=False`
-    so that over the epoch no class comes again before the shuffled classes are used up.
+    `batch.view(episodes, nc, ns + nq)`. Episodes draw their classes independently; with `class_replacement=False` no
+    class of an epoch is drawn again until the shuffled classes are used up.
 
     Classes with fewer than ns + nq samples are left out, with a warning. If fewer than nc remain, all classes of two
-    or more samples take part, and small ones repeat samples, still with support and queries disjoint.
+    or more samples are used, and small ones repeat samples, still with support and queries disjoint.
     """
 
     def __init__(
@@ -44,8 +46,8 @@ class EpisodeBatches(Batches):
         self.usable = usable_classes([len(own) for own in self.members], nc, ns + nq)
 
     @classmethod
-    def sized(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The classes shared out among the episodes, the samples among support and queries, half each unless told."""
+    def shape_options(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Classes divided among the episodes, samples into support and queries, half each unless `ns` is given."""
         episodes, ns = options.get("episodes", 1), options.get("ns", samples // 2)
         if classes % episodes:
             raise EquimetricError(
@@ -76,7 +78,7 @@ class EpisodeBatches(Batches):
         return torch.cat([self.support_and_queries(own, generator) for own in members])
 
     def support_and_queries(self, members: Tensor, generator: torch.Generator) -> Tensor:
-        """(ns + nq,) samples of a class; a small class is split in the same proportion, and either part repeats."""
+        """(ns + nq,) samples of a class; a small class is split in the same proportion and repeats samples."""
         shuffled = members[torch.randperm(len(members), generator=generator)]
         share = round(len(members) * self.ns / (self.ns + self.nq))
         split = self.ns if len(members) >= self.ns + self.nq else min(max(share, 1), len(members) - 1)
@@ -85,7 +87,7 @@ class EpisodeBatches(Batches):
 
 
 def usable_classes(sizes: list[int], needed: int, samples: int) -> list[int]:
-    """The classes with enough samples or, where those are too few, all that have a sample for support and query."""
+    """Classes with enough samples or, where these are too few, all with two samples or more."""
     large = [c for c, size in enumerate(sizes) if size >= samples]
     if len(large) == len(sizes):
         return large
@@ -104,7 +106,7 @@ def usable_classes(sizes: list[int], needed: int, samples: int) -> list[int]:
         )
     warnings.warn(
         f"only {len(large)} classes have {samples} samples, fewer than the {needed} of an episode: {len(pairs)} "
-        "classes take part and small ones repeat samples",
+        "classes are used and small ones repeat samples",
         stacklevel=3,
     )
     return pairs

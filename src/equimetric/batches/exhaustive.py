@@ -6,17 +6,19 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.base import ClassBatches
+from equimetric.batches.registry import batches
 from equimetric.errors import EquimetricError
 
 __all__ = ["ExhaustiveBatches"]
 
 
+@batches("exhaustive")
 class ExhaustiveBatches(ClassBatches):
-    """C×M batches in which no sample comes twice in an epoch, as many as the classes allow.
+    """C×M batches that use no sample twice in an epoch, as many as the classes allow.
 
     The samples of each class are shuffled and cut into groups of `samples_per_class`; `classes_per_batch` groups of
-    distinct classes make a batch, until fewer classes than that have a group left. Every epoch has other groups. A
-    class with fewer samples than a group is never met; a warning says how many there are.
+    distinct classes form a batch, until fewer classes have a group left. Every epoch has new groups. Classes with
+    fewer samples than a group are never drawn; a warning counts them.
     """
 
     def __init__(self, labels: Tensor, *, classes_per_batch: int, samples_per_class: int, seed: int = 0) -> None:
@@ -34,17 +36,17 @@ class ExhaustiveBatches(ClassBatches):
                 stacklevel=2,
             )
         self.batches = most_batches(groups, classes_per_batch)
-        self.planned: tuple[tuple[int, int], Tensor] | None = None
+        self.current: tuple[tuple[int, int], Tensor] | None = None
 
     def units(self, number: int) -> Tensor:
         """(C, M) indices, a class in each row."""
         key = (self.seed, self.epoch)
-        if self.planned is None or self.planned[0] != key:
-            self.planned = (key, self.plan())
-        return self.planned[1][number]
+        if self.current is None or self.current[0] != key:
+            self.current = (key, self.plan())
+        return self.current[1][number]
 
     def plan(self) -> Tensor:
-        """(batches, C, M) the indices of a whole epoch.
+        """(batches, C, M) indices of a whole epoch.
 
         With T batches no class has more than T groups. Laid out class after class, slot s goes to batch s mod T, so
         the groups of a class fall into different batches.
@@ -63,7 +65,7 @@ class ExhaustiveBatches(ClassBatches):
 
 
 def most_batches(groups: Tensor, classes: int) -> int:
-    """The largest T with Σ_c min(groups_c, T) ≥ classes · T: so many batches of distinct classes can be filled."""
+    """Number of batches of distinct classes that can be filled: the largest T with Σ_c min(groups_c, T) ≥ classes·T."""
     batches = int(groups.sum()) // classes
     while int(groups.clamp_max(batches).sum()) < classes * batches:
         batches = int(groups.clamp_max(batches).sum()) // classes

@@ -7,20 +7,22 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.base import require_at_least
-from equimetric.batches.mined import MinedBatches, class_means, nearest_others
+from equimetric.batches.mined import MinedBatches, mean_by_class, nearest_others
+from equimetric.batches.registry import batches
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 
 __all__ = ["HierarchyBatches"]
 
 
+@batches("hierarchy")
 class HierarchyBatches(MinedBatches):
     """C×M batches of a few random classes, each with its nearest classes, for hierarchical triplets (Ge et al. 2018).
 
-    `anchor_classes` random classes, for each its `neighbourhood` − 1 nearest classes, `samples_per_class` samples of
-    each. Classes are as far apart as their samples are on average: d(p, q) = mean_{i∈p, j∈q} ‖r_i − r_j‖² of the
-    normalised embeddings. A class that is in the batch already is passed over for the next nearest, so that all are
-    distinct. Rows are grouped by class, every class followed by its neighbours.
+    `anchor_classes` random classes, the `neighbourhood` − 1 nearest classes of each, `samples_per_class` samples per
+    class. The distance of two classes is the mean distance of their samples: d(p, q) = mean_{i∈p, j∈q} ‖r_i − r_j‖² of
+    the normalised embeddings. A class already in the batch is skipped for the next nearest, so that all are distinct.
+    Rows are grouped by class, each anchor class followed by its neighbours.
     """
 
     def __init__(
@@ -48,8 +50,8 @@ class HierarchyBatches(MinedBatches):
         self.neighbourhood = neighbourhood
 
     @classmethod
-    def sized(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:
-        """As many anchor classes as there is room for with their neighbours."""
+    def shape_options(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:
+        """As many anchor classes as fit with their neighbours."""
         neighbourhood = options.get("neighbourhood")
         if not neighbourhood or classes % neighbourhood:
             raise EquimetricError(
@@ -59,21 +61,21 @@ class HierarchyBatches(MinedBatches):
         return {"anchor_classes": classes // neighbourhood, "samples_per_class": samples}
 
     def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
-        """The nearest classes of each: as many as a batch can have besides, since others may take them first."""
+        """Nearest classes of each: as many as a batch has besides, since some may already be in it."""
         embeddings = unit(embeddings)
-        squares = class_means(embeddings.square().sum(1, keepdim=True), self.members)[:, 0]
-        means = class_means(embeddings, self.members)
+        squares = mean_by_class(embeddings.square().sum(1, keepdim=True), self.members)[:, 0]
+        means = mean_by_class(embeddings, self.members)
         return {"nearest": nearest_others(means, squares, self.units_per_batch - 1)}
 
     def units(self, number: int) -> Tensor:
         """(classes, M) indices, a class in each row."""
         generator = self.batch_generator(number)
         anchors = torch.randperm(len(self.members), generator=generator)[: self.anchor_classes].tolist()
-        nearest = self.found("nearest")
+        nearest = self.get_mined("nearest")
         taken = set(anchors)
         classes: list[int] = []
         for anchor in anchors:
             free = [c for c in nearest[anchor].tolist() if c not in taken][: self.neighbourhood - 1]
             taken.update(free)
             classes += [anchor, *free]
-        return self.samples_of(classes, self.samples_per_unit, generator)
+        return self.draw_from_classes(classes, self.samples_per_unit, generator)

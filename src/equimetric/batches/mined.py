@@ -1,4 +1,4 @@
-"""Batches mined offline: chosen by looking at the embeddings of the whole training set now and then."""
+"""Batches mined offline, from the embeddings of the whole training set at every refresh."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from torch import Tensor
 from equimetric.batches.base import Batches, EmbeddingView
 from equimetric.errors import EquimetricError, no_tensor
 
-__all__ = ["MinedBatches", "class_means", "nearest_others"]
+__all__ = ["MinedBatches", "mean_by_class", "nearest_others"]
 
 CHUNK_ENTRIES = 2**22
 """Distances computed at a time."""
 
 
 class MinedBatches(Batches):
-    """Batches chosen by the embeddings that the last `refresh` saw; what was mined is part of `state_dict()`."""
+    """Batches chosen by the embeddings of the last `refresh`; the mined tensors are part of `state_dict()`."""
 
     mined: dict[str, Tensor]
 
@@ -27,11 +27,11 @@ class MinedBatches(Batches):
 
     @abstractmethod
     def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
-        """What the batches need to know of the (N, D) embeddings."""
+        """Tensors that the batches need, by name, from the (N, D) embeddings."""
 
     @torch.no_grad()
     def refresh(self, embeddings: Tensor | EmbeddingView, labels: Tensor) -> None:
-        """Look at the training set anew: its (N, D) embeddings, or something that gives them, and its labels."""
+        """Mine the (N, D) embeddings of the training set, or a function that returns them."""
         if not isinstance(embeddings, Tensor) and not callable(embeddings):
             raise no_tensor(embeddings, "embeddings")
         if not isinstance(embeddings, Tensor):
@@ -44,42 +44,43 @@ class MinedBatches(Batches):
                 f"got shape {tuple(embeddings.shape)}"
             )
         if not torch.isfinite(embeddings).all():
-            raise EquimetricError("some embeddings are not finite; look for a training run that diverged")
-        # A copy, as the caller may go on to change what it gave.
+            raise EquimetricError("some embeddings are not finite; the training run may have diverged")
+        # A copy, since the caller may change its tensor later.
         self.mined = self.mine(embeddings.detach().to("cpu", torch.float32, copy=True))
 
-    def found(self, name: str) -> Tensor:
-        """Something that `mine` found."""
+    def get_mined(self, name: str) -> Tensor:
+        """A tensor that `mine` returned."""
         if name not in self.mined:
             raise EquimetricError("mined batches need embeddings first; call refresh(embeddings, labels)")
         return self.mined[name]
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the sampler stands, and what it mined."""
+        """Seed, epoch, position and mined tensors."""
         return {**super().state_dict(), "mined": {name: value.clone() for name, value in self.mined.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a saved sampler stood."""
+        """Resume at a saved position."""
         super().load_state_dict(state)
         self.mined = {name: value.clone() for name, value in state["mined"].items()}
 
 
-def class_means(embeddings: Tensor, members: Sequence[Tensor]) -> Tensor:
-    """(classes, D) the mean embedding of each class."""
+def mean_by_class(embeddings: Tensor, members: Sequence[Tensor]) -> Tensor:
+    """(classes, D) mean embedding of each class."""
     return torch.stack([embeddings[own].mean(0) for own in members])
 
 
 def nearest_others(points: Tensor, squares: Tensor, number: int, group: Tensor | None = None) -> Tensor:
-    """(n, number) the other points nearest to each, the nearest first; only those of other groups where these are told.
+    """(n, number) nearest other points of each, the nearest first; only points of other groups where `group` is given.
 
-    Of n points, d(i, j) = squares_i + squares_j − 2 points_i · points_j: squared Euclidean distances where squares
-    are the points' squared lengths, the mean squared distance of two sets where they are the sets' means of those.
+    d(i, j) = squares_i + squares_j − 2 points_i · points_j: the squared Euclidean distance where `squares` are the
+    points' squared lengths; the mean squared distance of two sets where points are set means and `squares` the sets'
+    mean squared lengths.
     """
     step = max(1, CHUNK_ENTRIES // len(points))
     nearest = []
     for start in range(0, len(points), step):
         rows = slice(start, start + step)
-        # The own term is the same for the whole row and changes no order.
+        # squares_i is constant in a row and does not change the order.
         distance = squares - 2 * points[rows] @ points.T
         if group is None:
             distance.diagonal(offset=start).fill_(torch.inf)

@@ -7,11 +7,13 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.base import Batches, draw_samples, require_at_least, require_samples
+from equimetric.batches.registry import batches
 from equimetric.option_values import Share, checked_options
 
 __all__ = ["NPairBatches"]
 
 
+@batches("n_pairs")
 class NPairBatches(Batches):
     """Batches of N classes with two samples each, in rows a_1 … a_N, p_1 … p_N.
 
@@ -36,7 +38,7 @@ class NPairBatches(Batches):
         self.same_image = same_image
 
     @classmethod
-    def sized(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+    def shape_options(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
         """A pair of each class."""
         require_samples(samples, 2, "a pair")
         return {"classes_per_batch": classes}
@@ -51,7 +53,7 @@ class NPairBatches(Batches):
         return torch.stack([self.pair(self.members[c], generator) for c in chosen])
 
     def pair(self, members: Tensor, generator: torch.Generator) -> Tensor:
-        """(2,) two members, or with probability `same_image` one of them twice; a class of one sample has no choice."""
+        """(2,) two members, or with probability `same_image` (and in a class of one sample) the same one twice."""
         pair = draw_samples(members, 2, generator)
         alike = torch.rand((), generator=generator) < self.same_image
         return pair[:1].expand(2) if alike else pair

@@ -1,4 +1,4 @@
-"""One batch for several processes: every process takes its part."""
+"""One batch shared by several processes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,9 +14,9 @@ __all__ = ["ShardedBatches"]
 class ShardedBatches:
     """The part of each batch that belongs to one of several processes.
 
-    All processes draw the same batch and each takes some of its units: whole classes of a C×M batch, whole pairs,
-    triples or episodes; equally many, or some one more where they cannot be shared equally. Together the parts are
-    exactly the batch.
+    All processes draw the same batch and each keeps some of its units: whole classes of a C×M batch, whole pairs,
+    triples or episodes; equally many, or one more in some processes where they cannot be shared equally. The parts add
+    up to exactly the batch.
     """
 
     def __init__(self, batches: Batches, rank: int, world_size: int) -> None:
@@ -39,7 +39,7 @@ class ShardedBatches:
         return self.batches.arrange(self.batches.units(number)[first:stop])
 
     def stream(self) -> Iterator[Tensor]:
-        """Batches without end, epoch after epoch, from where the sampler stands."""
+        """Endless batches, epoch after epoch, from the current position."""
         while True:
             for number in self.batches.numbers():
                 yield self.batch(number)
@@ -55,9 +55,9 @@ class ShardedBatches:
         return (self.batch(number).tolist() for number in self.batches.numbers())
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the sampler stands; the same for all processes."""
+        """Seed, epoch and position; the same for all processes."""
         return self.batches.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a saved sampler stood."""
+        """Resume at a saved position."""
         self.batches.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Smart mining: triples from every sample's neighbour list, at a difficulty that a controller keeps in bounds."""
+"""Smart mining: triples from the neighbours of each sample, at a difficulty that a controller keeps in bounds."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -8,20 +8,22 @@ from torch import Tensor
 
 from equimetric.batches.base import draw_samples, require_at_least, require_samples
 from equimetric.batches.mined import MinedBatches, nearest_others
+from equimetric.batches.registry import batches
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 
 __all__ = ["SmartMiningBatches"]
 
 
+@batches("smart_mining")
 class SmartMiningBatches(MinedBatches):
-    """Batches of triples from every sample's neighbours in the training set, in the manner of Harwood et al. (2017).
+    """Batches of triples from the nearest neighbours of each sample in the training set, after Harwood et al. (2017).
 
-    Rows a_1 … a_T, p_1 … p_T, n_1 … n_T. The anchor's `neighbours` nearest samples are walked outwards from rank ρ;
-    the first of another class is the negative, and a random sample of the own class that is farther than it the
-    positive, or else the farthest of five random ones. The controller looks at the share of triples with a loss above
-    zero, told by `record`: after every `interval` steps ρ grows by a tenth if it is above 0.8, and shrinks by a tenth,
-    never below 1, if it is below 0.4. Every sample whose class has another is an anchor once per pass.
+    Rows a_1 … a_T, p_1 … p_T, n_1 … n_T. Among the anchor's `neighbours` nearest samples, the negative is the first of
+    another class from rank ρ on; the positive is a random sample of the anchor's class farther away than it, or else
+    the farthest of five random ones. `record` counts the triples with a loss above zero: after every `interval` steps
+    ρ grows by a tenth if their share is above 0.8, and shrinks by a tenth, never below 1, if it is below 0.4. Every
+    sample whose class has another one is an anchor once per pass.
 
     In training `observe` does the recording: a triple has a loss above zero where ‖a − n‖² − ‖a − p‖² < `margin` for
     embeddings of unit length, so the margin should be that of the loss.
@@ -58,18 +60,18 @@ class SmartMiningBatches(MinedBatches):
         self.margin = margin
         self.interval = interval
         self.rank = 1.0
-        self.steps, self.active, self.seen = 0, 0, 0
+        self.steps, self.active, self.recorded = 0, 0, 0
         if batches is None:
             self.batches = len(self.anchors) // triples
 
     @classmethod
-    def sized(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
-        """A triple for each class that C×M batches would have."""
+    def shape_options(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+        """As many triples as C×M batches have classes."""
         require_samples(samples, 3, "a triple")
         return {"triples": classes}
 
     def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
-        """The nearest samples of each, by the distance of normalised embeddings."""
+        """Nearest samples of each, by the distance of normalised embeddings."""
         embeddings = unit(embeddings)
         return {"neighbours": nearest_others(embeddings, embeddings.square().sum(1), self.neighbours)}
 
@@ -81,7 +83,7 @@ class SmartMiningBatches(MinedBatches):
 
     def triple(self, anchor: int, generator: torch.Generator) -> Tensor:
         """(3,) an anchor with its positive and negative."""
-        neighbours = self.found("neighbours")[anchor]
+        neighbours = self.get_mined("neighbours")[anchor]
         others = (self.labels[neighbours] != self.labels[anchor]).nonzero()[:, 0]
         outwards = others[others >= int(self.rank) - 1]
         if len(outwards):
@@ -91,7 +93,7 @@ class SmartMiningBatches(MinedBatches):
             rank = int(others[-1])
             negative = neighbours[rank]
         else:
-            # All neighbours are of the own class: any other sample is farther than they are.
+            # All neighbours are of the anchor's class: every other sample is farther away.
             rank = len(neighbours)
             strangers = (self.labels != self.labels[anchor]).nonzero()[:, 0]
             negative = draw_samples(strangers, 1, generator)[0]
@@ -99,7 +101,7 @@ class SmartMiningBatches(MinedBatches):
         return torch.stack([torch.tensor(anchor), positive, negative])
 
     def positive(self, anchor: int, closer: Tensor, generator: torch.Generator) -> Tensor:
-        """A random sample of the own class that is not among the closer ones, or the farthest of five that are."""
+        """A random sample of the anchor's class outside `closer`, or else the farthest of five random ones."""
         own = self.members[self.class_of[anchor]]
         own = own[own != anchor]
         farther = own[~torch.isin(own, closer)]
@@ -110,32 +112,32 @@ class SmartMiningBatches(MinedBatches):
 
     @torch.no_grad()
     def observe(self, embeddings: Tensor) -> None:
-        """Tell the controller how many of the (3T, D) embeddings' triples violate the margin."""
+        """Record how many triples of the (3T, D) embeddings violate the margin."""
         anchors, positives, negatives = unit(embeddings).chunk(3)
         to_positive, to_negative = ((anchors - others).square().sum(1) for others in (positives, negatives))
         self.record(int((to_negative - to_positive < self.margin).sum()), len(anchors))
 
     def record(self, active: int, triples: int) -> None:
-        """Tell the controller how many of a step's triples had a loss above zero."""
+        """Record how many of a step's triples have a loss above zero."""
         if not 0 <= active <= triples:
             raise EquimetricError(f"of {triples} triples {active} cannot be active; give a number in 0 … {triples}")
-        self.steps, self.active, self.seen = self.steps + 1, self.active + active, self.seen + triples
+        self.steps, self.active, self.recorded = self.steps + 1, self.active + active, self.recorded + triples
         if self.steps == self.interval:
-            share = self.active / max(1, self.seen)
+            share = self.active / max(1, self.recorded)
             if share > 0.8:
                 self.rank = min(self.rank * 1.1, float(self.neighbours))
             elif share < 0.4:
                 self.rank = max(self.rank * 0.9, 1.0)
-            self.steps, self.active, self.seen = 0, 0, 0
+            self.steps, self.active, self.recorded = 0, 0, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the sampler and its controller stand, and what was mined."""
-        controller = {"rank": self.rank, "steps": self.steps, "active": self.active, "seen": self.seen}
+        """Seed, epoch, position, mined tensors and controller."""
+        controller = {"rank": self.rank, "steps": self.steps, "active": self.active, "seen": self.recorded}
         return {**super().state_dict(), "controller": controller}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a saved sampler stood."""
+        """Resume at a saved position."""
         super().load_state_dict(state)
         controller = state["controller"]
         self.rank = float(controller["rank"])
-        self.steps, self.active, self.seen = (int(controller[name]) for name in ("steps", "active", "seen"))
+        self.steps, self.active, self.recorded = (int(controller[name]) for name in ("steps", "active", "seen"))

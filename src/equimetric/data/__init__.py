@@ -1,26 +1,20 @@
-"""Images to learn from: data sets, splits that share no class, views of image files, and transforms.
+"""Labelled images: data sets, class-disjoint splits, views of image files, and transforms.
 
-Knows nothing of models, losses or training. Everything here is deterministic and works without a network.
+Every data set registers itself by `@dataset("name")` in its own file (`equimetric.data.registry`). Imports nothing of
+models, losses or training; everything is deterministic and works offline.
 """
 
 from equimetric.data.arrays import load_arrays, load_features
 from equimetric.data.cars import load_cars
 from equimetric.data.cub import load_cub
-from equimetric.data.dataset import (
-    Dataset,
-    DatasetDescription,
-    Images,
-    builtin_dataset,
-    content_fingerprint,
-    dataset_descriptions,
-    load_dataset,
-    view_images,
-)
+from equimetric.data.damaged_files import damaged_files
+from equimetric.data.dataset import Dataset, Images, content_fingerprint, take_images, view_images
 from equimetric.data.digits import load_digits
 from equimetric.data.file_list import FileList
+from equimetric.data.file_store import FileStore
 from equimetric.data.folder import load_folder
 from equimetric.data.glyphs import load_glyphs
-from equimetric.data.image_files import FileStore, ImageFiles, damaged_files
+from equimetric.data.image_files import ImageFiles
 from equimetric.data.in_shop import load_in_shop
 from equimetric.data.inaturalist import load_inaturalist
 from equimetric.data.loading import Loader
@@ -28,6 +22,7 @@ from equimetric.data.manifest import load_manifest
 from equimetric.data.near_duplicates import NearDuplicate, near_duplicates
 from equimetric.data.omniglot import load_omniglot
 from equimetric.data.online_products import load_online_products
+from equimetric.data.registry import DATASETS, DatasetDescription, dataset_descriptions, load_dataset
 from equimetric.data.shifted_splits import (
     ShiftedSplit,
     class_means,
@@ -38,7 +33,6 @@ from equimetric.data.shifted_splits import (
     write_shifted_splits,
 )
 from equimetric.data.splits import Split, class_disjoint_split, require_pairs, split_by_classes, split_dataset
-from equimetric.data.storage import cache_directory
 from equimetric.data.transforms import (
     TRANSFORMS,
     Augmentation,
@@ -48,8 +42,10 @@ from equimetric.data.transforms import (
     transform,
 )
 from equimetric.data.views import CentreCrop, RandomCrop, RandomResizedCrop, Resize, View, fit
+from equimetric.files import cache_directory
 
 __all__ = [
+    "DATASETS",
     "TRANSFORMS",
     "Augmentation",
     "CentreCrop",
@@ -69,7 +65,6 @@ __all__ = [
     "Split",
     "Transform",
     "View",
-    "builtin_dataset",
     "cache_directory",
     "class_disjoint_split",
     "class_means",
@@ -99,6 +94,7 @@ __all__ = [
     "shifted_splits",
     "split_by_classes",
     "split_dataset",
+    "take_images",
     "transform",
     "view_images",
     "write_shifted_splits",

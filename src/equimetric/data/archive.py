@@ -1,4 +1,4 @@
-"""What the loaders of public archives share: options, the search for the files, the literature's numbers of them."""
+"""The common part of loaders of public archives: options, finding the files, checking their numbers."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -7,10 +7,10 @@ from functools import update_wrapper
 from pathlib import Path
 from typing import Any
 
-from equimetric.data.dataset import Dataset, builtin_dataset
+from equimetric.data.dataset import Dataset
 from equimetric.data.decoding import Decoding
 from equimetric.data.file_list import Damaged, FileList
-from equimetric.data.image_files import CacheKind
+from equimetric.data.file_store import CacheKind
 from equimetric.errors import EquimetricError
 
 __all__ = ["Archive", "ArchiveLoader", "read_lines"]
@@ -20,8 +20,8 @@ __all__ = ["Archive", "ArchiveLoader", "read_lines"]
 class Archive:
     """A public data set as its authors pack it.
 
-    `folder` is what the archive unpacks to, `tree` how the inside looks, `published` where it comes from. `counts` has
-    classes and images of each part, as the literature states them.
+    `folder` is the folder it unpacks to, `tree` a sketch of its content, `published` its source. `counts` has classes
+    and images of each part, as stated in the literature.
     """
 
     title: str
@@ -38,7 +38,7 @@ class Archive:
         raise self.missing(root, next(marker for marker in markers if not (root / marker).exists()))
 
     def missing(self, root: Path, what: str) -> EquimetricError:
-        """The error for an archive that is not there, with the tree that is expected."""
+        """The error for a missing archive, with the expected tree."""
         found = f"{str(root)!r} has no {what!r}" if root.is_dir() else f"there is no folder {str(root)!r}"
         tree = "\n".join(f"  {line}" for line in self.tree.strip().splitlines())
         return EquimetricError(
@@ -46,7 +46,7 @@ class Archive:
         )
 
     def check(self, listed: FileList, *, accept: bool) -> None:
-        """Compare classes and images of each part with the literature, unless any number is accepted."""
+        """Compare classes and images of each part with the literature, unless `accept`."""
         if accept:
             return
         assert listed.parts is not None
@@ -60,26 +60,22 @@ class Archive:
             )
             raise EquimetricError(
                 f"{self.title} in {str(listed.root)!r} differs from the literature ({differences}); unpack the archive "
-                "again, or take it as it is with accept_counts=True"
+                "again, or accept it with accept_counts=True"
             )
 
-    def dataset(self, name: str) -> Callable[[Callable[..., FileList]], "ArchiveLoader"]:
-        """Make a function from the archive's folder, and options of its own, to its files known as a data set."""
-
-        def register(read: Callable[..., FileList]) -> ArchiveLoader:
-            return builtin_dataset(name)(ArchiveLoader(self, read))
-
-        return register
+    def loader(self, read: Callable[..., FileList]) -> "ArchiveLoader":
+        """Decorator for a function `(root, *, options) -> FileList`: adds the options that all archives share."""
+        return ArchiveLoader(self, read)
 
 
 class ArchiveLoader:
-    """Loads an archive: the files that `read(root, …)` lists, with the options that all archives have in common.
+    """Loads an archive: the files that `read(root, …)` lists, with the options that all archives share.
 
-    size, channels  of the images, which are resized and cropped at the centre unless a transform asks for another view
+    size, channels  of the images, which are resized and cropped at the centre unless a transform sets another view
     damaged         'refuse' files that cannot be read, or 'skip' them
     cache           'none', 'memory' or 'disk': where decoded images are kept
     decoding        'exact', or 'fast' for large JPEGs
-    accept_counts   take the archive as it is, though its numbers of classes and images are not the literature's
+    accept_counts   accept numbers of classes and images other than those in the literature
     """
 
     def __init__(self, archive: Archive, read: Callable[..., FileList]) -> None:
@@ -115,7 +111,7 @@ def _count(classes: Sequence[str], parts: Sequence[str], part: str) -> tuple[int
 
 
 def read_lines(file: Path, fields: int, *, skip: int = 0) -> list[list[str]]:
-    """The lines of a list file, each split into that many fields at white space; `skip` header lines are left out."""
+    """The lines of a list file, each split into `fields` fields at white space, without `skip` header lines."""
     rows = []
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         if number <= skip or not line.strip():

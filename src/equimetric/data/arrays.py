@@ -1,4 +1,4 @@
-"""Images, or features of images, that are arrays in a file already."""
+"""Images, or features of images, stored as arrays in a file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from equimetric.data.dataset import Dataset, builtin_dataset, content_fingerprint
-from equimetric.data.manifest import part_named, read_columns
+from equimetric.data.dataset import Dataset
+from equimetric.data.manifest import parse_part, read_columns
+from equimetric.data.registry import dataset
 from equimetric.errors import EquimetricError, did_you_mean
 
 __all__ = ["load_arrays", "load_features"]
@@ -17,12 +18,12 @@ __all__ = ["load_arrays", "load_features"]
 FEATURE_NAMES = ("features", "embeddings")
 
 
-@builtin_dataset("arrays")
+@dataset("arrays")
 def load_arrays(*, file: str | Path) -> Dataset:
-    """Images in an .npz file: uint8 `images`, one of `labels` for each, and perhaps `split` and attributes.
+    """Images in an .npz file: uint8 `images`, `labels`, and optionally `split` and attributes.
 
     images (N, S, S) grey, (N, S, S, C) or (N, C, S, S) with C = 1 or 3; labels (N,) integers or text, classes in sorted
-    order. `split` (N,) says train, validation, test, query or gallery. Other text arrays of length N are sample
+    order. `split` (N,) is train, validation, test, query or gallery. Other text arrays of length N are sample
     attributes.
     """
     file = Path(file).expanduser()
@@ -31,13 +32,13 @@ def load_arrays(*, file: str | Path) -> Dataset:
     return _dataset(file, images, _take(stored, ("labels",), file), stored)
 
 
-@builtin_dataset("features")
+@dataset("features")
 def load_features(*, file: str | Path, labels: str | Path | None = None) -> Dataset:
-    """Feature vectors computed before, in place of images: .npz with `features` and `labels`, or .npy and a label file.
+    """Precomputed feature vectors in place of images: .npz with `features` and `labels`, or .npy and a label file.
 
-    features (N, D) become `Dataset.images` in float32, with D channels and size 1; `prepare` leaves them as they are,
-    so a head can be trained on them. `labels` is an .npy of (N,), or a .csv or .parquet with the column `label` and
-    perhaps `split`; by default the .csv beside the .npy.
+    features (N, D) become `Dataset.images` in float32, with D channels and size 1, to train a head on. `labels` is an
+    .npy of (N,), or a .csv or .parquet with the column `label` and optionally `split`; by default the .csv next to the
+    .npy.
     """
     file = Path(file).expanduser()
     if file.suffix == ".npy":
@@ -80,7 +81,6 @@ def _dataset(file: Path, images: torch.Tensor, labels: NDArray[Any], stored: dic
         class_names=tuple(map(str, values.tolist())),
         class_attributes={},
         sample_attributes=attributes,
-        fingerprint=content_fingerprint(images, numbered),
     )
 
 
@@ -89,7 +89,7 @@ def _parts(split: Sequence[Any], images: int, file: Path) -> tuple[str, ...]:
         raise EquimetricError(
             f"'split' in {str(file)!r} has {len(split)} values for {images} images; give one per image"
         )
-    return tuple(part_named(str(part), file) for part in split)
+    return tuple(parse_part(str(part), file) for part in split)
 
 
 def _channels_first(images: NDArray[Any], file: Path) -> NDArray[np.uint8]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from equimetric.data.archive import Archive
 from equimetric.data.decoding import Box
 from equimetric.data.file_list import FileList
+from equimetric.data.registry import dataset
 from equimetric.errors import EquimetricError
 
 __all__ = ["load_cars"]
@@ -28,14 +29,15 @@ either                                     or
 )
 
 
-@CARS.dataset("cars")
+@dataset("cars")
+@CARS.loader
 def load_cars(root: Path, *, crop_to_box: bool = False) -> FileList:
     """Cars-196, 196 models of cars: the first 98 classes for training, the others for the test.
 
     Both archives in circulation are read: all images in car_ims, or in cars_train and cars_test, which are pooled
     because that division has the same classes in both parts. Images are in the order of their classes. `crop_to_box`
-    cuts every image to the archive's bounding box: a deviation from the zero-shot protocol, whose results are not
-    comparable with those on whole images.
+    crops every image to the archive's bounding box: a deviation from the zero-shot protocol, with results that are not
+    comparable to those on whole images.
     """
     root = _locate(root)
     class_names, images = _one_folder(root) if (root / "cars_annos.mat").exists() else _two_folders(root)
@@ -59,25 +61,25 @@ def _locate(root: Path) -> Path:
     raise CARS.missing(root, "cars_annos.mat or devkit")
 
 
-class _Annotated(NamedTuple):
-    """An image of the archive: its path, the number of its class, and what else MATLAB's record says of it."""
+class _Annotation(NamedTuple):
+    """An image of the archive: its path, the number of its class, and the rest of its MATLAB record."""
 
     path: str
     number: int
     record: Any
 
 
-def _one_folder(root: Path) -> tuple[list[str], list[_Annotated]]:
+def _one_folder(root: Path) -> tuple[list[str], list[_Annotation]]:
     """Class names, and the annotation of every image."""
     content = _read_matlab(root / "cars_annos.mat")
     return _class_names(content), [
-        _Annotated(str(record["relative_im_path"].item()), int(record["class"].item()), record)
+        _Annotation(str(record["relative_im_path"].item()), int(record["class"].item()), record)
         for record in content["annotations"].ravel()
     ]
 
 
-def _two_folders(root: Path) -> tuple[list[str], list[_Annotated]]:
-    """The same from the archive that keeps 8,144 and 8,041 images apart."""
+def _two_folders(root: Path) -> tuple[list[str], list[_Annotation]]:
+    """The same from the archive with separate folders of 8,144 and 8,041 images."""
     labelled = "cars_test_annos_withlabels.mat"
     annotations = {
         "cars_train": root / "devkit" / "cars_train_annos.mat",
@@ -87,15 +89,15 @@ def _two_folders(root: Path) -> tuple[list[str], list[_Annotated]]:
         if not file.exists():
             raise CARS.missing(root, file.relative_to(root).as_posix())
     images = [
-        _Annotated(f"{folder}/{record['fname'].item()}", int(record["class"].item()), record)
+        _Annotation(f"{folder}/{record['fname'].item()}", int(record["class"].item()), record)
         for folder, file in annotations.items()
         for record in _read_matlab(file)["annotations"].ravel()
     ]
     return _class_names(_read_matlab(root / "devkit" / "cars_meta.mat")), images
 
 
-def _box(image: _Annotated) -> Box:
-    """x, y, width, height from the corners, which MATLAB counts from one and both of which belong to the box."""
+def _box(image: _Annotation) -> Box:
+    """x, y, width, height from the corners, which count from one; both corners belong to the box."""
     try:
         left, top, right, bottom = (float(image.record[f"bbox_{corner}"].item()) for corner in ("x1", "y1", "x2", "y2"))
     except (ValueError, TypeError):

@@ -6,6 +6,7 @@ from pathlib import Path
 from equimetric.data.archive import Archive, read_lines
 from equimetric.data.decoding import Box
 from equimetric.data.file_list import FileList
+from equimetric.data.registry import dataset
 from equimetric.errors import EquimetricError
 
 __all__ = ["load_cub"]
@@ -28,13 +29,14 @@ CUB_200_2011/
 )
 
 
-@CUB.dataset("cub")
+@dataset("cub")
+@CUB.loader
 def load_cub(root: Path, *, crop_to_box: bool = False) -> FileList:
     """CUB-200-2011, 200 bird species: the first 100 classes for training, the others for the test.
 
-    The file train_test_split.txt of the archive is for another task, with the same classes in both parts, and is not
-    used; nor are the bounding boxes, unless `crop_to_box` asks for it: a deviation from the zero-shot protocol, whose
-    results are not comparable with those on whole images.
+    The archive's train_test_split.txt is for another task, with the same classes in both parts, and is not used.
+    `crop_to_box` crops every image to its bounding box: a deviation from the zero-shot protocol, with results that are
+    not comparable to those on whole images.
     """
     root = CUB.locate(root, "images.txt", "image_class_labels.txt", "classes.txt", "images")
     name_of_class = dict(read_lines(root / "classes.txt", 2))

@@ -1,31 +1,21 @@
-"""Labelled images, in memory or in their files, and the data sets known by name."""
+"""Labelled images, in memory or in their files."""
 
 import hashlib
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from equimetric.data.decoding import in_threads
+from equimetric.data.decoding import map_in_threads
 from equimetric.data.image_files import ImageFiles, channels_first
 from equimetric.data.views import View, view_tensor
 from equimetric.errors import EquimetricError, unknown_name
 
-__all__ = [
-    "Dataset",
-    "DatasetDescription",
-    "Images",
-    "builtin_dataset",
-    "content_fingerprint",
-    "dataset_descriptions",
-    "load_dataset",
-    "view_images",
-]
-
+__all__ = ["PARTS", "Dataset", "Images", "content_fingerprint", "take_images", "view_images"]
 
 Images: TypeAlias = Tensor | ImageFiles
 """A uint8 tensor (N, C, S, S), files that are decoded when indexed, or feature vectors (N, D) in float32."""
@@ -37,12 +27,12 @@ PARTS = ("train", "validation", "test", "query", "gallery")
 class Dataset:
     """Images with one class each.
 
-    Shapes: images (N, C, S, S) uint8, square, as a tensor or as `ImageFiles`; or feature vectors (N, D) float32 that
-    stand for the images, of D channels and size 1. labels (N,) int64, where label k is the k-th of `class_names` and
+    Shapes: images (N, C, S, S) uint8, square, as a tensor or as `ImageFiles`; or feature vectors (N, D) float32 in
+    place of images, with D channels and size 1. labels (N,) int64, where label k is the k-th of `class_names` and
     every class has at least one image. Each entry of `class_attributes` has one value per class, each of
     `sample_attributes` one per image. The sample attribute `part` is the official split: train, validation, test, and
-    query or gallery where the test images are searched for in others. `fingerprint` identifies the content, see
-    `content_fingerprint`. `unreadable` lists the files that were left out, as 'path (reason)'.
+    query or gallery where queries are searched for in a gallery. `fingerprint` identifies the content and is computed
+    unless given (`content_fingerprint`). `unreadable` lists the files that were left out, as 'path (reason)'.
     """
 
     name: str
@@ -51,7 +41,7 @@ class Dataset:
     class_names: tuple[str, ...]
     class_attributes: Mapping[str, tuple[str, ...]] = field(repr=False)
     sample_attributes: Mapping[str, tuple[str, ...]] = field(repr=False)
-    fingerprint: str
+    fingerprint: str = ""
     unreadable: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -61,6 +51,8 @@ class Dataset:
         _check_attributes("sample", self.sample_attributes, len(self))
         for part in set(self.sample_attributes.get("part", ())) - set(PARTS):
             raise unknown_name(f"part of data set {self.name!r}", part, PARTS)
+        if not self.fingerprint:
+            object.__setattr__(self, "fingerprint", content_fingerprint(self))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -83,7 +75,7 @@ class Dataset:
 
     @property
     def classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return len(self.class_names)
 
     def part(self, *names: str) -> Tensor:
@@ -93,12 +85,13 @@ class Dataset:
             return torch.arange(len(self))
         return torch.tensor([index for index, part in enumerate(official) if part in names], dtype=torch.int64)
 
-    def viewed(self, view: View) -> "Dataset":
+    def replace(self, **changes: Any) -> "Dataset":
+        """A copy with other fields, and the fingerprint of its own content."""
+        return replace(self, **{"fingerprint": "", **changes})
+
+    def with_view(self, view: View) -> "Dataset":
         """The same images through a view that is not random; those in files stay there."""
-        if view.random:
-            raise EquimetricError("a data set is seen through a view that is not random; random ones are for a Loader")
-        images = view_images(self.images, view)
-        return replace(self, images=images, fingerprint=content_fingerprint(images, self.labels))
+        return self.replace(images=view_images(self.images, view))
 
     def subset(self, indices: Tensor) -> "Dataset":
         """The images at `indices` (int64) as a data set of their own.
@@ -109,28 +102,27 @@ class Dataset:
         if indices.numel() == 0:
             raise EquimetricError(f"a subset of data set {self.name!r} needs at least one image")
         kept, labels = torch.unique(self.labels[indices], return_inverse=True)
-        images = _take(self.images, indices)
-        return replace(
-            self,
-            images=images,
+        return self.replace(
+            images=take_images(self.images, indices),
             labels=labels,
             class_names=_pick(self.class_names, kept.tolist()),
             class_attributes={key: _pick(values, kept.tolist()) for key, values in self.class_attributes.items()},
             sample_attributes={key: _pick(values, indices.tolist()) for key, values in self.sample_attributes.items()},
-            fingerprint=content_fingerprint(images, labels),
         )
 
 
 def view_images(images: Images, view: View) -> Images:
     """Images through a view that is not random; those in files stay there."""
+    if view.random:
+        raise EquimetricError("a data set takes a view that is not random; random views are for a Loader")
     if isinstance(images, ImageFiles):
-        return images.viewed(view)
-    viewed = in_threads(lambda image: view_tensor(image, view, None), list(images))
-    return channels_first(np.stack(list(viewed))).contiguous()
+        return images.with_view(view)
+    pixels = map_in_threads(lambda image: view_tensor(image, view, None), list(images))
+    return channels_first(np.stack(list(pixels))).contiguous()
 
 
-def _take(images: Images, indices: Tensor) -> Images:
-    """images[indices], without a copy where the indices are consecutive, without decoding where they are files."""
+def take_images(images: Images, indices: Tensor) -> Images:
+    """images[indices], without a copy for consecutive indices, without decoding for files."""
     if isinstance(images, ImageFiles):
         return images.subset(indices)
     first = int(indices[0])
@@ -190,72 +182,27 @@ def _check_attributes(kind: str, attributes: Mapping[str, tuple[str, ...]], expe
             )
 
 
-def content_fingerprint(images: Images, labels: Tensor) -> str:
-    """The sha256 of images and labels, shapes included: equal exactly for equal content.
+def content_fingerprint(dataset: Dataset) -> str:
+    """The sha256 of everything that results follow from: images, labels, class names, attributes and official split.
 
-    For images in files it takes names and sizes of the files instead of their pixels.
+    Images in files are identified by file contents, boxes, channels, decoding and view (`ImageFiles.fingerprint`), not
+    by their paths; a data set in memory by its pixels. The name of the data set and of its files do not count.
     """
     digest = hashlib.sha256()
-    if isinstance(images, ImageFiles):
-        digest.update(images.fingerprint().encode())
-    for tensor in (labels,) if isinstance(images, ImageFiles) else (images, labels):
-        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.contiguous().cpu().numpy().data)
+    if isinstance(dataset.images, ImageFiles):
+        digest.update(dataset.images.fingerprint().encode())
+    else:
+        _update(digest, dataset.images)
+    _update(digest, dataset.labels)
+    described = {
+        "class_names": dataset.class_names,
+        "class_attributes": dict(dataset.class_attributes),
+        "sample_attributes": {key: values for key, values in dataset.sample_attributes.items() if key != "file"},
+    }
+    digest.update(json.dumps(described, sort_keys=True).encode())
     return digest.hexdigest()
 
 
-@dataclass(frozen=True)
-class DatasetDescription:
-    """What can be loaded under a name: `options` with their defaults, and the ones in `required` that have none."""
-
-    name: str
-    description: str
-    required: tuple[str, ...]
-    options: Mapping[str, object]
-
-
-LoadingFunction = TypeVar("LoadingFunction", bound=Callable[..., Dataset])
-
-_LOADERS: dict[str, Callable[..., Dataset]] = {}
-
-
-def builtin_dataset(name: str) -> Callable[[LoadingFunction], LoadingFunction]:
-    """Make a loader known by name; its keyword arguments are the options, its first docstring line the description."""
-
-    def register(loader: LoadingFunction) -> LoadingFunction:
-        _LOADERS[name] = loader
-        return loader
-
-    return register
-
-
-def _describe(name: str) -> DatasetDescription:
-    loader = _LOADERS[name]
-    parameters = inspect.signature(loader).parameters.values()
-    return DatasetDescription(
-        name=name,
-        description=(inspect.getdoc(loader) or "").partition("\n")[0],
-        required=tuple(parameter.name for parameter in parameters if parameter.default is parameter.empty),
-        options={
-            parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty
-        },
-    )
-
-
-def dataset_descriptions() -> tuple[DatasetDescription, ...]:
-    """All data sets that `load_dataset` knows, by name."""
-    return tuple(_describe(name) for name in sorted(_LOADERS))
-
-
-def load_dataset(name: str, /, **options: object) -> Dataset:
-    """The data set of that name; `dataset_descriptions` lists the names, and the options of each."""
-    if name not in _LOADERS:
-        raise unknown_name("data set", name, _LOADERS)
-    known = _describe(name)
-    for option in options:
-        if option not in (*known.required, *known.options):
-            raise unknown_name(f"option of data set {name!r}", option, (*known.required, *known.options))
-    for option in known.required:
-        if option not in options:
-            raise EquimetricError(f"data set {name!r} needs the option {option!r}; give it a value")
-    return _LOADERS[name](**options)
+def _update(digest: "hashlib._Hash", tensor: Tensor) -> None:
+    digest.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
+    digest.update(tensor.contiguous().cpu().numpy().data)

@@ -1,4 +1,4 @@
-"""One image file as upright 8-bit pixels, and whole lists of files by a pool of threads."""
+"""Decode one image file to upright 8-bit pixels, or whole lists of files in threads."""
 
 import math
 import os
@@ -21,31 +21,31 @@ __all__ = [
     "Decoding",
     "available_cores",
     "decode",
-    "in_threads",
+    "map_in_threads",
 ]
 
 WHITE_OF_16_BITS = 65535
 EXIF_ORIENTATION = 0x0112
 UPRIGHT = 1
-LYING_ON_THE_SIDE = (5, 6, 7, 8)  # the EXIF orientations that exchange width and height
+ROTATED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 
 Box: TypeAlias = tuple[float, float, float, float]
 """x, y of the upper left corner, width, height: pixels of the upright image."""
 
 Decoding: TypeAlias = Literal["exact", "fast"]
-"""Whether every pixel of a JPEG is decoded, or no more of them than a resizing needs."""
+"""Decode every pixel of a JPEG, or only as many as the resizing needs."""
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def decode(
     file: Path, *, channels: int, resize: Resize | None, box: Box | None = None, decoding: Decoding = "exact"
 ) -> "PillowImage":
-    """The image of a file: upright, cut to `box`, in 8-bit grey or RGB, laid over white where transparent, resized.
+    """The image of a file: upright, cropped to `box`, in 8-bit grey or RGB, over white where transparent, resized.
 
     With 'fast' a JPEG at least twice as large as needed is decoded at 1/2, 1/4 or 1/8 of its size, never below what
-    `resize` asks for; the pixels then differ slightly from those of 'exact'. A smaller one has the very same pixels.
+    `resize` needs; the pixels then differ slightly from those of 'exact'. A smaller one has exactly the same pixels.
     """
     from PIL import Image, ImageOps
 
@@ -53,38 +53,38 @@ def decode(
         full_width = opened.width
         orientation = _orientation(opened)
         if resize is not None and decoding == "fast":
-            _decode_no_more_than_needed(opened, resize, box, lying=orientation in LYING_ON_THE_SIDE)
+            _request_smaller_scale(opened, resize, box, rotated=orientation in ROTATED)
         shrunk = full_width / opened.width
-        # each of these steps would copy an image that needs no change
+        # Each of these steps would copy an image that needs no change.
         opened.load()
         image: PillowImage = opened if orientation == UPRIGHT else ImageOps.exif_transpose(opened)
-        image = _without_alpha(_eight_bits(image))
+        image = _remove_alpha(_to_eight_bits(image))
         mode = "RGB" if channels == 3 else "L"
         image = image if image.mode == mode else image.convert(mode)
     if box is not None:
-        image = _cut(image, box, shrunk)
+        image = _crop(image, box, shrunk)
     return image if resize is None else resize(image)
 
 
 def _orientation(opened: "PillowImage") -> int:
-    """The EXIF orientation, 1 to 8. Most JPEGs have no such tag, and parsing nothing takes Pillow a while."""
+    """The EXIF orientation, 1 to 8. Most JPEGs have no such tag, and Pillow is slow to find that out."""
     if opened.format == "JPEG" and "exif" not in opened.info and "xmp" not in opened.info:
         return UPRIGHT
     return int(opened.getexif().get(EXIF_ORIENTATION, UPRIGHT))
 
 
-def _decode_no_more_than_needed(opened: "PillowImage", resize: Resize, box: Box | None, *, lying: bool) -> None:
-    """Ask the JPEG decoder for fewer pixels; other formats know no such mode and ignore the request."""
+def _request_smaller_scale(opened: "PillowImage", resize: Resize, box: Box | None, *, rotated: bool) -> None:
+    """Ask the JPEG decoder for fewer pixels; other formats ignore the request."""
     needed = (resize.side, resize.side)
     if box is not None:
-        width, height = reversed(opened.size) if lying else opened.size
+        width, height = reversed(opened.size) if rotated else opened.size
         upright = (math.ceil(resize.side * width / max(box[2], 1)), math.ceil(resize.side * height / max(box[3], 1)))
-        needed = (upright[1], upright[0]) if lying else upright
+        needed = (upright[1], upright[0]) if rotated else upright
     opened.draft(None, needed)  # None: keep the colour mode, change only the scale
 
 
-def _cut(image: "PillowImage", box: Box, shrunk: float) -> "PillowImage":
-    """The part of the image inside the box, which counts pixels of the image at full size."""
+def _crop(image: "PillowImage", box: Box, shrunk: float) -> "PillowImage":
+    """The part of the image inside the box, which is in pixels of the full-size image."""
     x, y, width, height = (value / shrunk for value in box)
     left, top = max(0, round(x)), max(0, round(y))
     right, bottom = min(image.width, round(x + width)), min(image.height, round(y + height))
@@ -93,8 +93,8 @@ def _cut(image: "PillowImage", box: Box, shrunk: float) -> "PillowImage":
     return image.crop((left, top, right, bottom))
 
 
-def _eight_bits(image: "PillowImage") -> "PillowImage":
-    """Grey images of 16 bits or of floating point brought to 0..255; others as they are.
+def _to_eight_bits(image: "PillowImage") -> "PillowImage":
+    """Grey images of 16 bits or floating point scaled to 0..255; others unchanged.
 
     White is 65535 in an integer image; in a floating-point one it is 1, or 255 where a value exceeds 1.
     """
@@ -107,8 +107,8 @@ def _eight_bits(image: "PillowImage") -> "PillowImage":
     return Image.fromarray(np.rint(np.clip(values / white, 0, 1) * 255).astype(np.uint8))
 
 
-def _without_alpha(image: "PillowImage") -> "PillowImage":
-    """A transparent image laid over white."""
+def _remove_alpha(image: "PillowImage") -> "PillowImage":
+    """A transparent image over white."""
     from PIL import Image
 
     if not image.has_transparency_data:
@@ -118,24 +118,24 @@ def _without_alpha(image: "PillowImage") -> "PillowImage":
 
 
 def available_cores() -> int:
-    """Processor cores this process may use."""
+    """Processor cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def in_threads(
-    work: Callable[[Given], Made], items: Sequence[Given], *, workers: int | None = None, description: str = ""
-) -> Iterator[Made]:
-    """work(item) for every item, in order. Decoding and resizing leave Python's lock, so threads run side by side.
+def map_in_threads(
+    work: Callable[[Item], Result], items: Sequence[Item], *, workers: int | None = None, description: str = ""
+) -> Iterator[Result]:
+    """work(item) for every item, in order. Decoding and resizing release Python's lock, so threads run in parallel.
 
-    A pool lives for one call only: nothing is left behind that a forked process could wait for in vain.
+    A pool lives for one call only, so that a forked process never waits for threads it does not have.
     """
     workers = workers or available_cores()
     if workers == 1 or len(items) < 2:
-        made: Iterable[Made] = map(work, items)
-        yield from track(made, description, total=len(items)) if description else made
+        results: Iterable[Result] = map(work, items)
+        yield from track(results, description, total=len(items)) if description else results
         return
     with ThreadPoolExecutor(workers) as pool:
-        made = pool.map(work, items)
-        yield from track(made, description, total=len(items)) if description else made
+        results = pool.map(work, items)
+        yield from track(results, description, total=len(items)) if description else results

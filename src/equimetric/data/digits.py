@@ -1,16 +1,17 @@
-"""Handwritten digits: the smallest real images, for trying things out."""
+"""Handwritten digits: the smallest real images, for quick experiments."""
 
 import numpy as np
 import torch
 
-from equimetric.data.dataset import Dataset, builtin_dataset, content_fingerprint
+from equimetric.data.dataset import Dataset
+from equimetric.data.registry import dataset
 
 __all__ = ["load_digits"]
 
 BRIGHTEST = 16  # the values of the source run from 0 to 16
 
 
-@builtin_dataset("digits")
+@dataset("digits")
 def load_digits() -> Dataset:
     """1,797 handwritten digits of 8×8 grey pixels in 10 classes, from scikit-learn; for smoke tests."""
     from sklearn.datasets import load_digits as load_source
@@ -26,5 +27,4 @@ def load_digits() -> Dataset:
         class_names=tuple(str(digit) for digit in range(10)),
         class_attributes={},
         sample_attributes={},
-        fingerprint=content_fingerprint(images, labels),
     )

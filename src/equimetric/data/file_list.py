@@ -1,4 +1,4 @@
-"""A list of labelled image files, and the data set made from it after every file has been looked at."""
+"""A list of labelled image files, checked one by one and made into a data set."""
 
 import contextlib
 import hashlib
@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from equimetric.data.dataset import Dataset, Images, content_fingerprint
-from equimetric.data.decoding import Box, Decoding, in_threads
-from equimetric.data.image_files import CacheKind, FileStore, ImageFiles, damaged_files
-from equimetric.data.storage import cache_directory
+from equimetric.data.damaged_files import damaged_files
+from equimetric.data.dataset import Dataset, Images
+from equimetric.data.decoding import Box, Decoding, map_in_threads
+from equimetric.data.file_store import CacheKind, FileStore
+from equimetric.data.image_files import ImageFiles
 from equimetric.data.views import View, fit
 from equimetric.errors import EquimetricError
-from equimetric.files import write_atomically
+from equimetric.files import cache_directory, write_atomically
 
 __all__ = ["SUFFIXES", "Damaged", "FileList", "image_files_in"]
 
@@ -26,7 +27,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", 
 FILES_SHOWN = 5
 
 Damaged: TypeAlias = Literal["refuse", "skip"]
-"""What to do with image files that cannot be read: raise one error that names them, or warn and go on without them."""
+"""What to do with image files that cannot be read: raise one error that names them, or warn and leave them out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +35,8 @@ class FileList:
     """Image files with the name of each one's class.
 
     `class_order` lists the class names in the order of their labels; names without a file are left out. `parts` is the
-    official split (see `Dataset`), `boxes` cuts each image to its bounding box. `class_attributes` has, for each
-    attribute, its value by class name.
+    official split (see `Dataset`), `boxes` crops each image to its bounding box. `class_attributes` maps each attribute
+    to its values by class name.
     """
 
     name: str
@@ -57,9 +58,9 @@ class FileList:
         decoding: Decoding = "exact",
         in_memory: bool = False,
     ) -> Dataset:
-        """Look at every file, then make the data set: images in memory, or in their files until they are needed.
+        """Check every file and build the data set: images in memory, or in their files until they are needed.
 
-        Without another view an image is resized so that its shorter side has `size` pixels, and cropped at the centre.
+        By default an image is resized so that its shorter side has `size` pixels, and cropped at the centre.
         """
         if damaged not in ("refuse", "skip"):
             raise EquimetricError(f"damaged must be 'refuse' or 'skip', not {damaged!r}")
@@ -88,7 +89,7 @@ class FileList:
         )
 
     def _only(self, numbers: Sequence[int]) -> "FileList":
-        """The list without all other files."""
+        """The list reduced to these files."""
         return replace(
             self,
             files=[self.files[number] for number in numbers],
@@ -114,7 +115,6 @@ class FileList:
                 key: tuple(value_of[name] for name in class_names) for key, value_of in self.class_attributes.items()
             },
             sample_attributes=attributes,
-            fingerprint=content_fingerprint(images, labels),
             unreadable=unreadable,
         )
 
@@ -135,19 +135,19 @@ def _decode_all(store: FileStore, view: View) -> tuple[NDArray[np.uint8], dict[i
     def attempt(number: int) -> str:
         outcome = store.attempt(number, view.resize)
         if isinstance(outcome, str):
-            return outcome
+            return f"{store.files[number]} ({outcome})"
         images[number] = view.finish(outcome, None).transpose(2, 0, 1)
         return ""
 
-    reasons = in_threads(attempt, range(len(store.files)), description="Reading images")
+    reasons = map_in_threads(attempt, range(len(store.files)), description="Reading images")
     return images, {number: why for number, why in enumerate(reasons) if why}
 
 
 def _report(unreadable: Sequence[str], damaged: Damaged) -> None:
-    """Name the files that cannot be read: as an error, or as a warning where they are to be skipped."""
+    """Name the files that cannot be read, in an error or, where they are skipped, in a warning."""
     shown = ", ".join(unreadable[:FILES_SHOWN])
     if len(unreadable) > FILES_SHOWN:
-        shown += f" and {len(unreadable) - FILES_SHOWN} more{_written_down(unreadable)}"
+        shown += f" and {len(unreadable) - FILES_SHOWN} more{_write_list(unreadable)}"
     if damaged == "skip":
         warnings.warn(f"{len(unreadable)} image file(s) cannot be read and are left out: {shown}", stacklevel=2)
         return
@@ -157,8 +157,8 @@ def _report(unreadable: Sequence[str], damaged: Damaged) -> None:
     )
 
 
-def _written_down(unreadable: Sequence[str]) -> str:
-    """Where the complete list stands, if it could be written."""
+def _write_list(unreadable: Sequence[str]) -> str:
+    """Write the complete list to a file and say where; nothing where that fails."""
     text = "\n".join(unreadable) + "\n"
     file = cache_directory() / "damaged" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.txt"
     with contextlib.suppress(OSError):

@@ -2,17 +2,18 @@
 
 from pathlib import Path
 
-from equimetric.data.dataset import Dataset, builtin_dataset
+from equimetric.data.dataset import Dataset
 from equimetric.data.decoding import Decoding
 from equimetric.data.file_list import Damaged, FileList, image_files_in
-from equimetric.data.image_files import CacheKind
+from equimetric.data.file_store import CacheKind
+from equimetric.data.registry import dataset
 from equimetric.data.splits import require_pairs, require_two_images
 from equimetric.errors import EquimetricError
 
 __all__ = ["load_folder"]
 
 
-@builtin_dataset("folder")
+@dataset("folder")
 def load_folder(
     *,
     root: str | Path,
@@ -26,9 +27,9 @@ def load_folder(
     """Your own images: root/<class>/<image>, one folder per class with at least two images in each.
 
     Classes are the folders in sorted order, images the files in sorted order; hidden entries are skipped. Each image is
-    turned as its EXIF tag says, laid over white where it is transparent, resized so that its shorter side has `size`
+    rotated by its EXIF tag, put over white where it is transparent, resized so that its shorter side has `size`
     pixels, and cropped at the centre. `channels` is 3 for colour, 1 for grey. With `in_memory=False` the images stay in
-    their files until they are needed; `cache` ('none', 'memory', 'disk') then keeps what has been decoded.
+    their files until they are needed; `cache` ('none', 'memory', 'disk') then keeps decoded images.
     `decoding` is 'exact', or 'fast' for large JPEGs.
     """
     root = Path(root).expanduser()
@@ -41,11 +42,11 @@ def load_folder(
         classes=[name for name, files in files_of_class.items() for _ in files],
         class_order=tuple(files_of_class),
     )
-    dataset = listed.dataset(
+    loaded = listed.dataset(
         size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding, in_memory=in_memory
     )
-    require_pairs(dataset)  # once more: damaged files may have been left out
-    return dataset
+    require_pairs(loaded)  # once more: damaged files may have been left out
+    return loaded
 
 
 def _files_by_class(root: Path) -> dict[str, list[Path]]:

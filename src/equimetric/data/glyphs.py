@@ -1,6 +1,6 @@
 """Printed characters as a retrieval task: one class per character, one image per typeface.
 
-The typefaces come with matplotlib, hence nothing is downloaded. The result is drawn once and cached.
+The typefaces come with matplotlib, so nothing is downloaded. The pictures are drawn once and cached.
 """
 
 import contextlib
@@ -16,25 +16,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from equimetric.data.dataset import Dataset, builtin_dataset, content_fingerprint
-from equimetric.data.lookalikes import merge_lookalikes, unambiguous
+from equimetric.data.dataset import Dataset
+from equimetric.data.lookalikes import find_unambiguous, merge_lookalikes
+from equimetric.data.registry import dataset
 from equimetric.data.rendering import FACES, Pictures, face_files, render
-from equimetric.data.storage import cache_directory
 from equimetric.errors import EquimetricError
-from equimetric.files import write_atomically
+from equimetric.files import cache_directory, write_atomically
 
 __all__ = ["load_glyphs"]
 
 VERSION = 3  # raise it whenever drawing or merging changes, so that older cache files are not used
 
 
-@builtin_dataset("glyphs")
+@dataset("glyphs")
 def load_glyphs(*, minimum_faces: int = 14) -> Dataset:
-    """Printed characters of 32×32 grey pixels in 16 typefaces, one class per character; real images, always at hand.
+    """Printed characters of 32×32 grey pixels in 16 typefaces, one class per character; real images, always available.
 
-    A character is a class where at least `minimum_faces` of the 16 faces cover it; characters drawn alike are one class
-    (`equimetric.data.lookalikes`). Equal images within a class are kept once, equal images of two classes not at all;
-    a class with fewer than `minimum_faces` images left is dropped: box-drawing characters look the same in most faces.
+    A character is a class if at least `minimum_faces` of the 16 faces cover it; characters drawn alike are one class
+    (`equimetric.data.lookalikes`). Equal images within a class are kept once, equal images of two classes are dropped,
+    and so is a class with fewer than `minimum_faces` images left: box-drawing characters look the same in most faces.
     """
     if not isinstance(minimum_faces, int) or not 2 <= minimum_faces <= len(FACES):
         raise EquimetricError(f"minimum_faces must be a whole number from 2 to {len(FACES)}, not {minimum_faces!r}")
@@ -42,7 +42,7 @@ def load_glyphs(*, minimum_faces: int = 14) -> Dataset:
     glyphs = _read(file)
     if glyphs is None:
         glyphs = _build(minimum_faces)
-        # a cache that cannot be written costs time on the next load, nothing else
+        # A cache that cannot be written only makes the next load slower.
         with contextlib.suppress(OSError):
             _write(glyphs, file)
     return _as_dataset(glyphs)
@@ -50,7 +50,7 @@ def load_glyphs(*, minimum_faces: int = 14) -> Dataset:
 
 @dataclass(frozen=True, eq=False)
 class _Glyphs:
-    """What the cache holds: pictures and their labels, and the characters that make up each class."""
+    """Content of the cache: pictures, their labels, and the characters of each class."""
 
     pictures: Pictures
     labels: NDArray[np.int64]
@@ -63,7 +63,7 @@ def _build(minimum_faces: int) -> _Glyphs:
     characters, classes = merge_lookalikes(pictures)
     labels = classes[np.searchsorted(characters, pictures.characters)]
     by_class = np.argsort(labels, kind="stable")
-    kept = by_class[unambiguous(pictures.images[by_class], labels[by_class])]
+    kept = by_class[find_unambiguous(pictures.images[by_class], labels[by_class])]
     kept = kept[np.bincount(labels[kept], minlength=len(characters))[labels[kept]] >= minimum_faces]
     remaining, labels_kept = np.unique(labels[kept], return_inverse=True)
     is_member = np.isin(classes, remaining)
@@ -96,12 +96,11 @@ def _as_dataset(glyphs: _Glyphs) -> Dataset:
             "face": tuple(FACES[face] for face in glyphs.pictures.faces.tolist()),
             "character": tuple(chr(character) for character in glyphs.pictures.characters.tolist()),
         },
-        fingerprint=content_fingerprint(images, labels),
     )
 
 
 def _cache_file(minimum_faces: int) -> Path:
-    """The file for these options, typefaces and drawing libraries; anything else has another name."""
+    """The file for these options, typefaces and drawing libraries; anything else gives another name."""
     from PIL import __version__ as pillow_version
     from PIL import features
 
@@ -118,7 +117,7 @@ def _cache_file(minimum_faces: int) -> Path:
 
 
 def _read(file: Path) -> _Glyphs | None:
-    """The cached glyphs, or None where there are none or the file is damaged."""
+    """The cached glyphs, or None where the file is missing or damaged."""
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             return _Glyphs(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from equimetric.data.archive import Archive, read_lines
 from equimetric.data.file_list import FileList
+from equimetric.data.registry import dataset
 from equimetric.errors import EquimetricError
 
 __all__ = ["load_in_shop"]
@@ -23,9 +24,10 @@ Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg …
 )
 
 
-@IN_SHOP.dataset("in_shop")
+@dataset("in_shop")
+@IN_SHOP.loader
 def load_in_shop(root: Path) -> FileList:
-    """In-Shop Clothes Retrieval, 7,982 pieces of clothing: queries are looked for in a gallery of other images."""
+    """In-Shop Clothes Retrieval, 7,982 pieces of clothing: queries are searched for in a gallery of other images."""
     roots = [candidate for candidate in (root, root / IN_SHOP.folder) if candidate.is_dir()]
     partition = next((file for r in roots for file in (r / "Eval" / PARTITION, r / PARTITION) if file.exists()), None)
     if partition is None:

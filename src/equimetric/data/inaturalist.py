@@ -4,6 +4,7 @@ from pathlib import Path, PurePosixPath
 
 from equimetric.data.archive import Archive
 from equimetric.data.file_list import FileList
+from equimetric.data.registry import dataset
 from equimetric.errors import EquimetricError
 
 __all__ = ["load_inaturalist"]
@@ -30,9 +31,10 @@ Inat_dataset_splits/Inaturalist_test_set1.txt
 )
 
 
-@INATURALIST.dataset("inaturalist")
+@dataset("inaturalist")
+@INATURALIST.loader
 def load_inaturalist(root: Path) -> FileList:
-    """iNaturalist-2018, 8,142 species, with the class-disjoint lists customary in metric learning.
+    """iNaturalist-2018, 8,142 species, with the class-disjoint lists used in metric learning.
 
     Per class: `supercategory`, such as 'Aves'.
     """
@@ -55,7 +57,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def _inside(file: Path, line: str) -> PurePosixPath:
-    """train_val2018/<supercategory>/<class>/<image>, whatever folders a list puts in front of it."""
+    """train_val2018/<supercategory>/<class>/<image>, without the folders that a list puts in front of it."""
     parts = PurePosixPath(line).parts
     start = parts.index(IMAGES) if IMAGES in parts else -1
     if start < 0 or len(parts) - start != 4:

@@ -1,4 +1,4 @@
-"""Batches of images, decoded ahead by threads while the last one is being computed with."""
+"""Batches of images, decoded ahead in threads while the model computes."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -20,18 +20,18 @@ __all__ = ["Loader"]
 
 
 class Loader:
-    """Iterates over `batches` of indices and gives (indices, uint8 images (B, C, S, S)) in the same order.
+    """Iterates over `batches` of indices and yields (indices, uint8 images (B, C, S, S)) in the same order.
 
-    Images from files lie in memory as PyTorch's channels-last format, the way they were decoded.
+    Images from files are in PyTorch's channels-last format, as they were decoded.
 
-    view     how images are seen, perhaps random; None: as `images[indices]` gives them
-    seed     how the image at position p of batch t is cropped follows from (seed, t, p), whatever the number of workers
-    first    the number t of the first batch, for a run that is resumed
+    view     applied to every image, may be random; None: `images[indices]` unchanged
+    seed     the crop of the image at position p of batch t follows from (seed, t, p), whatever the number of workers
+    first    the number t of the first batch, for a resumed run
     workers  decoding threads; by default one per processor core
-    ahead    batches decoded in advance; with 0 a batch of indices is not asked for before its images are
+    ahead    batches decoded in advance; with 0 the next indices are drawn only when their images are requested
 
-    With `ahead` > 0 indices are taken from `batches` before they are needed: batches that depend on what is learned
-    must be given in stretches within which they do not change.
+    With `ahead` > 0 indices are taken from `batches` before they are needed: batches that depend on the training must
+    come in stretches within which they do not change.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class Loader:
         if ahead < 0:
             raise EquimetricError(f"ahead must be 0 or more batches, not {ahead}")
         if view is not None and len(images.shape) != 4:
-            raise EquimetricError("feature vectors cannot be seen through a view; load them with view=None")
-        self.images = images.viewed(view) if isinstance(images, ImageFiles) and view is not None else images
+            raise EquimetricError("feature vectors take no view; load them with view=None")
+        self.images = images.with_view(view) if isinstance(images, ImageFiles) and view is not None else images
         self.batches = batches
         self.view = view
         self.seed = seed
@@ -60,9 +60,9 @@ class Loader:
         self.ahead = ahead
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        look = self._look()
+        load = self._image_loader()
         numbered = zip(count(self.first), self.batches, strict=False)
-        if look is None:
+        if load is None:
             images = self.images
             for _, indices in numbered:
                 # Selecting whole images is ten times faster than indexing by a tensor.
@@ -70,41 +70,45 @@ class Loader:
                 yield indices, chosen
             return
         pool = ThreadPoolExecutor(self.workers)
-        begun: deque[_Begun] = deque()
+        pending: deque[_Pending] = deque()
         try:
             while True:
-                begun.extend(self._begin(pool, look, *batch) for batch in islice(numbered, self.ahead + 1 - len(begun)))
-                if not begun:
+                pending.extend(
+                    self._begin(pool, load, *batch) for batch in islice(numbered, self.ahead + 1 - len(pending))
+                )
+                if not pending:
                     return
-                yield begun.popleft().finish()
+                yield pending.popleft().finish()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _look(self) -> Callable[[int, Draws], NDArray[np.uint8]] | None:
-        """One image by its index, or None where a batch is one cheap indexing."""
+    def _image_loader(self) -> Callable[[int, Draws], NDArray[np.uint8]] | None:
+        """A function that loads one image by its index, or None where a batch is one cheap indexing."""
         images, view = self.images, self.view
         if isinstance(images, ImageFiles):
-            return images.look
+            return images.load
         if view is None:
             return None
         return lambda index, draws: view_tensor(images[index], view, draws)
 
     def _begin(
-        self, pool: ThreadPoolExecutor, look: Callable[[int, Draws], NDArray[np.uint8]], step: int, indices: Tensor
-    ) -> "_Begun":
+        self, pool: ThreadPoolExecutor, load: Callable[[int, Draws], NDArray[np.uint8]], step: int, indices: Tensor
+    ) -> "_Pending":
         size = self.images.shape[2] if self.view is None else self.view.size
         batch = np.empty((len(indices), size, size, self.images.shape[1]), dtype=np.uint8)
         chosen, draws = indices.tolist(), draws_of_batch(self.seed, step, len(indices))
 
         def fill(position: int) -> None:
-            batch[position] = look(chosen[position], draws[position])
+            batch[position] = load(chosen[position], draws[position])
 
-        return _Begun(indices, channels_first(batch), [pool.submit(fill, position) for position in range(len(chosen))])
+        return _Pending(
+            indices, channels_first(batch), [pool.submit(fill, position) for position in range(len(chosen))]
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class _Begun:
-    """A batch whose images are on their way."""
+class _Pending:
+    """A batch whose images are being decoded."""
 
     indices: Tensor
     images: Tensor

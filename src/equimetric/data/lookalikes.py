@@ -1,9 +1,9 @@
-"""Characters that are drawn alike are one class: Latin A, Greek Α and Cyrillic А are the same picture.
+"""Merge characters that are drawn alike into one class: Latin A, Greek Α and Cyrillic А are the same picture.
 
 The likeness of two characters is the median, over the faces that draw both, of the cosine between their two pictures as
-vectors of ink. The median asks what most faces do: one family that draws a letter its own way does not decide.
-Characters are merged by complete linkage at a likeness of 0.99: within a class every two characters are that alike, so
-that a chain of small steps (the 64 hexagrams) joins nothing.
+vectors of ink. The median follows most faces: one family with an unusual letter does not decide. Characters are merged
+by complete linkage at a likeness of 0.99: every two characters of a class are that similar, so a chain of small steps
+(the 64 hexagrams) merges nothing.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from equimetric.data.rendering import FACES, Pictures
 
-__all__ = ["LIKENESS", "likeness", "merge_lookalikes", "unambiguous"]
+__all__ = ["LIKENESS", "find_unambiguous", "likeness", "merge_lookalikes"]
 
 LIKENESS = 0.99
 SCREENING_SLACK = 1e-3  # far above the error of single precision
@@ -29,7 +29,7 @@ def merge_lookalikes(pictures: Pictures) -> tuple[NDArray[np.int64], NDArray[np.
     pairs, similarity = pairs[alike], similarity[alike]
     count = len(characters)
     edges = coo_array((similarity, (pairs[:, 0], pairs[:, 1])), shape=(count, count))
-    # complete linkage never joins what no chain of alike pairs connects, so each connected part is clustered by itself
+    # Complete linkage never merges across connected components, so each one is clustered separately.
     _, part = connected_components(edges, directed=False)
     first_member = np.arange(count)
     for members in _groups(part):
@@ -46,7 +46,7 @@ def merge_lookalikes(pictures: Pictures) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def _groups(part: NDArray[np.int32]) -> list[NDArray[np.int64]]:
-    """Ascending positions of every part that has at least two members."""
+    """Ascending positions of every component with at least two members."""
     order = np.argsort(part, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(part[order])) + 1)
     return [group for group in groups if len(group) > 1]
@@ -68,7 +68,7 @@ def likeness(pictures: Pictures) -> tuple[NDArray[np.int64], NDArray[np.int64], 
 
 
 def _alike_in_one_face(ink: NDArray[np.uint8], picture_of: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Pairs (P, 2) of characters whose cosine in this face is about `LIKENESS` or more: a fast, generous screening."""
+    """Pairs (P, 2) of characters whose cosine in this face is about `LIKENESS` or more: a fast pre-selection."""
     drawn = np.flatnonzero(picture_of >= 0)
     vectors = ink[picture_of[drawn]].astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -77,15 +77,15 @@ def _alike_in_one_face(ink: NDArray[np.uint8], picture_of: NDArray[np.int64]) ->
 
 
 def _median_cosine(ink: NDArray[np.uint8], first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
-    """median_f ⟨x_f, y_f⟩ / √(⟨x_f, x_f⟩⟨y_f, y_f⟩) over shared faces f; whole numbers, so alike on every machine."""
+    """median_f ⟨x_f, y_f⟩ / √(⟨x_f, x_f⟩⟨y_f, y_f⟩) over shared faces f; in integers, so equal on every machine."""
     shared = (first >= 0) & (second >= 0)
     x, y = ink[first[shared]].astype(np.int64), ink[second[shared]].astype(np.int64)
     product, x_square, y_square = ((a * b).sum(axis=1) for a, b in ((x, y), (x, x), (y, y)))
     return float(np.median(product / np.sqrt(x_square * y_square)))
 
 
-def unambiguous(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Positions of the pictures to keep: of equal ones in a class the first, of equal ones in several classes none."""
+def find_unambiguous(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Positions of the pictures to keep: the first of equal ones in a class, none of equal ones in several classes."""
     flat = np.ascontiguousarray(images.reshape(len(images), -1))
     _, picture = np.unique(flat.view(np.dtype((np.void, flat.shape[1]))).ravel(), return_inverse=True)
     owned, first = np.unique(np.stack([picture, labels], axis=1), axis=0, return_index=True)

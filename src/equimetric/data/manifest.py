@@ -1,23 +1,24 @@
-"""Images listed in a table: a path and a label per row, and perhaps a part, a query or gallery mark, a bounding box."""
+"""Images listed in a table: path and label per row, optionally part, query or gallery mark, and bounding box."""
 
 import csv
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from equimetric.data.dataset import PARTS, Dataset, builtin_dataset
+from equimetric.data.dataset import PARTS, Dataset
 from equimetric.data.decoding import Box, Decoding
 from equimetric.data.file_list import Damaged, FileList
-from equimetric.data.image_files import CacheKind
+from equimetric.data.file_store import CacheKind
+from equimetric.data.registry import dataset
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 
-__all__ = ["load_manifest", "part_named", "read_columns"]
+__all__ = ["load_manifest", "parse_part", "read_columns"]
 
 BOX_COLUMNS = ("x", "y", "w", "h")
 OTHER_NAMES = {"val": "validation", "valid": "validation", "background": "train", "evaluation": "test"}
 
 
-@builtin_dataset("manifest")
+@dataset("manifest")
 def load_manifest(
     *,
     file: str | Path,
@@ -34,7 +35,7 @@ def load_manifest(
 ) -> Dataset:
     """Images listed in a .csv or .parquet file: a path and a label per row.
 
-    `path`, `label`, `split` and `mark` name the columns. Paths count from `root`, by default the folder of the file.
+    `path`, `label`, `split` and `mark` name the columns. Paths are relative to `root`, by default the file's folder.
     Optional columns: `split` (train, validation, test), `set` (query or gallery, for test images), and the bounding box
     x, y, w, h in pixels of the upright image; an empty box means the whole image. Labels that are all whole numbers are
     ordered by value, others as text.
@@ -51,7 +52,7 @@ def load_manifest(
         root=base,
         files=[base / name for name in columns[path]],
         classes=labels,
-        class_order=_ordered(set(labels)),
+        class_order=_sort_labels(set(labels)),
         parts=_parts(columns.get(split), columns.get(mark), file),
         boxes=_boxes(columns, file),
     )
@@ -59,7 +60,7 @@ def load_manifest(
 
 
 def read_columns(file: Path, *, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Columns of a .csv or .parquet file as text, those that are there; an empty cell is ''."""
+    """The columns that a .csv or .parquet file has, as text; an empty cell is ''."""
     if not file.is_file():
         raise EquimetricError(f"there is no file {str(file)!r}; give a .csv or .parquet file")
     if file.suffix not in (".csv", ".parquet"):
@@ -98,8 +99,8 @@ def _read_parquet(file: Path) -> dict[str, list[str]]:
     return {name: ["" if value is None else str(value) for value in values] for name, values in columns.items()}
 
 
-def part_named(value: str, file: Path) -> str:
-    """A part of a split by the names in use: 'val' is validation; upper or lower case."""
+def parse_part(value: str, file: Path) -> str:
+    """The part of a split from its usual names: 'val' is validation; upper or lower case."""
     part = OTHER_NAMES.get(value.lower(), value.lower())
     if part not in PARTS:
         raise unknown_name(f"part in {str(file)!r}", value, PARTS)
@@ -107,7 +108,7 @@ def part_named(value: str, file: Path) -> str:
 
 
 def _parts(split: Sequence[str] | None, mark: Sequence[str] | None, file: Path) -> list[str] | None:
-    """The part of each row: its mark where it has one, otherwise its split; a row without both is for training."""
+    """The part of each row: its mark if it has one, otherwise its split; a row without either is for training."""
     if split is None and mark is None:
         return None
     rows = len(split or mark or ())
@@ -115,13 +116,13 @@ def _parts(split: Sequence[str] | None, mark: Sequence[str] | None, file: Path) 
     for part, marked in zip(split or [""] * rows, mark or [""] * rows, strict=True):
         if marked and marked.lower() not in ("query", "gallery"):
             raise unknown_name(f"mark in {str(file)!r}", marked, ("query", "gallery"))
-        if marked and part and part_named(part, file) != "test":
+        if marked and part and parse_part(part, file) != "test":
             raise EquimetricError(
                 f"{str(file)!r} marks an image of part {part!r} as {marked!r}; only test images can be"
             )
         if split is not None and not part and not marked:
             raise EquimetricError(f"{str(file)!r} has a row without a part; say train, validation or test in every row")
-        parts.append(marked.lower() or (part_named(part, file) if part else "train"))
+        parts.append(marked.lower() or (parse_part(part, file) if part else "train"))
     if "test" in parts and ("query" in parts or "gallery" in parts):
         raise EquimetricError(f"{str(file)!r} marks some test images as query or gallery; mark all of them or none")
     return parts
@@ -152,7 +153,7 @@ def _boxes(columns: Mapping[str, Sequence[str]], file: Path) -> list[Box | None]
     return boxes
 
 
-def _ordered(labels: set[str]) -> list[str]:
+def _sort_labels(labels: set[str]) -> list[str]:
     try:
         return sorted(labels, key=int)
     except ValueError:

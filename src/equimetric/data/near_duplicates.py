@@ -1,4 +1,4 @@
-"""Pictures that occur, perhaps slightly changed, in two parts of a split: what a test must not share with training."""
+"""Images that occur, perhaps slightly changed, in two parts of a split: test images must not be in training."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.data.dataset import Dataset, Images
-from equimetric.data.decoding import in_threads
+from equimetric.data.decoding import map_in_threads
 from equimetric.data.image_files import ImageFiles
 from equimetric.data.splits import Split
 from equimetric.data.views import Resize, View, view_tensor
@@ -28,8 +28,8 @@ ROWS_AT_ONCE = 1024
 class NearDuplicate:
     """Two images of two parts, by their indices in the data set.
 
-    `bits` of their 64-bit hashes differ; `difference` is the mean difference of their grey thumbnails, of 255. `exact`
-    says that the files, or the pixels of images in memory, are equal byte for byte.
+    `bits` of their 64-bit hashes differ; `difference` is the mean difference of their grey thumbnails, out of 255;
+    `exact` is True where the files, or the pixels of images in memory, are equal byte for byte.
     """
 
     first: int
@@ -43,9 +43,9 @@ class NearDuplicate:
 def near_duplicates(
     dataset: Dataset, split: Split, *, most_bits: int = 6, most_difference: float = 8.0, limit: int = 10_000
 ) -> list[NearDuplicate]:
-    """Images of one part that look like an image of another, the most alike first, at most `limit` of them.
+    """Images of one part that resemble an image of another, the most similar first, at most `limit` of them.
 
-    The difference hash of an image has one bit for each of 8×8 places of its grey thumbnail: is the next one to the
+    The difference hash of an image has one bit for each of 8×8 cells of its grey thumbnail: is the next cell to the
     right brighter? Pairs whose hashes differ in at most `most_bits` bits are compared by their 32×32 thumbnails. Both
     survive rescaling, recompression and small changes of brightness, not mirroring or cropping.
     """
@@ -69,7 +69,7 @@ def near_duplicates(
 
 
 def grey_thumbnails(images: Images) -> Tensor:
-    """(N, 32, 32) uint8: the whole image, proportions not kept; files are decoded at the smallest scale that serves."""
+    """(N, 32, 32) uint8 of the whole image, aspect ratio not kept; files are decoded at a small scale."""
     resize = Resize(THUMBNAIL, "square")
     view = View(resize)
 
@@ -81,11 +81,13 @@ def grey_thumbnails(images: Images) -> Tensor:
         grey: NDArray[np.uint8] = np.rint(pixels.mean(axis=2)).astype(np.uint8)
         return grey
 
-    return torch.from_numpy(np.stack(list(in_threads(thumbnail, range(len(images)), description="Comparing images"))))
+    return torch.from_numpy(
+        np.stack(list(map_in_threads(thumbnail, range(len(images)), description="Comparing images")))
+    )
 
 
 def difference_hashes(thumbnails: Tensor) -> NDArray[np.uint64]:
-    """(N,) 64-bit hashes: of 8 rows and 9 columns of mean brightness, whether each is darker than the next column."""
+    """(N,) 64-bit hashes: whether each of 8×9 mean brightnesses is darker than its right neighbour."""
     coarse = F.adaptive_avg_pool2d(thumbnails.float(), (8, 9))
     brighter = (coarse[:, :, 1:] > coarse[:, :, :-1]).flatten(1).numpy()
     return np.packbits(brighter, axis=1).view(np.uint64).squeeze(1)
@@ -113,12 +115,11 @@ def _alike(
                         one, other, (first_part, second_part), int(bits[row, column]), difference, False
                     )
                     given += 1
-            if given >= limit:  # a data set of nearly equal pictures would fill the memory
+            if given >= limit:  # a data set of nearly equal images would fill the memory
                 break
 
 
-def _digests(images: Images, indices: set[int]) -> dict[int, bytes]:
+def _digests(images: Images, indices: set[int]) -> dict[int, str]:
     if isinstance(images, ImageFiles):
-        files = images.files
-        return {index: hashlib.sha256(files[index].read_bytes()).digest() for index in indices}
-    return {index: hashlib.sha256(images[index].contiguous().numpy().data).digest() for index in indices}
+        return {index: images.store.hashes[images.numbers[index]] for index in indices}
+    return {index: hashlib.sha256(images[index].contiguous().numpy().data).hexdigest() for index in indices}

@@ -1,14 +1,14 @@
 """Omniglot: handwritten characters of fifty alphabets (Lake, Salakhutdinov, Tenenbaum, 2015)."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from equimetric.data.archive import Archive
 from equimetric.data.arrays import load_arrays
-from equimetric.data.dataset import Dataset, builtin_dataset, content_fingerprint
+from equimetric.data.dataset import Dataset
 from equimetric.data.file_list import Damaged, FileList, image_files_in
+from equimetric.data.registry import dataset
 from equimetric.errors import EquimetricError
 
 __all__ = ["load_omniglot"]
@@ -27,14 +27,14 @@ images_evaluation/Angelic/character01/0965_01.png …
 )
 
 
-@builtin_dataset("omniglot")
+@dataset("omniglot")
 def load_omniglot(
     *, root: str | Path, size: int = 28, damaged: Damaged = "refuse", accept_counts: bool = False
 ) -> Dataset:
     """Omniglot, 1,623 handwritten characters by 20 people: background alphabets for training, evaluation ones for test.
 
     Grey, light ink on black, in memory. `root` holds the two folders of the archive, or is an .npz file with `images`,
-    `labels`, `split` ('train' or 'test') and perhaps `alphabet`, whose images are taken at the size they have.
+    `labels`, `split` ('train' or 'test') and optionally `alphabet`, whose images keep their size.
     Per class: `alphabet`.
     """
     root = Path(root).expanduser()
@@ -43,10 +43,9 @@ def load_omniglot(
     root = OMNIGLOT.locate(root, *FOLDERS.values())
     listed = _list_files(root)
     OMNIGLOT.check(listed, accept=accept_counts)
-    dataset = listed.dataset(size=size, channels=1, damaged=damaged, in_memory=True)
-    assert isinstance(dataset.images, torch.Tensor)
-    light_ink = 255 - dataset.images
-    return replace(dataset, images=light_ink, fingerprint=content_fingerprint(light_ink, dataset.labels))
+    dark_ink = listed.dataset(size=size, channels=1, damaged=damaged, in_memory=True)
+    assert isinstance(dark_ink.images, torch.Tensor)
+    return dark_ink.replace(images=255 - dark_ink.images)
 
 
 def _list_files(root: Path) -> FileList:
@@ -74,18 +73,17 @@ def _list_files(root: Path) -> FileList:
 
 
 def _from_arrays(file: Path, accept_counts: bool) -> Dataset:
-    dataset = load_arrays(file=file)
-    parts = dataset.sample_attributes.get("part")
+    loaded = load_arrays(file=file)
+    parts = loaded.sample_attributes.get("part")
     if parts is None:
         raise EquimetricError(f"{str(file)!r} has no array 'split' that says train or test for every image")
-    names = [dataset.class_names[label] for label in dataset.labels.tolist()]
-    listed = FileList("omniglot", file, [file] * len(names), names, dataset.class_names, parts)
+    names = [loaded.class_names[label] for label in loaded.labels.tolist()]
+    listed = FileList("omniglot", file, [file] * len(names), names, loaded.class_names, parts)
     OMNIGLOT.check(listed, accept=accept_counts)
-    others = dict(dataset.sample_attributes)
+    others = dict(loaded.sample_attributes)
     alphabet_of = dict(zip(names, others.pop("alphabet", ()), strict=False))
-    return replace(
-        dataset,
+    return loaded.replace(
         name="omniglot",
         sample_attributes=others,
-        class_attributes={"alphabet": tuple(alphabet_of[name] for name in dataset.class_names)} if alphabet_of else {},
+        class_attributes={"alphabet": tuple(alphabet_of[name] for name in loaded.class_names)} if alphabet_of else {},
     )

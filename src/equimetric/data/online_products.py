@@ -4,6 +4,7 @@ from pathlib import Path
 
 from equimetric.data.archive import Archive, read_lines
 from equimetric.data.file_list import FileList
+from equimetric.data.registry import dataset
 
 __all__ = ["load_online_products"]
 
@@ -23,7 +24,8 @@ Stanford_Online_Products/
 )
 
 
-@ONLINE_PRODUCTS.dataset("online_products")
+@dataset("online_products")
+@ONLINE_PRODUCTS.loader
 def load_online_products(root: Path) -> FileList:
     """Stanford Online Products, 22,634 products in 12 groups, split by the archive's own lists.
 

@@ -1,8 +1,8 @@
-"""Characters as pictures: which typeface draws which characters, and how one is drawn.
+"""Draw characters: which typeface covers which characters, and the picture of each.
 
 Every picture is 32×32 grey, light ink (255) on black (0), all at the same type size and on the same base line, so that
-'o' and 'O' differ as they do on paper. Pictures are drawn four times as large and averaged down, which keeps the true
-outlines.
+'o' and 'O' differ as they do on paper. Pictures are drawn at four times the size and averaged down, which keeps the
+true outlines.
 """
 
 import unicodedata
@@ -32,7 +32,7 @@ BASE_LINE = 24  # pixels from the top
 MARGIN = 1  # pixels that stay empty all around
 OVERSAMPLING = 4
 
-NOT_PICTURES = "CZM"  # Unicode's general categories of controls, separators, and marks that need a letter under them
+NOT_PICTURES = "CZM"  # Unicode's general categories of controls, separators and combining marks
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Pictures:
 
 
 def face_files() -> tuple[Path, ...]:
-    """The font files of `FACES`, as they come with matplotlib."""
+    """The font files of `FACES`, part of matplotlib."""
     import matplotlib
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
@@ -67,9 +67,9 @@ def face_files() -> tuple[Path, ...]:
 
 
 def open_face(file: Path) -> "FreeTypeFont":
-    """A typeface at the size everything is drawn with.
+    """A typeface at the drawing size.
 
-    The basic layout engine draws a character's own glyph; the other one would shape it and may not be installed.
+    The basic layout engine draws a character's own glyph; the other engine shapes it and may not be installed.
     """
     from PIL import ImageFont
 
@@ -77,7 +77,7 @@ def open_face(file: Path) -> "FreeTypeFont":
 
 
 def covered_characters(file: Path) -> frozenset[int]:
-    """Code points the typeface has a glyph of its own for, other than controls, spaces and combining marks."""
+    """Code points with a glyph in the typeface, without controls, spaces and combining marks."""
     from fontTools.ttLib import TTFont
 
     with TTFont(file, lazy=True) as font:
@@ -90,15 +90,15 @@ def covered_characters(file: Path) -> frozenset[int]:
 
 
 def draw(face: "FreeTypeFont", character: str) -> NDArray[np.uint8] | None:
-    """A character's picture, (32, 32), or None where the face leaves it blank.
+    """A character's picture (32, 32), or None where the face leaves it blank.
 
-    The ink is centred from left to right and keeps its height over the base line; ink too large for the frame is shrunk
-    to fit, ink that would still reach over its upper or lower edge is moved just inside.
+    The ink is centred horizontally and keeps its height over the base line; ink too large for the frame is shrunk to
+    fit, and ink that still crosses the upper or lower edge is moved just inside.
     """
     from PIL import Image, ImageDraw
 
     left, top, right, bottom = (round(edge) for edge in face.getbbox(character, anchor="ls"))
-    # a pixel to spare on each side: the box is measured before anti-aliasing
+    # One extra pixel on each side: the box is measured before anti-aliasing.
     glyph = Image.new("L", (right - left + 2, bottom - top + 2))
     ImageDraw.Draw(glyph).text((1 - left, 1 - top), character, fill=255, font=face, anchor="ls")
     ink = glyph.getbbox()

@@ -1,7 +1,7 @@
-"""Harder and easier divisions of the classes: how well does a metric hold when test classes move away from training?
+"""Splits whose test classes are ever farther from the training classes, to measure generalisation under shift.
 
 Milbich, Roth, Sinha, Schmidt, Ghassemi, Ommer: "Characterizing Generalization under Out-Of-Distribution Shifts in Deep
-Metric Learning" (2021). Classes are represented by the mean of features that were not learned on the data.
+Metric Learning" (2021). A class is represented by the mean of features that were not trained on the data.
 """
 
 import json
@@ -27,13 +27,13 @@ __all__ = [
     "write_shifted_splits",
 ]
 
-RIDGE = 1e-8  # added to the covariances inside the square root, which is then defined for few classes too
+RIDGE = 1e-8  # added to the covariances inside the square root, so that it is defined for few classes
 FORMAT = "equimetric shifted splits 1"
 
 
 @dataclass(frozen=True)
 class ShiftedSplit:
-    """Training and test classes by name, the Fréchet distance of the two, and how many steps led to it."""
+    """Training and test classes by name, their Fréchet distance, and the number of swaps and removals so far."""
 
     train: tuple[str, ...]
     test: tuple[str, ...]
@@ -52,9 +52,9 @@ def class_means(features: Tensor, labels: Tensor) -> Tensor:
 def frechet_distance(first: Tensor, second: Tensor) -> float:
     """‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2 (Σ₁Σ₂)^½) of two sets of vectors, each taken as a normal distribution.
 
-    Covariances have n − 1 in the denominator and ε = 1e-8 added to their diagonal inside the root. Σ₁Σ₂ has the
-    eigenvalues of the symmetric Σ₁^½ Σ₂ Σ₁^½, whose roots add up to the trace wanted. Across all directions in which
-    no vector differs from its mean both are ε·I and the root adds ε each, so only the others are computed with.
+    Covariances divide by n − 1 and have ε = 1e-8 added to their diagonal inside the root. Σ₁Σ₂ has the eigenvalues of
+    the symmetric Σ₁^½ Σ₂ Σ₁^½, whose square roots sum to the trace. In directions without any variance both
+    covariances are ε·I and the root contributes ε each, so only the other directions are computed.
     Shapes: (n₁, D), (n₂, D), n ≥ 2.
     """
     for vectors in (first, second):
@@ -85,15 +85,15 @@ def shifted_splits(
     easier: bool = False,
     remember: int | None = None,
 ) -> list[ShiftedSplit]:
-    """The split at the start, after each swap, and after each removal, with the Fréchet distance of its two sides.
+    """The initial split and the split after each swap and removal, with the Fréchet distance of its two sides.
 
-    means        (K, D), one row per class (`class_means`); `train` are the training classes at the start, by default
-                 the first half, all others are test classes
-    swaps        each exchanges the `step` classes of either side that stand nearest to the other side: ranked by
-                 distance to the other side's mean less distance to the own, ascending (descending where `easier`)
-    remember     classes exchanged in that many last swaps stay where they are: 5, or 30 where `easier`
-    removals     afterwards each takes the `step` nearest classes of either side away altogether, as soon as a further
-                 swap would no longer raise the distance
+    means        (K, D), one row per class (`class_means`); `train` are the initial training classes, by default the
+                 first half, all others are test classes
+    swaps        each exchanges the `step` classes of either side that are nearest to the other side: ranked by
+                 distance to the other side's mean minus distance to their own, ascending (descending if `easier`)
+    remember     classes exchanged in the last `remember` swaps stay in place: by default 5, or 30 if `easier`
+    removals     afterwards each drops the `step` nearest classes of either side, once another swap would no longer
+                 increase the distance
     """
     classes = len(means)
     if means.ndim != 2 or len(class_names) != classes:
@@ -117,13 +117,13 @@ def shifted_splits(
         moving = _movers(means, sides, recent, step, easier)
         if not moving[0]:
             break
-        sides = _exchanged(sides, moving)
+        sides = _exchange(sides, moving)
         recent.append({*moving[0], *moving[1]})
         found.append(_record(means, sides, class_names, swap, 0))
     while found[-1].removals < removals:
         last = found[-1]
         moving = _movers(means, sides, recent, step, easier=False)
-        swapped = _exchanged(sides, moving)
+        swapped = _exchange(sides, moving)
         after_swap = _record(means, swapped, class_names, last.swaps + 1, last.removals)
         if after_swap.distance > last.distance:
             sides = swapped
@@ -139,19 +139,19 @@ def shifted_splits(
 def _movers(
     means: Tensor, sides: Sequence[Sequence[int]], recent: Iterable[set[int]], step: int, easier: bool
 ) -> list[list[int]]:
-    """As many classes of either side, at most `step`: the first in the ranking that were not exchanged recently."""
+    """Equally many classes of either side, at most `step`: the first in the ranking not exchanged recently."""
     resting = set().union(*recent)
     ranked = [[k for k in _nearest_to_other(means, sides, side, easier) if k not in resting] for side in (0, 1)]
     count = min(step, *map(len, ranked))
     return [side[:count] for side in ranked]
 
 
-def _exchanged(sides: Sequence[Sequence[int]], moving: Sequence[Sequence[int]]) -> list[list[int]]:
+def _exchange(sides: Sequence[Sequence[int]], moving: Sequence[Sequence[int]]) -> list[list[int]]:
     return [sorted((set(sides[side]) - set(moving[side])) | set(moving[1 - side])) for side in (0, 1)]
 
 
 def _nearest_to_other(means: Tensor, sides: Sequence[Sequence[int]], side: int, easier: bool) -> list[int]:
-    """The classes of a side by  ‖m − μ_other‖ − ‖m − μ_own‖, ascending; descending where splits are to be easier."""
+    """The classes of a side by  ‖m − μ_other‖ − ‖m − μ_own‖, ascending; descending if `easier`."""
     own, other = means[list(sides[side])], means[list(sides[1 - side])]
     score = (own - other.mean(0)).norm(dim=1) - (own - own.mean(0)).norm(dim=1)
     order = score.argsort(descending=easier, stable=True).tolist()
@@ -166,7 +166,7 @@ def _record(
 
 
 def write_shifted_splits(file: str | Path, splits: Sequence[ShiftedSplit], dataset: Dataset) -> None:
-    """Freeze class lists in a JSON file, with the data set they belong to."""
+    """Write class lists to a JSON file, with the data set they belong to."""
     content = {
         "format": FORMAT,
         "dataset": dataset.name,
@@ -177,7 +177,7 @@ def write_shifted_splits(file: str | Path, splits: Sequence[ShiftedSplit], datas
 
 
 def shifted_split_of(file: str | Path, number: int, dataset: Dataset) -> ShiftedSplit:
-    """One of the class lists of a file, by its number from 0 on; −1 is the last."""
+    """The class lists with this number in a file; −1 is the last."""
     splits = read_shifted_splits(file, dataset)
     if not -len(splits) <= number < len(splits):
         raise EquimetricError(
@@ -188,7 +188,7 @@ def shifted_split_of(file: str | Path, number: int, dataset: Dataset) -> Shifted
 
 
 def read_shifted_splits(file: str | Path, dataset: Dataset) -> list[ShiftedSplit]:
-    """Class lists that were frozen before, checked against the data set; `split_by_classes` makes splits of them."""
+    """Read class lists and check them against the data set; `split_by_classes` turns them into splits."""
     file = Path(file).expanduser()
     try:
         content = json.loads(file.read_text(encoding="utf-8"))

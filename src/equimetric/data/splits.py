@@ -1,4 +1,4 @@
-"""Splits in which no class is shared: a model is judged on classes it has never seen."""
+"""Class-disjoint splits: a model is evaluated on classes that it was not trained on."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from equimetric.seeding import derive_seed
 
 __all__ = ["Split", "class_disjoint_split", "require_pairs", "require_two_images", "split_by_classes", "split_dataset"]
 
-FEWEST_CLASSES = 7  # each part needs two classes, for nothing can be confused within one; half are for the test
+FEWEST_CLASSES = 7  # half are for the test, and each part needs two classes to tell apart
 NAMES_SHOWN = 5
 
 
@@ -21,8 +21,8 @@ NAMES_SHOWN = 5
 class Split:
     """Ascending sample indices (int64) of three parts that share no class.
 
-    Where test images are looked for in others, `query` and `gallery` divide `test`; otherwise they are None, and every
-    test image is looked for among all the others.
+    Where queries are searched for in a gallery, `query` and `gallery` divide `test`; otherwise they are None, and every
+    test image is a query among all the others.
     """
 
     train: Tensor
@@ -42,8 +42,8 @@ def class_disjoint_split(
     """Split by classes, in the order of their labels, as in Musgrave et al., "A Metric Learning Reality Check" (2020).
 
     Of n classes the last ⌊n/2⌋ are the test classes, the same in every fold. The first m = n − ⌊n/2⌋ form a ring: the
-    m − n_val classes from number ⌊fold·m/folds⌋ on are for training, the n_val = max(2, ⌊n·validation_fraction⌋) that
-    follow them for validation. With a `seed` the classes stand in the ring in random order; the test stays the same.
+    m − n_val classes from number ⌊fold·m/folds⌋ on are for training, the next n_val = max(2, ⌊n·validation_fraction⌋)
+    for validation. With a `seed` the ring is in random order; the test classes stay the same.
 
     Shapes: labels (N,) integer; any values, a class is a value that occurs.
     """
@@ -60,8 +60,8 @@ def split_dataset(
 ) -> Split:
     """The official split of a data set that has one, otherwise `class_disjoint_split`.
 
-    An official split without validation classes gets them from its training classes, by the same rule: folds of a ring,
-    ⌊n·validation_fraction⌋ of all n classes each.
+    An official split without validation classes takes them from its training classes by the same rule: folds of a
+    ring, ⌊n·validation_fraction⌋ of all n classes each.
     """
     if "part" not in dataset.sample_attributes:
         return class_disjoint_split(
@@ -138,7 +138,7 @@ def _with_validation(
     of_classes: int,
     seed: int | None,
 ) -> Split:
-    """The images not for testing (N,) divided by class: folds of a ring, max(2, ⌊of_classes·fraction⌋) to validate."""
+    """Divide the non-test images (N,) by class: folds of a ring, max(2, ⌊of_classes·fraction⌋) for validation."""
     if folds < 1:
         raise EquimetricError(f"folds must be at least 1, not {folds}")
     if not 0 <= fold < folds:
@@ -153,7 +153,7 @@ def _with_validation(
     if seed is not None:
         place = torch.randperm(ring, generator=torch.Generator().manual_seed(derive_seed(seed, "folds")))
         position = place[position]
-    # how far a class lies behind the first training class, going round the ring
+    # Position of a class after the first training class, going round the ring.
     turn = (position - fold * ring // folds) % ring
     rest = _indices(~testing)
     return Split(train=rest[turn < ring - held_out], validation=rest[turn >= ring - held_out], test=_indices(testing))
@@ -164,13 +164,13 @@ def _indices(chosen: Tensor) -> Tensor:
 
 
 def require_pairs(dataset: Dataset) -> None:
-    """Refuse a data set with a class of one image: nothing of its class could be found with it."""
+    """Raise an error for a class of one image, which has no other image to retrieve."""
     counts = torch.bincount(dataset.labels, minlength=dataset.classes).tolist()
     require_two_images(dict(zip(dataset.class_names, counts, strict=True)))
 
 
 def require_two_images(images_per_class: Mapping[str, int]) -> None:
-    """Refuse classes with fewer than two images, naming the first few of them."""
+    """Raise an error that names the first few classes with fewer than two images."""
     lonely = [name for name, count in images_per_class.items() if count < 2]
     if not lonely:
         return

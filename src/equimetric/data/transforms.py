@@ -1,8 +1,9 @@
-"""From stored bytes to what a network sees, and the random changes of it that each protocol trains with."""
+"""From stored bytes to network input, and the views and augmentations of each protocol."""
 
+import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
@@ -10,16 +11,18 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from equimetric.data.views import CentreCrop, RandomCrop, RandomResizedCrop, Resize, View
-from equimetric.errors import EquimetricError, unknown_name
+from equimetric.errors import EquimetricError
+from equimetric.registry import Registry
 
 __all__ = [
     "TRANSFORMS",
     "Augmentation",
     "RandomAffine",
     "Transform",
+    "identity",
+    "image_transform",
     "prepare",
     "transform",
-    "unchanged",
 ]
 
 Augmentation: TypeAlias = Callable[[Tensor, Generator], Tensor]
@@ -28,7 +31,7 @@ Augmentation: TypeAlias = Callable[[Tensor, Generator], Tensor]
 def prepare(images: Tensor) -> Tensor:
     """uint8 in 0..255 to float32 in [−1, 1]:  x / 127.5 − 1.   Shapes: any, kept.
 
-    Feature vectors (N, D) in floating point, as the data set 'features' holds them, are returned as they are.
+    Feature vectors (N, D) in floating point, as in the data set 'features', are returned unchanged.
     """
     if images.is_floating_point() and images.ndim == 2:
         return images
@@ -39,11 +42,11 @@ def prepare(images: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class RandomAffine:
-    """Turn, scale, shear and shift every image of a batch by its own random amounts, each uniform in its range.
+    """Rotate, scale, shear and shift every image of a batch by random amounts of its own, each uniform in its range.
 
     A pixel at p (in pixels from the centre) moves to  p' = s·R(angle)·H(shear)·p + t,  with R a rotation,
-    H = [[1, tan shear], [0, 1]], and t up to `translate` times the width and height. Bilinear sampling; what comes in
-    from outside repeats the border pixels, so a plain background stays plain and no value leaves its image's range.
+    H = [[1, tan shear], [0, 1]], and t up to `translate` times the width and height. Bilinear sampling; border pixels
+    are repeated outside the image, so a plain background stays plain and values stay in the image's range.
     """
 
     degrees: float = 10.0
@@ -74,10 +77,10 @@ class RandomAffine:
         return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
     def _source_positions(self, count: int, aspect: float, generator: Generator) -> Tensor:
-        """(N, 2, 3): where each output position is read from, in coordinates that run from −1 to 1 along each side.
+        """(N, 2, 3): the source of each output position, in coordinates from −1 to 1 along each side.
 
-        The inverse of the motion:  p = A⁻¹ (p' − t),  A = s·R·H.  In those coordinates x is measured in half widths and
-        y in half heights, hence A is conjugated with D = diag(width, height); only their ratio `aspect` matters.
+        The inverse of the motion:  p = A⁻¹ (p' − t),  A = s·R·H.  In these coordinates x is in half widths and y in
+        half heights, so A is conjugated with D = diag(width, height); only their ratio `aspect` matters.
         """
         drawn = torch.rand(count, 5, generator=generator, device=generator.device) * 2 - 1
         angle, size, shear, shift_x, shift_y = drawn.unbind(1)
@@ -99,69 +102,90 @@ class RandomAffine:
         return torch.cat([inverse, -inverse @ shift], dim=2)
 
 
-def unchanged(images: Tensor, generator: Generator) -> Tensor:  # noqa: ARG001  (the signature of every augmentation)
-    """No augmentation: the images as they are."""
+def identity(images: Tensor, generator: Generator) -> Tensor:  # noqa: ARG001  (the signature of every augmentation)
+    """No augmentation."""
     return images
 
 
 @dataclass(frozen=True)
 class Transform:
-    """What a protocol does to an image file for training and for the test, and to a prepared batch in training.
+    """The views of a protocol for training and test images, and the augmentation of a prepared training batch.
 
-    Where the views are None, images are taken as the data set gives them.
+    Where a view is None, images are used as the data set gives them.
     """
 
-    name: str
-    description: str
+    name: str = ""
+    description: str = ""
     train: View | None = None
     test: View | None = None
-    augment: Augmentation = unchanged
+    augment: Augmentation = identity
+
+
+TRANSFORMS: Registry[Transform] = Registry("transform", "equimetric.data")
+
+
+def transform(name: str) -> Transform:
+    """The transform of that name, one of `TRANSFORMS`."""
+    return TRANSFORMS.find(name)
+
+
+def image_transform(name: str) -> Callable[[Callable[[], Transform]], Callable[[], Transform]]:
+    """Register the transform that a function returns; the first line of its docstring is the description."""
+
+    def decorate(build: Callable[[], Transform]) -> Callable[[], Transform]:
+        description = (inspect.getdoc(build) or "").partition("\n")[0].rstrip(".")
+        TRANSFORMS.add(name, replace(build(), name=name, description=description), module=build.__module__)
+        return build
+
+    return decorate
+
+
+@image_transform("none")
+def no_transform() -> Transform:
+    """Images as the data set gives them."""
+    return Transform()
+
+
+@image_transform("affine")
+def affine() -> Transform:
+    """Small rotations, scalings, shears and shifts (`RandomAffine`)."""
+    return Transform(augment=RandomAffine())
 
 
 _SHORTER_256 = Resize(256, "shorter")
 _SQUARE_256 = Resize(256, "square")
 
-TRANSFORMS: dict[str, Transform] = {
-    entry.name: entry
-    for entry in (
-        Transform("none", "images as the data set gives them"),
-        Transform("affine", "small turns, scalings, shears and shifts (`RandomAffine`)", augment=RandomAffine()),
-        Transform(
-            "reality_check",
-            "Musgrave, Belongie, Lim (2020), as released: 16 to 100 % of the area of a 256-pixel image, at 227 pixels",
-            train=View(_SHORTER_256, RandomResizedCrop(227, scale=(0.16, 1.0)), flip=True),
-            test=View(_SHORTER_256, CentreCrop(227)),
-        ),
-        Transform(
-            "reality_check_slides",
-            "the same as the authors' slides tell it: crops of 40 to 256 pixels of a 256-pixel image, at 227 pixels",
-            train=View(_SHORTER_256, RandomResizedCrop(227, scale=((40 / 256) ** 2, 1.0)), flip=True),
-            test=View(_SHORTER_256, CentreCrop(227)),
-        ),
-        Transform(
-            "unbiased",
-            "Fehérvári, Ravichandran, Appalaraju (2019): 256×256 whatever the proportions, random crop of 224 pixels",
-            train=View(_SQUARE_256, RandomCrop(224), flip=True),
-            test=View(_SQUARE_256, CentreCrop(224)),
-        ),
-        Transform(
-            "unified_view",
-            "A unified view of deep metric learning via gradient analysis: 256×256, random crop of 227 pixels",
-            train=View(_SQUARE_256, RandomCrop(227), flip=True),
-            test=View(_SQUARE_256, CentreCrop(227)),
-        ),
-        Transform(
-            "imagenet",
-            "8 to 100 % of the area of the whole image at 224 pixels, as in the code of Proxy-Anchor and SoftTriple",
-            train=View(None, RandomResizedCrop(224, scale=(0.08, 1.0)), flip=True),
-            test=View(_SHORTER_256, CentreCrop(224)),
-        ),
-    )
-}
+
+@image_transform("reality_check")
+def reality_check() -> Transform:
+    """Musgrave, Belongie, Lim (2020), as released: 16 to 100 % of the area of a 256-pixel image, at 227 pixels."""
+    train = View(_SHORTER_256, RandomResizedCrop(227, scale=(0.16, 1.0)), flip=True)
+    return Transform(train=train, test=View(_SHORTER_256, CentreCrop(227)))
 
 
-def transform(name: str) -> Transform:
-    """The transform of that name, one of `TRANSFORMS`."""
-    if name not in TRANSFORMS:
-        raise unknown_name("transform", name, TRANSFORMS)
-    return TRANSFORMS[name]
+@image_transform("reality_check_slides")
+def reality_check_slides() -> Transform:
+    """The same as in the authors' slides: crops of 40 to 256 pixels of a 256-pixel image, at 227 pixels."""
+    train = View(_SHORTER_256, RandomResizedCrop(227, scale=((40 / 256) ** 2, 1.0)), flip=True)
+    return Transform(train=train, test=View(_SHORTER_256, CentreCrop(227)))
+
+
+@image_transform("unbiased")
+def unbiased() -> Transform:
+    """Fehérvári, Ravichandran, Appalaraju (2019): 256×256 whatever the aspect ratio, random crop of 224 pixels."""
+    train = View(_SQUARE_256, RandomCrop(224), flip=True)
+    return Transform(train=train, test=View(_SQUARE_256, CentreCrop(224)))
+
+
+@image_transform("unified_view")
+def unified_view() -> Transform:
+    """A unified view of deep metric learning via gradient analysis: 256×256, random crop of 227 pixels."""
+    train = View(_SQUARE_256, RandomCrop(227), flip=True)
+    return Transform(train=train, test=View(_SQUARE_256, CentreCrop(227)))
+
+
+@image_transform("imagenet")
+def imagenet() -> Transform:
+    """8 to 100 % of the area of the whole image at 224 pixels, as in the code of Proxy-Anchor and SoftTriple."""
+    train = View(None, RandomResizedCrop(224, scale=(0.08, 1.0)), flip=True)
+    return Transform(train=train, test=View(_SHORTER_256, CentreCrop(224)))

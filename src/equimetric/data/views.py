@@ -1,8 +1,8 @@
-"""How an image file becomes a square of pixels: a fixed resizing, then a crop that may be random.
+"""Views: from an image file to a square of pixels, by a fixed resizing and a crop that may be random.
 
-The two steps are apart because the first gives the same pixels every time and can be kept (see `FileStore`), while the
-second is drawn anew. Everything random comes from a generator that the caller seeds for each image, so the number of
-threads changes nothing. Resampling is Pillow's, with anti-aliasing.
+The steps are separate because the first always gives the same pixels and can be cached (see `FileStore`). All random
+numbers come from a generator that is seeded for each image, so the number of threads changes nothing. Resampling is
+Pillow's, with anti-aliasing.
 """
 
 import math
@@ -33,11 +33,11 @@ __all__ = [
 ]
 
 ATTEMPTS = 10  # tries of RandomResizedCrop to place a crop, as in torchvision
-DRAWS_PER_IMAGE = 4 * ATTEMPTS + 1  # area, proportions and place of every try, and the mirror
+DRAWS_PER_IMAGE = 4 * ATTEMPTS + 1  # area, aspect ratio and position of every try, and the flip
 
 
 class Draws:
-    """The random numbers for one image, uniform in [0, 1) and drawn beforehand: all that a view may ask for."""
+    """Random numbers for one image, uniform in [0, 1) and drawn in advance; a view uses no others."""
 
     def __init__(self, numbers: NDArray[np.float64]) -> None:
         self.numbers: Iterator[float] = iter(numbers.tolist())
@@ -52,7 +52,7 @@ class Draws:
 
 
 def draws_of_batch(seed: int, step: int, count: int) -> list[Draws]:
-    """The random numbers of the first `count` images of batch `step`; image p has the same whatever the count."""
+    """Random numbers of the first `count` images of batch `step`; those of image p do not depend on `count`."""
     return [Draws(row) for row in np.random.default_rng((seed, step)).random((count, DRAWS_PER_IMAGE))]
 
 
@@ -60,9 +60,9 @@ def draws_of_batch(seed: int, step: int, count: int) -> list[Draws]:
 class Resize:
     """Bring an image to `side` pixels.
 
-    how      "shorter": the shorter side has `side` pixels, proportions are kept, the other ⌊side·longer/shorter⌋
-             "square":  both sides have, proportions are not kept
-             "fit":     the shorter side has, and the centre square is cut out (bicubic instead of bilinear)
+    how      "shorter": the shorter side has `side` pixels, the other ⌊side·longer/shorter⌋
+             "square":  both sides have `side` pixels, the aspect ratio is not kept
+             "fit":     the shorter side has `side` pixels, then the centre square is cropped (bicubic, not bilinear)
     """
 
     side: int
@@ -74,7 +74,7 @@ class Resize:
             raise EquimetricError(f"an image is resized by 'shorter', 'square' or 'fit', not {self.how!r}")
 
     def __call__(self, image: "PillowImage") -> "PillowImage":
-        """The image at its new size."""
+        """The resized image."""
         from PIL import Image, ImageOps
 
         if self.how == "fit":
@@ -97,14 +97,14 @@ class CentreCrop:
         _require_pixels(self.side)
 
     def __call__(self, image: "PillowImage", draws: Draws | None) -> "PillowImage":  # noqa: ARG002  (as every crop)
-        """The same crop every time; what the image lacks is black."""
+        """The centre of the image, padded with black where it is too small."""
         left, top = round((image.width - self.side) / 2), round((image.height - self.side) / 2)
         return image.crop((left, top, left + self.side, top + self.side))
 
 
 @dataclass(frozen=True)
 class RandomCrop:
-    """A square of `side` pixels, every place equally likely."""
+    """A square of `side` pixels at a uniformly random position."""
 
     side: int
 
@@ -112,11 +112,11 @@ class RandomCrop:
         _require_pixels(self.side)
 
     def __call__(self, image: "PillowImage", draws: Draws | None) -> "PillowImage":
-        """A crop at a place drawn anew."""
+        """A crop at a random position."""
         if min(image.size) < self.side:
             raise EquimetricError(
                 f"a crop of {self.side} pixels does not fit into an image of {image.width}×{image.height}; "
-                "resize it to at least that before"
+                "resize it to at least that first"
             )
         draws = _require_draws(draws)
         left, top = draws.below(image.width - self.side + 1), draws.below(image.height - self.side + 1)
@@ -125,11 +125,11 @@ class RandomCrop:
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """A rectangle of random area, proportions and place, brought to a square of `side` pixels.
+    """A rectangle of random area, aspect ratio and position, resized to a square of `side` pixels.
 
-    The area is uniform in `scale` times the image's, the logarithm of width / height uniform between those of `ratio`.
-    A rectangle that does not fit is drawn again, at most ten times; then the largest centre crop with proportions
-    inside `ratio` is taken. As torchvision's transform of this name.
+    The area is uniform in `scale` times the image's, log(width / height) uniform between the logarithms of `ratio`. A
+    rectangle that does not fit is drawn again, at most ten times; after that the largest centre crop with an aspect
+    ratio inside `ratio` is used. The same as torchvision's transform of this name.
     """
 
     side: int
@@ -143,7 +143,7 @@ class RandomResizedCrop:
                 raise EquimetricError(f"{name} must be (smallest, largest) with 0 < smallest ≤ largest")
 
     def __call__(self, image: "PillowImage", draws: Draws | None) -> "PillowImage":
-        """A crop drawn anew."""
+        """A random crop."""
         from PIL import Image
 
         left, top, width, height = self.place(image.width, image.height, _require_draws(draws))
@@ -151,7 +151,7 @@ class RandomResizedCrop:
         return crop.resize((self.side, self.side), Image.Resampling.BILINEAR)
 
     def place(self, width: int, height: int, draws: Draws) -> tuple[int, int, int, int]:
-        """left, top, width and height of the crop in an image of that size."""
+        """left, top, width and height of the crop in an image of this size."""
         for _ in range(ATTEMPTS):
             area = width * height * draws.uniform(*self.scale)
             proportion = math.exp(draws.uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
@@ -172,7 +172,7 @@ Crop: TypeAlias = CentreCrop | RandomCrop | RandomResizedCrop
 
 @dataclass(frozen=True)
 class View:
-    """A resizing (None: the image as it is), a crop (None: none), and a mirror image half of the time if `flip`."""
+    """A resizing (None: keep the size), a crop (None: no crop), and with `flip` a mirror image half of the time."""
 
     resize: Resize | None
     crop: Crop | None = None
@@ -187,7 +187,7 @@ class View:
 
     @property
     def size(self) -> int:
-        """Pixels along one side of what comes out."""
+        """Pixels along one side of the output."""
         if self.crop is not None:
             return self.crop.side
         assert self.resize is not None
@@ -195,11 +195,11 @@ class View:
 
     @property
     def random(self) -> bool:
-        """Whether two looks at one image may differ."""
+        """Whether the output is random."""
         return self.flip or isinstance(self.crop, RandomCrop | RandomResizedCrop)
 
     def finish(self, resized: "PillowImage", draws: Draws | None) -> NDArray[np.uint8]:
-        """Crop and mirror an image that `resize` has been applied to already → (size, size, C)."""
+        """Crop and flip an image that is already resized → (size, size, C)."""
         from PIL import Image
 
         image = resized if self.crop is None else self.crop(resized, draws)
@@ -210,18 +210,18 @@ class View:
 
 
 def fit(size: int) -> View:
-    """The shorter side brought to `size` pixels and the centre kept."""
+    """Resize the shorter side to `size` pixels and keep the centre."""
     return View(Resize(size, "fit"))
 
 
 def view_tensor(image: Tensor, view: View, draws: Draws | None) -> NDArray[np.uint8]:
-    """An image held in memory, seen through a view.   Shapes: (C, H, W) uint8 → (size, size, C)."""
+    """Apply a view to an image in memory.   Shapes: (C, H, W) uint8 → (size, size, C)."""
     pixels = pillow_image(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
     return view.finish(pixels if view.resize is None else view.resize(pixels), draws)
 
 
 def pillow_image(pixels: NDArray[np.uint8]) -> "PillowImage":
-    """(H, W, 1 or 3) as Pillow's image."""
+    """(H, W, 1 or 3) as a Pillow image."""
     from PIL import Image
 
     if pixels.shape[2] not in (1, 3):
@@ -236,5 +236,5 @@ def _require_pixels(side: int) -> None:
 
 def _require_draws(draws: Draws | None) -> Draws:
     if draws is None:
-        raise EquimetricError("this view is random; read it through a Loader, or give `draws`")
+        raise EquimetricError("this view is random; use a Loader, or give `draws`")
     return draws

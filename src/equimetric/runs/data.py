@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -11,12 +11,14 @@ from torch import Tensor
 
 from equimetric.data import (
     Dataset,
+    Images,
     Split,
     Transform,
     load_dataset,
     shifted_split_of,
     split_by_classes,
     split_dataset,
+    take_images,
     transform,
 )
 from equimetric.errors import unknown_name
@@ -39,6 +41,7 @@ class RunData:
     dataset: Dataset
     split: Split
     transform: Transform
+    _images: dict[str, Images] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def fingerprint(self) -> str:
@@ -64,7 +67,7 @@ class RunData:
     @cached_property
     def eval_data(self) -> Dataset:
         """The whole data set through the test view."""
-        return self.dataset if self.transform.test is None else self.dataset.viewed(self.transform.test)
+        return self.dataset if self.transform.test is None else self.dataset.with_view(self.transform.test)
 
     def rows(self, part: str) -> Tensor:
         """Ascending rows of one part: train, validation or test."""
@@ -72,6 +75,12 @@ class RunData:
         if part not in parts:
             raise unknown_name("part of the split", part, parts)
         return parts[part]
+
+    def images(self, part: str) -> Images:
+        """The images of one part through the test view, or its features."""
+        if part not in self._images:
+            self._images[part] = take_images(self.eval_data.images, self.rows(part))
+        return self._images[part]
 
     def with_features(self, features: Tensor) -> RunData:
         """The same rows as (N, F) features, which need no view and no augmentation."""

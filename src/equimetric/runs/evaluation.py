@@ -67,7 +67,7 @@ def evaluation_data(config: RunConfig, learner: Learner, data: RunData, processe
 def embed_part(learner: Learner, data: RunData, part: str, processes: Processes = SINGLE) -> LabelledEmbeddings:
     """The embeddings of one part of evaluation data: train, validation or test."""
     rows, split = data.rows(part), data.split
-    embeddings = embed_images(learner, data.eval_data.subset(rows).images, processes=processes)
+    embeddings = embed_images(learner, data.images(part), processes=processes)
     query, gallery = (split.query, split.gallery) if part == "test" else (None, None)
     return LabelledEmbeddings(
         embeddings=embeddings,

@@ -63,7 +63,7 @@ def features_elsewhere(dataset: Dataset, backbone: str, pretrained: str | None) 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(0, "shifted splits"))
         network = build_backbone(backbone, channels=dataset.channels, pretrained=pretrained)
-    return cached_features(network, dataset.viewed(view_of(network.convention)))
+    return cached_features(network, dataset.with_view(view_of(network.convention)))
 
 
 def view_of(convention: InputConvention) -> View:

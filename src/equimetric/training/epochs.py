@@ -39,7 +39,7 @@ def start_stretch(session: Session, step: int) -> Iterator[Batch]:
 def view_training_set(session: Session) -> EpochView:
     """The training rows through the test view, computed on demand."""
     learner, processes, data = session.learner, session.processes, session.data
-    images = data.eval_data.subset(data.split.train).images
+    images = data.images("train")
 
     def score(embeddings: Tensor, labels: Tensor, metrics: Sequence[str]) -> dict[str, float]:
         return processes.broadcast(dict(evaluate(embeddings, labels, metrics=metrics)) if processes.writes else {})

@@ -1,0 +1,50 @@
+"""Image files that cannot be read, found once and remembered."""
+
+import contextlib
+import json
+from pathlib import Path
+
+from equimetric.data.decoding import map_in_threads
+from equimetric.data.file_store import FileStore
+from equimetric.data.views import Resize
+from equimetric.errors import EquimetricError
+from equimetric.files import cache_directory, write_atomically
+
+__all__ = ["damaged_files"]
+
+
+def damaged_files(store: FileStore) -> dict[int, str]:
+    """Which files cannot be read and why: {number: 'path (reason)'}.
+
+    Every file is decoded once, JPEGs at an eighth of their size. The outcome is remembered under `cache_directory()`
+    for the same content.
+    """
+    for number, file in enumerate(store.files):
+        if not file.is_file():
+            raise EquimetricError(
+                f"the image {str(file)!r} (number {number + 1:,} of {len(store.files):,}) is not there; "
+                "check that the archive was unpacked completely"
+            )
+    smallest = Resize(1, "square")
+    store.forget_hashes()
+    record = cache_directory() / "checked" / f"{store.fingerprint(smallest)}.json"
+    reasons = _read_record(record)
+    if reasons is None:
+
+        def check(number: int) -> str:
+            outcome = store.attempt(number, smallest, "fast")
+            return outcome if isinstance(outcome, str) else ""
+
+        outcomes = map_in_threads(check, range(len(store.files)), description="Checking images")
+        reasons = {number: reason for number, reason in enumerate(outcomes) if reason}
+        # Where this cannot be written the next load checks again.
+        with contextlib.suppress(OSError):
+            write_atomically(record, json.dumps(reasons))
+    return {number: f"{store.files[number]} ({reason})" for number, reason in reasons.items()}
+
+
+def _read_record(record: Path) -> dict[int, str] | None:
+    try:
+        return {int(number): reason for number, reason in json.loads(record.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, AttributeError):
+        return None

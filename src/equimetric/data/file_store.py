@@ -1,0 +1,170 @@
+"""Image files with optional bounding boxes: decoding, caches, and the identity of their content."""
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equimetric.data.decoding import Box, Decoding, decode, map_in_threads
+from equimetric.data.image_caches import DiskCache, MemoryCache
+from equimetric.data.progress import track
+from equimetric.data.views import Resize, pillow_image
+from equimetric.errors import EquimetricError
+from equimetric.files import cache_directory, hash_files
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PillowImage
+
+__all__ = ["CacheKind", "FileStore"]
+
+CacheKind: TypeAlias = Literal["none", "memory", "disk"]
+
+MEMORY_CACHE_BYTES = 2 * 2**30
+CACHE_VERSION = 3  # raise it whenever decoding or resizing gives other pixels, so that older caches are not used
+FILES_PER_HASHING = 1000
+
+
+class FileStore:
+    """Image files with optional bounding boxes, decoded one by one; shared by all data sets of the same file list.
+
+    root     the folder that file names are relative to
+    cache    "none":   decode at every access
+             "memory": keep resized images until `cache_bytes` are used; later ones are decoded at every access
+             "disk":   at the first access, decode all files into one memory-mapped file under `cache_directory()`
+    decoding "exact", or "fast" for large JPEGs (see `decode`)
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        *,
+        root: Path | None = None,
+        boxes: Sequence[Box | None] | None = None,
+        channels: int = 3,
+        cache: CacheKind = "none",
+        decoding: Decoding = "exact",
+        cache_bytes: int = MEMORY_CACHE_BYTES,
+    ) -> None:
+        if channels not in (1, 3):
+            raise EquimetricError(f"channels must be 3 (colour) or 1 (grey), not {channels!r}")
+        if cache not in ("none", "memory", "disk"):
+            raise EquimetricError(f"cache must be 'none', 'memory' or 'disk', not {cache!r}")
+        if decoding not in ("exact", "fast"):
+            raise EquimetricError(f"decoding must be 'exact' or 'fast', not {decoding!r}")
+        if not files:
+            raise EquimetricError("there are no image files; give at least one")
+        if boxes is not None and len(boxes) != len(files):
+            raise EquimetricError(f"there are {len(files)} files but {len(boxes)} bounding boxes; give one per file")
+        self.files = tuple(files)
+        self.root = root
+        self.boxes = None if boxes is None else tuple(boxes)
+        self.channels = channels
+        self.cache = cache
+        self.decoding = decoding
+        self.memory = MemoryCache(cache_bytes)
+        self.disk: dict[Resize | None, DiskCache] = {}
+        self.lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, object]:
+        """What another process needs to read the files itself; caches in memory stay behind."""
+        return {
+            "files": self.files,
+            "root": self.root,
+            "boxes": self.boxes,
+            "channels": self.channels,
+            "cache": self.cache,
+            "decoding": self.decoding,
+            "cache_bytes": self.memory.capacity,
+        }
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def load(self, number: int, resize: Resize | None) -> "PillowImage":
+        """File `number`, decoded and resized; from the cache where there is one."""
+        if self.cache == "none":
+            return self.decode(number, resize)
+        if self.cache == "disk":
+            return pillow_image(self._disk_cache(resize).read(number))
+        pixels = self.memory.images.get((number, resize))
+        if pixels is None:
+            pixels = self._pixels(number, resize)
+            self.memory.add((number, resize), pixels)
+        return pillow_image(pixels)
+
+    def decode(self, number: int, resize: Resize | None, decoding: Decoding | None = None) -> "PillowImage":
+        """File `number`, decoded and resized without the cache; `decoding` overrides the store's own."""
+        outcome = self.attempt(number, resize, decoding)
+        if isinstance(outcome, str):
+            raise EquimetricError(
+                f"an image cannot be read: {self.files[number]} ({outcome}); remove it, or load with damaged='skip'"
+            )
+        return outcome
+
+    def attempt(self, number: int, resize: Resize | None, decoding: Decoding | None = None) -> "PillowImage | str":
+        """File `number`, decoded and resized without the cache, or the reason why it cannot be."""
+        file = self.files[number]
+        try:
+            return decode(
+                file,
+                channels=self.channels,
+                resize=resize,
+                box=self.box(number),
+                decoding=decoding or self.decoding,
+            )
+        except Exception as error:  # a damaged file can raise almost anything from inside a decoder
+            return str(error).replace(str(file), file.name) or type(error).__name__
+
+    def box(self, number: int) -> Box | None:
+        """The bounding box of file `number`, if there are any."""
+        return None if self.boxes is None else self.boxes[number]
+
+    def name(self, number: int) -> str:
+        """File `number` relative to `root`."""
+        file = self.files[number]
+        inside = self.root is not None and file.is_relative_to(self.root)
+        return (file.relative_to(self.root) if self.root is not None and inside else file).as_posix()
+
+    @cached_property
+    def hashes(self) -> tuple[str, ...]:
+        """Content hash of every file, taken once (see `forget_hashes`); 'unreadable' where there is none."""
+        blocks = [
+            self.files[start : start + FILES_PER_HASHING] for start in range(0, len(self.files), FILES_PER_HASHING)
+        ]
+        hashed = (hash_files(block) for block in blocks)
+        tracked = track(hashed, "Hashing files", total=len(blocks)) if len(blocks) > 1 else hashed
+        return tuple(digest or "unreadable" for block in tracked for digest in block)
+
+    def forget_hashes(self) -> None:
+        """Take the hashes again when they are next needed, since files may have changed."""
+        self.__dict__.pop("hashes", None)
+
+    def fingerprint(self, resize: Resize | None) -> str:
+        """Of everything that decoded pixels follow from: content of the files, boxes, decoding and resizing."""
+        from PIL import __version__ as pillow_version
+
+        digest = hashlib.sha256(f"{CACHE_VERSION} {pillow_version} {self.channels} {resize} {self.decoding}\n".encode())
+        for number, content in enumerate(self.hashes):
+            digest.update(f"{content} {self.box(number)}\n".encode())
+        return digest.hexdigest()[:32]
+
+    def _pixels(self, number: int, resize: Resize | None) -> NDArray[np.uint8]:
+        image = self.decode(number, resize)
+        return np.asarray(image, dtype=np.uint8).reshape(image.height, image.width, self.channels)
+
+    def _disk_cache(self, resize: Resize | None) -> DiskCache:
+        with self.lock:
+            if resize not in self.disk:
+                folder = cache_directory() / "images" / self.fingerprint(resize)
+                self.disk[resize] = DiskCache.open(folder, self.channels) or self._write_disk_cache(folder, resize)
+            return self.disk[resize]
+
+    def _write_disk_cache(self, folder: Path, resize: Resize | None) -> DiskCache:
+        numbers = range(len(self.files))
+        images = map_in_threads(lambda number: self._pixels(number, resize), numbers, description="Decoding images")
+        return DiskCache.write(folder, images, self.channels)

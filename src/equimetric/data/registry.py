@@ -1,0 +1,62 @@
+"""Data sets by name. Each registers its loader by `@dataset("name")` in its own file."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from equimetric.errors import EquimetricError, unknown_name
+from equimetric.registry import Registry
+
+if TYPE_CHECKING:
+    from equimetric.data.dataset import Dataset
+
+__all__ = ["DATASETS", "DatasetDescription", "dataset", "dataset_descriptions", "load_dataset"]
+
+DATASETS: Registry[Callable[..., Dataset]] = Registry("data set", "equimetric.data")
+"""Name → loader; its keyword arguments are the options, its first docstring line the description."""
+
+dataset = DATASETS.register
+
+
+@dataclass(frozen=True)
+class DatasetDescription:
+    """A data set that can be loaded by name: `options` with their defaults, `required` options without."""
+
+    name: str
+    description: str
+    required: tuple[str, ...]
+    options: Mapping[str, object]
+
+
+def dataset_descriptions() -> tuple[DatasetDescription, ...]:
+    """All data sets that `load_dataset` knows, by name."""
+    return tuple(_describe(name) for name in sorted(DATASETS))
+
+
+def load_dataset(name: str, /, **options: object) -> Dataset:
+    """The data set of that name; `dataset_descriptions` lists the names, and the options of each."""
+    load = DATASETS.find(name)
+    known = _describe(name)
+    for option in options:
+        if option not in (*known.required, *known.options):
+            raise unknown_name(f"option of data set {name!r}", option, (*known.required, *known.options))
+    for option in known.required:
+        if option not in options:
+            raise EquimetricError(f"data set {name!r} needs the option {option!r}; give it a value")
+    return load(**options)
+
+
+def _describe(name: str) -> DatasetDescription:
+    load = DATASETS[name]
+    parameters = inspect.signature(load).parameters.values()
+    return DatasetDescription(
+        name=name,
+        description=(inspect.getdoc(load) or "").partition("\n")[0],
+        required=tuple(parameter.name for parameter in parameters if parameter.default is parameter.empty),
+        options={
+            parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty
+        },
+    )
