@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 
 from equimetric.backbones.backbone import Backbone
 from equimetric.backbones.library_models import timm_backbone, torchvision_backbone
@@ -9,7 +10,7 @@ from equimetric.backbones.registry import BACKBONES, BackboneRecord
 from equimetric.backbones.weights import load_pretrained, packaged_weights, read_weights
 from equimetric.errors import EquimetricError, unknown_name
 
-__all__ = ["LIBRARY_MODELS", "build_backbone", "weights_on_offer"]
+__all__ = ["LIBRARY_MODELS", "build_backbone", "find_weight_file", "weights_on_offer"]
 
 LIBRARY_MODELS = {
     "timm:<model>": "any classification model of timm, such as timm:resnet50 or timm:vit_base_patch16_224",
@@ -44,6 +45,14 @@ def build_backbone(name: str, *, channels: int = 3, pretrained: str | None = Non
     if channels not in (1, backbone.convention.channels):
         raise EquimetricError(f"{name} takes grey or RGB images, not images of {channels} channels")
     return backbone
+
+
+def find_weight_file(name: str, pretrained: str | None) -> Path | None:
+    """The file that holds a backbone's initial weights; None where a library downloads them, or there are none."""
+    if pretrained is None or (name.partition(":")[0] in LIBRARIES and pretrained in LIBRARIES):
+        return None
+    found = Path(_weight_file(BACKBONES[name], pretrained) if name in BACKBONES else pretrained)
+    return found if found.is_file() else None
 
 
 def weights_on_offer(name: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from equimetric.backbones import find_weight_file
 from equimetric.files import hash_file
 from equimetric.runs.configuration import RunConfig
 
@@ -71,9 +72,9 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
     values["data"]["options"] = {name: value for name, value in values["data"]["options"].items() if not is_path(value)}
     if values["data"]["split"] is not None:
         values["data"]["split"].pop("file")
-    pretrained = config.model.pretrained
-    if pretrained is not None and Path(pretrained).is_file():
-        values["model"]["pretrained"] = hash_file(Path(pretrained))
+    weights = find_weight_file(config.model.backbone, config.model.pretrained)
+    if weights is not None:
+        values["model"]["pretrained"] = hash_file(weights)
     return {"config": values, "data": data_fingerprint, "protocol": PROTOCOL_VERSION}
 
 
