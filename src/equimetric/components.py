@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
-from equimetric.option_values import checked_options
+from equimetric.option_values import check_options
 from equimetric.pairs import Selected
 from equimetric.registry import Registry
 from equimetric.search_space import SearchSpace
@@ -24,10 +24,10 @@ __all__ = [
     "SELECTIONS",
     "Component",
     "FunctionModule",
+    "format_value",
     "loss",
     "references",
     "selection",
-    "shown",
 ]
 
 FAMILIES = {
@@ -114,7 +114,7 @@ class Component:
         if missing:
             given = ", ".join(f"{name}=…" for name in missing)
             raise EquimetricError(f"{self.kind} {self.name!r} needs {given}")
-        options = checked_options(f"{self.kind} {self.name!r}", self.definition, options)
+        options = check_options(f"{self.kind} {self.name!r}", self.definition, options)
         if inspect.isclass(self.definition):
             module = self.definition(**options)
             assert isinstance(module, nn.Module)
@@ -122,8 +122,8 @@ class Component:
         return FunctionModule(self.name, self.definition, {**self.options, **options})
 
 
-def shown(value: Any) -> str:
-    """An option's value for people: functions by their name."""
+def format_value(value: Any) -> str:
+    """An option's value as text; a function by its name."""
     return getattr(value, "__name__", None) or str(value)
 
 

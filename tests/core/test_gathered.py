@@ -6,8 +6,9 @@ import torch.distributed as dist
 from small_methods import OPTIONS
 
 import equimetric as em
-from equimetric.catalogue import Context, build_objective, recipes
 from equimetric.errors import EquimetricError
+from equimetric.objectives import Context, build_objective
+from equimetric.objectives.recipes import recipes
 
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1, 3])
 DIMENSION = 5

@@ -5,7 +5,8 @@ import torch
 from small_methods import OPTIONS
 
 import equimetric as em
-from equimetric.catalogue import Context, build_objective, recipes
+from equimetric.objectives import Context, build_objective
+from equimetric.objectives.recipes import recipes
 from equimetric.pairs import Pairs, TripletBand
 
 LABELS = torch.tensor([0, 0, 1, 1, 1, 2])

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import equimetric as em
-from equimetric.option_values import Count, Range, Share, checked_options
+from equimetric.option_values import Count, Range, Share, check_options
 
 PROXIES = {"classes": 5, "dim": 3}
 
@@ -115,9 +115,9 @@ def test_annotations_of_a_module_are_read_from_its_constructor():
             super().__init__()
             self.share, self.number = share, number
 
-    checked_options("it", Weighted, {"share": 1, "number": None})
+    check_options("it", Weighted, {"share": 1, "number": None})
     with pytest.raises(em.EquimetricError, match="it: number must be a whole number of 1 or more or None, got 0"):
-        checked_options("it", Weighted, {"number": 0})
+        check_options("it", Weighted, {"number": 0})
 
 
 def test_annotations_that_cannot_be_read_are_not_checked():

@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import normalize as unit
 
 import equimetric as em
-from equimetric.catalogue import Context, build_objective
 from equimetric.components import REFERENCES
 from equimetric.errors import EquimetricError
+from equimetric.objectives import Context, build_objective
 from equimetric.ops.products import inner_products
 from equimetric.references import centres as several_centres
 from equimetric.references.centres import centre_similarity
@@ -170,8 +170,8 @@ def test_many_centres_are_pooled_a_few_rows_at_a_time_with_both_derivatives(meas
 
     both = random(5, 2).requires_grad_(), random(3 * 4, 2, seed=1).requires_grad_()
     together = {pool: pooled(*both, pool) for pool in ("soft", "max")}
-    monkeypatch.setattr(several_centres, "TOGETHER", 24)
-    monkeypatch.setattr(several_centres, "STRIP", 2)
+    monkeypatch.setattr(several_centres, "CHUNK_ENTRIES", 24)
+    monkeypatch.setattr(several_centres, "STRIP_ROWS", 2)
     for pool, expected in together.items():
         torch.testing.assert_close(pooled(*both, pool), expected)
     assert torch.autograd.gradcheck(pooled, both)

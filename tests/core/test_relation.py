@@ -24,14 +24,14 @@ def test_class_ids_of_any_size_match_where_they_are_equal(queries):
     positive, negative = relation(labels, reference_labels, (queries, 500))
     assert torch.equal(positive, labels[:, None] == reference_labels)
     assert torch.equal(negative, ~positive)
-    positive, negative = relation(labels, labels, (queries, queries), itself=True)
+    positive, negative = relation(labels, labels, (queries, queries), same_set=True)
     assert torch.equal(positive, (labels[:, None] == labels) & ~torch.eye(queries, dtype=torch.bool))
     assert torch.equal(negative, labels[:, None] != labels)
 
 
 def test_a_sample_without_any_label_is_not_its_own_negative():
     labels = torch.tensor([[0, 0], [1, 0], [1, 1]], dtype=torch.bool)
-    positive, negative = relation(labels, labels, (3, 3), itself=True)
+    positive, negative = relation(labels, labels, (3, 3), same_set=True)
     assert positive.tolist() == [[False, False, False], [False, False, True], [False, True, False]]
     assert negative.tolist() == [[False, True, True], [True, False, False], [True, False, False]]
 

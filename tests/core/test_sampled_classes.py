@@ -80,9 +80,10 @@ def test_the_loss_is_that_of_the_sampled_columns_alone(case, monkeypatch):
     monkeypatch.setattr("equimetric.references.proxies.sample_classes", lambda *_: IDS)
     sampled = build(method, sample_rate=0.5, **options)
     embeddings = random(5, DIMENSION).requires_grad_()
-    pairs = sampled.pairs(embeddings, LABELS)
+    terms = sampled.pair_terms(embeddings, LABELS)
+    ((_, pairs),) = terms.weighted
     assert pairs.similarity.shape == pairs.positive.shape == (5, len(IDS))
-    value = sampled.references.objective_value(sampled.value, pairs)
+    value = terms.combine([sampled.value(pairs)])
     value.backward()
 
     full = sampled.references.weight.detach().view(CLASSES, -1)

@@ -5,8 +5,8 @@ import torch
 import torch.distributed as dist
 
 import equimetric as em
-from equimetric.catalogue import Context, build_objective
 from equimetric.errors import EquimetricError
+from equimetric.objectives import Context, build_objective
 
 LABELS = torch.tensor([0, 0, 1, 4, 2, 2, 0, 1, 3, 3, 5])
 CLASSES, DIMENSION = 7, 5
@@ -47,7 +47,7 @@ def loss_and_gradients(case, rows, **options):
     )
     biases = torch.arange(CLASSES, dtype=torch.float64) / 10
     start = sum(references.shard.sizes[: references.shard.rank])
-    here = slice(start, start + references.shard.own)
+    here = slice(start, start + references.shard.size)
     references.weight.data = weights[here].flatten(0, 1)
     if references.bias is not None:
         references.bias.data = biases[here]
@@ -112,7 +112,7 @@ def test_different_batches_and_draws_and_fixed_proxies_are_refused(of_two_proces
         other_labels, other_size, static, other_seed = rank["mistakes"][0]
         assert "give gather=True" in other_labels
         assert "give gather=True" in other_size
-        assert "nothing to share out" in static
+        assert "nothing to shard" in static
         assert "call torch.manual_seed with one seed for all" in other_seed
 
 

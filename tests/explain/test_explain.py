@@ -6,11 +6,12 @@ import pytest
 import torch
 
 import equimetric as em
-from equimetric.catalogue import Context, build_objective, recipes
 from equimetric.components import LOSSES
 from equimetric.errors import EquimetricError
 from equimetric.explain import draw_weights, weight_curves
 from equimetric.explain.closed_forms import CLOSED_FORMS
+from equimetric.objectives import Context, build_objective
+from equimetric.objectives.recipes import recipes
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "weights.json").read_text())
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3])
@@ -85,7 +86,7 @@ def test_a_loss_of_other_similarities_is_its_pair_weights(method):
 
 @pytest.mark.parametrize("method", ["magnet", "spectral", "hdc", "bier", "hier"])
 def test_a_loss_of_embeddings_has_no_weights_of_pairs(method):
-    with pytest.raises(EquimetricError, match="looks at the embeddings themselves"):
+    with pytest.raises(EquimetricError, match="reads the embeddings themselves"):
         em.pair_weights(build_objective(method, {}, CONTEXT).double(), batch(), LABELS)
 
 
@@ -99,16 +100,16 @@ def test_a_loss_of_embeddings_has_no_weights_of_pairs(method):
     ],
 )
 def test_what_weights_of_pairs_leave_out_is_said(method, options):
-    with pytest.warns(UserWarning, match=f"'{method}' looks at the embeddings beside the similarities"):
+    with pytest.warns(UserWarning, match=f"'{method}' reads the embeddings beside the similarities"):
         em.pair_weights(em.objective(method, **options).double(), batch(), LABELS)
 
 
 def test_what_references_add_is_said():
     remembering = em.objective("contrastive_cosine", references="memory", dim=5, size=32, start_iteration=0).double()
     remembering(batch(), LABELS)
-    with pytest.warns(UserWarning, match="leave out the loss against the memory"):
+    with pytest.warns(UserWarning, match="leave out the loss of further pairs, e.g. with a memory"):
         em.pair_weights(remembering, batch(), LABELS)
-    with pytest.warns(UserWarning, match="leave out the regulariser of the centres"):
+    with pytest.warns(UserWarning, match="leave out the penalty of its references"):
         em.pair_weights(em.objective("softtriple", classes=4, dim=5), batch(), LABELS)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from equimetric.catalogue import recipes
 from equimetric.configuration import RunConfig, load_config
+from equimetric.objectives.recipes import recipes
 
 ROOT = Path(__file__).parents[2]
 

@@ -52,7 +52,6 @@ def test_rooms_depend_only_on_those_before_them():
         "selection",
         "references",
         "objectives",
-        "catalogue",
         "backbones",
         "batches",
         "data",

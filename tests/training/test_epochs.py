@@ -7,13 +7,12 @@ import torch
 from torch import nn
 
 from equimetric.batches import BATCHES, Batches, SmartMiningBatches
-from equimetric.catalogue import Context
 from equimetric.configuration import RunConfig, load_config
 from equimetric.errors import EquimetricError
 from equimetric.learners import Batch
 from equimetric.losses.hierarchical_triplet import HierarchicalTriplet
 from equimetric.losses.magnet import Magnet, class_clusters
-from equimetric.objectives import compose
+from equimetric.objectives import Context, compose
 from equimetric.ops.reductions import mean
 from equimetric.training import load_trained, train
 from equimetric.training.checkpoint import load_weights

@@ -85,8 +85,8 @@ def test_only_the_head_learns_and_the_model_embeds_images_end_to_end(tmp_path):
 
 
 def build_network_of(config):
-    from equimetric.catalogue import Context
     from equimetric.configuration import RunConfig, load_config
+    from equimetric.objectives import Context
     from equimetric.training.loop import build_learner
 
     learner = build_learner(load_config(config, RunConfig), 1, Context(classes=3, dim=8, images=9))

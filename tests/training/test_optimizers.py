@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from equimetric.backbones import EmbeddingNetwork
-from equimetric.catalogue import Context
 from equimetric.configuration import OptimizerConfig, RunConfig, load_config
 from equimetric.errors import EquimetricError
 from equimetric.learners import SingleLearner
-from equimetric.objectives import compose
+from equimetric.objectives import Context, compose
 from equimetric.training.frozen import FeatureVectors
 from equimetric.training.loop import build_learner
 from equimetric.training.optimizers import (

@@ -160,8 +160,8 @@ def test_divergence_is_a_message(tmp_path):
 
 
 def test_all_methods_of_a_study_start_from_the_same_network():
-    from equimetric.catalogue import Context
     from equimetric.configuration import RunConfig, load_config
+    from equimetric.objectives import Context
     from equimetric.training.loop import build_learner
 
     context = Context(classes=5, dim=8, images=10)

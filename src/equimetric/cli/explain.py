@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from equimetric.catalogue import Context, build_objective, objective
 from equimetric.cli.console import console
 from equimetric.errors import EquimetricError
 from equimetric.explain import draw_weights, weight_curves
-from equimetric.objectives import Objective, ObjectiveSum
+from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
+from equimetric.objectives.composition import objective
 
 __all__ = ["explain"]
 

@@ -8,10 +8,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from equimetric.catalogue import Recipe, find_recipe, recipes
 from equimetric.cli.console import console
-from equimetric.components import FAMILIES, LOSSES, shown
+from equimetric.components import FAMILIES, LOSSES, format_value
 from equimetric.errors import unknown_name
+from equimetric.objectives.recipes import Recipe, find_recipe, recipes
 
 __all__ = ["methods"]
 
@@ -37,7 +37,7 @@ def methods(
 
 def show_line(recipe: Recipe) -> None:
     """A method in a few lines: name, what it does, paper, options with their defaults."""
-    options = ", ".join(f"{option}={shown(value)}" for option, value in recipe.defaults.items())
+    options = ", ".join(f"{option}={format_value(value)}" for option, value in recipe.defaults.items())
     summary = recipe.note or LOSSES[recipe.loss].summary
     console.print(f"  {recipe.name}", style="cyan", highlight=False)
     for line in (summary, recipe.paper, options):
@@ -56,5 +56,5 @@ def show_one(recipe: Recipe) -> None:
     console.print(f"Geometry {geometry}, references {references.name}, selection {selection.name}", highlight=False)
     table = Table("option", "default", "search range")
     for option, value in recipe.defaults.items():
-        table.add_row(option, shown(value), str(recipe.search.get(option, "")))
+        table.add_row(option, format_value(value), str(recipe.search.get(option, "")))
     console.print(table)

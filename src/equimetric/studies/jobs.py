@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import torch
 
-from equimetric.catalogue import Context
 from equimetric.configuration import RunConfig, StudyConfig, load_config
 from equimetric.data import Dataset, Split
 from equimetric.errors import EquimetricError
+from equimetric.objectives import Context
 from equimetric.training.embedding import embed_images
 from equimetric.training.loop import (
     Progress,

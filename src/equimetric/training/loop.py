@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from equimetric.backbones import Backbone, EmbeddingNetwork, build_network, initial_head_by_pca
 from equimetric.backbones.heads import build_head
 from equimetric.batches import Batches, build_batches
-from equimetric.catalogue import Context, build_objective
 from equimetric.configuration import DataConfig, RunConfig, load_config
 from equimetric.data import (
     Dataset,
@@ -36,6 +35,7 @@ from equimetric.data import (
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import Evaluation, evaluate
 from equimetric.learners import Batch, Learner, SingleLearner
+from equimetric.objectives import Context, build_objective
 from equimetric.seeding import derive_seed
 from equimetric.training.averaging import averaged_weights, start_average, update_average
 from equimetric.training.checkpoint import (

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 import equimetric as em
-from equimetric.catalogue import PUBLISHED, Context, build_objective, find_recipe
 from equimetric.errors import EquimetricError
+from equimetric.objectives import PUBLISHED, Context, build_objective, find_recipe
 
 LABELS = torch.arange(5).repeat_interleave(4)
 CONTEXT = Context(classes=5, dim=24, images=len(LABELS))
