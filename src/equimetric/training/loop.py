@@ -36,6 +36,7 @@ from equimetric.errors import EquimetricError
 from equimetric.evaluation import Evaluation, evaluate
 from equimetric.learners import Batch, Learner, SingleLearner
 from equimetric.objectives import Context, build_objective
+from equimetric.objectives.grammar import flatten_options
 from equimetric.seeding import derive_seed
 from equimetric.training.averaging import averaged_weights, start_average, update_average
 from equimetric.training.checkpoint import (
@@ -424,7 +425,7 @@ def build_learner(
             freeze=model.freeze,
         )
     torch.manual_seed(derive_seed(config.seed, "objective"))
-    if any(value and name.rpartition(".")[2] == "sharded" for name, value in config.options.items()):
+    if any(value and name.rpartition(".")[2] == "sharded" for name, value in flatten_options(config.options).items()):
         raise EquimetricError("a training run keeps all class weights in every process; leave out options.sharded")
     objective = build_objective(config.method, config.options, context)
     if gather:
