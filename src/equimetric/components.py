@@ -1,4 +1,4 @@
-"""The parts of an objective, losses, selections and references, as records: name, paper, options, search ranges.
+"""Losses, selections and references as records: name, paper, options, search ranges.
 
 The command line, the documentation, the tuner's search spaces and the contract tests all read these records.
 """
@@ -36,7 +36,7 @@ FAMILIES = {
     "proxy": "compares embeddings with learned class representatives",
     "ap-surrogate": "smooths a ranking metric and ascends it",
     "clustering": "scores a whole clustering of the batch",
-    "ensemble": "trains the members of an ensemble, whose embeddings follow one another",
+    "ensemble": "trains the members of an ensemble, whose embeddings are concatenated",
     "regulariser": "is added to another objective",
 }
 
@@ -50,22 +50,22 @@ class Component:
     Attributes:
         kind: "loss", "selection" or "references".
         name: the public name.
-        also: other names by which it is known, of what it computes.
+        also: other public names.
         definition: a function `(pairs, **options)` or an `nn.Module` class whose constructor takes the options.
         paper: authors, title, year.
-        title: how tables call it.
+        title: the name in tables.
         family: for losses, a key of `FAMILIES`.
-        geometries: for losses, the geometries that make sense, the default first.
-        reference_kinds: for losses, the references that make sense, the default first.
-        takes: for losses, the richest form of selection it reads itself: "pairs" or "triplets", or "batch" where it
-            takes a batch as it is.
+        geometries: for losses, the geometries it is defined for, the default first.
+        reference_kinds: for losses, the references it is defined for, the default first.
+        takes: for losses, the form of selection it takes: "pairs" or "triplets", or "batch" where it takes a batch
+            without selection.
         aliases: option names of the literature for a part of the objective, e.g. {"mining": "selection"}.
         implies: options that, when given, switch a selection on, e.g. {"epsilon": "multi_similarity"}.
         normalize: for losses, overrides the geometry's own default.
         search: the range of each tunable option.
         rowwise: whether the rows of the pairs meet only in the loss's final ratios (see `ops.chunks`); or the
             option values with which they do.
-        not_monotone: why a positive may be pushed away or a negative pulled closer, where the method does so.
+        not_monotone: why the method may push a positive away or pull a negative closer, where it does.
 
     """
 
@@ -104,7 +104,7 @@ class Component:
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     def build(self, options: Mapping[str, Any]) -> nn.Module:
-        """The component with these options; a misspelt or missing option is an error that names it."""
+        """The component with these options; a misspelt or missing option raises an error that names it."""
         for name in options:
             if name not in self.options:
                 raise EquimetricError(
@@ -138,7 +138,7 @@ class FunctionModule(nn.Module):
 
     @property
     def generator(self) -> torch.Generator | None:
-        """What a selection draws from, where it has been given a generator of its own."""
+        """The random generator among the options, where there is one."""
         return self.options.get("generator")
 
     def forward(self, selected: Selected) -> Any:

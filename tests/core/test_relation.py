@@ -87,13 +87,13 @@ IDS = torch.tensor([0, 0, 1, 1])
         (torch.eye(4, dtype=torch.int64), torch.zeros(4, 3, dtype=torch.int64), "4 columns, reference_labels 3"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused(labels, reference_labels, message):
+def test_labels_that_do_not_fit_are_errors(labels, reference_labels, message):
     references = [] if reference_labels is None else [random(4, 2, seed=1), reference_labels]
     with pytest.raises(EquimetricError, match=message):
         em.objective("contrastive")(random(4, 2), labels, *references)
 
 
-def test_lists_and_arrays_are_refused_with_the_way_to_convert_them():
+def test_lists_and_arrays_are_errors_that_say_how_to_convert_them():
     objective, labels = em.objective("contrastive"), torch.tensor([0, 0, 1, 1])
     for arguments in ((random(4, 2), [0, 0, 1, 1]), (random(4, 2), labels.numpy())):
         with pytest.raises(EquimetricError, match=r"torch.as_tensor\(labels\)"):
@@ -110,7 +110,7 @@ def test_self_mask_must_fit():
 
 
 @pytest.mark.parametrize("references", ["proxies", "memory"])
-def test_learned_and_remembered_references_need_class_ids(references):
+def test_proxies_and_memories_need_class_ids(references):
     options = {"classes": 2, "dim": 2} if references == "proxies" else {"dim": 2}
     objective = em.objective("contrastive", references=references, **options)
     for labels in (torch.eye(4, dtype=torch.int64), (YES, ~YES)):

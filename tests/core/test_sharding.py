@@ -107,7 +107,7 @@ def test_two_processes_with_half_the_classes_equal_one_with_all(of_two_processes
     assert [len(part[2][0]) // per_class for part in (first, second)] == [4, 3]
 
 
-def test_different_batches_and_draws_and_fixed_proxies_are_refused(of_two_processes):
+def test_different_batches_and_seeds_and_static_proxies_are_errors(of_two_processes):
     for rank in of_two_processes:
         other_labels, other_size, static, other_seed = rank["mistakes"][0]
         assert "give gather=True" in other_labels
@@ -123,6 +123,6 @@ def test_shards_start_from_different_rows_and_leave_the_global_generator_alike(o
     assert drawn_by_one == drawn_by_other
 
 
-def test_sharding_without_processes_is_refused():
+def test_sharding_without_processes_is_an_error():
     with pytest.raises(EquimetricError, match="init_process_group"):
         em.objective("arcface", classes=4, dim=3, sharded=True)

@@ -30,7 +30,7 @@ def test_worked_weights(case):
     torch.testing.assert_close(weights, torch.tensor(case["expected"], dtype=torch.float64), rtol=0, atol=1e-6)
 
 
-# They see more than the cosines: raw vectors, their lengths, centred ones, a similarity they learn, or a hierarchy.
+# They depend on more than the cosines: raw or centred vectors, lengths, a learned similarity, a hierarchy.
 NOT_OF_COSINES = {"npairs", "angular_npairs_combo", "snr_contrastive", "pddm", "hier"}
 PAIR_LOSSES = [
     name
@@ -99,12 +99,12 @@ def test_a_loss_of_embeddings_has_no_weights_of_pairs(method):
         ("pddm", {"dim": 5}),
     ],
 )
-def test_what_weights_of_pairs_leave_out_is_said(method, options):
+def test_weights_warn_of_a_loss_that_also_reads_embeddings(method, options):
     with pytest.warns(UserWarning, match=f"'{method}' reads the embeddings beside the similarities"):
         em.pair_weights(em.objective(method, **options).double(), batch(), LABELS)
 
 
-def test_what_references_add_is_said():
+def test_weights_warn_of_a_memory_and_a_penalty():
     remembering = em.objective("contrastive_cosine", references="memory", dim=5, size=32, start_iteration=0).double()
     remembering(batch(), LABELS)
     with pytest.warns(UserWarning, match="leave out the loss of further pairs, e.g. with a memory"):
@@ -118,7 +118,7 @@ def test_weights_of_a_measure_that_is_not_symmetric_are_not_either():
         em.pair_weights(em.objective("snr_contrastive"), batch(), LABELS, symmetric=True)
 
 
-def test_looking_at_weights_is_no_step_of_training():
+def test_computing_weights_is_no_training_step():
     annealed = em.objective("sphereface", classes=4, dim=5)
     sampled = em.objective("arcface", classes=4, dim=5, sample_rate=0.5)
     for objective in (annealed, sampled):
@@ -214,7 +214,7 @@ def test_a_sum_of_objectives_adds_its_weights():
     torch.testing.assert_close(em.pair_weights(both, batch(), LABELS), weights[0] + 0.5 * weights[1])
 
 
-def test_terms_with_other_references_are_refused():
+def test_terms_with_different_references_are_an_error():
     mixed = em.objective("contrastive_cosine").double() + em.objective("arcface", classes=4, dim=5).double()
     with pytest.raises(EquimetricError, match="explain them one by one"):
         em.pair_weights(mixed, batch(), LABELS)
@@ -237,7 +237,7 @@ def test_the_figure_is_written(tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_noise_ratio_is_seen_at_the_cosine_of_centred_vectors():
+def test_the_noise_ratio_takes_the_cosine_of_centred_vectors():
     curves = weight_curves(em.objective("snr_contrastive"))
     pushed = curves.similarity[curves.negative > 0]
     # d = 2 − 2 cos is below the margin of 1 from a cosine of ½ on.

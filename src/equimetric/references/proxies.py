@@ -180,7 +180,7 @@ class ProxyReferences(References):
         inputs.forbid_references("learned proxies")
         embeddings = check_embeddings(inputs.embeddings)
         labels = self.check_classes(inputs.labels, embeddings)
-        if self.bias is not None and geometry.name != "dot":
+        if self.bias is not None and (geometry.bounded or not geometry.inner_product):
             raise EquimetricError(f"a bias means nothing in the {geometry.name} geometry; use geometry='dot'")
         seed = self.next_seed()
         self.shard.require_same_batch(labels, seed)
