@@ -63,6 +63,7 @@ class Component:
         implies: options that, when given, switch a selection on, e.g. {"epsilon": "multi_similarity"}.
         normalize: for losses, overrides the geometry's own default.
         search: the range of each tunable option.
+        like: for references, kinds in whose place they can stand: a loss that is defined for one of them takes these.
         rowwise: whether the rows of the pairs meet only in the loss's final ratios (see `ops.chunks`); or the
             option values with which they do.
         not_monotone: why the method may push a positive away or pull a negative closer, where it does.
@@ -85,6 +86,7 @@ class Component:
     rowwise: bool | Mapping[str, object] = False
     not_monotone: str = ""
     also: tuple[str, ...] = ()
+    like: tuple[str, ...] = ()
 
     def is_rowwise(self, options: Mapping[str, Any]) -> bool:
         """Whether the loss with these options can be computed a few rows at a time."""
@@ -217,10 +219,14 @@ def selection(
 
 
 def references(
-    name: str, *, paper: str = "", search: Mapping[str, SearchSpace] | None = None
+    name: str,
+    *,
+    paper: str = "",
+    search: Mapping[str, SearchSpace] | None = None,
+    like: str | tuple[str, ...] = (),
 ) -> Callable[[Definition], Definition]:
-    """Register a kind of references: an `nn.Module` class that makes `Pairs` from embeddings and labels."""
-    return _register(REFERENCES, name=name, paper=paper, search=search or {})
+    """Register a kind of references: a subclass of `equimetric.references.base.References`."""
+    return _register(REFERENCES, name=name, paper=paper, search=search or {}, like=_tuple(like))
 
 
 def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ A loss written in `pairs.similarity` therefore works in every geometry. `Geometr
 
     manhattan = Geometry("manhattan", measure=lambda q, r: -torch.cdist(q, r, p=1), to_distance=torch.neg)
     em.objective("triplet", geometry=manhattan)
+
+`add_geometry(manhattan)` lets configurations name it.
 """
 
 from collections.abc import Callable
@@ -28,11 +30,12 @@ from equimetric.ops.products import (
     squared_lengths,
     unit,
 )
+from equimetric.registry import import_plugins
 
 MIN_POWER = 1e-12
 """Keeps the noise-to-signal ratio of a constant vector, which has no signal, finite."""
 
-__all__ = ["GEOMETRIES", "Geometry", "find_geometry", "safe_sqrt", "squared_chord", "unit"]
+__all__ = ["BUILT_IN", "GEOMETRIES", "Geometry", "add_geometry", "find_geometry", "safe_sqrt", "squared_chord", "unit"]
 
 
 def squared_distance(queries: Tensor, references: Tensor) -> Tensor:
@@ -228,12 +231,29 @@ GEOMETRIES: dict[str, Geometry] = {
 }
 
 
+BUILT_IN = frozenset(GEOMETRIES)
+"""Names of the geometries that losses list."""
+
+
+def add_geometry(geometry: Geometry) -> Geometry:
+    """Register a geometry, so that configurations can name it; a plug-in does so when it is imported."""
+    GEOMETRIES[geometry.name] = check_new(geometry)
+    return geometry
+
+
 def find_geometry(geometry: str | Geometry) -> Geometry:
     """A geometry by name, or one of the user's own, whose name must be new."""
-    if isinstance(geometry, str):
-        if geometry not in GEOMETRIES:
-            raise unknown_name("geometry", geometry, GEOMETRIES)
-        return GEOMETRIES[geometry]
+    if not isinstance(geometry, str):
+        return check_new(geometry)
+    if geometry not in GEOMETRIES:
+        import_plugins()
+    if geometry not in GEOMETRIES:
+        raise unknown_name("geometry", geometry, GEOMETRIES)
+    return GEOMETRIES[geometry]
+
+
+def check_new(geometry: Geometry) -> Geometry:
+    """The geometry, unless another one has its name."""
     if not isinstance(geometry, Geometry):
         raise EquimetricError(f"a geometry is a name or a Geometry, not {type(geometry).__name__} {geometry!r}")
     if geometry.name in GEOMETRIES and vars(geometry) != vars(GEOMETRIES[geometry.name]):

@@ -12,7 +12,8 @@ import torch
 from small_methods import OPTIONS
 
 import equimetric as em
-from equimetric.geometry import GEOMETRIES, Geometry
+from equimetric.components import REFERENCES, references
+from equimetric.geometry import GEOMETRIES, Geometry, add_geometry
 from equimetric.objectives import Context, Objective, build_objective
 from equimetric.objectives.recipes import recipes
 from equimetric.references.base import PairTerms, References
@@ -203,6 +204,35 @@ def test_selections_say_what_they_miss_in_a_geometry():
         objective(random(6, 4), LABELS)
 
 
+def test_a_registered_geometry_is_found_by_name(monkeypatch):
+    monkeypatch.delitem(GEOMETRIES, MANHATTAN.name, raising=False)
+    add_geometry(MANHATTAN)
+    assert em.objective("contrastive", geometry="manhattan").geometry is MANHATTAN
+    with pytest.raises(em.EquimetricError, match="it needs similarities in"):
+        em.objective("arcface", geometry="manhattan", classes=3, dim=4)
+    with pytest.raises(em.EquimetricError, match="a geometry named 'manhattan' already"):
+        add_geometry(Geometry("manhattan", manhattan))
+    del GEOMETRIES[MANHATTAN.name]
+    with pytest.raises(em.EquimetricError, match="unknown geometry 'manhattan'"):
+        em.objective("contrastive", geometry="manhattan")
+
+
+def test_a_geometry_of_a_plug_in_is_found_by_name(tmp_path):
+    (tmp_path / "my_geometry.py").write_text(
+        "import torch\nfrom equimetric.geometry import Geometry, add_geometry\n\n"
+        "add_geometry(Geometry('city', lambda q, r: -torch.cdist(q, r, p=1), to_distance=torch.neg))\n"
+    )
+    metadata = tmp_path / "my_geometry-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-geometry\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[equimetric.plugins]\nmy_geometry = my_geometry\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from equimetric.geometry import find_geometry; print(find_geometry('city').name)"
+    )
+    assert "city" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
 # References of one's own
 
 
@@ -227,19 +257,30 @@ def test_the_objective_is_the_weighted_sum_over_sets_of_pairs_and_the_penalty():
     def pull(pairs):
         return -pairs.similarity[pairs.positive].sum()
 
-    references, embeddings = TwoHalves(), random(6, 4)
+    own, embeddings = TwoHalves(), random(6, 4)
     composed = em.objective(pull)
     objective = Objective(
-        "own", loss=composed.loss, geometry=composed.geometry, references=references, selection=composed.selection
+        "own", loss=composed.loss, geometry=composed.geometry, references=own, selection=composed.selection
     )
     cosine = torch.nn.functional.normalize(embeddings) @ torch.nn.functional.normalize(embeddings).T
     same = (LABELS[:, None] == LABELS) & ~torch.eye(6, dtype=torch.bool)
     halves = [-(cosine * same)[:, columns].sum() for columns in (slice(3), slice(3, 6))]
     torch.testing.assert_close(objective(embeddings, LABELS), halves[0] + 3 * halves[1] + 5)
-    assert references.calls == 2
+    assert own.calls == 2
     assert list(objective.terms(embeddings, LABELS)) == ["own"]
     with pytest.warns(UserWarning, match="leave out"):
         em.pair_weights(objective, embeddings, LABELS)
+
+
+def test_registered_references_stand_in_the_place_of_others(monkeypatch):
+    REFERENCES.discover()
+    for table in ("_records", "_modules"):
+        monkeypatch.setattr(REFERENCES, table, dict(getattr(REFERENCES, table)))
+    references("halves", like="batch")(TwoHalves)
+    value = em.objective("contrastive", references="halves")(random(6, 4), LABELS)
+    torch.testing.assert_close(em.objective("contrastive", references=TwoHalves())(random(6, 4), LABELS), value)
+    with pytest.raises(em.EquimetricError, match="makes no sense with references 'halves'"):
+        em.objective("proxy_anchor", references="halves")
 
 
 def test_terms_of_pairs_that_differ_in_number_cannot_be_added():

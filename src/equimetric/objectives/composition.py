@@ -9,7 +9,7 @@ from torch import nn
 
 from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component
 from equimetric.errors import EquimetricError, did_you_mean
-from equimetric.geometry import GEOMETRIES, Geometry, find_geometry
+from equimetric.geometry import BUILT_IN, GEOMETRIES, Geometry, find_geometry
 from equimetric.objectives.grammar import flatten_options, parse_method, route
 from equimetric.objectives.objective import SELECTS_ITSELF, Objective, ObjectiveSum
 from equimetric.objectives.recipes import Context
@@ -74,7 +74,7 @@ def compose(
     check_geometry(component, found_geometry)
     given_references = chosen["references"] or component.reference_kinds[0]
     reference_component = find_references(given_references)
-    if reference_component.name not in component.reference_kinds:
+    if not {reference_component.name, *reference_component.like} & set(component.reference_kinds):
         raise EquimetricError(
             f"loss {component.name!r} makes no sense with references {reference_component.name!r}; "
             f"it is defined for: {', '.join(component.reference_kinds)}"
@@ -132,7 +132,7 @@ def check_geometry(loss: Component, geometry: Geometry) -> None:
         return
     listed = [GEOMETRIES[name] for name in loss.geometries]
     needs = ""
-    if geometry.name in GEOMETRIES:
+    if geometry.name in BUILT_IN:
         needs = f"it is defined for: {', '.join(loss.geometries)}"
     elif loss.geometries == ("none",):
         needs = "it reads the embeddings themselves and compares nothing"

@@ -73,7 +73,7 @@ class References(nn.Module):
     """Whom queries are compared with. A subclass makes the pairs and may keep state between steps."""
 
     def forward(self, geometry: Geometry, normalize: bool, inputs: Inputs) -> PairTerms:
-        """Make the pairs of a batch. Changes nothing that a second call would see, except a count of draws."""
+        """Make the pairs of a batch. State is changed in `after_loss`, except the count of a sampler's draws."""
         raise NotImplementedError
 
     def after_loss(self, terms: PairTerms) -> None:
