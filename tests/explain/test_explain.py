@@ -84,6 +84,25 @@ def test_a_loss_of_other_similarities_is_its_pair_weights(method):
     )
 
 
+def test_episodes_of_unequal_size_have_the_weights_of_their_mean():
+    """Five queries in one episode and two in the other."""
+    labels = torch.tensor([0, 0, 0, 0, 1, 1, 1, 0, 1, 1, 0, 2, 3, 4])
+    embeddings = torch.randn(14, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    objective = em.objective("prototypical", ns=1, episodes=2)
+    weights = em.pair_weights(objective, embeddings, labels)
+    assert weights.shape == (7, 7)
+
+    def weighted_sum(embeddings):
+        sets = [pairs for _, pairs in objective.pair_terms(embeddings, labels).weighted]
+        similarity = torch.cat([pairs.similarity for pairs in sets])
+        sign = torch.cat([pairs.negative.double() - pairs.positive.double() for pairs in sets])
+        return (sign * weights * similarity).sum() / len(weights)
+
+    torch.testing.assert_close(
+        gradient_of(weighted_sum, embeddings), gradient_of(lambda x: objective(x, labels), embeddings)
+    )
+
+
 @pytest.mark.parametrize("method", ["magnet", "spectral", "hdc", "bier", "hier"])
 def test_a_loss_of_embeddings_has_no_weights_of_pairs(method):
     with pytest.raises(EquimetricError, match="reads the embeddings themselves"):

@@ -49,14 +49,31 @@ def pair_weights(
     for weight, part in objective.parts():
         with torch.no_grad(), evaluation_mode(part):
             terms = part.pair_terms(embeddings, labels, *arguments, **options)
-            warn_of_other_terms(part.name, terms)
-            own, pairs = terms.weighted[0]
-            share = weight * own * signed_weights(part, pairs, symmetric=symmetric, report=True)
+            share = weight * explain_terms(part, terms, symmetric=symmetric)
         if total is not None and total.shape != share.shape:
             raise EquimetricError("the terms of this sum compare with different references; explain them one by one")
         total = share if total is None else total + share
     assert total is not None
     return total
+
+
+def explain_terms(objective: Objective, terms: PairTerms, *, symmetric: bool) -> Tensor:
+    """The weights of all queries: sets of pairs of other queries follow, further sets of the same ones are left out."""
+    first = terms.weighted[0][1]
+    explained = [(w, pairs) for w, pairs in terms.weighted if pairs is first or pairs.queries is not first.queries]
+    if len(explained) < len(terms.weighted):
+        warnings.warn(
+            f"the weights of {objective.name!r} leave out the loss of further pairs, e.g. with a memory", stacklevel=3
+        )
+    if terms.penalty is not None:
+        warnings.warn(f"the weights of {objective.name!r} leave out the penalty of its references", stacklevel=3)
+    queries = sum(len(pairs.similarity) for _, pairs in explained)
+    shares = []
+    for weight, pairs in explained:
+        # The weights of a set are scaled by the number of its own queries.
+        scale = weight * queries / max(1, len(pairs.similarity))
+        shares.append(scale * signed_weights(objective, pairs, symmetric=symmetric, report=True))
+    return shares[0] if len(shares) == 1 else torch.cat(shares)
 
 
 def signed_weights(objective: Objective, pairs: Pairs, *, symmetric: bool = False, report: bool = False) -> Tensor:
@@ -115,14 +132,6 @@ def evaluation_mode(objective: Objective) -> Iterator[None]:
             module.training = True
 
 
-def warn_of_other_terms(name: str, terms: PairTerms) -> None:
-    """Warn of what the weights of the first set of pairs leave out."""
-    if len(terms.weighted) > 1:
-        warnings.warn(f"the weights of {name!r} leave out the loss of further pairs, e.g. with a memory", stacklevel=3)
-    if terms.penalty is not None:
-        warnings.warn(f"the weights of {name!r} leave out the penalty of its references", stacklevel=3)
-
-
 def report_embedding_gradient(name: str, value: Tensor, gradient: Tensor, embeddings: Tensor) -> None:
     """Raise an error for a loss of the embeddings alone; warn where it reads them beside the pairs."""
     (beside,) = torch.autograd.grad(value, embeddings, allow_unused=True)
@@ -132,7 +141,7 @@ def report_embedding_gradient(name: str, value: Tensor, gradient: Tensor, embedd
         raise no_weights(name)
     warnings.warn(
         f"{name!r} reads the embeddings beside the similarities of pairs; the weights leave that part out",
-        stacklevel=4,
+        stacklevel=6,
     )
 
 

@@ -194,16 +194,7 @@ class ProxyReferences(References):
         is_unit = normalize or self.normalize_proxies
         if is_unit:
             proxies = unit(proxies)
-        local_queries = self.shard.scale_gradient(embeddings)
-        if self.per_class == 1:
-            similarity = geometry.measure(local_queries, proxies)
-        else:
-            similarity = centre_similarity(
-                geometry.measure, local_queries, proxies, self.per_class, self.pool, self.gamma
-            )
-        if bias is not None:
-            similarity = similarity + bias.to(finer)
-        similarity = self.shard.gather_columns(similarity, counts)
+        similarity = self.shard.gather_columns(self.compare(geometry, embeddings, proxies, bias), counts)
         target = labels if ids is None else torch.searchsorted(ids, labels)
         if self.assignment == "dynamic":
             target = similarity.argmax(1)
@@ -216,6 +207,15 @@ class ProxyReferences(References):
         if not self.tau or self.per_class == 1:
             return PairTerms([(1.0, pairs)])
         return PairTerms([(1.0, pairs)], self.penalty(proxies if is_unit else unit(proxies), len(columns)))
+
+    def compare(self, geometry: Geometry, embeddings: Tensor, proxies: Tensor, bias: Tensor | None) -> Tensor:
+        """(B, classes of this rank) one similarity per class."""
+        queries = self.shard.scale_gradient(embeddings)
+        if self.per_class == 1:
+            similarity = geometry.measure(queries, proxies)
+        else:
+            similarity = centre_similarity(geometry.measure, queries, proxies, self.per_class, self.pool, self.gamma)
+        return similarity if bias is None else similarity + bias.to(similarity.dtype)
 
     def next_seed(self) -> int | None:
         """The seed of this training step's sampled classes; None where all classes are compared with."""
