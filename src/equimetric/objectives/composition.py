@@ -9,7 +9,7 @@ from torch import nn
 
 from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component
 from equimetric.errors import EquimetricError, did_you_mean
-from equimetric.geometry import BUILT_IN, GEOMETRIES, Geometry, find_geometry
+from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 from equimetric.objectives.grammar import flatten_options, parse_method, route
 from equimetric.objectives.objective import SELECTS_ITSELF, Objective, ObjectiveSum
 from equimetric.objectives.recipes import Context
@@ -130,7 +130,7 @@ def check_geometry(loss: Component, geometry: Geometry) -> None:
     """
     if geometry.name in loss.geometries:
         return
-    listed = [GEOMETRIES[name] for name in loss.geometries]
+    listed = [find_geometry(name) for name in loss.geometries]
     needs = ""
     if geometry.name in BUILT_IN:
         needs = f"it is defined for: {', '.join(loss.geometries)}"
