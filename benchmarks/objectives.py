@@ -27,9 +27,8 @@ from pathlib import Path
 
 import torch
 
-from equimetric.catalogue import Context, build_objective, parse_method
 from equimetric.errors import EquimetricError
-from equimetric.objectives import Objective, ObjectiveSum
+from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective, parse_method
 
 Step = Callable[[], None]
 SAMPLES = 4

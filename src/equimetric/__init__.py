@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from equimetric.calibration import Calibration, calibrate
-    from equimetric.catalogue import objective, recipes
     from equimetric.components import LOSSES, SELECTIONS, loss, selection
     from equimetric.data import Dataset, load_dataset
     from equimetric.errors import EquimetricError
     from equimetric.evaluation import Evaluation, evaluate
     from equimetric.explain import pair_weights
-    from equimetric.geometry import GEOMETRIES
-    from equimetric.objectives import Objective, ObjectiveSum
+    from equimetric.geometry import GEOMETRIES, Geometry
+    from equimetric.objectives.composition import objective
+    from equimetric.objectives.objective import Objective, ObjectiveSum
+    from equimetric.objectives.recipes import recipes
     from equimetric.pairs import Pairs, TripletBand, Triplets
     from equimetric.references.proxies import StaticProxy
     from equimetric.runs.model import TrainedModel, load
@@ -38,6 +39,7 @@ __all__ = [
     "Dataset",
     "EquimetricError",
     "Evaluation",
+    "Geometry",
     "Objective",
     "ObjectiveSum",
     "Pairs",
@@ -66,8 +68,9 @@ _MODULES = {
     "Dataset": "data",
     "EquimetricError": "errors",
     "Evaluation": "evaluation",
-    "Objective": "objectives",
-    "ObjectiveSum": "objectives",
+    "Geometry": "geometry",
+    "Objective": "objectives.objective",
+    "ObjectiveSum": "objectives.objective",
     "Pairs": "pairs",
     "StaticProxy": "references.proxies",
     "TrainedModel": "runs.model",
@@ -79,9 +82,9 @@ _MODULES = {
     "load": "runs.model",
     "load_dataset": "data",
     "loss": "components",
-    "objective": "catalogue",
+    "objective": "objectives.composition",
     "pair_weights": "explain",
-    "recipes": "catalogue",
+    "recipes": "objectives.recipes",
     "selection": "components",
     "train": "training",
 }

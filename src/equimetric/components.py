@@ -1,4 +1,4 @@
-"""The parts of an objective, losses, selections and references, as records: name, paper, options, search ranges.
+"""Losses, selections and references as records: name, paper, options, search ranges.
 
 The command line, the documentation, the tuner's search spaces and the contract tests all read these records.
 """
@@ -13,7 +13,7 @@ from torch import nn
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.families import FAMILIES
-from equimetric.option_values import checked_options
+from equimetric.option_values import check_options
 from equimetric.pairs import Selected
 from equimetric.registry import Registry
 from equimetric.search_space import SearchSpace
@@ -25,10 +25,10 @@ __all__ = [
     "SELECTIONS",
     "Component",
     "FunctionModule",
+    "format_value",
     "loss",
     "references",
     "selection",
-    "shown",
 ]
 
 Definition = TypeVar("Definition", bound=Callable[..., Any])
@@ -41,22 +41,23 @@ class Component:
     Attributes:
         kind: "loss", "selection" or "references".
         name: the public name.
-        also: other names by which it is known, of what it computes.
+        also: other public names.
         definition: a function `(pairs, **options)` or an `nn.Module` class whose constructor takes the options.
         paper: authors, title, year.
-        title: how tables call it.
+        title: the name in tables.
         family: for losses, a key of `FAMILIES`.
-        geometries: for losses, the geometries that make sense, the default first.
-        reference_kinds: for losses, the references that make sense, the default first.
-        takes: for losses, the richest form of selection it reads itself: "pairs" or "triplets", or "batch" where it
-            takes a batch as it is.
+        geometries: for losses, the geometries it is defined for, the default first.
+        reference_kinds: for losses, the references it is defined for, the default first.
+        takes: for losses, the form of selection it takes: "pairs" or "triplets", or "batch" where it takes a batch
+            without selection.
         aliases: option names of the literature for a part of the objective, e.g. {"mining": "selection"}.
         implies: options that, when given, switch a selection on, e.g. {"epsilon": "multi_similarity"}.
         normalize: for losses, overrides the geometry's own default.
         search: the range of each tunable option.
+        like: for references, kinds in whose place they can stand: a loss that is defined for one of them takes these.
         rowwise: whether the rows of the pairs meet only in the loss's final ratios (see `ops.chunks`); or the
             option values with which they do.
-        not_monotone: why a positive may be pushed away or a negative pulled closer, where the method does so.
+        not_monotone: why the method may push a positive away or pull a negative closer, where it does.
 
     """
 
@@ -76,6 +77,7 @@ class Component:
     rowwise: bool | Mapping[str, object] = False
     not_monotone: str = ""
     also: tuple[str, ...] = ()
+    like: tuple[str, ...] = ()
 
     def is_rowwise(self, options: Mapping[str, Any]) -> bool:
         """Whether the loss with these options can be computed a few rows at a time."""
@@ -95,7 +97,7 @@ class Component:
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     def build(self, options: Mapping[str, Any]) -> nn.Module:
-        """The component with these options; a misspelt or missing option is an error that names it."""
+        """The component with these options; a misspelt or missing option raises an error that names it."""
         for name in options:
             if name not in self.options:
                 raise EquimetricError(
@@ -105,7 +107,7 @@ class Component:
         if missing:
             given = ", ".join(f"{name}=…" for name in missing)
             raise EquimetricError(f"{self.kind} {self.name!r} needs {given}")
-        options = checked_options(f"{self.kind} {self.name!r}", self.definition, options)
+        options = check_options(f"{self.kind} {self.name!r}", self.definition, options)
         if inspect.isclass(self.definition):
             module = self.definition(**options)
             assert isinstance(module, nn.Module)
@@ -113,8 +115,8 @@ class Component:
         return FunctionModule(self.name, self.definition, {**self.options, **options})
 
 
-def shown(value: Any) -> str:
-    """An option's value for people: functions by their name."""
+def format_value(value: Any) -> str:
+    """An option's value as text; a function by its name."""
     return getattr(value, "__name__", None) or str(value)
 
 
@@ -129,7 +131,7 @@ class FunctionModule(nn.Module):
 
     @property
     def generator(self) -> torch.Generator | None:
-        """What a selection draws from, where it has been given a generator of its own."""
+        """The random generator among the options, where there is one."""
         return self.options.get("generator")
 
     def forward(self, selected: Selected) -> Any:
@@ -208,10 +210,14 @@ def selection(
 
 
 def references(
-    name: str, *, paper: str = "", search: Mapping[str, SearchSpace] | None = None
+    name: str,
+    *,
+    paper: str = "",
+    search: Mapping[str, SearchSpace] | None = None,
+    like: str | tuple[str, ...] = (),
 ) -> Callable[[Definition], Definition]:
-    """Register a kind of references: an `nn.Module` class that makes `Pairs` from embeddings and labels."""
-    return _register(REFERENCES, name=name, paper=paper, search=search or {})
+    """Register a kind of references: a subclass of `equimetric.references.base.References`."""
+    return _register(REFERENCES, name=name, paper=paper, search=search or {}, like=_tuple(like))
 
 
 def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ FAMILIES = {
     "proxy": "compares embeddings with learned class representatives",
     "ap-surrogate": "smooths a ranking metric and ascends it",
     "clustering": "scores a whole clustering of the batch",
-    "ensemble": "trains the members of an ensemble, whose embeddings follow one another",
+    "ensemble": "trains the members of an ensemble, whose embeddings are concatenated",
     "regulariser": "is added to another objective",
 }
 """Family → what a method of it does."""

@@ -1,6 +1,11 @@
-"""How close are two embeddings? Each geometry is a similarity matrix, larger = closer, whatever the measure.
+"""How close are two embeddings? A geometry is a similarity, larger = closer; for a distance d it is −d.
 
-A loss written in `pairs.similarity` therefore works in every geometry: for a distance A the similarity is −A.
+A loss written in `pairs.similarity` therefore works in every geometry. `Geometry` describes one of your own:
+
+    manhattan = Geometry("manhattan", measure=lambda q, r: -torch.cdist(q, r, p=1), to_distance=torch.neg)
+    em.objective("triplet", geometry=manhattan)
+
+`add_geometry(manhattan)` lets configurations name it.
 """
 
 from collections.abc import Callable
@@ -25,15 +30,16 @@ from equimetric.ops.products import (
     squared_lengths,
     unit,
 )
+from equimetric.registry import import_plugins
 
-LEAST_POWER = 1e-12
-"""Keeps the noise of a constant vector, which has no signal, finite."""
+MIN_POWER = 1e-12
+"""Keeps the noise-to-signal ratio of a constant vector, which has no signal, finite."""
 
-__all__ = ["GEOMETRIES", "Geometry", "find_geometry", "safe_sqrt", "squared_chord", "unit"]
+__all__ = ["BUILT_IN", "GEOMETRIES", "Geometry", "add_geometry", "find_geometry", "safe_sqrt", "squared_chord", "unit"]
 
 
 def squared_distance(queries: Tensor, references: Tensor) -> Tensor:
-    """(Q, R) ‖q‖² + ‖r‖² − 2 q·r, never below 0, and 0 for coincident points, of which rounding would leave a trace."""
+    """(Q, R) ‖q‖² + ‖r‖² − 2 q·r, at least 0, and exactly 0 for coincident points despite rounding."""
     lengths = squared_lengths(queries)[:, None] + squared_lengths(references)
     return threshold(lengths - 2 * inner_products(queries, references), COINCIDENT**2, 0.0)
 
@@ -42,19 +48,19 @@ def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
     """(Q, R) −var(q − r) / var(q), variances over the coordinates; not symmetric: the query is the signal.
 
     With centred vectors −‖q − r‖² / ‖q‖² = [2q, −1, −‖q‖²] · [r, ‖r‖², 1] / ‖q‖²: one matrix product of two more
-    dimensions. Lengths are a trifle short, so that coincident points come out at or above 0: a mean over noise above
-    zero would count what rounding leaves.
+    dimensions. Lengths are slightly short, so coincident points have a similarity of 0 or more: a mean over nonzero
+    noise must not count rounding.
     """
     if references is queries and not plain_arithmetic():
         noise: Tensor = SelfNoise.apply(queries)  # type: ignore[no-untyped-call]
         return noise
-    (signals, power, shares), (others, other_power, _) = signals_of(queries), signals_of(references)
+    (signals, power, shares), (others, other_power, _) = centre_signals(queries), centre_signals(references)
     ends = torch.cat([2 * signals, -torch.ones_like(power), -power], 1) * shares
     return ends @ torch.cat([others, other_power, torch.ones_like(other_power)], 1).T
 
 
 class SelfNoise(torch.autograd.Function):
-    """s_ij = (2 x_i·x_j − p_j − p_i) / p_i with p = ‖x‖², within one set: one matrix product back, not two.
+    """s_ij = (2 x_i·x_j − p_j − p_i) / p_i with p = ‖x‖², within one set: one matrix product in backward, not two.
 
     Here x are the centred vectors. With H = G/p by rows, ∂x_i = Σ_j 2 (H + Hᵀ)_ij (x_j − x_i) − 2 x_i Σ_j H_ij s_ij.
     """
@@ -62,65 +68,71 @@ class SelfNoise(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, vectors: Tensor) -> Tensor:
         """(N, D) → (N, N)."""
-        signals, power, shares = signals_of(vectors)
+        signals, power, shares = centre_signals(vectors)
         noise = ((signals * (2 * shares)) @ signals.T).addcmul_(shares, power.T, value=-1).sub_(power * shares)
         context.save_for_backward(vectors, noise, signals, shares)
         return noise
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:
-        """As the formula says; a step common to all coordinates changes no centred vector."""
+        """∂x of the formula, centred: a step common to all coordinates changes no centred vector."""
         vectors, noise, signals, shares = context.saved_tensors
         if torch.is_grad_enabled():
-            # Where the slope itself is differentiated, these are once more functions of the vectors.
-            signals, _, shares = signals_of(vectors)
+            # For second derivatives these must be functions of the vectors.
+            signals, _, shares = centre_signals(vectors)
         few = few_entries(gradients[0])
         if few is None:
             own = torch.linalg.vecdot(gradients[0], noise)[:, None] * shares
             pull = both_ways(gradients[0], lambda rows, sums: pulled(sums, signals[rows], signals), shares[:, 0])
         else:
             row, column = few.indices()
-            slope = few.values() * shares[row, 0]
-            own = torch.zeros_like(shares).index_add_(0, row, (slope * noise[row, column])[:, None])
-            pull = pulled(few_both_ways(few.indices(), slope, len(signals)), signals, signals)
-        return centred(torch.addcmul(pull, signals, own, value=-1)).mul_(2)
+            scaled = few.values() * shares[row, 0]
+            own = torch.zeros_like(shares).index_add_(0, row, (scaled * noise[row, column])[:, None])
+            pull = pulled(few_both_ways(few.indices(), scaled, len(signals)), signals, signals)
+        return centre(torch.addcmul(pull, signals, own, value=-1)).mul_(2)
 
 
-def signals_of(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Centred vectors, their (N, 1) powers, a trifle short, and what to multiply by to divide by these."""
-    signals = centred(vectors)
+def centre_signals(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Centred vectors, their (N, 1) powers, slightly short, and the reciprocals of these."""
+    signals = centre(vectors)
     power = squared_lengths(signals)[:, None]
-    return signals, power, (power + LEAST_POWER).reciprocal()
+    return signals, power, (power + MIN_POWER).reciprocal()
 
 
-def centred(vectors: Tensor) -> Tensor:
-    """Vectors less the mean of their coordinates."""
+def centre(vectors: Tensor) -> Tensor:
+    """Subtract from each vector the mean of its coordinates."""
     return vectors - vectors.mean(1, keepdim=True)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Geometry:
-    """A named similarity of two sets of embeddings.
+    """A similarity of two sets of embeddings. Build one from functions, or in the constructor of a subclass.
+
+    Functions at module level (no lambdas) keep an objective picklable.
 
     Attributes:
-        name: the public name.
-        summary: one line for people.
-        measure: (Q, D), (R, D) → (Q, R) similarity, larger = closer.
-        to_distance: similarity → the distance that losses with distance margins use; None where there is none.
-        to_chord: similarity → Euclidean distance of the *unit* vectors, in [0, 2]; None where unknown.
-        normalize: whether embeddings are scaled to unit length first unless the user says otherwise.
+        name: the public name; must differ from those in `GEOMETRIES`.
+        measure: (Q, D), (R, D) → (Q, R) similarity, larger = closer, differentiable by both.
+        summary: one line for the documentation.
+        to_distance: similarity → the distance d that losses with distance margins use; None where there is none.
+        to_chord: similarity → Euclidean distance of the *unit* vectors, in [0, 2]; None where it does not follow.
+        normalize: whether embeddings are scaled to unit length first, by default.
         symmetric: whether s_ij = s_ji.
-        default_margin: by how much a negative of a triple must be farther than the positive, unless the user says.
+        bounded: whether similarities lie in [−1, 1], as cosines do.
+        inner_product: whether the similarity is q·r.
+        default_margin: margin of triplet losses, by default.
 
     """
 
     name: str
-    summary: str
     measure: Callable[[Tensor, Tensor], Tensor]
-    to_distance: Callable[[Tensor], Tensor] | None
-    to_chord: Callable[[Tensor], Tensor] | None
+    summary: str = ""
+    to_distance: Callable[[Tensor], Tensor] | None = None
+    to_chord: Callable[[Tensor], Tensor] | None = None
     normalize: bool = True
     symmetric: bool = True
+    bounded: bool = False
+    inner_product: bool = False
     default_margin: float = 0.05
 
     def distance(self, similarity: Tensor) -> Tensor:
@@ -133,80 +145,117 @@ class Geometry:
         """The Euclidean distance of the unit vectors behind a similarity of this geometry."""
         if self.to_chord is None:
             raise EquimetricError(
-                f"distances on the unit sphere cannot be told from the {self.name} geometry; "
+                f"distances on the unit sphere do not follow from the {self.name} geometry; "
                 "use one of: cosine, euclidean, sqeuclidean"
             )
         return self.to_chord(similarity)
 
 
 def squared_chord(cosine: Tensor) -> Tensor:
-    """‖u − v‖² = 2 − 2 cos of unit vectors, at or below 0 where they coincide.
-
-    As with `squared_lengths`, what rounding leaves of coincident points is no distance.
-    """
+    """‖u − v‖² = 2 − 2 cos of unit vectors, less the rounding error: 0 or below where they coincide."""
     rounding = 16 * torch.finfo(cosine.dtype).eps
     return (2 - rounding) - 2 * cosine
 
 
-def _euclidean_from_cosine(similarity: Tensor) -> Tensor:
+# Functions, not lambdas: objectives are pickled with their geometry.
+
+
+def chord_from_cosine(similarity: Tensor) -> Tensor:
+    """√(2 − 2s)."""
     return safe_sqrt(squared_chord(similarity))
+
+
+def negative_squared_distance(queries: Tensor, references: Tensor) -> Tensor:
+    """(Q, R) −‖q − r‖²."""
+    return -squared_distance(queries, references)
+
+
+def chord_from_squared(similarity: Tensor) -> Tensor:
+    """√(−s)."""
+    return safe_sqrt(-similarity)
+
+
+def zeros(queries: Tensor, references: Tensor) -> Tensor:
+    """(Q, R) zeros."""
+    return queries.new_zeros(()).expand(len(queries), len(references))
 
 
 GEOMETRIES: dict[str, Geometry] = {
     geometry.name: geometry
     for geometry in (
         Geometry(
-            name="cosine",
+            "cosine",
+            inner_products,
             summary="s = q·r of unit vectors, in [−1, 1]",
-            measure=inner_products,
-            to_distance=_euclidean_from_cosine,
-            to_chord=_euclidean_from_cosine,
+            to_distance=chord_from_cosine,
+            to_chord=chord_from_cosine,
+            bounded=True,
+            inner_product=True,
         ),
         Geometry(
-            name="euclidean",
+            "euclidean",
+            negative_distance,
             summary="s = −‖q − r‖",
-            measure=negative_distance,
             to_distance=torch.neg,
             to_chord=torch.neg,
         ),
         Geometry(
-            name="sqeuclidean",
+            "sqeuclidean",
+            negative_squared_distance,
             summary="s = −‖q − r‖²",
-            measure=lambda queries, references: -squared_distance(queries, references),
             to_distance=torch.neg,
-            to_chord=lambda similarity: safe_sqrt(-similarity),
+            to_chord=chord_from_squared,
             default_margin=0.2,
         ),
         Geometry(
-            name="dot",
+            "dot",
+            inner_products,
             summary="s = q·r of the raw vectors",
-            measure=inner_products,
-            to_distance=None,
-            to_chord=None,
             normalize=False,
+            inner_product=True,
         ),
         Geometry(
-            name="snr",
+            "snr",
+            negative_noise,
             summary="s = −var(q − r) / var(q), the noise-to-signal ratio over the coordinates; not symmetric",
-            measure=negative_noise,
             to_distance=torch.neg,
-            to_chord=None,
             symmetric=False,
         ),
         Geometry(
-            name="none",
-            summary="s = 0: nothing is compared, as the loss looks at the embeddings themselves",
-            measure=lambda queries, references: queries.new_zeros(()).expand(len(queries), len(references)),
-            to_distance=None,
-            to_chord=None,
+            "none",
+            zeros,
+            summary="s = 0: nothing is compared, the loss reads the embeddings themselves",
             normalize=False,
         ),
     )
 }
 
 
-def find_geometry(name: str) -> Geometry:
-    """A geometry by name; a misspelt name is an error that gives the nearest."""
-    if name not in GEOMETRIES:
-        raise unknown_name("geometry", name, GEOMETRIES)
-    return GEOMETRIES[name]
+BUILT_IN = frozenset(GEOMETRIES)
+"""Names of the geometries that losses list."""
+
+
+def add_geometry(geometry: Geometry) -> Geometry:
+    """Register a geometry, so that configurations can name it; a plug-in does so when it is imported."""
+    GEOMETRIES[geometry.name] = check_new(geometry)
+    return geometry
+
+
+def find_geometry(geometry: str | Geometry) -> Geometry:
+    """A geometry by name, or one of the user's own, whose name must be new."""
+    if not isinstance(geometry, str):
+        return check_new(geometry)
+    if geometry not in GEOMETRIES:
+        import_plugins()
+    if geometry not in GEOMETRIES:
+        raise unknown_name("geometry", geometry, GEOMETRIES)
+    return GEOMETRIES[geometry]
+
+
+def check_new(geometry: Geometry) -> Geometry:
+    """The geometry, unless another one has its name."""
+    if not isinstance(geometry, Geometry):
+        raise EquimetricError(f"a geometry is a name or a Geometry, not {type(geometry).__name__} {geometry!r}")
+    if geometry.name in GEOMETRIES and vars(geometry) != vars(GEOMETRIES[geometry.name]):
+        raise EquimetricError(f"there is a geometry named {geometry.name!r} already; choose another name")
+    return geometry

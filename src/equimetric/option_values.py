@@ -1,6 +1,6 @@
-"""What values an option takes: read from its annotation, and checked before a component is built with it.
+"""The values that an option takes: read from its annotation and checked before a component is built.
 
-`temperature: Positive = 0.07` in the signature of a loss is all that it takes to refuse 0, "0.07" and NaN by name.
+With `temperature: Positive = 0.07` in the signature of a loss, 0, "0.07" and NaN raise an error that names the option.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,12 +17,12 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 
-__all__ = ["Acute", "Count", "HalfTurn", "NotNegative", "Number", "Positive", "Range", "Share", "checked_options"]
+__all__ = ["Acute", "Count", "HalfTurn", "NotNegative", "Number", "Positive", "Range", "Share", "check_options"]
 
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers between two bounds, the lower one included or not."""
+    """The numbers between two bounds; the upper one is included, the lower one by default."""
 
     low: float
     high: float = inf
@@ -45,7 +45,7 @@ Share = Annotated[float, Range(0.0, 1.0)]
 Count = Annotated[int, Range(1)]
 Number = Annotated[int, Range(0)]
 Acute = Annotated[float, Range(0.0, 89.0)]
-"""An angle in degrees whose tangent is not all too large."""
+"""An angle in degrees, with a tangent of moderate size."""
 HalfTurn = Annotated[float, Range(0.0, 180.0)]
 """An angle in degrees."""
 
@@ -58,41 +58,41 @@ KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     Callable: ("a function", callable),
     torch.Generator: ("a torch.Generator", lambda value: isinstance(value, torch.Generator)),
 }
-"""What the annotations that are checked demand, in words and as a test."""
+"""Checked annotation → its meaning in words, and the test of a value."""
 
 
-def checked_options(what: str, definition: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, numbers of other libraries as Python's own; values that the annotations do not allow are refused.
+def check_options(what: str, definition: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, with numpy's numbers and fractions as Python's; a value that its annotation forbids is an error.
 
-    The annotations are those in the signature of a function or of a class's constructor.
+    Annotations are read from the signature of a function or of a class's constructor.
     """
     signature = definition.__init__ if isinstance(definition, type) else definition  # type: ignore[misc]
     try:
         annotations = get_type_hints(signature, include_extras=True)
     except (NameError, TypeError):
-        # A loss of the user's own may be annotated with names that are known to a type checker only.
+        # A user's loss may be annotated with names that only a type checker knows.
         annotations = {}
-    checked = {name: plain(value) for name, value in options.items()}
+    checked = {name: to_python(value) for name, value in options.items()}
     for name, value in checked.items():
-        wanted = demands(annotations.get(name), value)
-        if wanted:
-            raise EquimetricError(f"{what}: {name} must be {' or '.join(wanted)}, got {value!r}")
+        expected = describe_mismatch(annotations.get(name), value)
+        if expected:
+            raise EquimetricError(f"{what}: {name} must be {' or '.join(expected)}, got {value!r}")
     return checked
 
 
-def plain(value: Any) -> Any:
-    """A number of numpy, or a fraction, as Python's own; anything else, tensors too, as it is."""
+def to_python(value: Any) -> Any:
+    """A scalar of numpy or a fraction as Python's number; anything else, tensors too, unchanged."""
     if isinstance(value, np.ndarray | np.generic) and not value.ndim:
         return value.item()
     return float(value) if isinstance(value, Fraction) else value
 
 
-def demands(annotation: Any, value: Any) -> list[str]:
-    """What an annotation demands that a value is not, in words; nothing where the value will do."""
+def describe_mismatch(annotation: Any, value: Any) -> list[str]:
+    """The values that an annotation allows, in words, where this one is not allowed; empty where it is."""
     if isinstance(value, Tensor) and not value.ndim:
         value = value.item()
     if get_origin(annotation) in (Union, UnionType):
-        found = [demands(member, value) for member in get_args(annotation)]
+        found = [describe_mismatch(member, value) for member in get_args(annotation)]
         return [] if not all(found) else [words for member in found for words in member]
     base, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     base = get_origin(base) or base

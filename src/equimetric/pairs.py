@@ -44,18 +44,18 @@ def round_ties(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """What is known of the queries themselves; only losses that keep something per class or per image look here."""
+    """The queries themselves, for losses that read embeddings or keep a parameter per class or per image."""
 
     embeddings: Tensor
-    """(Q, D) as the geometry compared them, i.e. of unit length where the geometry normalises."""
+    """(Q, D) as the geometry compared them: of unit length where the geometry normalises."""
     labels: Tensor | None = None
     """(Q,) class ids."""
     index: Tensor | None = None
     """(Q,) positions in the training set."""
     target_length: Tensor | float | None = None
-    """(Q,) length of the one vector that stands for the query's class, or that of all; where there is such a one."""
+    """(Q,) or one for all: length of the one vector that represents the query's class, where there is one."""
     references: Tensor | None = None
-    """(R, D) an explicit reference set, or class centres that a regulariser looks at, as the geometry compared them."""
+    """(R, D) an explicit reference set, as the geometry compared it."""
 
     def rows(self, rows: slice) -> Queries:
         """Some of the queries."""

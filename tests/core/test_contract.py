@@ -7,8 +7,9 @@ import torch
 from small_methods import OPTIONS
 
 import equimetric as em
-from equimetric.catalogue import Context, build_objective, recipes
 from equimetric.components import LOSSES, SELECTIONS
+from equimetric.objectives import Context, build_objective
+from equimetric.objectives.recipes import recipes
 from equimetric.pairs import Pairs
 
 DIMENSION = 5

@@ -6,8 +6,9 @@ import torch.distributed as dist
 from small_methods import OPTIONS
 
 import equimetric as em
-from equimetric.catalogue import Context, build_objective, recipes
 from equimetric.errors import EquimetricError
+from equimetric.objectives import Context, build_objective
+from equimetric.objectives.recipes import recipes
 
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1, 3])
 DIMENSION = 5
@@ -51,6 +52,6 @@ def test_two_processes_equal_one(of_two_processes, method):
         torch.testing.assert_close(rank[method], [value, *gradients])
 
 
-def test_gathering_without_processes_is_refused():
+def test_gathering_without_processes_is_an_error():
     with pytest.raises(EquimetricError, match="init_process_group"):
         em.objective("contrastive", gather=True)(torch.randn(4, 2), torch.tensor([0, 0, 1, 1]))

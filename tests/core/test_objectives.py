@@ -1,11 +1,12 @@
-"""What an objective takes beside embeddings and labels: listed triples, batches without anything to compare."""
+"""Calls of objectives: listed triples, own selections, empty batches and reference sets, wrong arguments."""
 
 import pytest
 import torch
 from small_methods import OPTIONS
 
 import equimetric as em
-from equimetric.catalogue import Context, build_objective, recipes
+from equimetric.objectives import Context, build_objective
+from equimetric.objectives.recipes import recipes
 from equimetric.pairs import Pairs, TripletBand
 
 LABELS = torch.tensor([0, 0, 1, 1, 1, 2])
@@ -30,7 +31,7 @@ def all_triples(labels):
 
 
 @pytest.mark.parametrize("method", ["triplet", "margin_loss", "contrastive", "multi_similarity", "triplet+tcm"])
-def test_listed_triples_take_the_place_of_a_selection(method):
+def test_listed_triples_replace_the_selection(method):
     triples = all_triples(LABELS)
     by_selection = "all_triplets" if "+" not in method else None
     embeddings = random(6, 4)
@@ -78,7 +79,7 @@ def test_triples_may_point_into_an_explicit_reference_set():
         ([[0, 1, 2]], "must be a tensor"),
     ],
 )
-def test_triples_that_are_none_are_refused(triples, message):
+def test_invalid_triples_are_errors(triples, message):
     with pytest.raises(em.EquimetricError, match=message):
         em.objective("triplet")(random(6, 4), LABELS, triplets=triples)
 
@@ -92,7 +93,7 @@ def test_triples_need_rows_of_the_batch():
 
 
 @pytest.mark.parametrize("method", ["npairs", "angular_npair", "angular_npairs_combo", "spectral"])
-def test_losses_that_choose_their_pairs_themselves_take_no_others(method):
+def test_losses_that_choose_their_own_pairs_take_no_selection(method):
     with pytest.raises(em.EquimetricError, match="chooses its pairs itself; leave triplets=… out"):
         em.objective(method)(random(6, 4), LABELS, triplets=torch.tensor([[0, 1, 2]]))
     with pytest.raises(em.EquimetricError, match="chooses its pairs itself; use selection='all'"):
@@ -106,7 +107,7 @@ def test_objectives_add_up_as_numbers_do():
     torch.testing.assert_close(total, sum(objective(embeddings, LABELS) for objective in objectives))
 
 
-def test_a_sum_of_terms_one_by_one_has_no_value():
+def test_a_sum_of_unreduced_terms_has_no_value():
     terms = em.objective("contrastive+tcm", reduction="none").terms(random(6, 4), LABELS)
     assert {name: term.ndim for name, term in terms.items()} == {"contrastive": 1, "tcm": 0}
     with pytest.raises(em.EquimetricError, match="a sum has no value where a term has reduction='none'"):
@@ -114,7 +115,7 @@ def test_a_sum_of_terms_one_by_one_has_no_value():
 
 
 @pytest.mark.parametrize("index", [torch.arange(4), torch.arange(6.0), list(range(6)), torch.ones(6, 1).long()])
-def test_places_in_the_training_set_must_fit(index):
+def test_index_must_fit_the_batch(index):
     with pytest.raises(em.EquimetricError, match="index must"):
         em.objective("margin_loss", beta_img=8)(random(6, 4), LABELS, index=index)
 
@@ -154,7 +155,7 @@ def test_static_proxies_make_softmax_cross_entropy_on_the_outputs():
 
 
 @pytest.mark.parametrize("method", ["spectral", "structured_clustering"])
-def test_clusterings_of_what_is_no_number_are_refused(method):
+def test_clustering_nan_embeddings_is_an_error(method):
     embeddings = random(6, 4)
     embeddings[2] = torch.nan
     with pytest.raises(em.EquimetricError, match="the network has diverged"):
@@ -175,7 +176,7 @@ NOBODY = torch.zeros(0, dtype=torch.int64)
 @pytest.mark.parametrize("method", sorted(recipes()))
 def test_an_empty_batch_has_no_loss(method):
     embeddings = torch.zeros(0, 4, requires_grad=True)
-    # What holds the centres of a class together does not need a batch.
+    # The penalty of the centres does not depend on the batch.
     options = {"tau": 0.0} if method == "softtriple" else {}
     value = build_objective(method, {**OPTIONS.get(method, {}), **options}, CONTEXT)(embeddings, NOBODY, index=NOBODY)
     value.backward()
@@ -214,7 +215,7 @@ def test_separable_losses_may_require_both_kinds_of_pairs(method, labels):
     assert em.objective(method, require_both=True)(embeddings, LABELS) == both != 0
 
 
-def test_arrays_are_refused_with_the_way_to_convert_them():
+def test_an_array_is_an_error_that_says_how_to_convert_it():
     with pytest.raises(em.EquimetricError, match=r"convert with torch.as_tensor\(embeddings\)"):
         em.objective("triplet")(random(6, 4).numpy(), LABELS)
 

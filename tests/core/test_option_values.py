@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import equimetric as em
-from equimetric.option_values import Count, Range, Share, checked_options
+from equimetric.option_values import Count, Range, Share, check_options
 
 PROXIES = {"classes": 5, "dim": 3}
 
@@ -58,7 +58,7 @@ PROXIES = {"classes": 5, "dim": 3}
         ),
     ],
 )
-def test_values_that_make_no_sense_are_refused_by_name(method, options, message):
+def test_invalid_values_are_errors_that_name_the_option(method, options, message):
     with pytest.raises(em.EquimetricError, match=message):
         em.objective(method, **options)
 
@@ -66,13 +66,13 @@ def test_values_that_make_no_sense_are_refused_by_name(method, options, message)
 @pytest.mark.parametrize(
     "value", [1, 0.5, np.float32(0.5), np.int64(2), np.array(0.5), Fraction(1, 2), torch.tensor(0.5)]
 )
-def test_every_kind_of_number_is_one(value):
+def test_every_kind_of_number_is_accepted(value):
     embeddings, labels = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2])
     expected = em.objective("ntxent", temperature=float(value))(embeddings, labels)
     torch.testing.assert_close(em.objective("ntxent", temperature=value)(embeddings, labels), expected)
 
 
-def test_booleans_and_sizes_of_numpy_are_taken():
+def test_numpy_booleans_and_sizes_are_accepted():
     embeddings, labels = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2])
     soft = em.objective("triplet", soft=np.bool_(True))
     assert soft(embeddings, labels) == em.objective("triplet", soft=True)(embeddings, labels)
@@ -84,25 +84,25 @@ def test_booleans_and_sizes_of_numpy_are_taken():
 
 
 @pytest.mark.parametrize("ks", [5, ["a"], [1.5], [], [0, 1], None])
-def test_ranks_that_are_none_are_refused(ks):
+def test_invalid_ranks_are_errors(ks):
     with pytest.raises(em.EquimetricError, match="needs ranks such as"):
         em.objective("recall_at_k_surrogate", ks=ks)(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
 
 
 @pytest.mark.parametrize("ks", [torch.tensor([1, 2]), np.array([1, 2]), [1, 2]])
-def test_ranks_may_come_in_any_row(ks):
+def test_ranks_may_be_any_sequence(ks):
     embeddings, labels = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2])
     expected = em.objective("recall_at_k_surrogate", ks=(1, 2))(embeddings, labels)
     assert em.objective("recall_at_k_surrogate", ks=ks)(embeddings, labels) == expected
 
 
 @pytest.mark.parametrize("weights", [lambda pairs: None, lambda pairs: pairs.similarity[:1]])
-def test_weights_that_fit_no_pairs_are_refused(weights):
+def test_weights_of_the_wrong_shape_are_errors(weights):
     with pytest.raises(em.EquimetricError, match=r"weights must be a tensor of shape \(4, 4\), got"):
         em.objective("weighted", weights=weights)(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
 
 
-def test_ranges_say_what_they_are():
+def test_ranges_as_text():
     assert str(Range(0.0, 1.0)) == "between 0 and 1"
     assert str(Range(0.0, 1.0, without_low=True)) == "above 0 and up to 1"
     assert Range(0.0, 1.0).holds(0)
@@ -115,9 +115,9 @@ def test_annotations_of_a_module_are_read_from_its_constructor():
             super().__init__()
             self.share, self.number = share, number
 
-    checked_options("it", Weighted, {"share": 1, "number": None})
+    check_options("it", Weighted, {"share": 1, "number": None})
     with pytest.raises(em.EquimetricError, match="it: number must be a whole number of 1 or more or None, got 0"):
-        checked_options("it", Weighted, {"number": 0})
+        check_options("it", Weighted, {"number": 0})
 
 
 def test_annotations_that_cannot_be_read_are_not_checked():
@@ -145,7 +145,7 @@ def test_a_loss_of_ones_own_may_be_a_partial_function_or_an_object():
     torch.testing.assert_close(3 * called(embeddings, labels), expected)
 
 
-def test_a_loss_that_returns_no_tensor_is_refused():
+def test_a_loss_must_return_a_tensor():
     with pytest.raises(em.EquimetricError, match="loss 'length' returned int; it must return a scalar tensor"):
         em.objective(lambda_named_length())(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
 

@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import normalize
 
 import equimetric as em
-from equimetric.catalogue import Context, build_objective
 from equimetric.errors import EquimetricError
 from equimetric.losses.large_margin import multiplied_angle
+from equimetric.objectives import Context, build_objective
 from equimetric.pairs import Pairs
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "proxy_losses.json").read_text())

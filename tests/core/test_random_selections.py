@@ -325,7 +325,7 @@ def test_no_bin_of_pads_is_ever_lost_for_good():
         (lambda: Pads().set_distribution(torch.full((29,), torch.nan)), "must be finite"),
         (lambda: Pads(n_support=2), "at least 3 edges"),
         (lambda: Pads(support_limit=(1.4, 0.1)), "two rising distances"),
-        (lambda: select("pads", pairs_of(geometry="dot")), "cannot be told from the dot geometry"),
+        (lambda: select("pads", pairs_of(geometry="dot")), "do not follow from the dot geometry"),
     ],
 )
 def test_pads_refuses_what_makes_no_sense(change, message):

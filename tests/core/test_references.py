@@ -1,4 +1,4 @@
-"""Whom queries are compared with: proxies, memories, prototypes."""
+"""References: proxies, memories, prototypes."""
 
 import json
 import math
@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import normalize as unit
 
 import equimetric as em
-from equimetric.catalogue import Context, build_objective
 from equimetric.components import REFERENCES
 from equimetric.errors import EquimetricError
+from equimetric.objectives import Context, build_objective
 from equimetric.ops.products import inner_products
 from equimetric.references import centres as several_centres
 from equimetric.references.centres import centre_similarity
@@ -50,7 +50,7 @@ IDS = torch.tensor([0, 0, 1, 1])
         ({"assignment": "dynamic", "sample_rate": 0.5}, "set sample_rate=1"),
     ],
 )
-def test_proxy_options_that_make_no_sense_are_refused(options, message):
+def test_invalid_proxy_options_are_errors(options, message):
     with pytest.raises(EquimetricError, match=message):
         em.objective("normalized_softmax", classes=4, dim=3, **options)
 
@@ -170,8 +170,8 @@ def test_many_centres_are_pooled_a_few_rows_at_a_time_with_both_derivatives(meas
 
     both = random(5, 2).requires_grad_(), random(3 * 4, 2, seed=1).requires_grad_()
     together = {pool: pooled(*both, pool) for pool in ("soft", "max")}
-    monkeypatch.setattr(several_centres, "TOGETHER", 24)
-    monkeypatch.setattr(several_centres, "STRIP", 2)
+    monkeypatch.setattr(several_centres, "CHUNK_ENTRIES", 24)
+    monkeypatch.setattr(several_centres, "STRIP_ROWS", 2)
     for pool, expected in together.items():
         torch.testing.assert_close(pooled(*both, pool), expected)
     assert torch.autograd.gradcheck(pooled, both)
@@ -234,7 +234,7 @@ def test_cleaning_needs_classes():
 
 
 @pytest.mark.parametrize("kind", ["proxies", "memory"])
-def test_search_ranges_of_references_hold_values_that_can_be_used(kind):
+def test_search_ranges_of_references_hold_valid_values(kind):
     record = REFERENCES[kind]
     assert record.search
     needed = {"dim": 3, **({"classes": 4} if kind == "proxies" else {})}
@@ -264,18 +264,18 @@ def test_worked_value_of_the_memory_term():
 
 @pytest.mark.parametrize("sizes", [[3, 3, 3, 3], [2, 5, 1, 4], [9, 2], [4, 7, 8, 1], [7]])
 def test_the_ring_holds_the_last_entries(sizes):
-    objective, size, seen = memory(size=7), 7, []
+    objective, size, stored = memory(size=7), 7, []
     for step, number in enumerate(sizes):
         embeddings = torch.nn.functional.normalize(random(number, 2, seed=step))
         labels = torch.arange(number) + 100 * step
         objective(embeddings, labels)
-        seen += list(zip(labels.tolist(), embeddings.tolist(), strict=True))
+        stored += list(zip(labels.tolist(), embeddings.tolist(), strict=True))
     references = objective.references
     filled = int(references.filled)
-    assert filled == min(size, len(seen))
+    assert filled == min(size, len(stored))
     held = dict(zip(references.labels[:filled].tolist(), references.embeddings[:filled].tolist(), strict=True))
-    assert set(held) == {label for label, _ in seen[-size:]}
-    for label, embedding in seen[-size:]:
+    assert set(held) == {label for label, _ in stored[-size:]}
+    for label, embedding in stored[-size:]:
         assert held[label] == pytest.approx(embedding)
 
 
@@ -299,7 +299,7 @@ def test_any_loss_adds_its_value_against_the_memory(method):
     torch.testing.assert_close(now.grad, other.grad)
 
 
-def test_nothing_is_remembered_before_the_start_or_outside_training():
+def test_nothing_is_stored_before_the_start_or_in_evaluation_mode():
     objective = memory(size=8, start_iteration=2)
     embeddings = random(4, 2)
     plain = em.objective("contrastive_cosine")(embeddings, IDS)
@@ -330,7 +330,7 @@ def test_a_memory_needs_room():
             memory(**options)
 
 
-def test_the_context_tells_a_memory_its_dimension():
+def test_the_dimension_of_a_memory_comes_from_the_context():
     objective = build_objective("xbm", {"size": 3}, Context(classes=2, dim=7, images=1))
     assert objective.references.embeddings.shape == (3, 7)
 
@@ -391,7 +391,7 @@ def test_several_episodes_give_the_mean_of_their_losses():
         em.objective("prototypical", episodes=5)(embeddings, labels)
 
 
-def test_episodes_of_unequal_size_count_alike():
+def test_episodes_of_unequal_size_have_equal_weight():
     """Five queries in one episode and two in the other: the mean of the two losses, not over the seven queries."""
     embeddings, labels = random(14, 3), torch.tensor([0, 0, 0, 0, 1, 1, 1, 0, 1, 1, 0, 2, 3, 4])
     objective = em.objective("prototypical", ns=1, episodes=2)
@@ -402,7 +402,7 @@ def test_episodes_of_unequal_size_count_alike():
     torch.testing.assert_close((by_query[:5].mean() + by_query[5:].mean()) / 2, (each[0] + each[1]) / 2)
 
 
-def test_episodes_can_be_held_to_their_size():
+def test_episodes_can_be_required_to_have_a_size():
     embeddings, labels = random(12, 3), torch.arange(2).repeat_interleave(3).repeat(2)
     em.objective("prototypical", nc=2, ns=2, nq=1, episodes=2)(embeddings, labels)
     with pytest.raises(EquimetricError, match=r"must have nc=3 classes, this batch has \[2, 2\]"):
@@ -411,7 +411,7 @@ def test_episodes_can_be_held_to_their_size():
         em.objective("prototypical", ns=1, nq=1, episodes=2)(embeddings, labels)
 
 
-def test_prototype_options_that_make_no_sense_are_refused():
+def test_invalid_prototype_options_are_errors():
     for options in ({"ns": 0}, {"nq": 0}, {"nc": 0}, {"episodes": 0}):
         with pytest.raises(EquimetricError, match="must be a whole number of 1 or more"):
             em.objective("prototypical", **options)

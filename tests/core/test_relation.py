@@ -24,14 +24,14 @@ def test_class_ids_of_any_size_match_where_they_are_equal(queries):
     positive, negative = relation(labels, reference_labels, (queries, 500))
     assert torch.equal(positive, labels[:, None] == reference_labels)
     assert torch.equal(negative, ~positive)
-    positive, negative = relation(labels, labels, (queries, queries), itself=True)
+    positive, negative = relation(labels, labels, (queries, queries), same_set=True)
     assert torch.equal(positive, (labels[:, None] == labels) & ~torch.eye(queries, dtype=torch.bool))
     assert torch.equal(negative, labels[:, None] != labels)
 
 
 def test_a_sample_without_any_label_is_not_its_own_negative():
     labels = torch.tensor([[0, 0], [1, 0], [1, 1]], dtype=torch.bool)
-    positive, negative = relation(labels, labels, (3, 3), itself=True)
+    positive, negative = relation(labels, labels, (3, 3), same_set=True)
     assert positive.tolist() == [[False, False, False], [False, False, True], [False, True, False]]
     assert negative.tolist() == [[False, True, True], [True, False, False], [True, False, False]]
 
@@ -87,13 +87,13 @@ IDS = torch.tensor([0, 0, 1, 1])
         (torch.eye(4, dtype=torch.int64), torch.zeros(4, 3, dtype=torch.int64), "4 columns, reference_labels 3"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused(labels, reference_labels, message):
+def test_labels_that_do_not_fit_are_errors(labels, reference_labels, message):
     references = [] if reference_labels is None else [random(4, 2, seed=1), reference_labels]
     with pytest.raises(EquimetricError, match=message):
         em.objective("contrastive")(random(4, 2), labels, *references)
 
 
-def test_lists_and_arrays_are_refused_with_the_way_to_convert_them():
+def test_lists_and_arrays_are_errors_that_say_how_to_convert_them():
     objective, labels = em.objective("contrastive"), torch.tensor([0, 0, 1, 1])
     for arguments in ((random(4, 2), [0, 0, 1, 1]), (random(4, 2), labels.numpy())):
         with pytest.raises(EquimetricError, match=r"torch.as_tensor\(labels\)"):
@@ -110,7 +110,7 @@ def test_self_mask_must_fit():
 
 
 @pytest.mark.parametrize("references", ["proxies", "memory"])
-def test_learned_and_remembered_references_need_class_ids(references):
+def test_proxies_and_memories_need_class_ids(references):
     options = {"classes": 2, "dim": 2} if references == "proxies" else {"dim": 2}
     objective = em.objective("contrastive", references=references, **options)
     for labels in (torch.eye(4, dtype=torch.int64), (YES, ~YES)):

@@ -80,9 +80,10 @@ def test_the_loss_is_that_of_the_sampled_columns_alone(case, monkeypatch):
     monkeypatch.setattr("equimetric.references.proxies.sample_classes", lambda *_: IDS)
     sampled = build(method, sample_rate=0.5, **options)
     embeddings = random(5, DIMENSION).requires_grad_()
-    pairs = sampled.pairs(embeddings, LABELS)
+    terms = sampled.pair_terms(embeddings, LABELS)
+    ((_, pairs),) = terms.weighted
     assert pairs.similarity.shape == pairs.positive.shape == (5, len(IDS))
-    value = sampled.references.objective_value(sampled.value, pairs)
+    value = terms.combine([sampled.value(pairs)])
     value.backward()
 
     full = sampled.references.weight.detach().view(CLASSES, -1)
@@ -101,7 +102,7 @@ def test_the_loss_is_that_of_the_sampled_columns_alone(case, monkeypatch):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_all_classes_are_compared_with_at_a_rate_of_one_and_outside_training(case):
+def test_all_classes_are_used_at_a_rate_of_one_and_in_evaluation_mode(case):
     method, options = CASES[case]
     embeddings, full = random(5, DIMENSION), build(method, **options)
     value = full(embeddings, LABELS)
@@ -109,7 +110,7 @@ def test_all_classes_are_compared_with_at_a_rate_of_one_and_outside_training(cas
     evaluated = build(method, sample_rate=0.5, **options).eval()
     assert torch.equal(evaluated(embeddings, LABELS), build(method, **options).eval()(embeddings, LABELS))
     assert evaluated.references.sampled_steps == 0
-    # All classes, drawn one by one: the way of sampled columns, with nothing left out.
+    # The code path of sampled classes, with all of them.
     almost = build(method, sample_rate=1 - 1e-12, **options)
     torch.testing.assert_close(almost(embeddings, LABELS), value)
     assert almost.references.sampled_steps == 1
@@ -125,7 +126,7 @@ def values(objective, steps):
     return [objective(random(5, DIMENSION), LABELS).item() for _ in range(steps)]
 
 
-def test_draws_follow_the_seed_and_go_on_from_a_saved_state_whatever_else_is_drawn():
+def test_sampling_follows_its_seed_and_resumes_from_a_saved_state():
     torch.manual_seed(3)
     undisturbed = build("arcface", sample_rate=0.5)
     expected = values(undisturbed, 6)
@@ -142,5 +143,5 @@ def test_draws_follow_the_seed_and_go_on_from_a_saved_state_whatever_else_is_dra
     assert values(resumed.train(), 4) == expected[2:]
 
 
-def test_nothing_of_sampling_is_kept_where_nothing_is_sampled():
+def test_without_sampling_the_state_has_no_seed():
     assert set(build("arcface").references.state_dict()) == {"weight"}

@@ -5,8 +5,8 @@ import torch
 import torch.distributed as dist
 
 import equimetric as em
-from equimetric.catalogue import Context, build_objective
 from equimetric.errors import EquimetricError
+from equimetric.objectives import Context, build_objective
 
 LABELS = torch.tensor([0, 0, 1, 4, 2, 2, 0, 1, 3, 3, 5])
 CLASSES, DIMENSION = 7, 5
@@ -47,7 +47,7 @@ def loss_and_gradients(case, rows, **options):
     )
     biases = torch.arange(CLASSES, dtype=torch.float64) / 10
     start = sum(references.shard.sizes[: references.shard.rank])
-    here = slice(start, start + references.shard.own)
+    here = slice(start, start + references.shard.size)
     references.weight.data = weights[here].flatten(0, 1)
     if references.bias is not None:
         references.bias.data = biases[here]
@@ -107,12 +107,12 @@ def test_two_processes_with_half_the_classes_equal_one_with_all(of_two_processes
     assert [len(part[2][0]) // per_class for part in (first, second)] == [4, 3]
 
 
-def test_different_batches_and_draws_and_fixed_proxies_are_refused(of_two_processes):
+def test_different_batches_and_seeds_and_static_proxies_are_errors(of_two_processes):
     for rank in of_two_processes:
         other_labels, other_size, static, other_seed = rank["mistakes"][0]
         assert "give gather=True" in other_labels
         assert "give gather=True" in other_size
-        assert "nothing to share out" in static
+        assert "nothing to shard" in static
         assert "call torch.manual_seed with one seed for all" in other_seed
 
 
@@ -123,6 +123,6 @@ def test_shards_start_from_different_rows_and_leave_the_global_generator_alike(o
     assert drawn_by_one == drawn_by_other
 
 
-def test_sharding_without_processes_is_refused():
+def test_sharding_without_processes_is_an_error():
     with pytest.raises(EquimetricError, match="init_process_group"):
         em.objective("arcface", classes=4, dim=3, sharded=True)

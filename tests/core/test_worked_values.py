@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import equimetric as em
-from equimetric.catalogue import Context, build_objective
+from equimetric.objectives import Context, build_objective
 from equimetric.selection.distance_weighted import negative_probabilities
 
 FOLDER = Path(__file__).parents[1] / "worked_values"

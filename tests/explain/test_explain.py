@@ -6,11 +6,12 @@ import pytest
 import torch
 
 import equimetric as em
-from equimetric.catalogue import Context, build_objective, recipes
 from equimetric.components import LOSSES
 from equimetric.errors import EquimetricError
 from equimetric.explain import draw_weights, weight_curves
 from equimetric.explain.closed_forms import CLOSED_FORMS
+from equimetric.objectives import Context, build_objective
+from equimetric.objectives.recipes import recipes
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "weights.json").read_text())
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3])
@@ -29,7 +30,7 @@ def test_worked_weights(case):
     torch.testing.assert_close(weights, torch.tensor(case["expected"], dtype=torch.float64), rtol=0, atol=1e-6)
 
 
-# They see more than the cosines: raw vectors, their lengths, centred ones, a similarity they learn, or a hierarchy.
+# They depend on more than the cosines: raw or centred vectors, lengths, a learned similarity, a hierarchy.
 NOT_OF_COSINES = {"npairs", "angular_npairs_combo", "snr_contrastive", "pddm", "hier"}
 PAIR_LOSSES = [
     name
@@ -83,9 +84,28 @@ def test_a_loss_of_other_similarities_is_its_pair_weights(method):
     )
 
 
+def test_episodes_of_unequal_size_have_the_weights_of_their_mean():
+    """Five queries in one episode and two in the other."""
+    labels = torch.tensor([0, 0, 0, 0, 1, 1, 1, 0, 1, 1, 0, 2, 3, 4])
+    embeddings = torch.randn(14, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    objective = em.objective("prototypical", ns=1, episodes=2)
+    weights = em.pair_weights(objective, embeddings, labels)
+    assert weights.shape == (7, 7)
+
+    def weighted_sum(embeddings):
+        sets = [pairs for _, pairs in objective.pair_terms(embeddings, labels).weighted]
+        similarity = torch.cat([pairs.similarity for pairs in sets])
+        sign = torch.cat([pairs.negative.double() - pairs.positive.double() for pairs in sets])
+        return (sign * weights * similarity).sum() / len(weights)
+
+    torch.testing.assert_close(
+        gradient_of(weighted_sum, embeddings), gradient_of(lambda x: objective(x, labels), embeddings)
+    )
+
+
 @pytest.mark.parametrize("method", ["magnet", "spectral", "hdc", "bier", "hier"])
 def test_a_loss_of_embeddings_has_no_weights_of_pairs(method):
-    with pytest.raises(EquimetricError, match="looks at the embeddings themselves"):
+    with pytest.raises(EquimetricError, match="reads the embeddings themselves"):
         em.pair_weights(build_objective(method, {}, CONTEXT).double(), batch(), LABELS)
 
 
@@ -98,17 +118,17 @@ def test_a_loss_of_embeddings_has_no_weights_of_pairs(method):
         ("pddm", {"dim": 5}),
     ],
 )
-def test_what_weights_of_pairs_leave_out_is_said(method, options):
-    with pytest.warns(UserWarning, match=f"'{method}' looks at the embeddings beside the similarities"):
+def test_weights_warn_of_a_loss_that_also_reads_embeddings(method, options):
+    with pytest.warns(UserWarning, match=f"'{method}' reads the embeddings beside the similarities"):
         em.pair_weights(em.objective(method, **options).double(), batch(), LABELS)
 
 
-def test_what_references_add_is_said():
+def test_weights_warn_of_a_memory_and_a_penalty():
     remembering = em.objective("contrastive_cosine", references="memory", dim=5, size=32, start_iteration=0).double()
     remembering(batch(), LABELS)
-    with pytest.warns(UserWarning, match="leave out the loss against the memory"):
+    with pytest.warns(UserWarning, match="leave out the loss of further pairs, e.g. with a memory"):
         em.pair_weights(remembering, batch(), LABELS)
-    with pytest.warns(UserWarning, match="leave out the regulariser of the centres"):
+    with pytest.warns(UserWarning, match="leave out the penalty of its references"):
         em.pair_weights(em.objective("softtriple", classes=4, dim=5), batch(), LABELS)
 
 
@@ -117,7 +137,7 @@ def test_weights_of_a_measure_that_is_not_symmetric_are_not_either():
         em.pair_weights(em.objective("snr_contrastive"), batch(), LABELS, symmetric=True)
 
 
-def test_looking_at_weights_is_no_step_of_training():
+def test_computing_weights_is_no_training_step():
     annealed = em.objective("sphereface", classes=4, dim=5)
     sampled = em.objective("arcface", classes=4, dim=5, sample_rate=0.5)
     for objective in (annealed, sampled):
@@ -213,7 +233,7 @@ def test_a_sum_of_objectives_adds_its_weights():
     torch.testing.assert_close(em.pair_weights(both, batch(), LABELS), weights[0] + 0.5 * weights[1])
 
 
-def test_terms_with_other_references_are_refused():
+def test_terms_with_different_references_are_an_error():
     mixed = em.objective("contrastive_cosine").double() + em.objective("arcface", classes=4, dim=5).double()
     with pytest.raises(EquimetricError, match="explain them one by one"):
         em.pair_weights(mixed, batch(), LABELS)
@@ -236,7 +256,7 @@ def test_the_figure_is_written(tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_noise_ratio_is_seen_at_the_cosine_of_centred_vectors():
+def test_the_noise_ratio_takes_the_cosine_of_centred_vectors():
     curves = weight_curves(em.objective("snr_contrastive"))
     pushed = curves.similarity[curves.negative > 0]
     # d = 2 − 2 cos is below the margin of 1 from a cosine of ½ on.

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from equimetric.catalogue import recipes
 from equimetric.configuration import load_config
+from equimetric.objectives.recipes import recipes
 from equimetric.runs.configuration import RunConfig
 
 ROOT = Path(__file__).parents[2]

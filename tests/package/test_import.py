@@ -51,7 +51,7 @@ def test_rooms_depend_only_on_those_before_them():
         "losses",
         "selection",
         "references",
-        "objectives catalogue",
+        "objectives",
         "processes threads configuration",
         "backbones",
         "batches",

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from equimetric.batches.base import Batches, draw_samples, require_at_least, require_samples
 from equimetric.batches.registry import batches
-from equimetric.option_values import Share, checked_options
+from equimetric.option_values import Share, check_options
 
 __all__ = ["NPairBatches"]
 
@@ -32,7 +32,7 @@ class NPairBatches(Batches):
         seed: int = 0,
     ) -> None:
         require_at_least(1, classes_per_batch=classes_per_batch)
-        checked_options("n_pairs", NPairBatches, {"same_image": same_image})
+        check_options("n_pairs", NPairBatches, {"same_image": same_image})
         super().__init__(labels, units_per_batch=classes_per_batch, samples_per_unit=2, batches=batches, seed=seed)
         self.require_classes(classes_per_batch)
         self.same_image = same_image

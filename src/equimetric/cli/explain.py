@@ -58,8 +58,8 @@ def explain_command(
 
 def find_objective(name: str) -> "Objective | ObjectiveSum":
     """A method of the catalogue, or a user's own loss."""
-    from equimetric.catalogue import Context, build_objective, objective
-    from equimetric.objectives import Objective, ObjectiveSum
+    from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
+    from equimetric.objectives.composition import objective
 
     if ":" not in name:
         return build_objective(name, {}, Context(classes=2, dim=1, images=1))

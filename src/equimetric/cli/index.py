@@ -1,12 +1,8 @@
 """Names for lists and completion, read from source: nothing here imports torch."""
 
-import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from inspect import Parameter
-from pathlib import Path
 from typing import Any
 
 from equimetric.registry import Declaration, read_declarations
@@ -56,25 +52,10 @@ def default_references(loss: Declaration) -> str:
 
 
 def recipe_rows() -> list[dict[str, Any]]:
-    """The rows of the catalogue as plain data.
+    """The rows of the catalogue as plain data."""
+    from equimetric.objectives.recipes import ROWS
 
-    At the merge, the first branch alone: `from equimetric.objectives.recipes import ROWS`.
-    """
-    spec = find_spec("equimetric.objectives")
-    assert spec is not None
-    assert spec.origin is not None
-    if spec.submodule_search_locations:
-        return [vars(row) for row in import_module("equimetric.objectives.recipes").ROWS]
-    tree = ast.parse(Path(spec.origin).with_name("catalogue.py").read_text(encoding="utf-8"))
-    assigned = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
-    rows = assigned["ROWS"]
-    assert isinstance(rows, ast.Tuple)
-    return [
-        dict(zip(("name", "title", "loss"), map(ast.literal_eval, row.args), strict=True))
-        | {key.arg: ast.literal_eval(key.value) for key in row.keywords if key.arg and key.arg != "ranges"}
-        for row in rows.elts
-        if isinstance(row, ast.Call)
-    ]
+    return [vars(row) for row in ROWS]
 
 
 def list_datasets() -> dict[str, str]:

@@ -67,8 +67,8 @@ def show_summary(method: MethodSummary) -> None:
 
 def explain_method(name: str) -> None:
     """Everything the registry knows about a method."""
-    from equimetric.catalogue import find_recipe
-    from equimetric.components import LOSSES, shown
+    from equimetric.components import LOSSES, format_value
+    from equimetric.objectives.recipes import find_recipe
 
     recipe = find_recipe(name)
     loss, selection, references = recipe.parts()
@@ -79,5 +79,7 @@ def explain_method(name: str) -> None:
     show(f"\nPaper: {recipe.paper}", wrap=True)
     geometry = recipe.geometry or loss.geometries[0]
     show(f"Geometry {geometry}, references {references.name}, selection {selection.name}")
-    rows = ((option, shown(value), str(recipe.search.get(option, ""))) for option, value in recipe.defaults.items())
+    rows = (
+        (option, format_value(value), str(recipe.search.get(option, ""))) for option, value in recipe.defaults.items()
+    )
     console.print(build_table(("option", "default", "search range"), rows))

@@ -1,7 +1,7 @@
-"""Any loss shown as the weights it gives to pairs (Unified View of deep metric learning, theorem 3.1).
+"""The weights that a loss gives to pairs (Unified View of deep metric learning, theorem 3.1).
 
-A loss that depends on a batch only through its similarities is, at each point, a weight for every pair; those weights
-are one derivative away, for a loss of one's own too. Knows objectives; draws with matplotlib only when asked to.
+A loss that depends on a batch only through its similarities is, at each point, a weight for every pair: a derivative,
+also for a user's own loss. May import `objectives`; matplotlib is imported when a figure is drawn.
 """
 
 from equimetric.explain.curves import WeightCurves, weight_curves

@@ -1,4 +1,4 @@
-"""Pair weights as the literature writes them down, per anchor: for reading, and as a check on `pair_weights`.
+"""Pair weights in closed form, per anchor, as in the literature: for reading, and as a check on `pair_weights`.
 
 n_P and n_N are the sizes of an anchor's positive and negative sets; a selection sets the weight of dropped pairs to 0.
 """

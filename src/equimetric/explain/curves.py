@@ -1,4 +1,4 @@
-"""Weight against similarity: how hard a loss pulls a positive and pushes a negative, wherever it lies."""
+"""Weight against similarity: how hard a loss pulls a positive and pushes a negative."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,14 +31,14 @@ def weight_curves(
     other_side: Sequence[float] = (0.5,),
     points: int = 401,
 ) -> WeightCurves:
-    """Move one pair of an anchor from cosine −1 to 1 and take its weight.
+    """The weight of one pair of an anchor as its cosine moves from −1 to 1.
 
-    The anchor has further pairs that stay where they are: those of the moving pair's own kind at the cosines
-    `same_side`, those of the other kind at `other_side`. Losses that weigh pairs one by one ignore both.
+    The anchor has further, fixed pairs: of the moving pair's kind at the cosines `same_side`, of the other kind at
+    `other_side`. Losses that weigh each pair alone ignore both.
     """
     for _, part in objective.parts():
         require_pairs(part)
-    # The very ends are left out: a distance has no slope where two points coincide.
+    # Without the ends: a distance has no gradient where two points coincide.
     grid = torch.linspace(-1, 1, points, dtype=torch.float64)[1:-1]
 
     def weights(moving_is_positive: bool) -> Tensor:
@@ -57,17 +57,17 @@ def weight_curves(
         return WeightCurves(objective.name, grid, weights(True), weights(False))
     except EquimetricError as error:
         raise EquimetricError(
-            f"{objective.name!r} has no curve of one moving pair: it looks at a batch as a whole; "
-            "equimetric.pair_weights gives the weights in a batch of yours"
+            f"{objective.name!r} has no curve of one moving pair: it reads a batch as a whole; "
+            "equimetric.pair_weights gives the weights in a batch"
         ) from error
 
 
 def one_anchor(objective: Objective, cosines: Tensor, positive: Tensor) -> Pairs:
-    """One query that sees its references at these cosines, in the objective's own geometry."""
-    # Of centred vectors of one length the noise-to-signal ratio is the squared distance of their unit vectors.
+    """One query with references at these cosines, in the objective's own geometry."""
+    # For centred vectors of equal length the noise-to-signal ratio is the squared distance of their unit vectors.
     name = "sqeuclidean" if objective.geometry.name == "snr" else objective.geometry.name
     similarity = FROM_COSINE.get(name, FROM_COSINE["cosine"])(cosines)
     first = torch.zeros(1, dtype=torch.int64)
-    # All vectors are of length 1, the one that stands for a class as well.
+    # All vectors have length 1, also the one that represents a class.
     queries = Queries(torch.ones(1, 1, dtype=cosines.dtype), labels=first, index=first, target_length=1.0)
     return Pairs(similarity, positive, ~positive, geometry=objective.geometry, queries=queries)

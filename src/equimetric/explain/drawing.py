@@ -11,7 +11,7 @@ __all__ = ["draw_weights"]
 POSITIVE, NEGATIVE = "#1b7837", "#2166ac"
 COLUMNS = 3
 MUCH_LARGER = 8
-"""Where one kind of pair weighs so many times the other, it gets a scale of its own."""
+"""From this ratio of the largest weights on, negatives have an axis of their own."""
 
 
 def draw_weights(curves: Sequence[WeightCurves], file: Path) -> Path:

@@ -13,7 +13,7 @@ from equimetric.errors import EquimetricError
 from equimetric.geometry import safe_sqrt
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.pairs import Pairs
-from equimetric.references.kind import References
+from equimetric.references.base import PairTerms
 
 __all__ = ["FROM_COSINE", "pair_weights", "require_pairs", "signed_weights"]
 
@@ -22,7 +22,7 @@ FROM_COSINE: dict[str, Callable[[Tensor], Tensor]] = {
     "euclidean": lambda cosine: -safe_sqrt(2 - 2 * cosine),
     "sqeuclidean": lambda cosine: 2 * cosine - 2,
 }
-"""Similarity in a geometry of unit vectors from their cosine, where it is a function of it."""
+"""Geometry → similarity of unit vectors as a function of their cosine."""
 
 
 def pair_weights(
@@ -39,17 +39,17 @@ def pair_weights(
     itself), per anchor w_ij = B (1 − 2 I_ij) ∂H/∂s_ij, all entries of s independent: the weights of the literature's
     tables; (1/B) Σ_i (Σ_N w s − Σ_P w s) then has the gradient of H.
     `symmetric=True` takes s_ij and s_ji as one variable: w_ij = ½ (1 − 2 I_ij)(∂H/∂s_ij + ∂H/∂s_ji).
-    Further arguments are those of the objective: explicit references, `self_mask`, `index`. A loss that looks at the
-    embeddings themselves has no weights of pairs and is refused; one that does so beside the pairs, in a regulariser
-    say, has them for the pairs alone, with a warning.
+    Further arguments are those of the objective: explicit references, `self_mask`, `index`. A loss of the embeddings
+    themselves has no pair weights and raises an error; a loss that reads them beside the pairs, e.g. in a regulariser,
+    has the weights of the pairs alone, with a warning. So has an objective with a memory or a penalty.
     """
     if not isinstance(objective, Objective | ObjectiveSum):
-        raise EquimetricError(f"weights are those of an objective, such as em.objective({objective!r})")
+        raise EquimetricError(f"pair weights need an objective, such as em.objective({objective!r})")
     total: Tensor | None = None
     for weight, part in objective.parts():
-        with torch.no_grad(), not_training(part):
-            pairs = part.pairs(embeddings, labels, *arguments, **options)
-            share = weight * signed_weights(part, pairs, symmetric=symmetric, report=True)
+        with torch.no_grad(), evaluation_mode(part):
+            terms = part.pair_terms(embeddings, labels, *arguments, **options)
+            share = weight * explain_terms(part, terms, symmetric=symmetric)
         if total is not None and total.shape != share.shape:
             raise EquimetricError("the terms of this sum compare with different references; explain them one by one")
         total = share if total is None else total + share
@@ -57,30 +57,51 @@ def pair_weights(
     return total
 
 
+def explain_terms(objective: Objective, terms: PairTerms, *, symmetric: bool) -> Tensor:
+    """The weights of all queries: sets of pairs of other queries follow, further sets of the same ones are left out."""
+    first = terms.weighted[0][1]
+    explained = [(w, pairs) for w, pairs in terms.weighted if pairs is first or pairs.queries is not first.queries]
+    if len(explained) < len(terms.weighted):
+        warnings.warn(
+            f"the weights of {objective.name!r} leave out the loss of further pairs, e.g. with a memory", stacklevel=3
+        )
+    if terms.penalty is not None:
+        warnings.warn(f"the weights of {objective.name!r} leave out the penalty of its references", stacklevel=3)
+    queries = sum(len(pairs.similarity) for _, pairs in explained)
+    shares = []
+    for weight, pairs in explained:
+        # The weights of a set are scaled by the number of its own queries.
+        scale = weight * queries / max(1, len(pairs.similarity))
+        shares.append(scale * signed_weights(objective, pairs, symmetric=symmetric, report=True))
+    return shares[0] if len(shares) == 1 else torch.cat(shares)
+
+
 def signed_weights(objective: Objective, pairs: Pairs, *, symmetric: bool = False, report: bool = False) -> Tensor:
-    """The weights of given pairs; with `report` a word on what they leave out."""
+    """The weights of these pairs; `report` warns where the loss reads more than the pairs."""
     require_pairs(objective)
     if symmetric and not objective.geometry.symmetric:
-        raise EquimetricError(f"the {objective.geometry.name} geometry is not symmetric, nor are weights of its pairs")
+        raise EquimetricError(
+            f"the {objective.geometry.name} geometry is not symmetric, so its pairs have no symmetric weights"
+        )
     with torch.enable_grad():
-        return weights_of(objective, pairs, symmetric=symmetric, report=report)
+        return differentiate(objective, pairs, symmetric=symmetric, report=report)
 
 
 def require_pairs(objective: Objective) -> None:
-    """Refuse an objective that compares nothing."""
+    """Raise an error for an objective that compares nothing."""
     if objective.geometry.name == "none":
         raise no_weights(objective.name)
 
 
 def no_weights(name: str) -> EquimetricError:
-    """Why a loss that looks at the embeddings alone cannot be explained by weights."""
+    """The error for a loss of the embeddings alone."""
     return EquimetricError(
-        f"{name!r} looks at the embeddings themselves, not at the similarities of pairs, so pairs have no weights"
+        f"{name!r} reads the embeddings themselves, not the similarities of pairs, so pairs have no weights"
     )
 
 
-def weights_of(objective: Objective, pairs: Pairs, *, symmetric: bool, report: bool) -> Tensor:
-    """The derivative by the cosines, with the signs and the scale of weights."""
+def differentiate(objective: Objective, pairs: Pairs, *, symmetric: bool, report: bool) -> Tensor:
+    """The derivative of the loss by the cosines, with the sign and scale of weights."""
     cosine, similarity = variables(objective, pairs.similarity.detach())
     queries = pairs.queries and replace(pairs.queries, embeddings=pairs.queries.embeddings.detach().requires_grad_())
     value = objective.value(pairs.replace(similarity=similarity, queries=queries))
@@ -88,11 +109,8 @@ def weights_of(objective: Objective, pairs: Pairs, *, symmetric: bool, report: b
         raise EquimetricError(f"{objective.name!r} has no weights with reduction='none'; give another reduction")
     (gradient,) = torch.autograd.grad(value, cosine, retain_graph=True, materialize_grads=True)
     if report and queries is not None:
-        report_what_is_left(objective.name, value, gradient, queries.embeddings)
-    added = objective.references.adds() if report and isinstance(objective.references, References) else ""
-    if added:
-        warnings.warn(f"the weights of {objective.name!r} leave out {added}", stacklevel=4)
-    # +1 for negatives, −1 for positives, 0 for pairs that do not take part.
+        report_embedding_gradient(objective.name, value, gradient, queries.embeddings)
+    # +1 for negatives, −1 for positives, 0 for other pairs.
     sign = pairs.negative.to(gradient.dtype) - pairs.positive.to(gradient.dtype)
     if not symmetric:
         return len(gradient) * sign * gradient
@@ -102,8 +120,8 @@ def weights_of(objective: Objective, pairs: Pairs, *, symmetric: bool, report: b
 
 
 @contextmanager
-def not_training(objective: Objective) -> Iterator[None]:
-    """As in evaluation, so that looking at weights counts as no step: all classes are compared, nothing is annealed."""
+def evaluation_mode(objective: Objective) -> Iterator[None]:
+    """Evaluation mode, so that computing weights is no training step: no sampled classes, no annealing, no memory."""
     training = [module for module in objective.modules() if module.training]
     for module in training:
         module.training = False
@@ -114,21 +132,21 @@ def not_training(objective: Objective) -> Iterator[None]:
             module.training = True
 
 
-def report_what_is_left(name: str, value: Tensor, gradient: Tensor, embeddings: Tensor) -> None:
-    """Refuse weights of a loss that looks at embeddings alone, and warn where it looks at them beside the pairs."""
+def report_embedding_gradient(name: str, value: Tensor, gradient: Tensor, embeddings: Tensor) -> None:
+    """Raise an error for a loss of the embeddings alone; warn where it reads them beside the pairs."""
     (beside,) = torch.autograd.grad(value, embeddings, allow_unused=True)
     if beside is None or not beside.any():
         return
     if not gradient.any():
         raise no_weights(name)
     warnings.warn(
-        f"{name!r} looks at the embeddings beside the similarities of pairs; the weights leave that part out",
-        stacklevel=4,
+        f"{name!r} reads the embeddings beside the similarities of pairs; the weights leave that part out",
+        stacklevel=6,
     )
 
 
 def variables(objective: Objective, similarity: Tensor) -> tuple[Tensor, Tensor]:
-    """What weights are derivatives by, and the similarity as a function of it."""
+    """The variable that weights are derivatives by, and the similarity as a function of it."""
     name = objective.geometry.name
     if name not in FROM_COSINE or not objective.normalize:
         free = similarity.requires_grad_()

@@ -1,5 +1,5 @@
 """Whom is a query compared with? References turn embeddings and labels into `Pairs`.
 
-They own everything that a loss must not know: identity of samples, learned proxies, class means of a support set, a
-memory of past batches, other processes' batches.
+They own what a loss must not know: sample identity, learned proxies, class means of a support set, a memory of past
+batches, the batches of other ranks. May import `pairs`, `geometry`, `ops` and `components`.
 """

@@ -1,4 +1,4 @@
-"""Several representatives per class: one similarity from many, and how far the representatives lie apart."""
+"""Several centres per class: pool their similarities to one, and measure their spread."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,28 +14,28 @@ __all__ = ["centre_similarity", "centre_spread", "check_pool"]
 Measure = Callable[[Tensor, Tensor], Tensor]
 """(Q, D), (R, D) → (Q, R)."""
 
-TOGETHER = 2**18
-"""Similarities that are pooled together: a megabyte in single precision."""
+CHUNK_ENTRIES = 2**18
+"""Similarities pooled at a time: a megabyte in single precision."""
 
-STRIP = 512
-"""Rows whose slopes are multiplied together: small products go slowly."""
+STRIP_ROWS = 512
+"""Rows per matrix product in backward: small products are slow."""
 
 POOLS = ("max", "soft")
 DIVISORS = ("ordered", "unordered")
 
 
 def check_pool(pool: str, divisor: str) -> None:
-    """Refuse names that are not known."""
+    """Raise an error for an unknown name."""
     if pool not in POOLS:
         raise unknown_name("pool", pool, POOLS)
     if divisor not in DIVISORS:
         raise unknown_name("divisor", divisor, DIVISORS)
 
 
-def number_by_number(centres: Tensor, per_class: int) -> Tensor:
-    """(C·K, D) rows, class by class, as (K·C, D): the first centres of all classes, then the second ones, and so on.
+def centre_major(centres: Tensor, per_class: int) -> Tensor:
+    """(C·K, D) rows in class-major order as (K·C, D): the first centres of all classes, then the second ones, …
 
-    What is computed over the K centres of a class then runs over whole rows of classes, several times faster.
+    Reductions over the K centres of a class then run over whole rows of classes, several times faster.
     """
     return centres.view(-1, per_class, centres.shape[1]).transpose(0, 1).reshape(centres.shape)
 
@@ -43,19 +43,19 @@ def number_by_number(centres: Tensor, per_class: int) -> Tensor:
 def centre_similarity(
     measure: Measure, embeddings: Tensor, centres: Tensor, per_class: int, pool: str, gamma: float
 ) -> Tensor:
-    """(B, D) embeddings and (C·K, D) centres, class by class, → (B, C) one similarity per class.
+    """(B, D) embeddings and (C·K, D) centres, class-major, → (B, C) one similarity per class.
 
     'max': the nearest centre alone, S_c = max_k s_ck; 'soft': S_c = Σ_k q_k s_ck with q = softmax_k(s_ck / γ).
     """
     queries, classes = len(embeddings), len(centres) // per_class
-    if queries * len(centres) <= TOGETHER:
+    if queries * len(centres) <= CHUNK_ENTRIES:
         similarity = measure(embeddings, centres).view(queries, classes, per_class)
         return nearest(similarity, 2) if pool == "max" else soft_pool(similarity, gamma, 2)
-    by_number = number_by_number(centres, per_class)
+    reordered = centre_major(centres, per_class)
     if pool == "soft" and measure is inner_products and not plain_arithmetic():
-        products: Tensor = PooledProducts.apply(embeddings, by_number, per_class, gamma)  # type: ignore[no-untyped-call]
+        products: Tensor = PooledProducts.apply(embeddings, reordered, per_class, gamma)  # type: ignore[no-untyped-call]
         return products
-    similarity = measure(embeddings, by_number).view(queries, per_class, classes)
+    similarity = measure(embeddings, reordered).view(queries, per_class, classes)
     if pool == "max":
         return nearest(similarity, 1)
     if plain_arithmetic():
@@ -65,83 +65,83 @@ def centre_similarity(
 
 
 def nearest(similarity: Tensor, over: int) -> Tensor:
-    """The largest similarity over one of the dimensions; its gradient goes to one centre, also among equals."""
+    """The largest similarity over one dimension; its gradient goes to one centre, also with ties."""
     return similarity.max(dim=over).values
 
 
 def soft_pool(similarity: Tensor, gamma: float, over: int) -> Tensor:
-    """Σ_k q_k s_k with q = softmax_k(s_k / γ), over one of the dimensions."""
+    """Σ_k q_k s_k with q = softmax_k(s_k / γ), over one dimension."""
     return ((similarity / gamma).softmax(dim=over) * similarity).sum(dim=over)
 
 
-def soft_pool_by_rows(similarity: Tensor, gamma: float) -> Tensor:
-    """`soft_pool` of many (B, K, C) similarities."""
-    return torch.cat([soft_pool(similarity[rows], gamma, 1) for rows in few_rows(similarity)])
+def soft_pool_chunked(similarity: Tensor, gamma: float) -> Tensor:
+    """`soft_pool` of (B, K, C) similarities, a few rows at a time."""
+    return torch.cat([soft_pool(similarity[rows], gamma, 1) for rows in row_chunks(similarity)])
 
 
-def soft_pool_slope(similarity: Tensor, pooled: Tensor, gamma: float, upstream: Tensor) -> Tensor:
-    """(B, K, C) upstream · ∂S/∂s_k = upstream · q_k (1 + (s_k − S)/γ) of `soft_pool` S, a few rows at a time."""
-    slope = torch.empty_like(similarity)
-    for rows in few_rows(similarity):
+def soft_pool_gradient(similarity: Tensor, pooled: Tensor, gamma: float, grad_output: Tensor) -> Tensor:
+    """(B, K, C) grad_output · ∂S/∂s_k = grad_output · q_k (1 + (s_k − S)/γ) of `soft_pool` S, a few rows at a time."""
+    gradient = torch.empty_like(similarity)
+    for rows in row_chunks(similarity):
         above_mean = (similarity[rows] - pooled[rows, None]) / gamma
         share = (similarity[rows] / gamma).softmax(dim=1)
-        slope[rows] = (above_mean + 1) * share * upstream[rows, None]
-    return slope
+        gradient[rows] = (above_mean + 1) * share * grad_output[rows, None]
+    return gradient
 
 
 class SoftPool(torch.autograd.Function):
-    """`soft_pool` of many similarities: no q is kept."""
+    """`soft_pool` that does not save q for backward."""
 
     @staticmethod
     def forward(context: Any, similarity: Tensor, gamma: float) -> Tensor:
         """(B, K, C) → (B, C)."""
         context.gamma = gamma
-        pooled = soft_pool_by_rows(similarity, gamma)
+        pooled = soft_pool_chunked(similarity, gamma)
         context.save_for_backward(similarity, pooled)
         return pooled
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """The slope, times what comes from above."""
+        """`soft_pool_gradient`."""
         similarity, pooled = context.saved_tensors
-        return soft_pool_slope(similarity, pooled, context.gamma, gradients[0]), None
+        return soft_pool_gradient(similarity, pooled, context.gamma, gradients[0]), None
 
 
 class PooledProducts(torch.autograd.Function):
-    """`soft_pool` of many inner products X Wᵀ: neither q nor the slope by all of the products is ever kept.
+    """`soft_pool` of inner products X Wᵀ that stores neither q nor the gradient by all products.
 
-    With G the slope by the products, ∂X = G W and ∂W = Gᵀ X, a strip of rows after the other.
+    With G the gradient by the products, ∂X = G W and ∂W = Gᵀ X, one strip of rows after the other.
     """
 
     @staticmethod
     def forward(context: Any, embeddings: Tensor, centres: Tensor, per_class: int, gamma: float) -> Tensor:
-        """(B, D), (K·C, D) centres number by number → (B, C)."""
+        """(B, D), (K·C, D) centres, centre-major, → (B, C)."""
         context.gamma = gamma
         products = (embeddings @ centres.T).view(len(embeddings), per_class, -1)
-        pooled = soft_pool_by_rows(products, gamma)
+        pooled = soft_pool_chunked(products, gamma)
         context.save_for_backward(embeddings, centres, products, pooled)
         return pooled
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        """As the formula says."""
+        """∂X and ∂W."""
         embeddings, centres, products, pooled = context.saved_tensors
         if torch.is_grad_enabled():
-            # Where the slope itself is differentiated, the products are once more functions of both factors.
+            # For second derivatives the products must be functions of both factors.
             products = (embeddings @ centres.T).view(products.shape)
-        of_embeddings, of_centres = [], torch.zeros_like(centres)
+        by_embeddings, by_centres = [], torch.zeros_like(centres)
         with full_precision(embeddings.device.type):
-            for start in range(0, len(embeddings), STRIP):
-                rows = slice(start, start + STRIP)
-                slope = soft_pool_slope(products[rows], pooled[rows], context.gamma, gradients[0][rows]).flatten(1)
-                of_embeddings.append(slope @ centres)
-                of_centres.addmm_(slope.T, embeddings[rows])
-        return torch.cat(of_embeddings), of_centres, None, None
+            for start in range(0, len(embeddings), STRIP_ROWS):
+                rows = slice(start, start + STRIP_ROWS)
+                strip = soft_pool_gradient(products[rows], pooled[rows], context.gamma, gradients[0][rows]).flatten(1)
+                by_embeddings.append(strip @ centres)
+                by_centres.addmm_(strip.T, embeddings[rows])
+        return torch.cat(by_embeddings), by_centres, None, None
 
 
-def few_rows(similarity: Tensor) -> list[slice]:
-    """Rows that stay in the processor's cache together."""
-    step = max(1, TOGETHER // similarity[0].numel())
+def row_chunks(similarity: Tensor) -> list[slice]:
+    """Slices of rows that fit into the processor's cache."""
+    step = max(1, CHUNK_ENTRIES // similarity[0].numel())
     return [slice(start, start + step) for start in range(0, len(similarity), step)]
 
 
@@ -149,7 +149,7 @@ def centre_spread(centres: Tensor, divisor: str) -> Tensor:
     """R = Σ_c Σ_{t<s} √(2 + 1e-5 − 2 w_ct·w_cs) / divisor of (C, K, D) unit centres; 0 for K = 1.
 
     The divisor is C·K·(K − 1) ('ordered' pairs, though each is summed once) or half of it ('unordered': the mean).
-    The 1e-5 keeps the slope finite where two centres of a class coincide.
+    The 1e-5 keeps the gradient finite where two centres of a class coincide.
     """
     classes, per_class, _ = centres.shape
     cosine = centres @ centres.transpose(1, 2)

@@ -1,4 +1,4 @@
-"""After training with several centres per class: the one that a class gathers around, and the samples far from it."""
+"""The cleaning step after training with several centres per class: dominant centres and the samples far from them."""
 
 from typing import NamedTuple
 
@@ -13,36 +13,34 @@ __all__ = ["DominantCentres", "dominant_centres"]
 
 
 class DominantCentres(NamedTuple):
-    """What is left of several centres per class, and what stands apart from it."""
+    """The dominant centre of each class, and the samples far from it."""
 
     chosen: Tensor
-    """(C,) which of a class's K centres is the dominant one: the nearest to most of its samples."""
+    """(C,) which of a class's K centres is dominant: the nearest to most of its samples."""
     proxies: Tensor
-    """(C, D) the dominant centres alone, to go on with per_class=1."""
+    """(C, D) the dominant centres, to continue with per_class=1."""
     degrees: Tensor
     """(N,) the angle between each sample and the dominant centre of its class."""
     noisy: Tensor
-    """Places, ascending, of the samples whose angle is too wide."""
+    """Ascending indices of the samples whose angle is too wide."""
 
 
 @torch.no_grad()
 def dominant_centres(
     references: ProxyReferences, embeddings: Tensor, labels: Tensor, *, widest_degrees: float = 75.0
 ) -> DominantCentres:
-    """Drop all centres of a class but its dominant one, and list the samples farther from it than `widest_degrees`.
+    """Keep only the dominant centre of each class, and list the samples farther from it than `widest_degrees`.
 
     This is the cleaning step of sub-centre ArcFace (Deng et al. 2020): odd and wrongly labelled samples gather around
-    centres of their own, so those far from the dominant one are left out when the model is trained again with one
-    centre per class. `embeddings` (N, D) and `labels` (N,) are those of the whole training set. Where two centres are
-    nearest to equally many samples, and for a class without samples, the first counts.
+    other centres, so those far from the dominant one are left out when the model is trained again with one centre per
+    class. `embeddings` (N, D) and `labels` (N,) are those of the whole training set. With a tie between centres, and
+    for a class without samples, the first is dominant.
     """
-    if references.shard.shared:
-        raise EquimetricError("the centres are shared by several processes; load them into one with sharded=False")
+    if references.shard.is_sharded:
+        raise EquimetricError("the centres are sharded over several processes; load them into one with sharded=False")
     if references.assignment == "dynamic":
-        raise EquimetricError(
-            "proxies that are assigned dynamically belong to no class; train with assignment='static'"
-        )
-    labels = references.checked_classes(labels, embeddings)
+        raise EquimetricError("dynamically assigned proxies belong to no class; train with assignment='static'")
+    labels = references.check_classes(labels, embeddings)
     centres = references.by_class(unit(references.weight))
     embeddings = unit(embeddings.to(centres))
     labels = labels.to(centres.device)

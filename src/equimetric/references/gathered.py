@@ -1,4 +1,4 @@
-"""The batches of all processes as one: every process sees the whole batch and computes the whole loss."""
+"""All-gather of batches: every rank has the whole batch and computes the whole loss."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ __all__ = ["gather_batch", "gather_parts", "require_processes"]
 
 
 def require_processes(option: str) -> None:
-    """Refuse an option that is for several processes where there is only this one."""
+    """Raise an error where an option needs torch.distributed and it is not initialised."""
     if not (dist.is_available() and dist.is_initialized()):
         raise EquimetricError(f"{option} needs several processes; call torch.distributed.init_process_group first")
 
 
 def gather_parts(rows: Tensor, sizes: list[int]) -> Tensor:
-    """The rows of all processes, one after another, without gradient; parts are padded to the largest on the way."""
+    """Concatenate the rows of all ranks, without gradient; parts are padded to the largest for the transfer."""
     padded = rows.new_zeros(max(sizes), *rows.shape[1:])
     padded[: len(rows)] = rows
     parts = [torch.empty_like(padded) for _ in sizes]
@@ -27,22 +27,22 @@ def gather_parts(rows: Tensor, sizes: list[int]) -> Tensor:
 
 
 class GatherRows(torch.autograd.Function):
-    """Rows of all processes, one after another; gradients are summed over processes on the way back.
+    """Concatenate the rows of all ranks; backward sums the gradients over ranks.
 
-    Each of W processes computes the same whole loss, so the sum is W times its gradient. Averaging the parameters'
-    gradients over processes, as `DistributedDataParallel` does, makes it exactly that of one process with the whole
-    batch, for a loss's own parameters too.
+    Each of W ranks computes the same whole loss, so the sum is W times its gradient. Averaging the parameters'
+    gradients over ranks, as `DistributedDataParallel` does, makes it exactly that of one process with the whole batch,
+    for a loss's own parameters too.
     """
 
     @staticmethod
     def forward(context: Any, rows: Tensor, sizes: list[int]) -> Tensor:
-        """Gather."""
+        """All-gather."""
         context.sizes = sizes
         return gather_parts(rows, sizes)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """The own rows' share of the sum of all processes' gradients."""
+        """The rows of this rank in the sum of all ranks' gradients."""
         total = gradients[0].contiguous().clone()
         dist.all_reduce(total)
         rank = dist.get_rank()
@@ -51,7 +51,7 @@ class GatherRows(torch.autograd.Function):
 
 
 def gather_batch(embeddings: Tensor, labels: Tensor, index: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Embeddings (with gradient), labels and places in the training set of all processes' batches."""
+    """Embeddings (with gradient), labels and training-set positions of all ranks' batches."""
     require_processes("gather=True")
     size = torch.tensor([len(embeddings)], device=embeddings.device)
     gathered = [torch.empty_like(size) for _ in range(dist.get_world_size())]

@@ -1,7 +1,5 @@
 """Class means of a support set as references: nothing is learned, every batch is an episode."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -10,8 +8,8 @@ from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs, Queries
+from equimetric.references.base import Inputs, PairTerms, References
 from equimetric.references.batch import compare
-from equimetric.references.kind import Given, References
 from equimetric.references.relation import check_class_ids, check_embeddings
 from equimetric.search_space import Choice
 
@@ -27,10 +25,10 @@ class PrototypeReferences(References):
     """Queries are compared with the mean embedding of each class's support samples, μ_c = mean_{support of c} x.
 
     The first `ns` rows of each class in the batch are its support, by default half of its rows, rounded down but at
-    least one; the rest are queries. A class without a row left still has a prototype. With `episodes` > 1 the batch is
-    that many consecutive parts of equal size, queries meet the prototypes of their own part alone, and the loss is the
-    mean over the parts. Where `nc` or `nq` is given, every part must have as many classes, every class as many queries.
-    An explicit reference set is taken as the support, the whole batch as queries. Means are not scaled to unit length.
+    least one; the rest are queries. A class without queries still has a prototype. With `episodes` > 1 the batch is
+    that many consecutive parts of equal size, queries are compared with the prototypes of their own part, and the loss
+    is the mean over the parts. `nc` and `nq` require that many classes in every part and queries in every class.
+    An explicit reference set is the support, and the whole batch are queries. Means are not scaled to unit length.
     """
 
     def __init__(
@@ -40,27 +38,28 @@ class PrototypeReferences(References):
         self.ns, self.nq, self.nc = ns, nq, nc
         self.episodes = episodes
 
-    def forward(self, geometry: Geometry, normalize: bool, given: Given) -> Pairs:
-        """Make the pairs of queries and prototypes."""
-        if given.self_mask is not None:
+    def forward(self, geometry: Geometry, normalize: bool, inputs: Inputs) -> PairTerms:
+        """Make the pairs of queries and prototypes; one set of pairs for each episode where their sizes differ."""
+        if inputs.self_mask is not None:
             raise EquimetricError("support and queries are different samples; leave self_mask out")
-        embeddings = check_embeddings(given.embeddings)
-        labels = check_class_ids(given.labels, embeddings)
-        reference_embeddings, reference_labels = given.reference_embeddings, given.reference_labels
+        embeddings = check_embeddings(inputs.embeddings)
+        labels = check_class_ids(inputs.labels, embeddings)
         if normalize:
             embeddings = unit(embeddings)
-        if reference_embeddings is not None and reference_labels is not None:
-            support = check_embeddings(reference_embeddings, "reference_embeddings").to(embeddings)
-            support_labels = check_class_ids(reference_labels, support, "reference_labels")
-            classes, group = torch.unique(support_labels, return_inverse=True)
-            means = group_means(unit(support) if normalize else support, group, len(classes))
-            return compare(geometry, Queries(embeddings, labels, given.index), labels, means, classes)
-        if reference_embeddings is not None or reference_labels is not None:
+        reference_embeddings, reference_labels = inputs.reference_embeddings, inputs.reference_labels
+        if reference_embeddings is None and reference_labels is None:
+            return self.split_batch(geometry, embeddings, labels, inputs.index)
+        if reference_embeddings is None or reference_labels is None:
             raise EquimetricError("an explicit support set needs both reference_embeddings and reference_labels")
-        return self.split(geometry, embeddings, labels, given.index)
+        support = check_embeddings(reference_embeddings, "reference_embeddings").to(embeddings)
+        support_labels = check_class_ids(reference_labels, support, "reference_labels")
+        classes, group = torch.unique(support_labels, return_inverse=True)
+        means = group_means(unit(support) if normalize else support, group, len(classes))
+        queries = Queries(embeddings, labels, inputs.index)
+        return PairTerms([(1.0, compare(geometry, queries, labels, means, classes))])
 
-    def split(self, geometry: Geometry, embeddings: Tensor, labels: Tensor, index: Tensor | None) -> Pairs:
-        """Pairs of the queries and prototypes that the batch itself provides."""
+    def split_batch(self, geometry: Geometry, embeddings: Tensor, labels: Tensor, index: Tensor | None) -> PairTerms:
+        """Split the batch into support and queries and make their pairs."""
         number = len(labels)
         if number % self.episodes:
             raise EquimetricError(
@@ -73,17 +72,18 @@ class PrototypeReferences(References):
         self.check_episodes(groups[:, 0], sizes)
         half = (sizes // 2).clamp_min(1)
         wanted = half if self.ns is None else torch.full_like(sizes, self.ns)
-        is_support = place_in_group(group, sizes) < wanted[group]
+        is_support = rank_in_group(group, sizes) < wanted[group]
         means = group_means(embeddings[is_support], group[is_support], len(groups))
 
-        asked = ~is_support
-        queries = Queries(embeddings[asked], labels[asked], None if index is None else index[asked])
-        pairs = compare(geometry, queries, labels[asked], means, groups[:, 1])
-        together = episode[asked][:, None] == groups[None, :, 0]
-        return pairs.keep(positive=together, negative=together)
+        is_query = ~is_support
+        queries = Queries(embeddings[is_query], labels[is_query], None if index is None else index[is_query])
+        pairs = compare(geometry, queries, labels[is_query], means, groups[:, 1])
+        same_episode = episode[is_query][:, None] == groups[None, :, 0]
+        pairs = pairs.keep(positive=same_episode, negative=same_episode)
+        return split_episodes(pairs, episode[is_query]) if self.episodes > 1 else PairTerms([(1.0, pairs)])
 
     def check_episodes(self, episode: Tensor, sizes: Tensor) -> None:
-        """Refuse episodes of other sizes than said, given the episode and the number of rows of each class in it."""
+        """Raise an error where nc or nq is not met, given the episode and the number of rows of each group."""
         classes = torch.bincount(episode, minlength=self.episodes)
         if self.nc is not None and bool((classes != self.nc).any()):
             raise EquimetricError(f"an episode must have nc={self.nc} classes, this batch has {classes.tolist()}")
@@ -94,26 +94,23 @@ class PrototypeReferences(References):
                 f"but the classes of this batch have {sorted(set(sizes.tolist()))} rows"
             )
 
-    def objective_value(self, loss: Callable[[Pairs], Tensor], pairs: Pairs) -> Tensor:
-        """The mean of the losses of the episodes that have queries."""
-        if self.episodes == 1 or not len(pairs.similarity):
-            return loss(pairs)
-        # Queries stand in order of their episodes, which differ in the first class that a query is compared with.
-        _, numbers = torch.unique_consecutive(pairs.any.to(torch.uint8).argmax(1), return_counts=True)
-        if bool((numbers == numbers[0]).all()):
-            return loss(pairs)
-        ends = numbers.cumsum(0).tolist()
-        parts = [slice(end - number, end) for end, number in zip(ends, numbers.tolist(), strict=True)]
-        values = [loss(pairs.rows(rows, pairs.similarity[rows])) for rows in parts]
-        return torch.stack(values).mean() if values[0].ndim == 0 else torch.cat(values)
-
     def extra_repr(self) -> str:
         """Options, for `repr`."""
         return f"ns={self.ns}, nq={self.nq}, nc={self.nc}, episodes={self.episodes}"
 
 
-def place_in_group(group: Tensor, sizes: Tensor) -> Tensor:
-    """(B,) how many earlier rows belong to the same group."""
+def split_episodes(pairs: Pairs, episode: Tensor) -> PairTerms:
+    """The pairs of each episode that has queries, with equal weights; all together where that is the same."""
+    _, numbers = torch.unique_consecutive(episode, return_counts=True)
+    if not len(numbers) or bool((numbers == numbers[0]).all()):
+        return PairTerms([(1.0, pairs)])
+    ends = numbers.cumsum(0).tolist()
+    parts = [slice(end - number, end) for end, number in zip(ends, numbers.tolist(), strict=True)]
+    return PairTerms([(1 / len(parts), pairs.rows(rows, pairs.similarity[rows])) for rows in parts])
+
+
+def rank_in_group(group: Tensor, sizes: Tensor) -> Tensor:
+    """(B,) number of earlier rows of the same group."""
     order = group.argsort(stable=True)
     start = sizes.cumsum(0) - sizes
     place = torch.empty_like(group)

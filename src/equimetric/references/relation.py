@@ -18,7 +18,7 @@ Labels = Tensor | tuple[Tensor, Tensor]
 OTHER_LABELS = "multi-hot labels and masks of pairs need references='batch' and a loss that takes them"
 
 MANY = 2**18
-"""From so many pairs on it is faster to find the classes than to compare every two labels."""
+"""From this number of pairs on, comparing each class once is faster than comparing every two labels."""
 
 
 def check_embeddings(embeddings: Tensor, what: str = "embeddings") -> Tensor:
@@ -52,15 +52,15 @@ def check_class_ids(labels: Labels, embeddings: Tensor, what: str = "labels") ->
 
 
 def check_index(index: Tensor | None, embeddings: Tensor) -> None:
-    """Refuse what is not one place in the training set for each embedding."""
+    """Raise an error unless the index has one training-set position for each embedding."""
     if index is None:
         return
     if not isinstance(index, Tensor):
         raise no_tensor(index, "index")
     if index.shape != embeddings.shape[:1] or index.is_floating_point() or index.dtype == torch.bool:
         raise EquimetricError(
-            f"index must give each of the {len(embeddings)} embeddings its place in the training set, a whole number; "
-            f"got {index.dtype} {tuple(index.shape)}"
+            f"index must give each of the {len(embeddings)} embeddings its position in the training set, a whole "
+            f"number; got {index.dtype} {tuple(index.shape)}"
         )
 
 
@@ -97,20 +97,21 @@ def relation(
     shape: tuple[int, int],
     self_mask: Tensor | None = None,
     *,
-    itself: bool = False,
+    same_set: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Masks of positive and negative pairs, of this shape; pairs of a sample with itself, where marked, are neither.
+    """Masks of positive and negative pairs, of this shape; pairs that `self_mask` marks are neither.
 
-    Masks as labels stand for the relation itself and take no reference labels. With `itself` the references are the
-    queries, in the same order.
+    Labels given as masks are the relation itself and take no reference labels. With `same_set` the references are the
+    queries, in the same order, and the diagonal is neither.
     """
     positive, negative = (
-        checked_masks(labels, shape) if isinstance(labels, tuple) else matches(labels, reference_labels)
+        check_masks(labels, shape) if isinstance(labels, tuple) else match_labels(labels, reference_labels)
     )
-    if itself:
-        # A sample is of its own class, and in no case its own negative; without any label, it would be.
-        apart = negative if class_ids(labels) is not None else negative.fill_diagonal_(False)
-        return positive.fill_diagonal_(False), apart
+    if same_set:
+        # With class ids a sample matches itself; a multi-hot row without any label does not.
+        if class_ids(labels) is None:
+            negative.fill_diagonal_(False)
+        return positive.fill_diagonal_(False), negative
     if self_mask is None:
         return positive, negative
     if self_mask.shape != shape or self_mask.dtype != torch.bool:
@@ -121,7 +122,7 @@ def relation(
     return positive & other, negative & other
 
 
-def checked_masks(masks: tuple[Tensor, Tensor], shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+def check_masks(masks: tuple[Tensor, Tensor], shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """Copies of the masks (positive, negative), which must fit the pairs and exclude one another."""
     for name, mask in zip(("positive", "negative"), masks, strict=True):
         if mask.shape != shape or mask.dtype != torch.bool:
@@ -135,16 +136,16 @@ def checked_masks(masks: tuple[Tensor, Tensor], shape: tuple[int, int]) -> tuple
 
 
 def same_class(labels: Tensor, reference_labels: Tensor) -> Tensor:
-    """(Q, R) bool: equal class ids; in large batches each class is compared once, and its row copied."""
+    """(Q, R) bool: equal class ids. In large batches each class is compared once and its row copied."""
     if len(labels) * len(reference_labels) < MANY or torch.compiler.is_compiling():
         return labels[:, None] == reference_labels
-    classes, place = torch.unique(labels, return_inverse=True)
-    same: Tensor = (classes[:, None] == reference_labels)[place]
+    classes, inverse = torch.unique(labels, return_inverse=True)
+    same: Tensor = (classes[:, None] == reference_labels)[inverse]
     return same
 
 
-def matches(labels: Tensor, reference_labels: Labels | None) -> tuple[Tensor, Tensor]:
-    """Pairs with the same class id, or with a label in common; and all others."""
+def match_labels(labels: Tensor, reference_labels: Labels | None) -> tuple[Tensor, Tensor]:
+    """Pairs with the same class id or with a label in common, and all others."""
     if not isinstance(reference_labels, Tensor) or reference_labels.ndim != labels.ndim:
         raise EquimetricError("labels and reference_labels must be of one kind, both class ids or both multi-hot")
     if labels.ndim == 1:

@@ -1,4 +1,4 @@
-"""Class weights shared out among processes: each keeps the rows of some classes and none keeps all."""
+"""Class weights split over ranks: each rank stores the rows of some classes and none stores all."""
 
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -16,77 +16,77 @@ __all__ = ["Shard"]
 
 @dataclass(frozen=True)
 class Shard:
-    """The classes of this process: consecutive ones, an equal number for all, but one more for the first C mod W.
+    """The classes of this rank: consecutive ones, C // W of them, and one more on the first C mod W ranks.
 
-    Every process computes the whole loss from the whole (B, C) similarity matrix, to which each has contributed the
-    columns of its own classes. What is kept per class (weights, their gradients, the optimiser's moments) and the
-    product with the embeddings are shared out; the matrix is not, but sampled classes make it narrow.
+    Every rank computes the whole loss from the whole (B, C) similarity matrix, to which each rank contributes the
+    columns of its own classes. The state per class (weights, gradients, the optimiser's moments) and the product with
+    the embeddings are split over ranks; the matrix is not, but sampled classes make it narrow.
     """
 
     sizes: tuple[int, ...]
     rank: int
 
     @classmethod
-    def whole(cls, classes: int) -> "Shard":
-        """All classes, in one process."""
+    def unsharded(cls, classes: int) -> "Shard":
+        """All classes on one rank."""
         return cls((classes,), 0)
 
     @classmethod
-    def of_this_process(cls, classes: int) -> "Shard":
-        """The part of this one of the processes of torch.distributed."""
+    def of_this_rank(cls, classes: int) -> "Shard":
+        """The shard of this rank of torch.distributed."""
         require_processes("sharded=True")
         world = dist.get_world_size()
         if classes < world:
-            raise EquimetricError(f"{classes} classes cannot be shared by {world} processes; set sharded=False")
+            raise EquimetricError(f"{classes} classes cannot be split over {world} processes; set sharded=False")
         sizes = tuple(classes // world + (rank < classes % world) for rank in range(world))
         return cls(sizes, dist.get_rank())
 
     @property
-    def shared(self) -> bool:
-        """Whether there are other processes with other classes."""
+    def is_sharded(self) -> bool:
+        """Whether other ranks hold other classes."""
         return len(self.sizes) > 1
 
     @property
-    def own(self) -> int:
-        """How many classes this process keeps."""
+    def size(self) -> int:
+        """Number of classes of this rank."""
         return self.sizes[self.rank]
 
     @property
     def bounds(self) -> tuple[int, ...]:
-        """The first class of each process, and the number of all classes."""
+        """The first class of each rank, and the number of all classes."""
         return (0, *accumulate(self.sizes))
 
-    def places(self, ids: Tensor) -> tuple[Tensor, list[int]]:
-        """Of ascending class ids: places of those that are here, among the own classes; how many each process has."""
+    def local_ids(self, ids: Tensor) -> tuple[Tensor, list[int]]:
+        """Of ascending class ids, this rank's as offsets into its classes; and the number of ids of each rank."""
         bounds = torch.searchsorted(ids, torch.tensor(self.bounds, device=ids.device)).tolist()
         counts = [stop - start for start, stop in pairwise(bounds)]
         return ids[bounds[self.rank] : bounds[self.rank + 1]] - self.bounds[self.rank], counts
 
-    def join(self, rows: Tensor, counts: list[int]) -> Tensor:
-        """The rows of all processes, in order of class; what flows back is the gradient of the own rows."""
-        if not self.shared:
+    def gather(self, rows: Tensor, counts: list[int]) -> Tensor:
+        """The rows of all ranks, in order of class; backward passes this rank's rows their gradient."""
+        if not self.is_sharded:
             return rows
-        joined: Tensor = JoinRows.apply(rows, counts, self.rank)  # type: ignore[no-untyped-call]
-        return joined
+        gathered: Tensor = GatherShards.apply(rows, counts, self.rank)  # type: ignore[no-untyped-call]
+        return gathered
 
-    def join_columns(self, columns: Tensor, counts: list[int]) -> Tensor:
-        """The (B, ·) columns of all processes, as `join` does with rows."""
-        return self.join(columns.T, counts).T if self.shared else columns
+    def gather_columns(self, columns: Tensor, counts: list[int]) -> Tensor:
+        """`gather` for (B, ·) columns."""
+        return self.gather(columns.T, counts).T if self.is_sharded else columns
 
-    def spread(self, embeddings: Tensor) -> Tensor:
-        """The embeddings as they are compared with the own classes.
+    def scale_gradient(self, embeddings: Tensor) -> Tensor:
+        """The embeddings, with their gradient times the number of ranks W.
 
-        All processes' gradients of them are summed by `gather=True`, which counts on W equal ones to be averaged
-        later. Here each is the part of the own classes, so their sum is W times too small.
+        `gather=True` sums the gradients of all ranks and expects W equal ones, to be averaged later. Here each rank
+        has the part of its own classes, so the sum is W times too small.
         """
-        if not self.shared:
+        if not self.is_sharded:
             return embeddings
         scaled: Tensor = ScaleGradient.apply(embeddings, len(self.sizes))  # type: ignore[no-untyped-call]
         return scaled
 
     def require_same_batch(self, labels: Tensor, seed: int | None = None) -> None:
-        """Refuse to join the columns of different batches, or of classes drawn by different seeds."""
-        if not self.shared:
+        """Raise an error where ranks have different batches, or sample classes by different seeds."""
+        if not self.is_sharded:
             return
         place = torch.arange(1, len(labels) + 1, device=labels.device)
         summary = torch.stack([(place * labels).sum(), place.new_tensor(len(labels)), place.new_tensor(seed or 0)])
@@ -96,23 +96,23 @@ class Shard:
             raise EquimetricError("sharded=True needs the same batch in all processes; give gather=True beside it")
         if not all(torch.equal(one, summary) for one in summaries):
             raise EquimetricError(
-                "the processes would compare with different classes; call torch.manual_seed with one seed for all "
-                "before making the objective"
+                "the processes would sample different classes; call torch.manual_seed with one seed for all "
+                "before building the objective"
             )
 
 
-class JoinRows(torch.autograd.Function):
-    """Rows of all processes, one after another, where all processes then compute the same loss."""
+class GatherShards(torch.autograd.Function):
+    """Concatenate the rows of all ranks, which then compute the same loss."""
 
     @staticmethod
     def forward(context: Any, rows: Tensor, counts: list[int], rank: int) -> Tensor:
-        """Gather."""
+        """All-gather."""
         context.start, context.stop = sum(counts[:rank]), sum(counts[: rank + 1])
         return gather_parts(rows, counts)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """The own rows' gradient, which no other process has a part in."""
+        """The gradient of this rank's rows; it is complete without the other ranks."""
         return gradients[0][context.start : context.stop], None, None
 
 
@@ -127,5 +127,5 @@ class ScaleGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Scaled."""
+        """Scale."""
         return gradients[0] * context.factor, None

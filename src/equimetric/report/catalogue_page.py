@@ -4,9 +4,9 @@ import inspect
 import sys
 from pathlib import Path
 
-from equimetric.catalogue import Recipe, recipes
-from equimetric.components import FAMILIES, LOSSES, SELECTIONS, shown
+from equimetric.components import FAMILIES, LOSSES, SELECTIONS, format_value
 from equimetric.geometry import GEOMETRIES
+from equimetric.objectives.recipes import Recipe, recipes
 
 __all__ = ["catalogue_page"]
 
@@ -30,7 +30,7 @@ def catalogue_page() -> str:
             sections += [f"## {family.capitalize()}\n\nA method of this family {meaning}.\n", *map(entry, chosen)]
     sections.append("## Selections\n\n| name | which pairs count | options |\n|---|---|---|")
     for selection in sorted(SELECTIONS.values(), key=lambda selection: selection.name):
-        options = ", ".join(f"`{name}={shown(value)}`" for name, value in selection.options.items())
+        options = ", ".join(f"`{name}={format_value(value)}`" for name, value in selection.options.items())
         names = ", also ".join(f"`{name}`" for name in (selection.name, *selection.also))
         sections.append(f"| {names} | {cell(selection.summary)} | {options} |")
     sections.append("\n## Geometries\n\n| name | similarity |\n|---|---|")
@@ -44,7 +44,8 @@ def entry(recipe: Recipe) -> str:
     geometry = recipe.geometry or loss.geometries[0]
     note = f"\n{recipe.note.capitalize()}.\n" if recipe.note else ""
     options = "\n".join(
-        f"| `{name}` | `{shown(value)}` | {recipe.search.get(name, '')} |" for name, value in recipe.defaults.items()
+        f"| `{name}` | `{format_value(value)}` | {recipe.search.get(name, '')} |"
+        for name, value in recipe.defaults.items()
     )
     table = f"\n| option | default | search range |\n|---|---|---|\n{options}\n" if options else ""
     return (

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import torch
 
 from equimetric.backbones import EmbeddingNetwork, build_head, build_network
-from equimetric.catalogue import Context, build_objective
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.learners import LEARNERS, Learner
-from equimetric.objectives import Objective, ObjectiveSum
+from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.result import DataShape
 from equimetric.seeding import derive_seed

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 import equimetric as em
-from equimetric.catalogue import PUBLISHED, Context, build_objective, find_recipe
 from equimetric.errors import EquimetricError
+from equimetric.objectives import PUBLISHED, Context, build_objective, find_recipe
 
 LABELS = torch.arange(5).repeat_interleave(4)
 CONTEXT = Context(classes=5, dim=24, images=len(LABELS))
@@ -35,7 +35,7 @@ def test_every_published_row_can_be_built_and_trained(method, options):
         ("contrastive+0.5*tcm+triplet", {"triplet.margin": 0.3, "tcm.m_pos": 0.8}),
     ],
 )
-def test_combinations_nobody_published(method, options):
+def test_unpublished_combinations(method, options):
     torch.manual_seed(0)
     embeddings = torch.randn(len(LABELS), 6, requires_grad=True)
     em.objective(method, **options)(embeddings, LABELS).backward()
@@ -62,7 +62,7 @@ def test_combinations_nobody_published(method, options):
         ("contrastive+half*tcm", {}, "is not a number"),
     ],
 )
-def test_nonsense_is_refused_with_the_reason(method, options, message):
+def test_nonsense_is_an_error_that_explains_why(method, options, message):
     with pytest.raises(EquimetricError, match=message):
         em.objective(method, **options)
 
@@ -96,7 +96,7 @@ def test_a_module_of_ones_own_as_loss():
         ("pads", {"selection": "all"}, {"beta": 0.6}),
     ],
 )
-def test_a_part_that_is_replaced_takes_its_own_options_along_and_no_others(method, change, kept):
+def test_options_of_a_replaced_part_are_dropped_and_others_kept(method, change, kept):
     assert find_recipe(method).own_options(change) == kept
 
 

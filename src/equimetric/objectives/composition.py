@@ -1,0 +1,212 @@
+"""Build objectives: from parts, with each option passed to the part that owns it, or from a method's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component
+from equimetric.errors import EquimetricError, did_you_mean
+from equimetric.geometry import BUILT_IN, Geometry, find_geometry
+from equimetric.objectives.grammar import flatten_options, parse_method, route
+from equimetric.objectives.objective import SELECTS_ITSELF, Objective, ObjectiveSum
+from equimetric.objectives.recipes import Context
+from equimetric.option_values import check_options
+from equimetric.references.base import References
+
+__all__ = ["build_objective", "compose", "objective"]
+
+
+def objective(method: str | Callable[..., Any] | nn.Module, **options: Any) -> Objective | ObjectiveSum:
+    """The objective of a method: `objective("multi_similarity", alpha=2.0)(embeddings, labels)` is a scalar.
+
+    `method` is the name of a recipe, a sum of names such as "contrastive+tcm" or "contrastive + 0.5*tcm", or a loss of
+    your own: a function of `Pairs` or a module. `geometry=`, `references=` and `selection=` replace parts. Any other
+    option goes to every part that has it; `**{"selection.margin": 0.1}` sets that of one part, as do "loss.margin" and
+    "references.size", and in a sum "triplet.margin" or "triplet.selection.margin".
+    """
+    if isinstance(method, str):
+        return build_objective(method, options)
+    return compose(method, **flatten_options(options))
+
+
+def build_objective(
+    method: str, options: Mapping[str, Any], context: Context | None = None
+) -> Objective | ObjectiveSum:
+    """The objective of a method's name, with options changed and the rest filled in from the context."""
+    terms = parse_method(method)
+    parts = []
+    for (weight, recipe), own in zip(terms, route(method, terms, flatten_options(options)), strict=True):
+        defaults = {} if context is None else recipe.from_context(context)
+        parts.append((weight, recipe.build(**{**defaults, **own})))
+    if len(parts) == 1 and parts[0][0] == 1.0:
+        return parts[0][1]
+    return ObjectiveSum(parts)
+
+
+def compose(
+    loss: str | Callable[..., Any] | nn.Module,
+    *,
+    name: str | None = None,
+    geometry: str | Geometry | None = None,
+    references: str | References | None = None,
+    selection: str | Callable[..., Any] | nn.Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    **options: Any,
+) -> Objective:
+    """An objective from its parts; each further option goes to the part or parts that own it (see `route_options`).
+
+    `loss` is a registered name, a function of `Pairs`, or a module, and so is `selection`; `references` are a name or
+    an object such as `StaticProxy(dim)`; `geometry` is a name or a `Geometry`. A combination that makes no sense, an
+    unknown option and a misspelt name raise an error that explains why.
+    """
+    switches = {"normalize": normalize, "gather": gather, "require_both": require_both}
+    check_options("objective", compose, switches)
+    component = LOSSES.find(loss) if isinstance(loss, str) else wrap_function("loss", loss)
+    chosen: dict[str, Any] = {"geometry": geometry, "references": references, "selection": selection}
+    resolve_aliases(component, chosen, options)
+
+    found_geometry = find_geometry(chosen["geometry"] or component.geometries[0])
+    check_geometry(component, found_geometry)
+    given_references = chosen["references"] or component.reference_kinds[0]
+    reference_component = find_references(given_references)
+    if not {reference_component.name, *reference_component.like} & set(component.reference_kinds):
+        raise EquimetricError(
+            f"loss {component.name!r} makes no sense with references {reference_component.name!r}; "
+            f"it is defined for: {', '.join(component.reference_kinds)}"
+        )
+    given_selection = chosen["selection"] or "all"
+    if component.takes == "batch" and given_selection != "all":
+        raise EquimetricError(f"loss {component.name!r} {SELECTS_ITSELF}; use selection='all'")
+    if isinstance(given_selection, str):
+        selection_component = SELECTIONS.find(given_selection)
+    else:
+        selection_component = wrap_function("selection", given_selection)
+
+    owners = {"loss": component, "selection": selection_component, "references": reference_component}
+    routed = route_options(name or component.name, owners, options, [*chosen, *switches, *component.aliases])
+    return Objective(
+        name or component.name,
+        loss=loss if isinstance(loss, nn.Module) else component.build(routed["loss"]),
+        geometry=found_geometry,
+        references=build_references(given_references, reference_component, routed["references"]),
+        selection=build_selection(given_selection, selection_component, routed["selection"]),
+        takes=component.takes,
+        normalize=component.normalize if normalize is None else normalize,
+        gather=gather,
+        require_both=require_both,
+        # Without a final reduction there is no ratio to sum up.
+        rowwise=component.is_rowwise(routed["loss"]) and routed["loss"].get("reduction") != "none",
+    )
+
+
+def resolve_aliases(loss: Component, chosen: dict[str, Any], options: dict[str, Any]) -> None:
+    """Apply the loss's other names for parts, and the options that imply a selection; changes both dictionaries."""
+    for alias, part in loss.aliases.items():
+        if alias in options:
+            if chosen[part] is not None:
+                raise EquimetricError(f"{alias!r} is another name for {part!r}; give one of them, not both")
+            chosen[part] = options.pop(alias)
+    for option, implied in loss.implies.items():
+        for key in (option, f"selection.{option}"):
+            if key in options and chosen["selection"] is None:
+                if options[key] is None:
+                    del options[key]
+                else:
+                    chosen["selection"] = implied
+
+
+def check_geometry(loss: Component, geometry: Geometry) -> None:
+    """Raise an error where a loss makes no sense in a geometry.
+
+    A loss lists the built-in geometries that it is defined for. A geometry of the user's own must have what these have
+    in common: similarities in [−1, 1] where the loss is defined for cosines only, inner products where it is defined
+    for these only, a distance where all of them have one. A loss that is defined for both similarities and distances,
+    such as `triplet`, takes any.
+    """
+    if geometry.name in loss.geometries:
+        return
+    listed = [find_geometry(name) for name in loss.geometries]
+    needs = ""
+    if geometry.name in BUILT_IN:
+        needs = f"it is defined for: {', '.join(loss.geometries)}"
+    elif loss.geometries == ("none",):
+        needs = "it reads the embeddings themselves and compares nothing"
+    elif all(one.bounded for one in listed):
+        needs = "" if geometry.bounded else "it needs similarities in [−1, 1]; set bounded=True if they lie there"
+    elif all(one.inner_product for one in listed):
+        needs = "" if geometry.inner_product else "it needs inner products; set inner_product=True if they are"
+    elif all(one.to_distance for one in listed):
+        needs = "" if geometry.to_distance else "it needs a distance; give to_distance=…"
+    if needs:
+        raise EquimetricError(f"loss {loss.name!r} makes no sense in the {geometry.name} geometry; {needs}")
+
+
+def route_options(
+    name: str, owners: Mapping[str, Component], options: Mapping[str, Any], others: list[str]
+) -> dict[str, dict[str, Any]]:
+    """The options of each part by role ('loss', 'selection', 'references').
+
+    A bare name goes to every part that has the option; 'selection.margin' goes to the selection alone and takes
+    precedence over 'margin'. `others` are further names that an error may suggest.
+    """
+    routed: dict[str, dict[str, Any]] = {role: {} for role in owners}
+    for key in sorted(options, key=lambda key: "." in key):
+        role, dot, option = key.rpartition(".")
+        takers = [role] if dot and role in owners else [] if dot else list(owners)
+        takers = [taker for taker in takers if option in owners[taker].options]
+        if not takers:
+            known = [f"{role}.{one}" if dot else one for role, part in owners.items() for one in part.options]
+            raise EquimetricError(f"objective {name!r} has no option {key!r}; {did_you_mean(key, [*known, *others])}")
+        for taker in takers:
+            routed[taker][option] = options[key]
+    return routed
+
+
+def wrap_function(kind: str, function: Callable[..., Any] | nn.Module) -> Component:
+    """A record for a user's own loss or selection, so that it is composed like the registered ones."""
+    if not callable(function):
+        raise EquimetricError(
+            f"a {kind} is a name, a function of Pairs or a module, not {type(function).__name__} {function!r}"
+        )
+
+    # A module has its options already and takes no more.
+    definition = (lambda: function) if isinstance(function, nn.Module) else function
+    # A partial function has the name of the whole one, a callable object that of its class.
+    whole = getattr(function, "func", function)
+    name = (
+        type(function).__name__ if isinstance(function, nn.Module) else getattr(whole, "__name__", type(whole).__name__)
+    )
+    every_geometry = ("cosine", "euclidean", "sqeuclidean", "dot")
+    return Component(kind, name, definition, "", geometries=every_geometry, reference_kinds=tuple(REFERENCES))
+
+
+def build_selection(given: Any, component: Component, options: dict[str, Any]) -> nn.Module:
+    """A selection built with the options, or the given module."""
+    return given if isinstance(given, nn.Module) else component.build(options)
+
+
+def find_references(references: str | References) -> Component:
+    """The record of a kind of references, by name or of an object of that kind."""
+    if isinstance(references, str):
+        return REFERENCES.find(references)
+    for component in REFERENCES.values():
+        if isinstance(component.definition, type) and isinstance(references, component.definition):
+            return component
+    raise EquimetricError(f"references are a name or an object of a registered kind, not {type(references).__name__}")
+
+
+def build_references(given: str | References, component: Component, options: dict[str, Any]) -> References:
+    """References built with the options, or the given object."""
+    if isinstance(given, str):
+        built = component.build(options)
+        if not isinstance(built, References):
+            raise EquimetricError(f"references {component.name!r} must be a subclass of References")
+        return built
+    if options:
+        raise EquimetricError(f"the references are made already, so {', '.join(options)} cannot be set; set them there")
+    return given

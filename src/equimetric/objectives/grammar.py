@@ -1,0 +1,86 @@
+"""The grammar of methods and options: "contrastive + 0.5*tcm", and names such as "triplet.selection.margin"."""
+
+from collections.abc import Iterator, Mapping
+from math import isfinite, nan
+from typing import Any
+
+from equimetric.errors import EquimetricError, did_you_mean, unknown_name
+from equimetric.objectives.recipes import ROLES, Recipe, find_recipe
+
+__all__ = ["flatten_options", "parse_method", "route"]
+
+
+def parse_method(method: str) -> list[tuple[float, Recipe]]:
+    """The weighted terms of a method's name: 'multi_similarity', 'contrastive+tcm', 'contrastive + 0.5*tcm'."""
+    terms = []
+    for term in method.split("+"):
+        factor, _, name = term.rpartition("*")
+        try:
+            weight = float(factor) if factor.strip() else 1.0
+        except ValueError:
+            weight = nan
+        if not isfinite(weight):
+            raise EquimetricError(f"{factor.strip()!r} in {method!r} is not a number; write e.g. '0.5*tcm'")
+        terms.append((weight, find_recipe(name.strip())))
+    return terms
+
+
+def flatten_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """{'selection': {'margin': 0.1}}, as TOML reads `selection.margin = 0.1`, becomes {'selection.margin': 0.1}."""
+
+    def walk(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, value in table.items():
+            if isinstance(value, Mapping):
+                yield from walk(value, f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}", value
+
+    return dict(walk(options, ""))
+
+
+def route(method: str, terms: list[tuple[float, Recipe]], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The options of each term: 'term.option' goes to that term, any other option to the only term that takes it.
+
+    An option is 'margin', which goes to every part of the term that has a margin, or 'selection.margin'.
+    """
+    routed: list[dict[str, Any]] = [{} for _ in terms]
+    names = [recipe.name for _, recipe in terms]
+    for key, value in options.items():
+        term, option = split_term(method, names, key)
+        candidates = [i for i, name in enumerate(names) if term in ("", name)]
+        takers = find_takers(terms, candidates, option, options)
+        if not takers:
+            known = [name for _, recipe in terms for name in recipe.known_options() if ("." in name) == ("." in option)]
+            raise EquimetricError(f"method {method!r} has no option {option!r}; {did_you_mean(option, known)}")
+        if len(takers) > 1 and len({names[i] for i in takers}) == 1:
+            raise EquimetricError(
+                f"{method!r} names {names[takers[0]]!r} more than once, so option {option!r} is ambiguous; "
+                "make each objective by itself and add them up"
+            )
+        if len(takers) > 1:
+            choices = " or ".join(f"{names[i]}.{option}" for i in takers)
+            raise EquimetricError(f"option {option!r} belongs to several terms of {method!r}; say {choices}")
+        routed[takers[0]][option] = value
+    return routed
+
+
+def split_term(method: str, names: list[str], key: str) -> tuple[str, str]:
+    """'triplet.selection.margin' → ('triplet', 'selection.margin'); without a term, ('', key)."""
+    first, dot, rest = key.partition(".")
+    if not dot or (first in ROLES and first not in names):
+        return "", key
+    if first not in names:
+        raise unknown_name(f"term of {method!r}", first, [*names, *ROLES])
+    return first, rest
+
+
+def find_takers(
+    terms: list[tuple[float, Recipe]], candidates: list[int], option: str, options: Mapping[str, Any]
+) -> list[int]:
+    """Which of the candidate terms take an option."""
+    takers = [i for i in candidates if terms[i][1].takes(option)]
+    # An option of a part that another option replaces, such as `classes` beside references="proxies".
+    takers = takers or [i for i in candidates if option in terms[i][1].known_options()]
+    # The options of a user's own selection are not known beforehand.
+    own_selection = {"selection", *(f"{recipe.name}.selection" for _, recipe in terms)}
+    return takers or [i for i in candidates if any(callable(options.get(key)) for key in own_selection)]

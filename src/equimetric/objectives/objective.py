@@ -1,0 +1,261 @@
+"""An objective: a geometry, references, a selection and a loss in one module. Objectives add up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.components import FunctionModule
+from equimetric.errors import EquimetricError, no_tensor
+from equimetric.geometry import Geometry
+from equimetric.ops.chunks import compute_chunked
+from equimetric.ops.products import full_precision
+from equimetric.pairs import Pairs, Selected, Triplets, round_ties
+from equimetric.references.base import Inputs, PairTerms, References
+from equimetric.references.batch import BatchReferences
+from equimetric.references.gathered import gather_batch
+from equimetric.references.relation import Labels, check_index
+
+__all__ = ["SELECTS_ITSELF", "Objective", "ObjectiveSum", "attach_zero_grad"]
+
+SELECTS_ITSELF = "reads a batch as a whole and chooses its pairs itself"
+
+
+def attach_zero_grad(value: Tensor, *tensors: Tensor) -> Tensor:
+    """Give a value that depends on none of the tensors a gradient of 0, so that `backward` works."""
+    if value.requires_grad or not torch.is_grad_enabled():
+        return value
+    for tensor in tensors:
+        if tensor.requires_grad:
+            value = torch.add(value, tensor.sum(dtype=value.dtype), alpha=0)
+    return value
+
+
+class Summable(nn.Module):
+    """Base of objectives and their sums: `a + b`, `2 * a`, and the value of each named term."""
+
+    def terms(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> dict[str, Tensor]:
+        """The value of each named term, weighted as it enters the sum."""
+        raise NotImplementedError
+
+    def parts(self) -> list[tuple[float, Objective]]:
+        """The objectives that are added up, each with its weight."""
+        raise NotImplementedError
+
+    def forward(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> Tensor:
+        """The scalar to minimise."""
+        values = list(self.terms(embeddings, labels, *arguments, **options).values())
+        if len(values) > 1 and any(value.ndim for value in values):
+            raise EquimetricError(
+                "a sum has no value where a term has reduction='none'; terms(…) gives them one by one"
+            )
+        total = values[0]
+        for value in values[1:]:
+            total = total + value
+        return total
+
+    def __add__(self, other: Summable) -> ObjectiveSum:
+        return ObjectiveSum([*self.parts(), *other.parts()])
+
+    def __radd__(self, other: int) -> Summable:
+        """`sum` of a list of objectives starts with 0."""
+        return self if other == 0 else NotImplemented
+
+    def __mul__(self, weight: float) -> ObjectiveSum:
+        return ObjectiveSum([(weight * own, objective) for own, objective in self.parts()])
+
+    __rmul__ = __mul__
+
+
+class Objective(Summable):
+    """geometry × references × selection × loss: `objective(embeddings, labels)` is the scalar to minimise.
+
+    Optionally `objective(embeddings, labels, reference_embeddings, reference_labels, self_mask=…, index=…)`:
+    `self_mask` (Q, R) marks references that are the query itself; `index` (Q,) is each query's position in the
+    training set, for losses with a parameter per image. `triplets=` (T, 3), rows of anchor, positive and negative,
+    replaces the selection. With `gather=True` the batches of all ranks of torch.distributed are one batch. With
+    `require_both=True` a batch without positives or without negatives has the value 0, also where the loss sums over
+    either kind alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        loss: nn.Module,
+        geometry: Geometry,
+        references: References,
+        selection: nn.Module,
+        takes: str = "pairs",
+        normalize: bool | None = None,
+        gather: bool = False,
+        require_both: bool = False,
+        rowwise: bool = False,
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.loss = loss
+        self.geometry = geometry
+        self.references = references
+        self.selection = selection
+        self.takes = takes
+        self.normalize = geometry.normalize if normalize is None else normalize
+        self.gather = gather
+        self.require_both = require_both
+        self.rowwise = rowwise
+
+    def pair_terms(
+        self,
+        embeddings: Tensor,
+        labels: Labels,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Labels | None = None,
+        *,
+        self_mask: Tensor | None = None,
+        index: Tensor | None = None,
+    ) -> PairTerms:
+        """All sets of pairs that the references make, before selection, in full precision even under autocast."""
+        if not isinstance(embeddings, Tensor):
+            raise no_tensor(embeddings, "embeddings")
+        check_index(index, embeddings)
+        with full_precision(embeddings.device.type):
+            if self.gather:
+                if isinstance(labels, tuple):
+                    raise EquimetricError("gather=True needs class ids or multi-hot labels, not masks of pairs")
+                embeddings, labels, index = gather_batch(embeddings, labels, index)
+            inputs = Inputs(embeddings, labels, index, reference_embeddings, reference_labels, self_mask)
+            terms: PairTerms = self.references(self.geometry, self.normalize, inputs)
+            return terms
+
+    def pairs(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> Pairs:
+        """The first set of pairs: with a memory that of the batch, with most references the only one."""
+        return self.pair_terms(embeddings, labels, *arguments, **options).weighted[0][1]
+
+    def select(self, pairs: Pairs) -> Selected:
+        """The pairs or triples that count, in the form that the loss takes."""
+        with torch.no_grad():
+            return self.as_taken(self.choose(pairs))
+
+    def as_taken(self, selected: Selected) -> Selected:
+        """The selection's result in the form that the loss takes."""
+        return selected.as_pairs() if self.takes == "pairs" and not isinstance(selected, Pairs) else selected
+
+    def choose(self, pairs: Pairs) -> Selected:
+        """The selection's result, from similarities in which duplicates tie."""
+        selected: Selected
+        if pairs.similarity.dtype != torch.float64:
+            selected = self.selection(pairs)
+            return selected
+        selected = self.selection(pairs.replace(similarity=round_ties(pairs.similarity)))
+        if isinstance(selected, Pairs):
+            return selected.replace(similarity=pairs.similarity)
+        selected.pairs = pairs
+        return selected
+
+    def value(self, pairs: Pairs) -> Tensor:
+        """The loss of these pairs, with a gradient of 0 where none of them counts."""
+        return attach_zero_grad(self.compute(pairs), pairs.similarity)
+
+    def compute(self, pairs: Pairs) -> Tensor:
+        """The loss of these pairs, a few rows at a time where that is faster; no gradient where none of them counts."""
+        if not pairs.similarity.shape[1]:
+            return self.empty_value(pairs)
+        with full_precision(pairs.similarity.device.type):
+            if self.rowwise:
+                generator = getattr(self.selection, "generator", None)
+                value = compute_chunked(self.compute_rows, pairs, self.loss.parameters, generator)
+            else:
+                value = self.compute_rows(pairs)
+        return value * (pairs.positive.any() & pairs.negative.any()) if self.require_both else value
+
+    def compute_rows(self, pairs: Pairs) -> Tensor:
+        """The loss of these pairs, all rows at once."""
+        return self.check_value(self.loss(self.select(pairs)))
+
+    def compute_listed(self, pairs: Pairs, triplets: Tensor) -> Tensor:
+        """The loss of these (T, 3) triples of the pairs, without the selection."""
+        if self.takes == "batch":
+            raise EquimetricError(f"{self.name!r} {SELECTS_ITSELF}; leave triplets=… out")
+        if not isinstance(self.references, BatchReferences):
+            raise EquimetricError("triplets=… name rows of a batch or of a reference set; they need references='batch'")
+        with torch.no_grad():
+            selected = self.as_taken(Triplets.listed(pairs, triplets))
+        with full_precision(pairs.similarity.device.type):
+            return self.check_value(self.loss(selected))
+
+    def check_value(self, result: Any) -> Tensor:
+        """The result of a loss, which must be a tensor."""
+        if not isinstance(result, Tensor):
+            raise EquimetricError(
+                f"loss {self.name!r} returned {type(result).__name__}; it must return a scalar tensor of torch"
+            )
+        return result
+
+    def empty_value(self, pairs: Pairs) -> Tensor:
+        """The loss of queries without any reference: 0, or with reduction='none' a 0 for each term."""
+        if not isinstance(self.loss, FunctionModule) or self.loss.options.get("reduction") != "none":
+            return pairs.similarity.new_zeros(())
+        # A reference that is neither positive nor negative counts for nothing, and leaves the loss no empty rows.
+        absent = pairs.similarity.new_zeros(len(pairs.similarity), 1)
+        neither = torch.zeros_like(absent, dtype=torch.bool)
+        return self.compute_rows(Pairs(absent, neither, neither, geometry=pairs.geometry, queries=pairs.queries))
+
+    def terms(
+        self,
+        embeddings: Tensor,
+        labels: Labels,
+        *arguments: Any,
+        triplets: Tensor | None = None,
+        **options: Any,
+    ) -> dict[str, Tensor]:
+        """The one term of this objective, Σ weight · loss(pairs) + penalty, under its name."""
+        if self.gather and triplets is not None:
+            raise EquimetricError("triplets=… name rows of one process's batch; they cannot be used with gather=True")
+        terms = self.pair_terms(embeddings, labels, *arguments, **options)
+        if triplets is None:
+            values = [self.compute(pairs) for _, pairs in terms.weighted]
+        else:
+            values = [self.compute_listed(pairs, triplets) for _, pairs in terms.weighted]
+        value = terms.combine(values)
+        self.references.after_loss(terms)
+        return {self.name: value if value.requires_grad else attach_zero_grad(value, embeddings, *self.parameters())}
+
+    def parts(self) -> list[tuple[float, Objective]]:
+        """The objective itself, with weight 1."""
+        return [(1.0, self)]
+
+    def extra_repr(self) -> str:
+        """Name and geometry, for `repr`."""
+        return f"{self.name!r}, geometry={self.geometry.name!r}, normalize={self.normalize}"
+
+
+class ObjectiveSum(Summable):
+    """A weighted sum of objectives, each term under its own name."""
+
+    def __init__(self, parts: list[tuple[float, Objective]]) -> None:
+        super().__init__()
+        names: list[str] = []
+        for _, objective in parts:
+            taken = names.count(objective.name) + sum(name.startswith(f"{objective.name} ") for name in names)
+            names.append(f"{objective.name} {taken + 1}" if taken else objective.name)
+        self.names = names
+        self.weights = [weight for weight, _ in parts]
+        self.objectives = nn.ModuleList(objective for _, objective in parts)
+
+    def terms(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> dict[str, Tensor]:
+        """The value of each term, times its weight."""
+        return {
+            name: weight * objective(embeddings, labels, *arguments, **options)
+            for name, (weight, objective) in zip(self.names, self.parts(), strict=True)
+        }
+
+    def parts(self) -> list[tuple[float, Objective]]:
+        """The objectives with their weights."""
+        return [(w, o) for w, o in zip(self.weights, self.objectives, strict=True) if isinstance(o, Objective)]
+
+    @property
+    def name(self) -> str:
+        """The terms' names, joined."""
+        return "+".join(self.names)

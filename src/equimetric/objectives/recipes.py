@@ -1,0 +1,303 @@
+"""Recipes: every method of the literature as one row that fixes the parts of an objective and their options.
+
+Plain data, importable without torch; what a row inherits from its parts is looked up in the registries on demand.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from equimetric.errors import EquimetricError, unknown_name
+from equimetric.search_space import Choice, SearchSpace
+
+if TYPE_CHECKING:
+    from equimetric.components import Component
+    from equimetric.objectives.objective import Objective
+
+__all__ = ["ROWS", "Context", "Recipe", "find_recipe", "recipes"]
+
+PARTS = ("geometry", "references", "selection")
+"""Parts of an objective that an option of this name replaces."""
+
+SWITCHES = ("normalize", "gather", "require_both")
+"""Options of the objective itself."""
+
+ROLES = ("loss", "selection", "references")
+"""Parts that take options; `role.option` names the option of one of them."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Sizes that an objective takes from the data and the model."""
+
+    classes: int
+    dim: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A named method: a loss with the parts and options that the paper gives it.
+
+    Attributes:
+        name: the argument of `objective(name)`.
+        title: the name in tables.
+        loss: the registered loss; the other parts default to those that the loss lists first.
+        geometry, references, selection: parts that differ from the loss's own defaults.
+        options: option values that differ from the parts' defaults.
+        context: options that come from the data (number of classes, dimension, number of images).
+        ranges: search ranges that differ from those of the parts.
+        note: one line on how it differs from its loss.
+        source: the paper of the recipe, where it is not that of its parts.
+
+    """
+
+    name: str
+    title: str
+    loss: str
+    geometry: str | None = None
+    references: str | None = None
+    selection: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[str, SearchSpace] = field(default_factory=dict)
+    note: str = ""
+    source: str = ""
+
+    def parts(self) -> tuple[Component, Component, Component]:
+        """The records of loss, selection and references."""
+        from equimetric.components import LOSSES, REFERENCES, SELECTIONS
+
+        loss = LOSSES[self.loss]
+        return loss, SELECTIONS[self.selection or "all"], REFERENCES[self.references or loss.reference_kinds[0]]
+
+    @property
+    def family(self) -> str:
+        """The loss's family."""
+        return self.parts()[0].family
+
+    @property
+    def paper(self) -> str:
+        """The paper of the recipe, or else of the loss and, where it has one, of the selection."""
+        if self.source:
+            return self.source
+        loss, selection, _ = self.parts()
+        papers = dict.fromkeys(part.paper for part in (loss, selection) if part.paper)
+        return "; ".join(papers)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Every option with its default, except options that come from the data."""
+        merged: dict[str, Any] = {}
+        for component in reversed(self.parts()):
+            merged.update(component.options)
+        merged.update(self.options)
+        return {name: value for name, value in merged.items() if value is not inspect.Parameter.empty}
+
+    @property
+    def search(self) -> dict[str, SearchSpace]:
+        """The range of each tunable option.
+
+        Of the references, only options that the recipe sets: ArcFace with several centres per class is another method.
+        """
+        loss, selection, references = self.parts()
+        own = {option: space for option, space in references.search.items() if option in self.options}
+        # A shared option stays in the selection's range.
+        return {**own, **loss.search, **selection.search, **self.ranges}
+
+    def known_options(self) -> set[str]:
+        """Every option name that `build` may take, also with other parts; qualified names included."""
+        from equimetric.components import REFERENCES, SELECTIONS
+
+        loss = self.parts()[0]
+        owners = {"loss": [loss], "selection": SELECTIONS.values(), "references": REFERENCES.values()}
+        return {*PARTS, *SWITCHES, *loss.aliases, *qualify_options(owners)}
+
+    def takes(self, option: str) -> bool:
+        """Whether `option` belongs to this method as it stands, or replaces one of its parts."""
+        loss, selection, references = self.parts()
+        own = qualify_options({"loss": [loss], "selection": [selection], "references": [references]})
+        implied = qualify_implied(loss)
+        return option in {*PARTS, *SWITCHES, *loss.aliases, *implied, *own}
+
+    def from_context(self, context: Context) -> dict[str, Any]:
+        """The options that come from the data, e.g. {'classes': 100, 'dim': 64} for a method with proxies."""
+        required = {
+            name: name
+            for part in self.parts()
+            for name, default in part.options.items()
+            if default is inspect.Parameter.empty
+        }
+        return {option: getattr(context, source) for option, source in {**required, **self.context}.items()}
+
+    def build(self, **options: Any) -> Objective:
+        """The objective, with some options changed."""
+        from equimetric.objectives.composition import compose
+
+        bare = {option.rpartition(".")[2] for option in options}
+        missing = [option for option in self.context if option not in bare]
+        if missing:
+            raise EquimetricError(f"method {self.name!r} needs {', '.join(f'{option}=…' for option in missing)}")
+        parts = {"geometry": self.geometry, "references": self.references, "selection": self.selection}
+        return compose(self.loss, name=self.name, **{**parts, **self.own_options(options), **options})
+
+    def own_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that the recipe sets, without those of a selection or references that `options` replace."""
+        loss, selection, references = self.parts()
+        given = {loss.aliases.get(option, option): value for option, value in options.items()}
+        kept = [loss]
+        kept += [
+            part
+            for role, part in (("selection", selection), ("references", references))
+            if given.get(role, part.name) == part.name
+        ]
+        return {option: value for option, value in self.options.items() if any(option in part.options for part in kept)}
+
+
+def qualify_options(owners: Mapping[str, Iterable[Component]]) -> set[str]:
+    """The option names of the parts in each role, bare and as `role.option`."""
+    return {
+        name
+        for role, parts in owners.items()
+        for part in parts
+        for option in part.options
+        for name in (option, f"{role}.{option}")
+    }
+
+
+def qualify_implied(loss: Component) -> set[str]:
+    """The options that switch a selection on, bare and as `selection.option`."""
+    return {name for option in loss.implies for name in (option, f"selection.{option}")}
+
+
+ROWS = (
+    Recipe("triplet_semihard", "Triplet semi-hard", "triplet", selection="semihard", options={"margin": 0.2}),
+    Recipe("triplet_batch_hard", "Triplet batch-hard", "triplet", selection="batch_hard", options={"margin": 0.2}),
+    Recipe(
+        "triplet_facenet",
+        "Triplet (FaceNet)",
+        "triplet",
+        geometry="sqeuclidean",
+        selection="facenet_semihard",
+        options={"margin": 0.2},
+    ),
+    Recipe(
+        "margin",
+        "Margin",
+        "margin_loss",
+        selection="distance_weighted",
+        note="the pair of loss and sampling that the paper proposes",
+    ),
+    Recipe(
+        "margin_class",
+        "Margin / class",
+        "margin_loss",
+        selection="distance_weighted",
+        context={"beta_class": "classes"},
+        note="a boundary of its own for every class",
+    ),
+    Recipe("multi_similarity_miner", "MS + Miner", "multi_similarity", selection="multi_similarity"),
+    Recipe(
+        "proxy_nca_plus_plus",
+        "ProxyNCA++",
+        "proxy_nca",
+        options={"positive_in_denominator": True},
+        source="Teh, DeVries, Taylor: ProxyNCA++: revisiting proxy neighborhood component analysis (2020)",
+        note="the positive proxy is in the denominator",
+    ),
+    Recipe(
+        "normalized_softmax",
+        "N. Softmax",
+        "normalized_softmax",
+        options={"initial": "uniform"},
+    ),
+    Recipe("proxy_anchor", "Proxy-Anchor", "proxy_anchor", options={"initial": "kaiming_normal"}),
+    Recipe(
+        "nca",
+        "NCA",
+        "normalized_softmax",
+        references="batch",
+        source="Goldberger, Roweis, Hinton, Salakhutdinov: Neighbourhood components analysis (2004)",
+        note="softmax over the batch instead of proxies",
+    ),
+    Recipe("proxy_triplet", "Proxy-Triplet", "proxy_triplet", options={"initial": "xavier"}),
+    Recipe(
+        "subcenter_arcface",
+        "Sub-centre ArcFace",
+        "arcface",
+        options={"per_class": 3, "pool": "max"},
+        ranges={"per_class": Choice((2, 3, 5))},
+        source="Deng, Guo, Liu, Gong, Zafeiriou: Sub-center ArcFace (2020)",
+        note="three centres per class, of which the nearest counts, so that odd samples may have one of their own",
+    ),
+    Recipe(
+        "softtriple",
+        "SoftTriple",
+        "softtriple",
+        options={"per_class": 10, "pool": "soft", "gamma": 0.1, "tau": 0.2, "initial": "kaiming_uniform"},
+        ranges={"per_class": Choice((2, 5, 10))},
+        note="ten centres per class, drawn together by a regulariser",
+    ),
+    Recipe(
+        "sphereface",
+        "SphereFace",
+        "sphereface",
+        options={"normalize_proxies": True},
+        note="class weights of unit length, embeddings of any",
+    ),
+    Recipe(
+        "magnet_clusters",
+        "Magnet, clustered",
+        "magnet",
+        context={"images": "images"},
+        note="several clusters in each class, found anew every epoch",
+    ),
+    Recipe("raw_vthm", "RAW + VTHM", "raw", selection="vthm", note="valid-triplet hard mining before RAW weights"),
+    Recipe("raw_distance_weighted", "RAW + DW", "raw", selection="distance_weighted"),
+    Recipe("raw_semihard", "RAW + SemiHard", "raw", selection="facenet_semihard"),
+    Recipe("binomial_vthm", "Binomial + VTHM", "binomial", selection="vthm"),
+    Recipe("vthm", "VTHM", "equal_weights", selection="vthm", note="mined pairs, all with the same weight"),
+    Recipe(
+        "r_margin",
+        "R-Margin",
+        "margin_loss",
+        selection="spectral_switch",
+        note="now and then a positive is pushed away, so that classes do not collapse",
+    ),
+    Recipe("pads", "PADS", "margin_loss", selection="pads", options={"beta": 0.6}),
+    Recipe(
+        "a_bier",
+        "A-BIER",
+        "bier",
+        options={"diversity": "adversarial"},
+        source="Opitz, Waltner, Possegger, Bischof: Deep metric learning with BIER (2018)",
+        note="members that cannot be predicted from one another",
+    ),
+    Recipe(
+        "xbm",
+        "XBM",
+        "contrastive_cosine",
+        references="memory",
+        options={"size": 8192, "start_iteration": 1000, "weight": 1.0},
+        note="the batch against itself and against a memory of past batches",
+    ),
+)
+
+
+def recipes() -> dict[str, Recipe]:
+    """All methods by name: every registered loss with the parts it lists first, and the rows above."""
+    from equimetric.components import LOSSES
+
+    plain = [Recipe(loss.name, loss.title, loss.name) for loss in LOSSES.values()]
+    return {recipe.name: recipe for recipe in (*plain, *ROWS)}
+
+
+def find_recipe(name: str) -> Recipe:
+    """A method by name; a misspelt name raises an error that gives the nearest."""
+    known = recipes()
+    if name not in known:
+        raise unknown_name("method", name, known)
+    return known[name]

@@ -1,0 +1,80 @@
+"""The interface of references: `Inputs` in, weighted `Pairs` out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.errors import EquimetricError
+from equimetric.geometry import Geometry
+from equimetric.pairs import Pairs
+from equimetric.references.relation import Labels
+
+__all__ = ["Inputs", "PairTerms", "References"]
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """The arguments of an objective's call.
+
+    Attributes:
+        embeddings: (Q, D) of the queries.
+        labels: class ids (Q,), a multi-hot matrix (Q, C), or the masks (positive, negative) of the pairs.
+        index: (Q,) positions in the training set.
+        reference_embeddings, reference_labels: an explicit reference set.
+        self_mask: (Q, R), the references that are the query itself.
+    """
+
+    embeddings: Tensor
+    labels: Labels
+    index: Tensor | None = None
+    reference_embeddings: Tensor | None = None
+    reference_labels: Labels | None = None
+    self_mask: Tensor | None = None
+
+    def forbid_references(self, own: str) -> None:
+        """Raise an error where the caller gives a reference set to references that have their own."""
+        if any(one is not None for one in (self.reference_embeddings, self.reference_labels, self.self_mask)):
+            raise EquimetricError(
+                f"this objective compares with {own} and takes no reference_embeddings; "
+                "choose references='batch' to compare with a set of your own"
+            )
+
+
+class PairTerms(NamedTuple):
+    """The pairs that references make. The objective is Σ weight · loss(pairs) + penalty."""
+
+    weighted: list[tuple[float, Pairs]]
+    """Each set of pairs with its weight; at least one set."""
+    penalty: Tensor | None = None
+    """A scalar that depends on the references alone, such as a regulariser of learned centres."""
+
+    def combine(self, values: Sequence[Tensor]) -> Tensor:
+        """The objective from the losses of the sets of pairs.
+
+        Without a reduction, losses of different queries are concatenated and those of the same queries are added.
+        """
+        total, *others = values
+        if others and total.ndim and self.weighted[0][1].queries is not self.weighted[1][1].queries:
+            total = torch.cat([total, *others])
+        else:
+            weight = self.weighted[0][0]
+            total = total if weight == 1 else weight * total
+            for (weight, _), value in zip(self.weighted[1:], others, strict=True):
+                if value.shape != total.shape:
+                    raise EquimetricError("reduction='none' gives each set of pairs its own terms; use another one")
+                total = total + weight * value
+        return total if self.penalty is None else total + self.penalty.to(total)
+
+
+class References(nn.Module):
+    """Whom queries are compared with. A subclass makes the pairs and may keep state between steps."""
+
+    def forward(self, geometry: Geometry, normalize: bool, inputs: Inputs) -> PairTerms:
+        """Make the pairs of a batch. State is changed in `after_loss`, except the count of a sampler's draws."""
+        raise NotImplementedError
+
+    def after_loss(self, terms: PairTerms) -> None:
+        """Update the state, e.g. store the batch in a memory. Called by the objective once per computed loss."""
