@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.explain.weights import FROM_COSINE, require_pairs, signed_weights
+from equimetric.explain.weights import FROM_COSINE, require_similarities, signed_weights
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.pairs import Pairs, Queries
 
@@ -37,7 +37,7 @@ def weight_curves(
     `other_side`. Losses that weigh each pair alone ignore both.
     """
     for _, part in objective.parts():
-        require_pairs(part)
+        require_similarities(part)
     # Without the ends: a distance has no gradient where two points coincide.
     grid = torch.linspace(-1, 1, points, dtype=torch.float64)[1:-1]
 

@@ -15,7 +15,7 @@ from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.pairs import Pairs
 from equimetric.references.base import PairTerms
 
-__all__ = ["FROM_COSINE", "pair_weights", "require_pairs", "signed_weights"]
+__all__ = ["FROM_COSINE", "pair_weights", "require_similarities", "signed_weights"]
 
 FROM_COSINE: dict[str, Callable[[Tensor], Tensor]] = {
     "cosine": lambda cosine: cosine,
@@ -78,7 +78,7 @@ def explain_terms(objective: Objective, terms: PairTerms, *, symmetric: bool) ->
 
 def signed_weights(objective: Objective, pairs: Pairs, *, symmetric: bool = False, report: bool = False) -> Tensor:
     """The weights of these pairs; `report` warns where the loss reads more than the pairs."""
-    require_pairs(objective)
+    require_similarities(objective)
     if symmetric and not objective.geometry.symmetric:
         raise EquimetricError(
             f"the {objective.geometry.name} geometry is not symmetric, so its pairs have no symmetric weights"
@@ -87,7 +87,7 @@ def signed_weights(objective: Objective, pairs: Pairs, *, symmetric: bool = Fals
         return differentiate(objective, pairs, symmetric=symmetric, report=report)
 
 
-def require_pairs(objective: Objective) -> None:
+def require_similarities(objective: Objective) -> None:
     """Raise an error for an objective that compares nothing."""
     if objective.geometry.name == "none":
         raise no_weights(objective.name)

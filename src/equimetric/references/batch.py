@@ -9,10 +9,10 @@ from equimetric.pairs import Pairs, Queries
 from equimetric.references.base import Inputs, PairTerms, References
 from equimetric.references.relation import Labels, check_embeddings, check_labels, class_ids, relation
 
-__all__ = ["BatchReferences", "compare"]
+__all__ = ["BatchReferences", "make_pairs"]
 
 
-def compare(
+def make_pairs(
     geometry: Geometry,
     queries: Queries,
     labels: Labels,
@@ -48,12 +48,12 @@ class BatchReferences(References):
             if inputs.reference_labels is not None or inputs.self_mask is not None:
                 raise EquimetricError("reference_labels and self_mask need reference_embeddings beside them")
             queries = Queries(embeddings, class_ids(labels), inputs.index)
-            return PairTerms([(1.0, compare(geometry, queries, labels, embeddings, labels, same_set=True))])
+            return PairTerms([(1.0, make_pairs(geometry, queries, labels, embeddings, labels, same_set=True))])
         references, reference_labels = check_reference_set(inputs, embeddings, labels)
         if normalize:
             references = unit(references)
         queries = Queries(embeddings, class_ids(labels), inputs.index, references=references)
-        return PairTerms([(1.0, compare(geometry, queries, labels, references, reference_labels, inputs.self_mask))])
+        return PairTerms([(1.0, make_pairs(geometry, queries, labels, references, reference_labels, inputs.self_mask))])
 
 
 def check_reference_set(inputs: Inputs, embeddings: Tensor, labels: Labels) -> tuple[Tensor, Labels | None]:

@@ -9,7 +9,7 @@ from equimetric.geometry import Geometry, unit
 from equimetric.option_values import Count, NotNegative, Number
 from equimetric.pairs import Queries
 from equimetric.references.base import Inputs, PairTerms, References
-from equimetric.references.batch import compare
+from equimetric.references.batch import make_pairs
 from equimetric.references.relation import check_class_ids, check_embeddings
 from equimetric.search_space import Choice, LogUniform
 
@@ -63,11 +63,11 @@ class MemoryReferences(References):
         if normalize:
             embeddings = unit(embeddings)
         queries = Queries(embeddings, labels, inputs.index)
-        weighted = [(1.0, compare(geometry, queries, labels, embeddings, labels, same_set=True))]
+        weighted = [(1.0, make_pairs(geometry, queries, labels, embeddings, labels, same_set=True))]
         filled = int(self.filled) if int(self.iteration) >= self.start_iteration else 0
         if filled:
             stored = self.embeddings[:filled].to(embeddings)
-            weighted.append((self.memory_weight, compare(geometry, queries, labels, stored, self.labels[:filled])))
+            weighted.append((self.memory_weight, make_pairs(geometry, queries, labels, stored, self.labels[:filled])))
         return PairTerms(weighted)
 
     def after_loss(self, terms: PairTerms) -> None:

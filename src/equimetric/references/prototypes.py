@@ -9,7 +9,7 @@ from equimetric.geometry import Geometry, unit
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs, Queries
 from equimetric.references.base import Inputs, PairTerms, References
-from equimetric.references.batch import compare
+from equimetric.references.batch import make_pairs
 from equimetric.references.relation import check_class_ids, check_embeddings
 from equimetric.search_space import Choice
 
@@ -56,7 +56,7 @@ class PrototypeReferences(References):
         classes, group = torch.unique(support_labels, return_inverse=True)
         means = group_means(unit(support) if normalize else support, group, len(classes))
         queries = Queries(embeddings, labels, inputs.index)
-        return PairTerms([(1.0, compare(geometry, queries, labels, means, classes))])
+        return PairTerms([(1.0, make_pairs(geometry, queries, labels, means, classes))])
 
     def split_batch(self, geometry: Geometry, embeddings: Tensor, labels: Tensor, index: Tensor | None) -> PairTerms:
         """Split the batch into support and queries and make their pairs."""
@@ -77,7 +77,7 @@ class PrototypeReferences(References):
 
         is_query = ~is_support
         queries = Queries(embeddings[is_query], labels[is_query], None if index is None else index[is_query])
-        pairs = compare(geometry, queries, labels[is_query], means, groups[:, 1])
+        pairs = make_pairs(geometry, queries, labels[is_query], means, groups[:, 1])
         same_episode = episode[is_query][:, None] == groups[None, :, 0]
         pairs = pairs.keep(positive=same_episode, negative=same_episode)
         return split_episodes(pairs, episode[is_query]) if self.episodes > 1 else PairTerms([(1.0, pairs)])
