@@ -6,6 +6,7 @@ is measured on held-out ones: the classes of a fold are evaluated at the thresho
 
 import hashlib
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.inputs import (
     EmbeddingsLike,
+    LabelArray,
     LabelsLike,
     convert_embeddings,
     convert_labels,
@@ -69,26 +71,7 @@ def calibrate(
     point = tar_at_far(everything, far)
     data_sets = None if members is None else convert_labels(members, "members", len(sets.queries))
 
-    fold_of_class = assign_folds(sets, folds, seed)
-    fold_of_row = fold_of_class[sets.query_classes.cpu().numpy()]
-    inside = [_distances_inside(sets, fold_of_row == fold, **how) for fold in range(folds)]
-    by_fold: list[Floats] = []
-    by_class: dict[int | str, Floats] = {}
-    by_data_set: dict[int | str, list[Floats]] = {}
-    thresholds = []
-    for fold, held_out in enumerate(inside):
-        # With two folds, the pairs of one calibrate the other.
-        fitting = inside[1 - fold] if folds == 2 else _distances_inside(sets, fold_of_row != fold, **how)
-        _check_support(fitting, far, f", the classes of {folds - 1} of {folds} folds")
-        threshold = tar_at_far(fitting, far).threshold
-        thresholds.append(threshold)
-        by_fold.append(class_counts(held_out, threshold))
-        names = [sets.class_labels[number] for number in np.flatnonzero(fold_of_class == fold)]
-        by_class |= dict(zip(names, by_fold[-1], strict=True))
-        for name in [] if data_sets is None else np.unique(data_sets).tolist():
-            within = _distances_inside(sets, (fold_of_row == fold) & (data_sets == name), **how)
-            by_data_set.setdefault(name, []).append(class_counts(within, threshold))
-
+    held_out = _count_held_out(sets, data_sets, far, folds, seed, **how)
     options = {
         "geometry": geometry,
         "folds": folds,
@@ -98,24 +81,57 @@ def calibrate(
         "members": members is not None,
     }
     interval, resampled = threshold_interval(everything, far, resamples, confidence, seed)
-    one_of_several = 1 - (1 - confidence) / max(1, len(by_data_set))
+    one_of_several = 1 - (1 - confidence) / max(1, len(held_out.by_data_set))
     return Calibration(
         far=far,
         threshold=point.threshold,
         interval=interval,
         resampled=resampled,
         fitted=pooled_rates(class_counts(everything, point.threshold), far, confidence),
-        held_out=pooled_rates(np.concatenate(by_fold), far, confidence),
-        fold_thresholds=tuple(thresholds),
-        classes=rates_by_class(by_class, far, confidence),
+        held_out=pooled_rates(np.concatenate(held_out.by_fold), far, confidence),
+        fold_thresholds=tuple(held_out.thresholds),
+        classes=rates_by_class(held_out.by_class, far, confidence),
         data_sets={
-            name: pooled_rates(np.concatenate(counts), far, one_of_several) for name, counts in by_data_set.items()
+            name: pooled_rates(np.concatenate(counts), far, one_of_several)
+            for name, counts in held_out.by_data_set.items()
         },
         fingerprint=data_fingerprint(embeddings, labels),
         samples=len(sets.queries),
         dimension=sets.queries.shape[1],
         options=options,
     )
+
+
+@dataclass
+class HeldOutCounts:
+    """Pair counts of held-out classes, see `class_counts`, each at the threshold of the other folds."""
+
+    thresholds: list[float] = field(default_factory=list)
+    by_fold: list[Floats] = field(default_factory=list)
+    by_class: dict[int | str, Floats] = field(default_factory=dict)
+    by_data_set: dict[int | str, list[Floats]] = field(default_factory=dict)
+
+
+def _count_held_out(
+    sets: LabelledSets, data_sets: LabelArray | None, far: float, folds: int, seed: int, **how: Any
+) -> HeldOutCounts:
+    fold_of_class = assign_folds(sets, folds, seed)
+    fold_of_row = fold_of_class[sets.query_classes.cpu().numpy()]
+    inside = [_distances_inside(sets, fold_of_row == fold, **how) for fold in range(folds)]
+    found = HeldOutCounts()
+    for fold, held_out in enumerate(inside):
+        # With two folds, the pairs of one calibrate the other.
+        fitting = inside[1 - fold] if folds == 2 else _distances_inside(sets, fold_of_row != fold, **how)
+        _check_support(fitting, far, f", the classes of {folds - 1} of {folds} folds")
+        threshold = tar_at_far(fitting, far).threshold
+        found.thresholds.append(threshold)
+        found.by_fold.append(class_counts(held_out, threshold))
+        names = [sets.class_labels[number] for number in np.flatnonzero(fold_of_class == fold)]
+        found.by_class |= dict(zip(names, found.by_fold[-1], strict=True))
+        for name in [] if data_sets is None else np.unique(data_sets).tolist():
+            within = _distances_inside(sets, (fold_of_row == fold) & (data_sets == name), **how)
+            found.by_data_set.setdefault(name, []).append(class_counts(within, threshold))
+    return found
 
 
 def data_fingerprint(embeddings: EmbeddingsLike, labels: LabelsLike) -> str:

@@ -15,6 +15,7 @@ from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 __all__ = [
     "GEOMETRY_NAMES",
     "EmbeddingsLike",
+    "LabelArray",
     "LabelsLike",
     "convert_embeddings",
     "convert_labels",
