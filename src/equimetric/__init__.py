@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from equimetric.calibration import Calibration, calibrate
+    from equimetric.calibration import Calibration, Certificate, calibrate
     from equimetric.components import LOSSES, SELECTIONS, loss, selection
     from equimetric.data import Dataset, load_dataset
     from equimetric.errors import EquimetricError
@@ -36,6 +36,7 @@ __all__ = [
     "LOSSES",
     "SELECTIONS",
     "Calibration",
+    "Certificate",
     "Dataset",
     "EquimetricError",
     "Evaluation",
@@ -65,6 +66,7 @@ _MODULES = {
     "LOSSES": "components",
     "SELECTIONS": "components",
     "Calibration": "calibration",
+    "Certificate": "calibration",
     "Dataset": "data",
     "EquimetricError": "errors",
     "Evaluation": "evaluation",

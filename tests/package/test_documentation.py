@@ -33,7 +33,7 @@ def test_examples_run_one_after_another(page, tmp_path, monkeypatch, capsys):
 
 def test_adding_a_loss_in_one_file_works_as_written(tmp_path):
     """Follow CONTRIBUTING to the letter in a copy of the package, and run the laws over the new loss."""
-    (block,) = python_blocks("CONTRIBUTING.md")
+    block = python_blocks("CONTRIBUTING.md")[0]
     file = re.match(r"# (src/\S+)", block)[1]
     copy = tmp_path / "checkout"
     shutil.copytree(ROOT / "src", copy / "src")

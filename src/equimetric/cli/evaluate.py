@@ -135,8 +135,10 @@ def wanted_metrics(found: EmbeddingSource, metrics: str | None, ks: str | None) 
         return split_names(metrics)
     if ks is None and found.metrics is not None:
         return found.metrics
+    from equimetric.evaluation import default_metrics
+
     try:
         numbers = [int(number) for number in (ks or "1,2,4,8").split(",")]
     except ValueError:
         raise EquimetricError(f"--ks takes whole numbers separated by commas, such as 1,10,100, not {ks!r}") from None
-    return ["precision@1", *(f"recall@{k}" for k in numbers), "r_precision", "map@r"]
+    return default_metrics(numbers)
