@@ -19,6 +19,7 @@ from equimetric.search_space import SearchSpace
 
 __all__ = [
     "FAMILIES",
+    "LAWS",
     "LOSSES",
     "REFERENCES",
     "SELECTIONS",
@@ -39,6 +40,17 @@ FAMILIES = {
     "ensemble": "trains the members of an ensemble, whose embeddings follow one another",
     "regulariser": "is added to another objective",
 }
+
+LAWS = {
+    "permutation": "the order of the batch changes nothing",
+    "multiplicity": "a weight of 2 is as if a reference were present twice, a weight of 0 as if it were absent",
+    "doubling": "a reference that is present twice counts twice",
+    "finite differences": "gradients of the embeddings agree with finite differences",
+    "parameter differences": "gradients of the parameters agree with finite differences",
+    "monotone": "no positive is pushed away, no negative pulled closer",
+    "static shapes": "compiles as one graph",
+}
+"""What the contract tests demand of every method, unless one of its parts is exempt."""
 
 Definition = TypeVar("Definition", bound=Callable[..., Any])
 
@@ -63,9 +75,9 @@ class Component:
         implies: options that, when given, switch a selection on, e.g. {"epsilon": "multi_similarity"}.
         normalize: for losses, overrides the geometry's own default.
         search: the range of each tunable option.
-        rowwise: whether the rows of the pairs meet only in the loss's final ratios (see `ops.chunks`); or the
-            option values with which they do.
-        not_monotone: why a positive may be pushed away or a negative pulled closer, where the method does so.
+        separable: for losses, whether the rows of the pairs meet only in the loss's final means; or the option values
+            with which they do.
+        exempt: law of `LAWS` → why the method breaks it.
 
     """
 
@@ -82,15 +94,15 @@ class Component:
     implies: Mapping[str, str] = field(default_factory=dict)
     normalize: bool | None = None
     search: Mapping[str, SearchSpace] = field(default_factory=dict)
-    rowwise: bool | Mapping[str, object] = False
-    not_monotone: str = ""
+    separable: bool | Mapping[str, object] = False
+    exempt: Mapping[str, str] = field(default_factory=dict)
     also: tuple[str, ...] = ()
 
-    def is_rowwise(self, options: Mapping[str, Any]) -> bool:
-        """Whether the loss with these options can be computed a few rows at a time."""
-        if isinstance(self.rowwise, bool):
-            return self.rowwise
-        return all({**self.options, **options}[name] == value for name, value in self.rowwise.items())
+    def is_separable(self, options: Mapping[str, Any]) -> bool:
+        """Whether rows meet only in the final means of the loss with these options."""
+        if isinstance(self.separable, bool):
+            return self.separable
+        return all({**self.options, **options}[name] == value for name, value in self.separable.items())
 
     @property
     def summary(self) -> str:
@@ -158,6 +170,9 @@ REFERENCES: Registry[Component] = Registry("references", "equimetric.references"
 def _register(into: Registry[Component], **record: Any) -> Callable[[Definition], Definition]:
     def decorate(definition: Definition) -> Definition:
         component = Component(kind=into.kind, definition=definition, **record)
+        for law in component.exempt:
+            if law not in LAWS:
+                raise unknown_name("law", law, LAWS)
         unknown = set(component.search) - set(component.options)
         if unknown:
             raise EquimetricError(f"{component.name!r} has a search range for {unknown}, which it does not take")
@@ -180,8 +195,8 @@ def loss(
     implies: Mapping[str, str] | None = None,
     normalize: bool | None = None,
     search: Mapping[str, SearchSpace] | None = None,
-    rowwise: bool | Mapping[str, object] = False,
-    not_monotone: str = "",
+    separable: bool | Mapping[str, object] = False,
+    exempt: Mapping[str, str] | None = None,
 ) -> Callable[[Definition], Definition]:
     """Register a loss: a function `(pairs, *, options) -> scalar` or an `nn.Module` class of such functions."""
     if family not in FAMILIES:
@@ -199,8 +214,8 @@ def loss(
         implies=implies or {},
         normalize=normalize,
         search=search or {},
-        rowwise=rowwise,
-        not_monotone=not_monotone,
+        separable=separable,
+        exempt=exempt or {},
     )
 
 
@@ -209,18 +224,22 @@ def selection(
     *,
     paper: str,
     search: Mapping[str, SearchSpace] | None = None,
-    not_monotone: str = "",
+    exempt: Mapping[str, str] | None = None,
     also: tuple[str, ...] = (),
 ) -> Callable[[Definition], Definition]:
     """Register a selection: a function `(pairs, *, options) -> Pairs | Triplets | TripletBand`."""
-    return _register(SELECTIONS, name=name, paper=paper, search=search or {}, not_monotone=not_monotone, also=also)
+    return _register(SELECTIONS, name=name, paper=paper, search=search or {}, exempt=exempt or {}, also=also)
 
 
 def references(
-    name: str, *, paper: str = "", search: Mapping[str, SearchSpace] | None = None
+    name: str,
+    *,
+    paper: str = "",
+    search: Mapping[str, SearchSpace] | None = None,
+    exempt: Mapping[str, str] | None = None,
 ) -> Callable[[Definition], Definition]:
     """Register a kind of references: an `nn.Module` class that makes `Pairs` from embeddings and labels."""
-    return _register(REFERENCES, name=name, paper=paper, search=search or {})
+    return _register(REFERENCES, name=name, paper=paper, search=search or {}, exempt=exempt or {})
 
 
 def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:

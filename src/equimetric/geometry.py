@@ -9,19 +9,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import threshold
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.ops.products import (
-    COINCIDENT,
     both_ways,
     few_both_ways,
     few_entries,
     inner_products,
     negative_distance,
     plain_arithmetic,
-    pulled,
+    pull_rows,
     safe_sqrt,
+    squared_chord,
+    squared_distance,
     squared_lengths,
     unit,
 )
@@ -30,12 +30,6 @@ LEAST_POWER = 1e-12
 """Keeps the noise of a constant vector, which has no signal, finite."""
 
 __all__ = ["GEOMETRIES", "Geometry", "find_geometry", "safe_sqrt", "squared_chord", "unit"]
-
-
-def squared_distance(queries: Tensor, references: Tensor) -> Tensor:
-    """(Q, R) ‖q‖² + ‖r‖² − 2 q·r, never below 0, and 0 for coincident points, of which rounding would leave a trace."""
-    lengths = squared_lengths(queries)[:, None] + squared_lengths(references)
-    return threshold(lengths - 2 * inner_products(queries, references), COINCIDENT**2, 0.0)
 
 
 def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
@@ -77,12 +71,12 @@ class SelfNoise(torch.autograd.Function):
         few = few_entries(gradients[0])
         if few is None:
             own = torch.linalg.vecdot(gradients[0], noise)[:, None] * shares
-            pull = both_ways(gradients[0], lambda rows, sums: pulled(sums, signals[rows], signals), shares[:, 0])
+            pull = both_ways(gradients[0], lambda rows, sums: pull_rows(sums, signals[rows], signals), shares[:, 0])
         else:
             row, column = few.indices()
             slope = few.values() * shares[row, 0]
             own = torch.zeros_like(shares).index_add_(0, row, (slope * noise[row, column])[:, None])
-            pull = pulled(few_both_ways(few.indices(), slope, len(signals)), signals, signals)
+            pull = pull_rows(few_both_ways(few.indices(), slope, len(signals)), signals, signals)
         return centred(torch.addcmul(pull, signals, own, value=-1)).mul_(2)
 
 
@@ -137,15 +131,6 @@ class Geometry:
                 "use one of: cosine, euclidean, sqeuclidean"
             )
         return self.to_chord(similarity)
-
-
-def squared_chord(cosine: Tensor) -> Tensor:
-    """‖u − v‖² = 2 − 2 cos of unit vectors, at or below 0 where they coincide.
-
-    As with `squared_lengths`, what rounding leaves of coincident points is no distance.
-    """
-    rounding = 16 * torch.finfo(cosine.dtype).eps
-    return (2 - rounding) - 2 * cosine
 
 
 def _euclidean_from_cosine(similarity: Tensor) -> Tensor:

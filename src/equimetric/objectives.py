@@ -95,7 +95,7 @@ class Objective(Summable):
         normalize: bool | None = None,
         gather: bool = False,
         require_both: bool = False,
-        rowwise: bool = False,
+        separable: bool = False,
     ) -> None:
         super().__init__()
         self.name = name
@@ -107,7 +107,7 @@ class Objective(Summable):
         self.normalize = geometry.normalize if normalize is None else normalize
         self.gather = gather
         self.require_both = require_both
-        self.rowwise = rowwise
+        self.separable = separable
 
     def pairs(
         self,
@@ -169,7 +169,7 @@ class Objective(Summable):
     def value_of_either(self, pairs: Pairs) -> Tensor:
         """The loss of these pairs, though there may be positives or negatives alone."""
         with full_precision(pairs.similarity.device.type):
-            if self.rowwise:
+            if self.separable:
                 drawn_from = getattr(self.selection, "generator", None)
                 return compute_chunked(self.value_at_once, pairs, self.loss.parameters, drawn_from)
             return self.value_at_once(pairs)
@@ -387,5 +387,5 @@ def compose(
         gather=gather,
         require_both=require_both,
         # Without a final reduction there is no ratio to sum up.
-        rowwise=component.is_rowwise(routed[id(component)]) and options.get("reduction") != "none",
+        separable=component.is_separable(routed[id(component)]) and options.get("reduction") != "none",
     )

@@ -6,7 +6,6 @@ memory, other processes, learned proxies), nor how the embeddings were made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
@@ -15,19 +14,11 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, no_tensor
-from equimetric.ops.masks import columns_of, has_any
 
 if TYPE_CHECKING:
     from equimetric.geometry import Geometry
 
 __all__ = ["Pairs", "Queries", "Selected", "TripletBand", "Triplets", "round_ties"]
-
-MANY, FEW_OF = 2**16, 8
-"""From so many pairs on, packing positives beats passing over all pairs, where they are an eighth or less."""
-
-TOGETHER = 2**17
-"""Triples that are looked at in one pass; more of them would leave the processor's cache."""
-
 
 DECIMALS = 12
 """Of float64 similarities, where samples are compared: a matrix product leaves equal ones apart in the last bits."""
@@ -112,61 +103,15 @@ class Pairs:
         """(Q, R) bool: every pair that takes part."""
         return self.positive | self.negative
 
-    def known_empty(self) -> bool:
-        """Whether there is no pair at all, as behind a strict selection; False where it takes long to tell."""
-        if not self.similarity.is_cpu or torch.compiler.is_compiling():
-            return False
-        return not (bool(has_any(self.negative).any()) or bool(has_any(self.positive).any()))
-
     def distance(self) -> Tensor:
         """(Q, R) the distance of this geometry; for cosine the Euclidean distance √(2 − 2s) of the unit vectors."""
         if self.geometry is None:
             return -self.similarity
         return self.geometry.distance(self.similarity)
 
-    def signed_distance(self) -> tuple[Tensor, bool]:
-        """(Q, R) ±d of this geometry, and whether it is −d: where that is the similarity itself, it spares passes."""
-        negated = self.geometry is None or self.geometry.to_distance is torch.neg
-        return (self.similarity, True) if negated else (self.distance(), False)
-
     def default_margin(self) -> float:
         """By how much a negative of a triple must be farther than the positive where nobody says."""
         return 0.05 if self.geometry is None else self.geometry.default_margin
-
-    def positive_slots(self) -> tuple[Tensor, Tensor]:
-        """Positive columns of each row, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row.
-
-        One pass per slot visits every positive pair with its row of negatives, without a tensor of all triples.
-        """
-        return columns_of(self.positive)
-
-    def positive_columns(self) -> tuple[Tensor, Tensor]:
-        """As `positive_slots`, to go over slot by slot; of a compiled graph all columns, as its length is fixed."""
-        if not torch.compiler.is_compiling():
-            return self.positive_slots()
-        every = torch.arange(self.similarity.shape[1], device=self.similarity.device)
-        return every.expand_as(self.similarity), self.positive
-
-    def packed_positives(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The entries of (Q, R) values at the positives, with mask and weight; in large batches packed to (Q, K).
-
-        Positives are few there, and what looks at them alone need not pass over all pairs.
-        """
-        if values.numel() < MANY or torch.compiler.is_compiling():
-            return values, self.positive, self.weight
-        columns, is_positive = self.positive_slots()
-        if not 0 < FEW_OF * columns.shape[1] <= values.shape[1]:
-            return values, self.positive, self.weight
-        weight = None if self.weight is None else self.weight.gather(1, columns)
-        return values.gather(1, columns), is_positive, weight
-
-    def slot_groups(self, slots: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Positive slots, several at a time where the batch is small: (Q, some) columns and which are positives."""
-        together = max(1, TOGETHER // max(1, self.similarity.numel()))
-        if slots[0].shape[1] <= together:
-            yield slots
-        else:
-            yield from zip(*(torch.split(part, together, dim=1) for part in slots), strict=True)
 
     def keep(self, *, positive: Tensor, negative: Tensor) -> Pairs:
         """The same pairs with narrower masks."""

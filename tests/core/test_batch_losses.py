@@ -10,7 +10,7 @@ import equimetric as em
 from equimetric.errors import EquimetricError
 from equimetric.losses.hierarchical_triplet import class_tree
 from equimetric.losses.pddm import PositionDependentMetric
-from equimetric.losses.structured_clustering import MedoidSearch
+from equimetric.ops import MedoidSearch
 
 
 def nmi(labels, clusters):
@@ -72,7 +72,7 @@ def clustering_by_loops(distance, labels, gamma, sweeps):
 @pytest.mark.parametrize("seed", range(3))
 def test_structured_clustering_finds_the_medoids_of_the_definition(seed, gamma, sweeps, monkeypatch):
     # Few tables at once, so that the bound on what can win is used.
-    monkeypatch.setattr("equimetric.losses.structured_clustering.CONTINGENCY_ENTRIES", 60)
+    monkeypatch.setattr("equimetric.ops.medoids.CONTINGENCY_ENTRIES", 60)
     embeddings, member = batch(seed), torch.unique(LABELS, return_inverse=True)[1]
     with torch.no_grad():
         distance = torch.cdist(unit(embeddings), unit(embeddings), compute_mode="donot_use_mm_for_euclid_dist")
@@ -182,7 +182,7 @@ def test_worked_pddm_score():
 
 @pytest.mark.parametrize("options", [{}, {"hidden": 7, "a": 0.1, "b": 2.0, "lam": 0.3}])
 def test_pddm_takes_the_hardest_quadruplet_of_each_anchor(options, monkeypatch):
-    monkeypatch.setattr("equimetric.losses.pddm.CHUNK_ENTRIES", 300)
+    monkeypatch.setattr("equimetric.ops.products.PAIRWISE_ENTRIES", 300)
     torch.manual_seed(9)
     embeddings, objective = batch(9), em.objective("pddm", dim=4, **options).double()
     module, x = objective.loss, unit(embeddings)

@@ -7,7 +7,7 @@ import equimetric as em
 from equimetric.batches import ClusterBatches
 from equimetric.batches.clusters import cluster_weights
 from equimetric.errors import EquimetricError
-from equimetric.losses.magnet import Clustering, Magnet
+from equimetric.losses.magnet import Magnet
 from equimetric.training import train
 
 CLUSTERS = torch.tensor([0, 0, 0, 5, 5, 1, 1, 1, 0, 0, 5, 5, 1, 1])
@@ -23,7 +23,7 @@ NO_LOSSES = torch.full((14,), -1.0)
 def made(losses=NO_LOSSES, **options):
     options = {"clusters_per_batch": 3, "samples_per_cluster": 2, "batches": 200, "seed": 1, **options}
     batches = ClusterBatches(LABELS, **options)
-    batches.take_clustering(Clustering(CLUSTERS, losses))
+    batches.take_clustering((CLUSTERS, losses))
     batches.refresh(EMBEDDINGS, LABELS)
     return batches
 
@@ -71,7 +71,7 @@ def test_weights_are_equal_as_long_as_nothing_has_a_loss():
 def test_clusters_that_the_objective_renews_are_taken_with_the_next_look_at_embeddings():
     batches = made()
     before = batches.batch(0)
-    batches.take_clustering(Clustering(CLUSTERS.flip(0), NO_LOSSES))
+    batches.take_clustering((CLUSTERS.flip(0), NO_LOSSES))
     assert torch.equal(batches.batch(0), before)
     batches.refresh(EMBEDDINGS, LABELS)
     # Of class 3, samples 5 to 9, now only 6, 7 and 8 are together.
@@ -106,7 +106,7 @@ def test_batches_that_cannot_be_met_are_refused_with_a_way_out():
         made(clusters_per_batch=6)
     assert len(made(clusters_per_batch=5).batch(0)) == 10
     with pytest.raises(EquimetricError, match="the clusters of 13 samples and the losses of 14"):
-        made().take_clustering(Clustering(CLUSTERS[:-1], NO_LOSSES))
+        made().take_clustering((CLUSTERS[:-1], NO_LOSSES))
 
 
 # -- what the loss keeps
@@ -115,19 +115,19 @@ def test_batches_that_cannot_be_met_are_refused_with_a_way_out():
 def test_magnet_keeps_the_last_loss_of_every_image_it_has_trained_on():
     objective = em.objective("magnet", images=14, clusters_per_class=2)
     objective.loss.set_clusters(CLUSTERS)
-    assert objective.loss.clustering().losses.tolist() == [-1.0] * 14
+    assert objective.loss.groups()[1].tolist() == [-1.0] * 14
     index = torch.tensor([0, 1, 3, 4, 5, 6, 10, 11])
     value = objective(EMBEDDINGS[index], LABELS[index], index=index)
-    losses = objective.loss.clustering().losses
+    losses = objective.loss.groups()[1]
     torch.testing.assert_close(losses[index].mean(), value)
     assert (losses[[2, 7, 8, 9, 12, 13]] == -1).all()
     kept = losses.clone()
     objective.eval()(2 * EMBEDDINGS[index], LABELS[index], index=index)
-    assert torch.equal(objective.loss.clustering().losses, kept)
+    assert torch.equal(objective.loss.groups()[1], kept)
     copy = em.objective("magnet", images=14)
     copy.load_state_dict(objective.state_dict())
-    assert torch.equal(copy.loss.clustering().losses, kept)
-    assert em.objective("magnet").loss.clustering() is None
+    assert torch.equal(copy.loss.groups()[1], kept)
+    assert em.objective("magnet").loss.groups() is None
 
 
 def test_of_an_image_that_is_twice_in_a_batch_the_larger_loss_is_kept():
@@ -142,7 +142,7 @@ def test_in_training_batches_go_by_the_clusters_and_losses_of_the_loss(tmp_path,
     take = ClusterBatches.take_clustering
 
     def noted(batches, clustering):
-        given.append(Clustering(clustering.clusters.clone(), clustering.losses.clone()))
+        given.append(tuple(one.clone() for one in clustering))
         take(batches, clustering)
 
     monkeypatch.setattr(ClusterBatches, "take_clustering", noted)
@@ -155,8 +155,8 @@ def test_in_training_batches_go_by_the_clusters_and_losses_of_the_loss(tmp_path,
     }
     learner = train(config, folder=tmp_path).learner
     first, second = given
-    assert (first.losses == -1).all()
+    assert (first[1] == -1).all()
     # Three batches of twelve, some of them drawn more than once.
-    assert 12 <= (second.losses >= 0).sum() <= 36
-    assert first.clusters.unique().tolist() == [0, 1, 2]
-    assert len(first.clusters) == len(learner.clustering().clusters)
+    assert 12 <= (second[1] >= 0).sum() <= 36
+    assert first[0].unique().tolist() == [0, 1, 2]
+    assert len(first[0]) == len(learner.clustering()[0])

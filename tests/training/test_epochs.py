@@ -12,9 +12,9 @@ from equimetric.configuration import RunConfig, load_config
 from equimetric.errors import EquimetricError
 from equimetric.learners import Batch
 from equimetric.losses.hierarchical_triplet import HierarchicalTriplet
-from equimetric.losses.magnet import Magnet, class_clusters
+from equimetric.losses.magnet import Magnet
 from equimetric.objectives import compose
-from equimetric.ops.reductions import mean
+from equimetric.ops import cluster_classes, mean
 from equimetric.training import load_trained, train
 from equimetric.training.checkpoint import load_weights
 from equimetric.training.loop import build_learner
@@ -116,9 +116,9 @@ class PullToMeans(nn.Module):
         self.register_buffer("class_sizes", torch.zeros(3))
         self.register_buffer("total", torch.zeros(()))
 
-    def begin_epoch(self, view, labels):
+    def on_epoch(self, embeddings, labels):
         self.class_sizes = labels.bincount(minlength=3).float()
-        self.total = view().sum()
+        self.total = embeddings().sum()
 
     def forward(self, pairs):
         return mean(pairs.similarity * self.total, pairs.negative, pairs.weight)
@@ -161,12 +161,12 @@ def test_clusters_are_found_inside_each_class():
     group = torch.arange(5).repeat(20)
     labels = torch.where(group < 3, 7, 2)
     points = centres[group] + 0.1 * torch.randn(100, 2, generator=generator)
-    clusters = class_clusters(points, labels, 3)
+    clusters = cluster_classes(points, labels, 3)
     for one in range(3):
         assert len(clusters[group == one].unique()) == 1
     assert clusters[labels == 7].unique().tolist() == [0, 1, 2]
     assert set(clusters[group == 3].tolist()).isdisjoint(clusters[group == 4].tolist())
-    assert class_clusters(torch.zeros(3, 2), torch.tensor([0, 0, 1]), 5)[2] == 0
+    assert cluster_classes(torch.zeros(3, 2), torch.tensor([0, 0, 1]), 5)[2] == 0
 
 
 def test_a_learner_shows_its_embeddings_to_the_batches():

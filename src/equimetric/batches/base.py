@@ -4,16 +4,13 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, no_tensor
 from equimetric.seeding import derive_seed
-
-if TYPE_CHECKING:
-    from equimetric.losses.magnet import Clustering
 
 __all__ = ["Batches", "ClassBatches", "EmbeddingView", "draw_samples", "require_at_least", "require_samples"]
 
@@ -136,7 +133,7 @@ class Batches(ABC):
     def refresh(self, embeddings: Tensor | EmbeddingView, labels: Tensor) -> None:  # noqa: B027
         """Look at the embeddings of the training set anew; of use to samplers that mine (`MinedBatches`)."""
 
-    def take_clustering(self, clustering: "Clustering | None") -> None:  # noqa: B027
+    def take_clustering(self, clustering: tuple[Tensor, Tensor] | None) -> None:  # noqa: B027
         """Go by the clusters that the objective keeps, if any, from the next `refresh` on (`ClusterBatches`)."""
 
     def watch(self, embeddings: Tensor) -> None:  # noqa: B027

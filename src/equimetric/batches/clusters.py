@@ -9,7 +9,7 @@ from torch import Tensor
 from equimetric.batches.base import draw_samples, require_at_least
 from equimetric.batches.mined import MinedBatches, nearest_others
 from equimetric.errors import EquimetricError
-from equimetric.losses.magnet import UNSEEN, Clustering, class_clusters
+from equimetric.ops.kmeans import cluster_classes
 
 __all__ = ["ClusterBatches", "cluster_weights"]
 
@@ -53,7 +53,7 @@ class ClusterBatches(MinedBatches):
         )
         self.clusters_per_class = clusters_per_class
         self.class_of = torch.unique(self.labels, return_inverse=True)[1]
-        self.clustering: Clustering | None = None
+        self.clustering: tuple[Tensor, Tensor] | None = None
         # Whatever the clusters will be, there are no more of them than samples.
         self.require_impostors(self.class_of, "samples")
 
@@ -71,11 +71,12 @@ class ClusterBatches(MinedBatches):
                 f"be drawn from {len(class_of)} {what}; set the clusters per batch to {most} or fewer"
             )
 
-    def take_clustering(self, clustering: Clustering | None) -> None:
+    def take_clustering(self, clustering: tuple[Tensor, Tensor] | None) -> None:
         """Go by these clusters and losses from the next `refresh` on."""
-        if clustering is not None and not clustering.clusters.shape == clustering.losses.shape == self.labels.shape:
+        if clustering is not None and any(one.shape != self.labels.shape for one in clustering):
+            clusters, losses = clustering
             raise EquimetricError(
-                f"got the clusters of {len(clustering.clusters)} samples and the losses of {len(clustering.losses)}, "
+                f"got the clusters of {len(clusters)} samples and the losses of {len(losses)}, "
                 f"but the batches are drawn from {len(self.labels)}; give those of all"
             )
         self.clustering = clustering
@@ -84,8 +85,8 @@ class ClusterBatches(MinedBatches):
         """The cluster of each sample, numbered over all classes; the nearest impostors and the weight of each."""
         if self.clustering is None:
             generator = self.generator("clusters")
-            inside = class_clusters(embeddings, self.class_of, self.clusters_per_class, generator=generator)
-            losses = torch.full(inside.shape, UNSEEN)
+            inside = cluster_classes(embeddings, self.class_of, self.clusters_per_class, generator=generator)
+            losses = torch.full(inside.shape, -1.0)
         else:
             inside, losses = (one.detach().cpu() for one in self.clustering)
         distinct, cluster = torch.unique(torch.stack([self.class_of, inside]), dim=1, return_inverse=True)

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from equimetric.batches.base import EmbeddingView
 from equimetric.data.transforms import prepare
-from equimetric.losses.magnet import Clustering
 
 __all__ = ["Batch", "Learner"]
 
@@ -77,6 +76,6 @@ class Learner(nn.Module):
         `view()` gives the embeddings of the training set, computed on demand; `labels` are its class ids.
         """
 
-    def clustering(self) -> Clustering | None:
+    def clustering(self) -> tuple[Tensor, Tensor] | None:
         """Clusters of the training set that the objective keeps, for batches that are drawn by them."""
         return None

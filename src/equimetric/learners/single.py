@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from equimetric.backbones import EmbeddingNetwork
 from equimetric.batches.base import EmbeddingView
 from equimetric.learners.learner import Batch, Learner
-from equimetric.losses.magnet import Clustering, Magnet
+from equimetric.losses.magnet import Magnet
 from equimetric.objectives import Objective, ObjectiveSum
 
 __all__ = ["BeginsEpochs", "SingleLearner"]
@@ -21,8 +21,8 @@ class BeginsEpochs(Protocol):
     What it finds there belongs into its `state_dict()`.
     """
 
-    def begin_epoch(self, view: EmbeddingView, labels: Tensor) -> None:
-        """Look at the embeddings of the training set, `view()`, and its class ids."""
+    def on_epoch(self, embeddings: EmbeddingView, labels: Tensor) -> None:
+        """Update from the embeddings of the training set, `embeddings()`, and its class ids."""
 
 
 class SingleLearner(Learner):
@@ -56,14 +56,14 @@ class SingleLearner(Learner):
         return self.network.begin_step(step)
 
     def begin_epoch(self, view: EmbeddingView, labels: Tensor) -> None:
-        """Let every part of the objective that has a `begin_epoch(view, labels)` of its own do its work."""
+        """Call `on_epoch(view, labels)` of every part of the objective that has it."""
         for part in self.objective.modules():
             if isinstance(part, BeginsEpochs):
-                part.begin_epoch(view, labels)
+                part.on_epoch(view, labels)
 
-    def clustering(self) -> Clustering | None:
+    def clustering(self) -> tuple[Tensor, Tensor] | None:
         """The clusters of the first part of the objective that keeps them."""
-        kept = (part.clustering() for part in self.objective.modules() if isinstance(part, Magnet))
+        kept = (part.groups() for part in self.objective.modules() if isinstance(part, Magnet))
         return next((one for one in kept if one is not None), None)
 
     def head_parameters(self) -> Iterable[nn.Parameter]:

@@ -6,14 +6,12 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
+from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
-from equimetric.losses.cross_entropy import cross_entropy, positives_changed
 from equimetric.option_values import NotNegative, Range
 from equimetric.pairs import Pairs
 from equimetric.search_space import Choice, LogUniform, SearchSpace
-
-__all__ = ["LargeMarginSoftmax", "multiplied_angle"]
 
 SEARCH: dict[str, SearchSpace] = {"m": Choice((2, 3, 4, 5)), "lambda_min": LogUniform(0.1, 100.0)}
 
@@ -67,7 +65,7 @@ class LargeMarginSoftmax(nn.Module):
         self.register_buffer("iteration", torch.zeros((), dtype=torch.int64))
 
     def annealing(self, dtype: torch.dtype) -> Tensor:
-        """λ_t of this step; a step of training counts."""
+        """λ_t of this step; counts the step in training."""
         steps = 1 + self.lambda_gamma * self.iteration.to(dtype)
         if self.training:
             self.iteration += 1
@@ -78,14 +76,14 @@ class LargeMarginSoftmax(nn.Module):
         return self.classify(pairs, pairs.similarity, target_product(pairs))
 
     def classify(self, pairs: Pairs, logits: Tensor, length: Tensor | float) -> Tensor:
-        """Cross-entropy of logits length · cos θ, the target's exchanged for length · (λ cos θ + ψ(θ)) / (1 + λ)."""
+        """Cross-entropy of logits length · cos θ, the target's replaced by length · (λ cos θ + ψ(θ)) / (1 + λ)."""
         blend = self.annealing(logits.dtype)
 
-        def narrowed(product: Tensor) -> Tensor:
+        def add_margin(product: Tensor) -> Tensor:
             cosine = over_length(product, length)
             return length * (blend * cosine + multiplied_angle(cosine, self.m)) / (1 + blend)
 
-        return cross_entropy(positives_changed(logits, pairs, narrowed), pairs, reduction=self.reduction)
+        return ops.cross_entropy(ops.replace_positives(logits, pairs, add_margin), pairs, reduction=self.reduction)
 
 
 def target_product(pairs: Pairs) -> Tensor:

@@ -9,8 +9,6 @@ from equimetric.losses.large_margin import SEARCH, LargeMarginSoftmax, over_leng
 from equimetric.option_values import NotNegative, Positive, Range
 from equimetric.pairs import Pairs
 
-__all__ = ["SphereFace"]
-
 
 @loss(
     "sphereface",

@@ -1,0 +1,122 @@
+"""The positives of each query as a short list: they are few in large batches, and most losses look at them alone."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from equimetric.ops.masks import columns_of, has_any
+from equimetric.pairs import Pairs
+
+__all__ = [
+    "Positives",
+    "add_query",
+    "known_empty",
+    "list_positives",
+    "own_similarity",
+    "positives",
+    "split_columns",
+]
+
+MANY, FEW_OF = 2**16, 8
+"""From this many pairs on, listing positives beats passing over all pairs, where they are an eighth or less."""
+
+TOGETHER = 2**17
+"""Triples that are computed in one pass; more of them would leave the processor's cache."""
+
+
+class Positives:
+    """The positives of each query, (Q, K) with K the most of any query, or all (Q, R) pairs where that is as fast.
+
+    Attributes:
+        mask: bool, which entries are positives.
+        weight: their multiplicity, or None.
+
+    """
+
+    def __init__(self, pairs: Pairs, columns: Tensor | None, mask: Tensor) -> None:
+        self.pairs = pairs
+        self._columns = columns
+        self.mask = mask
+
+    @property
+    def weight(self) -> Tensor | None:
+        """The multiplicity of each entry, or None."""
+        return None if self.pairs.weight is None else self.at(self.pairs.weight)
+
+    @property
+    def columns(self) -> Tensor:
+        """The column of each entry."""
+        if self._columns is not None:
+            return self._columns
+        every = torch.arange(self.pairs.similarity.shape[1], device=self.pairs.similarity.device)
+        return every.expand_as(self.pairs.similarity)
+
+    def at(self, values: Tensor) -> Tensor:
+        """The entries of (Q, R) values at the positives."""
+        return values if self._columns is None else values.gather(1, self._columns)
+
+    def split(self) -> Iterator["Positives"]:
+        """A few positives of every query at a time, so that what is computed against all references stays in cache."""
+        for columns, mask in split_columns((self.columns, self.mask), self.pairs.similarity.numel()):
+            yield Positives(self.pairs, columns, mask)
+
+
+def positives(pairs: Pairs) -> Positives:
+    """The positives, for losses that look at the entries of each row in any order."""
+    if pairs.similarity.numel() < MANY or torch.compiler.is_compiling():
+        return Positives(pairs, None, pairs.positive)
+    columns, mask = columns_of(pairs.positive)
+    if not 0 < FEW_OF * columns.shape[1] <= pairs.similarity.shape[1]:
+        return Positives(pairs, None, pairs.positive)
+    return Positives(pairs, columns, mask)
+
+
+def list_positives(pairs: Pairs) -> Positives:
+    """The positives, for losses that compare each of them with the whole row.
+
+    The length of the list depends on data, so a compiled graph goes over all columns.
+    """
+    if torch.compiler.is_compiling():
+        return Positives(pairs, None, pairs.positive)
+    return Positives(pairs, *columns_of(pairs.positive))
+
+
+def split_columns(columns: tuple[Tensor, Tensor], pairs: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """(Q, K) columns and mask, several columns at a time where there are few pairs."""
+    together = max(1, TOGETHER // max(1, pairs))
+    if columns[0].shape[1] <= together:
+        yield columns
+    else:
+        yield from zip(*(torch.split(part, together, dim=1) for part in columns), strict=True)
+
+
+def known_empty(pairs: Pairs) -> bool:
+    """Whether there is no pair at all, as after a strict selection; False where finding out takes long."""
+    if not pairs.similarity.is_cpu or torch.compiler.is_compiling():
+        return False
+    return not (bool(has_any(pairs.negative).any()) or bool(has_any(pairs.positive).any()))
+
+
+def own_similarity(pairs: Pairs) -> Tensor:
+    """(Q,) x·x, which is 1 for unit vectors and for unknown queries."""
+    if pairs.queries is None:
+        return pairs.similarity.new_ones(len(pairs.similarity))
+    squares: Tensor = torch.linalg.vecdot(pairs.queries.embeddings, pairs.queries.embeddings)
+    return squares.to(pairs.similarity)
+
+
+def add_query(pairs: Pairs, similarity: Tensor, *, positive: bool) -> Pairs:
+    """The pairs with one more reference, the first column: the query itself, at the (Q,) similarity given.
+
+    It counts as a positive or, with positive=False, as neither positive nor negative.
+    """
+    own = similarity[:, None]
+    marked = torch.full_like(own, positive, dtype=torch.bool)
+    unmarked = torch.zeros_like(marked)
+    return pairs.replace(
+        similarity=torch.cat([own, pairs.similarity], 1),
+        positive=torch.cat([marked, pairs.positive], 1),
+        negative=torch.cat([unmarked, pairs.negative], 1),
+        weight=None if pairs.weight is None else torch.cat([torch.ones_like(own), pairs.weight], 1),
+    )
