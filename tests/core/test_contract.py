@@ -1,6 +1,8 @@
 """Laws that every loss and every method of the registry must keep."""
 
+import copy
 import inspect
+import pickle
 
 import pytest
 import torch
@@ -200,6 +202,25 @@ def test_half_precision_stays_finite_and_close(method, precision):
     assert half.dtype == torch.float32
     torch.testing.assert_close(half, value, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(half_gradient.float(), gradient, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("part", ["loss", "selection"])
+def test_losses_and_selections_can_be_pickled_and_copied(method, part):
+    module = getattr(build(method), part)
+    for again in (pickle.loads(pickle.dumps(module)), copy.deepcopy(module)):
+        assert repr(again) == repr(module)
+        torch.testing.assert_close(again.state_dict(), module.state_dict())
+
+
+@pytest.mark.parametrize("selection", ["distance_weighted", "pads", "random_semihard"])
+def test_a_selection_with_a_generator_of_its_own_goes_on_drawing_where_it_was(selection):
+    generator = torch.Generator().manual_seed(4)
+    objective = em.objective("triplet", selection=selection, generator=generator).double()
+    pairs = objective.pairs(batch(), LABELS)
+    objective.select(pairs)
+    again = pickle.loads(pickle.dumps(objective.selection))
+    torch.testing.assert_close(again(pairs).negative, objective.selection(pairs).negative)
 
 
 # ArcFace and its like have a monotone mode, which is their default.

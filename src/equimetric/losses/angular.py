@@ -2,6 +2,7 @@
 
 from math import radians, tan
 
+import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -34,13 +35,12 @@ def angular(pairs: Pairs, *, alpha_deg: Acute = 45.0) -> Tensor:
     """
     ops.require.square_batch(pairs, "angular")
     push, pull = coefficients(alpha_deg)
-    similarity, has_negatives = pairs.similarity, ops.has_any(pairs.negative)[:, None]
+    similarity, positive = pairs.similarity, ops.list_positives(pairs)
     weight = None if pairs.weight is None else pairs.weight[:, None]
-    total, number = similarity.new_zeros(()), similarity.new_zeros(())
-    for some in ops.list_positives(pairs).split():
+    terms = []
+    for some in positive.split():
         both_ends = push * (similarity[:, None] + similarity[some.columns])
         negatives = ops.log_sum_exp(both_ends, pairs.negative[:, None], weight)
-        terms = softplus(negatives - pull * some.at(similarity))
-        total = total + ops.masked_sum(terms, some.mask & has_negatives, some.weight)
-        number = number + ops.count(some.mask & has_negatives, some.weight, terms.dtype)
-    return ops.ratio(total, number)
+        terms.append(softplus(negatives - pull * some.at(similarity)))
+    compared = positive.mask & ops.has_any(pairs.negative)[:, None]
+    return ops.mean(torch.cat(terms, 1), compared, positive.weight)

@@ -1,0 +1,188 @@
+"""Two versions of the package side by side: how much slower or larger is the new one?
+
+One process per version stays alive; for every row they take turns in short rounds, so that both see the same machine.
+Printed is the ratio new / old of the median CPU times, and of the peak memory of a step, measured in processes of
+their own. Only the public functions are called, so that versions with other modules inside can be compared.
+
+    python benchmarks/versions.py ../old/src src
+    python benchmarks/versions.py ../old/src src --rows triplet evaluate --batch 512 --rounds 15
+    python benchmarks/versions.py ../old/src src --batch 2048 --dimension 512 --memory
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import chain, combinations
+from pathlib import Path
+from typing import Any
+
+ROWS = [
+    *("contrastive", "triplet", "triplet_semihard", "triplet_batch_hard", "margin", "multi_similarity"),
+    *("multi_similarity_miner", "circle", "supcon", "ntxent", "lifted", "lifted_generalized", "tuplet_margin"),
+    *("ranked_list", "angular", "fastap", "smooth_ap", "histogram", "snr_contrastive", "tcm", "intra_pair_variance"),
+    *("npairs", "normalized_softmax", "proxy_nca_plus_plus", "proxy_anchor", "arcface", "cosface", "sphereface"),
+    *("softtriple", "subcenter_arcface", "contrastive_cosine", "evaluate"),
+]
+"""The methods of benchmarks/objectives.py, and `evaluate` of as many embeddings."""
+
+SAMPLES = 4
+ROUND = 0.02
+"""CPU seconds of one round at least."""
+
+
+def batch(size: int, dimension: int) -> tuple[Any, Any]:
+    """A half-trained space: classes of four, neither collapsed nor random; in no order."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    classes = max(2, size // SAMPLES)
+    labels = (torch.arange(size) % classes)[torch.randperm(size, generator=generator)]
+    centres = torch.randn(classes, dimension, generator=generator)
+    return centres[labels] + 1.2 * torch.randn(size, dimension, generator=generator), labels
+
+
+def make_step(row: str, size: int, dimension: int) -> Callable[[], None]:
+    """Forward and backward of a method, or an evaluation."""
+    import torch
+
+    import equimetric as em
+
+    torch.manual_seed(0)
+    embeddings, labels = batch(size, dimension)
+    if row == "evaluate":
+        return lambda: em.evaluate(embeddings, labels) and None
+    given = {"classes": int(labels.max()) + 1, "dim": dimension}
+    for names in chain.from_iterable(combinations(given, number) for number in range(3)):
+        try:
+            objective = em.objective(row, **{name: given[name] for name in names})
+            break
+        except em.EquimetricError as error:
+            reason = error
+    else:
+        raise reason
+
+    def step() -> None:
+        leaf = embeddings.detach().requires_grad_()
+        objective(leaf, labels).backward()
+
+    return step
+
+
+def serve() -> None:
+    """Answer requests on stdin: a row to prepare, or a number of repeats to time."""
+    import torch
+
+    torch.set_num_threads(1)
+    step: Callable[[], None] = lambda: None
+    for line in sys.stdin:
+        request = json.loads(line)
+        if isinstance(request, list):
+            step = make_step(*request)
+            step()
+            request = 1
+        start = time.process_time()
+        for _ in range(request):
+            step()
+        print((time.process_time() - start) / request, flush=True)
+
+
+def measure_memory(row: str, size: int, dimension: int) -> None:
+    """Print the MB by which the peak of this process grows during one step."""
+
+    def status(field: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(field))
+
+    make_step(row, 32, dimension)()
+    step = make_step(row, size, dimension)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = status("VmRSS")
+    step()
+    print((status("VmHWM") - before) / 1024)
+
+
+class Version:
+    """A source tree with a process that times its steps."""
+
+    def __init__(self, tree: str) -> None:
+        # Large blocks go back to the system at once, so that peak memory is that of live tensors.
+        self.environment = {**os.environ, "PYTHONPATH": str(Path(tree).resolve()), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, __file__, "--serve"]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.environment
+        )
+
+    def ask(self, request: object) -> float:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def memory(self, row: str, size: int, dimension: int) -> float:
+        command = [sys.executable, __file__, "--measure-memory", row, str(size), str(dimension)]
+        environment = {**self.environment, "MALLOC_MMAP_THRESHOLD_": "65536"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        return float(done.stdout)
+
+    def close(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def compare(old: Version, new: Version, row: str, size: int, dimension: int, rounds: int) -> tuple[float, float]:
+    """Milliseconds of the new version, and the ratio new / old of the medians of interleaved rounds."""
+    once = max(version.ask([row, size, dimension]) for version in (old, new))
+    repeat = max(1, int(ROUND / max(once, 1e-6)))
+    times: dict[Version, list[float]] = {old: [], new: []}
+    for number in range(rounds):
+        for version in (old, new) if number % 2 else (new, old):
+            times[version].append(version.ask(repeat))
+    return 1000 * statistics.median(times[new]), statistics.median(times[new]) / statistics.median(times[old])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", nargs="?", help="folder that holds the package `equimetric`, e.g. src")
+    parser.add_argument("new", nargs="?")
+    parser.add_argument("--rows", nargs="+", default=ROWS, metavar="METHOD", help="methods, or `evaluate`")
+    parser.add_argument("--batch", type=int, nargs="+", default=[32, 512])
+    parser.add_argument("--dimension", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--memory", action="store_true", help="compare peak memory as well")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--measure-memory", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve()
+        return
+    if options.measure_memory:
+        row, size, dimension = options.measure_memory
+        measure_memory(row, int(size), int(dimension))
+        return
+    if not options.new:
+        parser.error("give two source trees, the old and the new")
+    old, new = Version(options.old), Version(options.new)
+    for size in options.batch:
+        print(f"\nB = {size}, d = {options.dimension}, {options.rounds} rounds, 1 thread")
+        print(f"{'':<24}{'ms':>9}{'new ÷ old':>11}" + (f"{'MB':>9}{'new ÷ old':>11}" if options.memory else ""))
+        for row in options.rows:
+            milliseconds, ratio = compare(old, new, row, size, options.dimension, options.rounds)
+            line = f"{row:<24}{milliseconds:>9.2f}{ratio:>11.3f}"
+            if options.memory:
+                before, after = (version.memory(row, size, options.dimension) for version in (old, new))
+                line += f"{after:>9.1f}{after / max(before, 0.1):>11.3f}"
+            print(line, flush=True)
+    old.close()
+    new.close()
+
+
+if __name__ == "__main__":
+    main()
