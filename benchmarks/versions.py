@@ -80,17 +80,16 @@ def serve() -> None:
     import torch
 
     torch.set_num_threads(1)
-    step: Callable[[], None] = lambda: None
     for line in sys.stdin:
         request = json.loads(line)
+        repeat = request if isinstance(request, int) else 1
         if isinstance(request, list):
             step = make_step(*request)
             step()
-            request = 1
         start = time.process_time()
-        for _ in range(request):
+        for _ in range(repeat):
             step()
-        print((time.process_time() - start) / request, flush=True)
+        print((time.process_time() - start) / repeat, flush=True)
 
 
 def measure_memory(row: str, size: int, dimension: int) -> None:
@@ -120,7 +119,8 @@ class Version:
         )
 
     def ask(self, request: object) -> float:
-        assert self.process.stdin and self.process.stdout
+        assert self.process.stdin
+        assert self.process.stdout
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return float(self.process.stdout.readline())

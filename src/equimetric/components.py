@@ -62,7 +62,7 @@ class Component:
     Attributes:
         kind: "loss", "selection" or "references".
         name: the public name.
-        also: other names by which it is known, of what it computes.
+        also: other names of the component.
         definition: a function `(pairs, **options)` or an `nn.Module` class whose constructor takes the options.
         paper: authors, title, year.
         title: how tables call it.

@@ -1,7 +1,7 @@
-"""The core types: queries seen against references, and the triples chosen among them.
+"""The core types: queries compared with references, and the triples chosen among them.
 
-Every loss is a function of these types and knows nothing else: not where the references came from (the batch, a
-memory, other processes, learned proxies), nor how the embeddings were made.
+Every loss is a function of these types. It does not know where the references come from (the batch, a memory, other
+processes, learned proxies) nor how the embeddings are computed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["Pairs", "Queries", "Selected", "TripletBand", "Triplets", "round_ties"]
 
 DECIMALS = 12
-"""Of float64 similarities, where samples are compared: a matrix product leaves equal ones apart in the last bits."""
+"""Of float64 similarities that are compared: a matrix product leaves equal ones apart in the last bits."""
 
 
 def round_ties(values: Tensor) -> Tensor:
-    """Values to compare samples by, without gradient: exact duplicates tie, as they should.
+    """Values without gradient by which samples are compared, such that exact duplicates tie.
 
-    Only in float64 can that be had without calling different samples equal.
+    Only float64 is rounded: in float32 it would make different samples equal.
     """
     values = values.detach()
     return values.round(decimals=DECIMALS) if values.dtype == torch.float64 else values
@@ -61,7 +61,7 @@ class Queries:
 
 
 class Pairs:
-    """A set of Q queries seen against a set of R references.
+    """A set of Q queries compared with a set of R references.
 
     Attributes:
         similarity: (Q, R), larger = closer, always; float32 or float64 even under autocast.
@@ -100,7 +100,7 @@ class Pairs:
 
     @property
     def any(self) -> Tensor:
-        """(Q, R) bool: every pair that takes part."""
+        """(Q, R) bool: every pair."""
         return self.positive | self.negative
 
     def distance(self) -> Tensor:
@@ -110,8 +110,51 @@ class Pairs:
         return self.geometry.distance(self.similarity)
 
     def default_margin(self) -> float:
-        """By how much a negative of a triple must be farther than the positive where nobody says."""
+        """The margin of a triple by default: how much farther the negative must be than the positive."""
         return 0.05 if self.geometry is None else self.geometry.default_margin
+
+    def known_empty(self) -> bool:
+        """Whether there is no pair at all, as after a strict selection; False where finding out takes long."""
+        if not self.similarity.is_cpu or torch.compiler.is_compiling():
+            return False
+        return not (self.negative.count_nonzero() or self.positive.count_nonzero())
+
+    def multiplicity(self, mask: Tensor) -> Tensor:
+        """(Q, R) how often each pair of a mask is present, 0 outside the mask."""
+        present = mask.to(self.similarity.dtype)
+        return present if self.weight is None else present * self.weight
+
+    def own_column(self) -> Tensor:
+        """(Q, R) bool: the column that is the query itself; an empty row where the query is not among the references.
+
+        It is the only column that is present and yet neither positive nor negative.
+        """
+        neither = ~self.any
+        if self.weight is not None:
+            neither = neither & (self.weight > 0)
+        return neither & (neither.sum(1, keepdim=True) == 1)
+
+    def own_similarity(self) -> Tensor:
+        """(Q,) x·x, which is 1 for unit vectors and for unknown queries."""
+        if self.queries is None:
+            return self.similarity.new_ones(len(self.similarity))
+        squares: Tensor = torch.linalg.vecdot(self.queries.embeddings, self.queries.embeddings)
+        return squares.to(self.similarity)
+
+    def add_query(self, similarity: Tensor, *, positive: bool) -> Pairs:
+        """The pairs with one more reference, the first column: the query itself, at the (Q,) similarity given.
+
+        It counts as a positive or, with positive=False, as neither positive nor negative.
+        """
+        own = similarity[:, None]
+        marked = torch.full_like(own, positive, dtype=torch.bool)
+        unmarked = torch.zeros_like(marked)
+        return self.replace(
+            similarity=torch.cat([own, self.similarity], 1),
+            positive=torch.cat([marked, self.positive], 1),
+            negative=torch.cat([unmarked, self.negative], 1),
+            weight=None if self.weight is None else torch.cat([torch.ones_like(own), self.weight], 1),
+        )
 
     def keep(self, *, positive: Tensor, negative: Tensor) -> Pairs:
         """The same pairs with narrower masks."""
@@ -142,7 +185,7 @@ class Pairs:
         weight: Tensor | None = None,
         queries: Queries | None = None,
     ) -> Pairs:
-        """A copy with some of the parts exchanged."""
+        """A copy with some parts replaced."""
         same_relation = positive is None and negative is None and weight is None
         return Pairs(
             self.similarity if similarity is None else similarity,
@@ -197,7 +240,7 @@ class Triplets:
 
     @classmethod
     def listed(cls, pairs: Pairs, triplets: Tensor) -> Triplets:
-        """Triples given as (T, 3) rows of anchor, positive and negative, which they must be by the masks."""
+        """Triples given as (T, 3) rows of anchor, positive and negative; the masks must agree."""
         if not isinstance(triplets, Tensor):
             raise no_tensor(triplets, "triplets")
         if triplets.ndim != 2 or triplets.shape[1] != 3 or triplets.is_floating_point() or triplets.dtype == torch.bool:
@@ -256,9 +299,9 @@ class TripletBand:
         return self.above == self.at_least == -inf and self.below == inf
 
     def indicator(self, violation: Tensor) -> Tensor:
-        """1 where a violation lies inside the band, else 0, of its own type; −∞ lies in none. Without gradient."""
+        """1 where a violation lies inside the band, else 0, of the same dtype; −∞ lies in none. Without gradient."""
         violation = round_ties(violation)
-        # Every band is above −∞, and says so once.
+        # Without a lower bound, −∞ is still outside.
         bounds = [(torch.gt, self.above), (torch.ge, self.at_least), (torch.lt, self.below)]
         finite = [(compare, bound) for compare, bound in bounds if abs(bound) < inf]
         if self.above == self.at_least == -inf:

@@ -26,7 +26,7 @@ def multi_similarity(pairs: Pairs, *, alpha: Positive = 2.0, beta: Positive = 50
 
     L = 1/B Σ_i { 1/α log[1 + Σ_{j∈P_i} e^{−α(s_ij − base)}] + 1/β log[1 + Σ_{k∈N_i} e^{β(s_ik − base)}] }
     """
-    if ops.known_empty(pairs):
+    if pairs.known_empty():
         return ops.mean(torch.zeros_like(pairs.similarity[:, 0].detach()))
     positive = ops.positives(pairs)
     pull = ops.log1p_sum_exp(alpha * (base - positive.at(pairs.similarity)), positive.mask, positive.weight) / alpha

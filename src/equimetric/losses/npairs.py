@@ -85,5 +85,5 @@ def against_own(logits: Tensor, competes: Tensor) -> Tensor:
     Marks i as its own competitor in `competes`.
     """
     own = torch.arange(len(logits), device=logits.device)
-    present = torch.where(competes.fill_diagonal_(True), logits, ops.FAR_BELOW)
+    present = torch.where(competes.fill_diagonal_(True), logits, -torch.inf)
     return torch.nn.functional.cross_entropy(present, own, reduction="none")

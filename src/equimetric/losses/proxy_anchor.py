@@ -1,4 +1,4 @@
-"""Proxy-Anchor: every proxy looks at the whole batch."""
+"""Proxy-Anchor: every proxy is compared with the whole batch."""
 
 import torch
 from torch import Tensor

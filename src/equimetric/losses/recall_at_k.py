@@ -43,8 +43,8 @@ def recall_at_k_surrogate(
     if simix:
         pairs = mix_pairs(pairs)
     if include_query:
-        own = pairs.similarity.diagonal() if simix else ops.own_similarity(pairs)
-        pairs = ops.add_query(pairs, own, positive=False)
+        own = pairs.similarity.diagonal() if simix else pairs.own_similarity()
+        pairs = pairs.add_query(own, positive=False)
     # Mixing joins rows; from here on they meet only in the mean.
     return ops.separable(partial(soft_recall, ks=ranks, tau1=tau1, tau2=tau2, include_query=include_query), pairs)
 

@@ -29,7 +29,7 @@ def smooth_ap(pairs: Pairs, *, tau: Positive = 0.01, include_query: bool = False
     """
     valid = ops.has_any(pairs.positive) & ops.has_any(pairs.negative)
     if include_query:
-        pairs = ops.add_query(pairs, ops.own_similarity(pairs), positive=True)
+        pairs = pairs.add_query(pairs.own_similarity(), positive=True)
     logits, positive = pairs.similarity / tau, ops.list_positives(pairs)
     negatives, positives = (logits, pairs.negative, pairs.weight), (positive.at(logits), positive.mask, positive.weight)
     missed = logits.sum(1) * 0

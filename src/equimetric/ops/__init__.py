@@ -13,25 +13,24 @@ What most losses need:
     unit, inner_products, squared_distance                of vectors
     require                                               checks what a loss needs of its pairs
 What single methods need:
-    pair_cross_entropy, replace_positives, quadruplet_mean, row_violation, soft_histograms, first_pairs, add_query,
-    own_similarity, own_column, row_argmax, row_argmin, draw, draw_columns, hardest_entries, group_rows,
-    cluster_classes, MedoidSearch, pairwise, negative_distance, squared_chord, safe_sqrt, scale_gradient,
-    sum_in_parts, separable, masked_sum, count, times, known_empty, FAR_BELOW
+    pair_cross_entropy, replace_positives, quadruplet_mean, row_violation, soft_histograms, first_pairs, row_argmax,
+    row_argmin, draw_columns, hardest_entries, group_rows, cluster_classes, MedoidSearch, pairwise, negative_distance,
+    squared_chord, safe_sqrt, scale_gradient, sum_in_parts, separable, masked_sum, count
 """
 
 from equimetric.ops import require
 from equimetric.ops.chunks import separable
 from equimetric.ops.class_pairs import first_pairs
 from equimetric.ops.classification import cross_entropy, pair_cross_entropy, replace_positives
-from equimetric.ops.draws import draw, draw_columns, hardest_entries, own_column, row_argmax, row_argmin
-from equimetric.ops.exponentials import FAR_BELOW, log1p_sum_exp, log_sum_exp, row_violation
+from equimetric.ops.draws import draw_columns, hardest_entries, row_argmax, row_argmin
+from equimetric.ops.exponentials import log1p_sum_exp, log_sum_exp, row_violation
 from equimetric.ops.gradients import scale_gradient, sum_in_parts
 from equimetric.ops.hinges import Hinge, distance, similarity, sum_hinges
 from equimetric.ops.histograms import soft_histograms
 from equimetric.ops.kmeans import cluster_classes, group_rows
 from equimetric.ops.masks import has_any
 from equimetric.ops.medoids import MedoidSearch
-from equimetric.ops.positive_pairs import add_query, known_empty, list_positives, own_similarity, positives
+from equimetric.ops.positive_pairs import list_positives, positives
 from equimetric.ops.products import (
     inner_products,
     negative_distance,
@@ -52,36 +51,29 @@ from equimetric.ops.reductions import (
     row_mean,
     row_min,
     row_sum,
-    times,
 )
 from equimetric.ops.triplets import triplet_sum
 
 __all__ = [
-    "FAR_BELOW",
     "Hinge",
     "MedoidSearch",
-    "add_query",
     "cluster_classes",
     "count",
     "cross_entropy",
     "distance",
     "divide",
-    "draw",
     "draw_columns",
     "first_pairs",
     "group_rows",
     "hardest_entries",
     "has_any",
     "inner_products",
-    "known_empty",
     "list_positives",
     "log1p_sum_exp",
     "log_sum_exp",
     "masked_sum",
     "mean",
     "negative_distance",
-    "own_column",
-    "own_similarity",
     "pair_cross_entropy",
     "pairwise",
     "positives",
@@ -106,7 +98,6 @@ __all__ = [
     "squared_distance",
     "sum_hinges",
     "sum_in_parts",
-    "times",
     "triplet_sum",
     "unit",
 ]

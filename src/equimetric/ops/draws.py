@@ -4,18 +4,11 @@ import torch
 from torch import Tensor
 
 from equimetric.ops.masks import flatnonzero
-from equimetric.ops.reductions import times
-from equimetric.pairs import Pairs
 
-__all__ = ["draw_columns", "hardest_entries", "own_column", "row_argmax", "row_argmin"]
+__all__ = ["draw_columns", "hardest_entries", "row_argmax", "row_argmin"]
 
 
-def draw_columns(pairs: Pairs, mask: Tensor, rows: Tensor, generator: torch.Generator | None) -> Tensor:
-    """(T,) one column of the mask for each of (T,) rows, by multiplicity; every row needs an entry."""
-    return draw(times(mask, pairs.weight, pairs.similarity.dtype)[rows], generator)
-
-
-def draw(chances: Tensor, generator: torch.Generator | None) -> Tensor:
+def draw_columns(chances: Tensor, generator: torch.Generator | None) -> Tensor:
     """(T,) one column of each row of (T, R) `chances`, in proportion to them, from torch's global generator if None.
 
     Every row needs a chance above zero.
@@ -23,17 +16,6 @@ def draw(chances: Tensor, generator: torch.Generator | None) -> Tensor:
     if not len(chances):
         return torch.zeros(0, dtype=torch.int64, device=chances.device)
     return torch.multinomial(chances, 1, generator=generator)[:, 0]
-
-
-def own_column(pairs: Pairs) -> Tensor:
-    """(Q, R) bool: the column that is the query itself; an empty row where the query is not among the references.
-
-    It is the only column that is present and yet neither positive nor negative.
-    """
-    neither = ~pairs.any
-    if pairs.weight is not None:
-        neither = neither & (pairs.weight > 0)
-    return neither & (neither.sum(1, keepdim=True) == 1)
 
 
 def row_argmax(values: Tensor, mask: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Values whose gradient is known beforehand, or is changed on the way back to the network."""
+"""Values whose gradient is computed in the forward pass, or is scaled in backward."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -38,7 +38,7 @@ class Affine:
         return Affine(self.values, -self.sign, margin - self.offset)
 
     def compute(self, values: Tensor | None = None) -> Tensor:
-        """The tensor, or what it is of other values."""
+        """The tensor, or the same function of other values."""
         values = self.values if values is None else values
         return values + self.offset if self.sign > 0 else self.offset - values
 

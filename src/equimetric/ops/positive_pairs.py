@@ -5,18 +5,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from equimetric.ops.masks import columns_of, has_any
+from equimetric.ops.masks import columns_of
 from equimetric.pairs import Pairs
 
-__all__ = [
-    "Positives",
-    "add_query",
-    "known_empty",
-    "list_positives",
-    "own_similarity",
-    "positives",
-    "split_columns",
-]
+__all__ = ["Positives", "list_positives", "positives", "split_columns"]
 
 MANY, FEW_OF = 2**16, 8
 """From this many pairs on, listing positives beats passing over all pairs, where they are an eighth or less."""
@@ -75,7 +67,7 @@ def positives(pairs: Pairs) -> Positives:
 def list_positives(pairs: Pairs) -> Positives:
     """The positives, for losses that compare each of them with the whole row.
 
-    The length of the list depends on data, so a compiled graph goes over all columns.
+    The length of the list depends on data, so a compiled graph visits all columns.
     """
     if torch.compiler.is_compiling():
         return Positives(pairs, None, pairs.positive)
@@ -89,34 +81,3 @@ def split_columns(columns: tuple[Tensor, Tensor], pairs: int) -> Iterator[tuple[
         yield columns
     else:
         yield from zip(*(torch.split(part, together, dim=1) for part in columns), strict=True)
-
-
-def known_empty(pairs: Pairs) -> bool:
-    """Whether there is no pair at all, as after a strict selection; False where finding out takes long."""
-    if not pairs.similarity.is_cpu or torch.compiler.is_compiling():
-        return False
-    return not (bool(has_any(pairs.negative).any()) or bool(has_any(pairs.positive).any()))
-
-
-def own_similarity(pairs: Pairs) -> Tensor:
-    """(Q,) x·x, which is 1 for unit vectors and for unknown queries."""
-    if pairs.queries is None:
-        return pairs.similarity.new_ones(len(pairs.similarity))
-    squares: Tensor = torch.linalg.vecdot(pairs.queries.embeddings, pairs.queries.embeddings)
-    return squares.to(pairs.similarity)
-
-
-def add_query(pairs: Pairs, similarity: Tensor, *, positive: bool) -> Pairs:
-    """The pairs with one more reference, the first column: the query itself, at the (Q,) similarity given.
-
-    It counts as a positive or, with positive=False, as neither positive nor negative.
-    """
-    own = similarity[:, None]
-    marked = torch.full_like(own, positive, dtype=torch.bool)
-    unmarked = torch.zeros_like(marked)
-    return pairs.replace(
-        similarity=torch.cat([own, pairs.similarity], 1),
-        positive=torch.cat([marked, pairs.positive], 1),
-        negative=torch.cat([unmarked, pairs.negative], 1),
-        weight=None if pairs.weight is None else torch.cat([torch.ones_like(own), pairs.weight], 1),
-    )

@@ -95,19 +95,17 @@ class Pads(nn.Module):
         if pairs.geometry is None:
             raise EquimetricError("PADS needs pairs that know their geometry, for their distances on the unit sphere")
         distance = pairs.geometry.chord(pairs.similarity.detach())
-        candidates = pairs.any | ops.own_column(pairs) if self.include_pos else pairs.negative
-        weight = (
-            ops.times(candidates, pairs.weight, distance.dtype) * self.distribution.to(distance)[self.bins(distance)]
-        )
+        candidates = pairs.any | pairs.own_column() if self.include_pos else pairs.negative
+        weight = pairs.multiplicity(candidates) * self.distribution.to(distance)[self.bins(distance)]
         total = weight.sum(1, keepdim=True)
         return weight / torch.where(total > 0, total, torch.ones_like(total))
 
     def forward(self, pairs: Pairs) -> OwnClassTriplets:
         """One triple for each anchor that has a positive."""
-        pool = pairs.positive | ops.own_column(pairs) if self.include_same else pairs.positive
+        pool = pairs.positive | pairs.own_column() if self.include_same else pairs.positive
         anchor = pairs.positive.any(1).nonzero()[:, 0]
-        positive = ops.draw_columns(pairs, pool, anchor, self.generator)
+        positive = ops.draw_columns(pairs.multiplicity(pool)[anchor], self.generator)
         probabilities = self.probabilities(pairs)[anchor].scatter(1, positive[:, None], 0.0)
         possible = (probabilities > 0).any(1)
         anchor, positive, probabilities = anchor[possible], positive[possible], probabilities[possible]
-        return OwnClassTriplets(pairs, anchor, positive, ops.draw(probabilities, self.generator))
+        return OwnClassTriplets(pairs, anchor, positive, ops.draw_columns(probabilities, self.generator))

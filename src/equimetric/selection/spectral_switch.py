@@ -2,7 +2,6 @@
 
 import torch
 
-from equimetric import ops
 from equimetric.components import selection
 from equimetric.errors import EquimetricError
 from equimetric.option_values import Positive, Share
@@ -41,7 +40,7 @@ def spectral_switch(
     """
     switched = torch.rand(len(pairs.similarity), 1, device=pairs.similarity.device, generator=generator) < p_switch
     anchor, pushed = (pairs.positive & switched).nonzero(as_tuple=True)
-    itself = ops.own_column(pairs)
+    itself = pairs.own_column()
     if not itself[anchor].any(1).all():
         raise EquimetricError(
             "the spectral switch needs every query among its references, as its own positive; use references='batch'"
