@@ -1,8 +1,10 @@
 """Two versions of the package side by side: how much slower or larger is the new one?
 
 One process per version stays alive; for every row they take turns in short rounds, so that both see the same machine.
-Printed is the ratio new / old of the median CPU times, and of the peak memory of a step, measured in processes of
-their own. Only the public functions are called, so that versions with other modules inside can be compared.
+Printed are the ratios new / old of the median CPU times, of the least ones, which other load disturbs less, and of the
+peak memory of a step, measured in processes of their own. Only public functions are called, so that versions with
+other modules inside can be compared. `--count` adds the ratios of the numbers of operations that torch dispatches and
+of the numbers that these write, which do not depend on the machine.
 
     python benchmarks/versions.py ../old/src src
     python benchmarks/versions.py ../old/src src --rows triplet evaluate --batch 512 --rounds 15
@@ -75,17 +77,44 @@ def make_step(row: str, size: int, dimension: int) -> Callable[[], None]:
     return step
 
 
+def count(step: Callable[[], None]) -> tuple[int, int]:
+    """Operations that torch dispatches in a step, and the numbers that they write."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counter(TorchDispatchMode):
+        calls = written = 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = function(*args, **(kwargs or {}))
+            self.calls += 1
+            # Views write nothing.
+            if not getattr(function, "is_view", False):
+                outputs = result if isinstance(result, tuple | list) else (result,)
+                self.written += sum(output.numel() for output in outputs if isinstance(output, torch.Tensor))
+            return result
+
+    with Counter() as counter:
+        step()
+    return counter.calls, counter.written
+
+
 def serve() -> None:
-    """Answer requests on stdin: a row to prepare, or a number of repeats to time."""
+    """Answer requests on stdin: a row to prepare, a number of repeats to time, or "count"."""
     import torch
 
     torch.set_num_threads(1)
+    step = None
     for line in sys.stdin:
         request = json.loads(line)
-        repeat = request if isinstance(request, int) else 1
         if isinstance(request, list):
             step = make_step(*request)
             step()
+        assert step is not None
+        if request == "count":
+            print(json.dumps(count(step)), flush=True)
+            continue
+        repeat = request if isinstance(request, int) else 1
         start = time.process_time()
         for _ in range(repeat):
             step()
@@ -118,12 +147,12 @@ class Version:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.environment
         )
 
-    def ask(self, request: object) -> float:
+    def ask(self, request: object) -> Any:
         assert self.process.stdin
         assert self.process.stdout
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
-        return float(self.process.stdout.readline())
+        return json.loads(self.process.stdout.readline())
 
     def memory(self, row: str, size: int, dimension: int) -> float:
         command = [sys.executable, __file__, "--measure-memory", row, str(size), str(dimension)]
@@ -137,15 +166,16 @@ class Version:
         self.process.wait()
 
 
-def compare(old: Version, new: Version, row: str, size: int, dimension: int, rounds: int) -> tuple[float, float]:
-    """Milliseconds of the new version, and the ratio new / old of the medians of interleaved rounds."""
+def compare(old: Version, new: Version, row: str, size: int, dimension: int, rounds: int) -> tuple[float, ...]:
+    """Milliseconds of the new version; the ratios new / old of the medians and of the least over the rounds."""
     once = max(version.ask([row, size, dimension]) for version in (old, new))
     repeat = max(1, int(ROUND / max(once, 1e-6)))
     times: dict[Version, list[float]] = {old: [], new: []}
     for number in range(rounds):
         for version in (old, new) if number % 2 else (new, old):
             times[version].append(version.ask(repeat))
-    return 1000 * statistics.median(times[new]), statistics.median(times[new]) / statistics.median(times[old])
+    middle, least = ([reduce(times[version]) for version in (old, new)] for reduce in (statistics.median, min))
+    return 1000 * middle[1], middle[1] / middle[0], least[1] / least[0]
 
 
 def main() -> None:
@@ -156,6 +186,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[32, 512])
     parser.add_argument("--dimension", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--count", action="store_true", help="compare the numbers of operations as well")
     parser.add_argument("--memory", action="store_true", help="compare peak memory as well")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--measure-memory", nargs=3, help=argparse.SUPPRESS)
@@ -172,10 +203,15 @@ def main() -> None:
     old, new = Version(options.old), Version(options.new)
     for size in options.batch:
         print(f"\nB = {size}, d = {options.dimension}, {options.rounds} rounds, 1 thread")
-        print(f"{'':<24}{'ms':>9}{'new ÷ old':>11}" + (f"{'MB':>9}{'new ÷ old':>11}" if options.memory else ""))
+        columns = f"{'':<24}{'ms':>9}{'new ÷ old':>11}{'of least':>10}"
+        columns += f"{'calls':>8}{'written':>9}" if options.count else ""
+        print(columns + (f"{'MB':>9}{'new ÷ old':>11}" if options.memory else ""))
         for row in options.rows:
-            milliseconds, ratio = compare(old, new, row, size, options.dimension, options.rounds)
-            line = f"{row:<24}{milliseconds:>9.2f}{ratio:>11.3f}"
+            milliseconds, ratio, of_least = compare(old, new, row, size, options.dimension, options.rounds)
+            line = f"{row:<24}{milliseconds:>9.2f}{ratio:>11.3f}{of_least:>10.3f}"
+            if options.count:
+                (calls, written), (old_calls, old_written) = new.ask("count"), old.ask("count")
+                line += f"{calls / old_calls:>8.3f}{written / old_written:>9.3f}"
             if options.memory:
                 before, after = (version.memory(row, size, options.dimension) for version in (old, new))
                 line += f"{after:>9.1f}{after / max(before, 0.1):>11.3f}"

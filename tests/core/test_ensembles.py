@@ -402,7 +402,7 @@ def test_a_few_triples_at_a_time_are_all_of_them(monkeypatch):
     torch.testing.assert_close(both(), at_once)
 
 
-def test_hier_draws_from_its_own_generator_and_has_nothing_to_say_of_strangers():
+def test_hier_draws_from_its_own_generator_and_is_zero_without_neighbours():
     values = []
     for _ in range(2):
         objective = hierarchy(generator=torch.Generator().manual_seed(5))

@@ -458,7 +458,7 @@ def test_terms_of_triplets_one_by_one_and_per_query(soft, selection):
         torch.testing.assert_close(value, expected)
 
 
-def test_margins_of_triplets_that_nobody_gives():
+def test_default_margins_of_triplets():
     x, labels = batch(), torch.tensor(LABELS)
     assert em.objective("triplet", soft=True)(x, labels) == em.objective("triplet", soft=True, margin=0.0)(x, labels)
     for geometry, margin in (("euclidean", 0.05), ("cosine", 0.05), ("sqeuclidean", 0.2)):

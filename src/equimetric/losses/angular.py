@@ -38,9 +38,9 @@ def angular(pairs: Pairs, *, alpha_deg: Acute = 45.0) -> Tensor:
     similarity, positive = pairs.similarity, ops.list_positives(pairs)
     weight = None if pairs.weight is None else pairs.weight[:, None]
     terms = []
-    for some in positive.split():
+    for some, own in positive.split(positive.at(similarity)):
         both_ends = push * (similarity[:, None] + similarity[some.columns])
         negatives = ops.log_sum_exp(both_ends, pairs.negative[:, None], weight)
-        terms.append(softplus(negatives - pull * some.at(similarity)))
+        terms.append(softplus(negatives - pull * own))
     compared = positive.mask & ops.has_any(pairs.negative)[:, None]
     return ops.mean(torch.cat(terms, 1), compared, positive.weight)

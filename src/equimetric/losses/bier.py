@@ -46,8 +46,8 @@ class BoostedMembers(nn.Module):
     units that learn to predict f_i from f_j while the members, by a reversed gradient, learn to be unpredictable, plus
     lambda_w times the squares by which the rows of r differ from unit length, and by which its biases exceed it. At a
     learning rate made for proxies the regressors outrun the members: give the objective 1e-4, say, in its place.
-    `sizes` are the dimensions of the members, in the proportion 96 : 160 : 256 unless given. What the method asks of
-    the last layer (that it alone learns from R, and that its rows keep unit length) is up to the network.
+    `sizes` are the dimensions of the members, in the proportion 96 : 160 : 256 unless given. The
+    method also lets the last layer alone learn from R and keeps its rows at unit length, which is up to the network.
     """
 
     def __init__(
@@ -81,17 +81,17 @@ class BoostedMembers(nn.Module):
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch."""
         outputs = member_slices(ops.require.batch_embeddings(pairs, "bier"), self.sizes, "bier")
-        value = self.boosted(pairs, [ops.unit(output) for output in outputs])
+        value = self.boost(pairs, [ops.unit(output) for output in outputs])
         if self.lambda_div and self.diversity != "none" and len(outputs) > 1:
-            unlike = self.activations(outputs) if self.diversity == "activation" else self.adversary(outputs)
-            value = value + self.lambda_div * unlike
+            diversity = self.activations(outputs) if self.diversity == "activation" else self.adversary(outputs)
+            value = value + self.lambda_div * diversity
         return value
 
     def margin(self, similarity: Tensor, negative: Tensor) -> Tensor:
-        """(…, B) a: how far pairs are on the right side."""
+        """(…, B) a: how far pairs are on the correct side."""
         return (similarity - self.beta2) * torch.where(negative, -self.beta1 * self.c_neg, self.beta1).to(similarity)
 
-    def boosted(self, pairs: Pairs, members: Sequence[Tensor]) -> Tensor:
+    def boost(self, pairs: Pairs, members: Sequence[Tensor]) -> Tensor:
         """The mean of the members' losses, each over pairs weighted by the scores of the members before."""
         numbers = [ops.count(mask, None, members[0].dtype) for mask in (pairs.positive, pairs.negative)]
 
@@ -130,7 +130,7 @@ class BoostedMembers(nn.Module):
         return torch.stack([(one * other).mean() for one, other in combinations(powers, 2)]).sum()
 
     def adversary(self, outputs: Sequence[Tensor]) -> Tensor:
-        """What the regressors maximise and the members minimise, with the regressors' own penalties."""
+        """The term that regressors maximise and members minimise, with the regressors' own penalties."""
         reversed_ = [ops.scale_gradient(output, -1.0) for output in outputs]
         values = []
         for regressor, (smaller, larger) in zip(self.regressors, combinations(reversed_, 2), strict=True):

@@ -28,7 +28,7 @@ class RandomizedMembers(nn.Module):
     """Each member of an ensemble classifies by meta-classes, into which the classes are grouped at random.
 
     L = Σ_m mean_i −log softmax(f_m(x_i))_{g_m(y_i)}, f_m the D_m outputs of member m as they are, g_m a random map of
-    the classes onto D_m meta-classes of as equal a size as can be. With proxies='learned' it is the ProxyNCA loss of
+    the classes onto D_m meta-classes of sizes as equal as possible. With proxies='learned' it is the ProxyNCA loss of
     the unit vectors against learned meta-class proxies instead, with `embedding_multiplier`. The embedding of dimension
     `dim` is that of the members one after the other, in equal parts; labels are class ids 0 … classes − 1. In the
     method as published each member is a network by itself.
@@ -76,7 +76,7 @@ class RandomizedMembers(nn.Module):
 
 
 def balanced_map(classes: int, groups: int, seed: int) -> Tensor:
-    """(classes,) a group for each class, at random, with as many classes in one group as in another, or one more."""
+    """(classes,) a group for each class, at random, with group sizes that differ by one at most."""
     generator = torch.Generator().manual_seed(seed)
     rounds = -(-classes // groups)
     every = torch.cat([torch.randperm(groups, generator=generator) for _ in range(rounds)])[:classes]

@@ -27,7 +27,7 @@ class ClassTree(NamedTuple):
     """(C, C) the threshold of the lowest level at which two classes are one."""
 
 
-def class_tree(embeddings: Tensor, labels: Tensor, levels: int) -> ClassTree:
+def build_class_tree(embeddings: Tensor, labels: Tensor, levels: int) -> ClassTree:
     """The tree of the classes of a whole training set, from embeddings scaled to unit length.
 
     At level l classes closer than d_l are merged, directly or through others.
@@ -43,29 +43,8 @@ def class_tree(embeddings: Tensor, labels: Tensor, levels: int) -> ClassTree:
     within_class = 2 * variance * number / (number - 1).clamp_min(1)
     start = within_class.sum() / (number > 1).sum().clamp_min(1)
     thresholds = start + torch.arange(levels + 1).to(start) * (4 - start) / levels
-    level = torch.searchsorted(thresholds, widest_gaps(class_distance), right=True).clamp_max(levels)
+    level = torch.searchsorted(thresholds, ops.widest_gaps(class_distance), right=True).clamp_max(levels)
     return ClassTree(class_ids, within_class, class_distance, thresholds, thresholds[level])
-
-
-def widest_gaps(distance: Tensor) -> Tensor:
-    """(C, C) the smallest d such that steps no wider than d lead from one class to the other; 0 to itself.
-
-    Grows a minimum spanning tree: the path to a class that joins goes through the class it is nearest to.
-    """
-    gaps = torch.zeros_like(distance)
-    gap_to_tree = distance[0].clone()
-    nearest = torch.zeros(len(distance), dtype=torch.int64, device=distance.device)
-    inside = nearest == -1
-    inside[0] = True
-    for _ in range(1, len(distance)):
-        new = int(gap_to_tree.masked_fill(inside, torch.inf).argmin())
-        path = torch.maximum(gaps[nearest[new]], gap_to_tree[new])
-        gaps[new] = torch.where(inside, path, 0)
-        gaps[:, new] = gaps[new]
-        inside[new] = True
-        closer = distance[new] < gap_to_tree
-        gap_to_tree, nearest = torch.where(closer, distance[new], gap_to_tree), torch.where(closer, new, nearest)
-    return gaps
 
 
 @loss(
@@ -106,7 +85,7 @@ class HierarchicalTriplet(nn.Module):
                 "a class tree needs one class id for each of at least one embedding, "
                 f"got {tuple(labels.shape)} for {tuple(embeddings.shape)}"
             )
-        tree = class_tree(embeddings, labels, self.levels)
+        tree = build_class_tree(embeddings, labels, self.levels)
         device, dtype = self.within_class.device, self.within_class.dtype
         self.class_ids = tree.class_ids.to(device)
         self.within_class = tree.within_class.to(device, dtype)

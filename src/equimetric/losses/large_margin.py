@@ -16,7 +16,7 @@ from equimetric.search_space import Choice, LogUniform, SearchSpace
 SEARCH: dict[str, SearchSpace] = {"m": Choice((2, 3, 4, 5)), "lambda_min": LogUniform(0.1, 100.0)}
 
 
-def multiplied_angle(cosine: Tensor, m: int) -> Tensor:
+def multiply_angle(cosine: Tensor, m: int) -> Tensor:
     """ψ(θ) = (−1)^k cos(mθ) − 2k for θ in [kπ/m, (k+1)π/m]: falls from 1 at θ = 0 to 1 − 2m at θ = π.
 
     cos(mθ) is the Chebyshev polynomial T_m(cos θ), T_n = 2 cos θ T_{n−1} − T_{n−2}; the segment k has no gradient.
@@ -80,14 +80,14 @@ class LargeMarginSoftmax(nn.Module):
         blend = self.annealing(logits.dtype)
 
         def add_margin(product: Tensor) -> Tensor:
-            cosine = over_length(product, length)
-            return length * (blend * cosine + multiplied_angle(cosine, self.m)) / (1 + blend)
+            cosine = divide_by_length(product, length)
+            return length * (blend * cosine + multiply_angle(cosine, self.m)) / (1 + blend)
 
         return ops.cross_entropy(ops.replace_positives(logits, pairs, add_margin), pairs, reduction=self.reduction)
 
 
 def target_product(pairs: Pairs) -> Tensor:
-    """(Q, 1) ‖x_i‖ ‖w_{y_i}‖: what turns the dot product of a query and its class weight into a cosine."""
+    """(Q, 1) ‖x_i‖ ‖w_{y_i}‖: the dot product of a query and its class weight over their cosine."""
     if pairs.queries is None or pairs.queries.target_length is None:
         raise EquimetricError(
             "a margin that multiplies the angle needs the lengths of embeddings and class weights; "
@@ -97,6 +97,6 @@ def target_product(pairs: Pairs) -> Tensor:
     return lengths[:, None]
 
 
-def over_length(product: Tensor, length: Tensor | float) -> Tensor:
+def divide_by_length(product: Tensor, length: Tensor | float) -> Tensor:
     """Product / (Q, 1) length: the cosine where the class is the query's own; 0 for a query of length 0."""
     return product / (torch.threshold(length, 1e-12, 1.0) if isinstance(length, Tensor) else length)

@@ -31,15 +31,14 @@ def smooth_ap(pairs: Pairs, *, tau: Positive = 0.01, include_query: bool = False
     if include_query:
         pairs = pairs.add_query(pairs.own_similarity(), positive=True)
     logits, positive = pairs.similarity / tau, ops.list_positives(pairs)
-    negatives, positives = (logits, pairs.negative, pairs.weight), (positive.at(logits), positive.mask, positive.weight)
+    of_positives = positive.at(logits)
     missed = logits.sum(1) * 0
-    for some in positive.split():
-        own = some.at(logits)
-        before = soft_rank(own, *negatives)
+    for some, own in positive.split(of_positives):
+        before = soft_rank(own, logits, pairs.negative, pairs.weight)
         # The sum holds σ(0) = ½ for the positive itself, which counts 1.
-        share = before / (0.5 + soft_rank(own, *positives) + before)
-        missed = missed + ops.row_sum(share, some.mask, some.weight)
-    number = ops.row_sum(torch.ones_like(positives[0]), positive.mask, positive.weight)
+        rank = 0.5 + soft_rank(own, of_positives, positive.mask, positive.weight) + before
+        missed = missed + ops.row_sum(before / rank, some.mask, some.weight)
+    number = ops.row_sum(torch.ones_like(of_positives), positive.mask, positive.weight)
     return ops.mean(ops.divide(missed, number), valid)
 
 

@@ -14,8 +14,8 @@ What most losses need:
     require                                               checks what a loss needs of its pairs
 What single methods need:
     pair_cross_entropy, replace_positives, quadruplet_mean, row_violation, soft_histograms, first_pairs, row_argmax,
-    row_argmin, draw_columns, hardest_entries, group_rows, cluster_classes, MedoidSearch, pairwise, negative_distance,
-    squared_chord, safe_sqrt, scale_gradient, sum_in_parts, separable, masked_sum, count
+    row_argmin, draw_columns, hardest_entries, group_rows, cluster_classes, widest_gaps, MedoidSearch, pairwise,
+    negative_distance, squared_chord, safe_sqrt, scale_gradient, sum_in_parts, separable, masked_sum, count
 """
 
 from equimetric.ops import require
@@ -52,6 +52,7 @@ from equimetric.ops.reductions import (
     row_min,
     row_sum,
 )
+from equimetric.ops.trees import widest_gaps
 from equimetric.ops.triplets import triplet_sum
 
 __all__ = [
@@ -100,4 +101,5 @@ __all__ = [
     "sum_in_parts",
     "triplet_sum",
     "unit",
+    "widest_gaps",
 ]

@@ -48,10 +48,13 @@ class Positives:
         """The entries of (Q, R) values at the positives."""
         return values if self._columns is None else values.gather(1, self._columns)
 
-    def split(self) -> Iterator["Positives"]:
-        """A few positives of every query at a time, so that what is computed against all references stays in cache."""
-        for columns, mask in split_columns((self.columns, self.mask), self.pairs.similarity.numel()):
-            yield Positives(self.pairs, columns, mask)
+    def split(self, entries: Tensor) -> Iterator[tuple["Positives", Tensor]]:
+        """A few positives of every query at a time, with their part of the (Q, K) entries.
+
+        What is computed for them against all references then stays in the processor's cache.
+        """
+        for columns, mask, part in split_columns((self.columns, self.mask, entries), self.pairs.similarity.numel()):
+            yield Positives(self.pairs, columns, mask), part
 
 
 def positives(pairs: Pairs) -> Positives:
@@ -74,10 +77,10 @@ def list_positives(pairs: Pairs) -> Positives:
     return Positives(pairs, *columns_of(pairs.positive))
 
 
-def split_columns(columns: tuple[Tensor, Tensor], pairs: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """(Q, K) columns and mask, several columns at a time where there are few pairs."""
+def split_columns(parts: tuple[Tensor, ...], pairs: int) -> Iterator[tuple[Tensor, ...]]:
+    """(Q, K) tensors, a few of their columns at a time: the more, the fewer pairs there are."""
     together = max(1, TOGETHER // max(1, pairs))
-    if columns[0].shape[1] <= together:
-        yield columns
+    if parts[0].shape[1] <= together:
+        yield parts
     else:
-        yield from zip(*(torch.split(part, together, dim=1) for part in columns), strict=True)
+        yield from zip(*(torch.split(part, together, dim=1) for part in parts), strict=True)
