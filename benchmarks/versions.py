@@ -121,19 +121,19 @@ def serve() -> None:
         print((time.process_time() - start) / repeat, flush=True)
 
 
-def measure_memory(row: str, size: int, dimension: int) -> None:
-    """Print the MB by which the peak of this process grows during one step."""
+def peak_growth(make: Callable[[int], Callable[[], None]], size: int) -> float:
+    """MB by which the peak memory of this process grows during a step of this size, after a small one."""
 
     def status(field: str) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(field))
 
-    make_step(row, 32, dimension)()
-    step = make_step(row, size, dimension)
+    make(32)()
+    step = make(size)
     Path("/proc/self/clear_refs").write_text("5")
     before = status("VmRSS")
     step()
-    print((status("VmHWM") - before) / 1024)
+    return (status("VmHWM") - before) / 1024
 
 
 class Version:
@@ -196,7 +196,7 @@ def main() -> None:
         return
     if options.measure_memory:
         row, size, dimension = options.measure_memory
-        measure_memory(row, int(size), int(dimension))
+        print(peak_growth(lambda size: make_step(row, size, int(dimension)), int(size)))
         return
     if not options.new:
         parser.error("give two source trees, the old and the new")

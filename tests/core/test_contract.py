@@ -214,7 +214,7 @@ def test_losses_and_selections_can_be_pickled_and_copied(method, part):
 
 
 @pytest.mark.parametrize("selection", ["distance_weighted", "pads", "random_semihard"])
-def test_a_selection_with_a_generator_of_its_own_goes_on_drawing_where_it_was(selection):
+def test_a_selection_with_a_generator_of_its_own_resumes_its_draws_after_pickling(selection):
     generator = torch.Generator().manual_seed(4)
     objective = em.objective("triplet", selection=selection, generator=generator).double()
     pairs = objective.pairs(batch(), LABELS)

@@ -416,7 +416,7 @@ def test_hier_draws_from_its_own_generator_and_is_zero_without_neighbours():
         hierarchy()(random(8, 5), torch.arange(8) % 4)
 
 
-def test_scaled_gradients_leave_values_alone():
+def test_scale_gradient_keeps_values():
     x = random(3, 2).requires_grad_()
     y = scale_gradient(x, -2.0)
     assert torch.equal(y, x)

@@ -128,7 +128,7 @@ def test_values_may_lie_in_memory_in_any_order(monkeypatch):
     torch.testing.assert_close(torch.autograd.grad(found, turned)[0], torch.autograd.grad(wanted, values)[0])
 
 
-def test_masks_that_leave_much_out_take_the_other_way(monkeypatch):
+def test_hinges_are_fused_only_for_dense_masks(monkeypatch):
     """Both are fused only for masks that hold almost everything; the value is the same without."""
     monkeypatch.setattr(hinges, "FEW", 0)
     values, few, many = batch()

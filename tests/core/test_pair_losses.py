@@ -190,7 +190,7 @@ def test_circle_over_the_batch_refuses_other_references():
     ("method", "options"),
     [("npairs", {}), ("angular_npair", {}), ("angular_npairs_combo", {}), ("snr_contrastive", {"reg": 0.1})],
 )
-def test_losses_that_look_at_the_queries_say_so(method, options):
+def test_losses_that_need_queries_say_so(method, options):
     objective = em.objective(method, **options)
     pairs = objective.pairs(batch(), torch.tensor(LABELS))
     alone = Pairs(pairs.similarity, pairs.positive, pairs.negative, geometry=pairs.geometry)
@@ -471,7 +471,7 @@ def test_default_margins_of_triplets():
 
 @pytest.mark.parametrize("method", ["triplet", "multi_similarity_miner"])
 @pytest.mark.parametrize("outer", [1.0, 3.0])
-def test_where_nothing_counts_the_gradient_is_zero_and_there(method, outer):
+def test_without_active_terms_the_gradient_is_zero_but_present(method, outer):
     x = (10 * torch.eye(4, dtype=torch.float64).repeat_interleave(2, 0)).requires_grad_()
     objective = em.objective(method)
     labels = torch.arange(4).repeat_interleave(2)
@@ -482,7 +482,7 @@ def test_where_nothing_counts_the_gradient_is_zero_and_there(method, outer):
     assert torch.equal(torch.autograd.grad(objective.value(pairs), similarity)[0], torch.zeros_like(similarity))
 
 
-def test_parameters_too_have_a_gradient_of_zero_where_nothing_counts():
+def test_without_active_terms_parameters_have_a_zero_gradient():
     objective = em.objective("triplet", references="proxies", classes=4, dim=4).double()
     with torch.no_grad():
         objective.references.weight.copy_(torch.eye(4))

@@ -55,7 +55,7 @@ def sparse_gradient(rows, columns, entries):
 
 @pytest.mark.parametrize("within", [True, False])
 @pytest.mark.parametrize("measure", [inner_products, negative_distance, GEOMETRIES["snr"].measure])
-def test_the_way_back_of_few_pairs_is_that_of_all(measure, within, monkeypatch):
+def test_sparse_backward_equals_dense_backward(measure, within, monkeypatch):
     queries = vectors(30).requires_grad_()
     references = queries if within else torch.cat([queries.detach()[:1], vectors(19, seed=1)]).requires_grad_()
     wanted = (queries,) if within else (queries, references)
@@ -91,7 +91,7 @@ def test_few_entries_are_found_where_they_are_few():
     assert few_entries(gradient) is None, "double backward stays dense"
 
 
-def test_noise_within_one_set_is_that_between_two_equal_ones():
+def test_snr_within_one_set_equals_snr_between_two_copies():
     one, other = vectors().requires_grad_(), vectors().requires_grad_()
     within, between = GEOMETRIES["snr"].measure(one, one), GEOMETRIES["snr"].measure(one, other)
     torch.testing.assert_close(within, between)

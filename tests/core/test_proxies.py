@@ -249,7 +249,7 @@ def test_sphereface_that_multiplies_by_one_is_softmax_on_unit_weights():
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 5])
-def test_the_multiply_angle_falls_from_one_without_jumps(m):
+def test_the_multiplied_angle_falls_from_one_without_jumps(m):
     angles = torch.linspace(0, pi, 2001, dtype=torch.float64)
     psi = multiply_angle(angles.cos(), m)
     assert psi[0].item() == pytest.approx(1)
@@ -278,7 +278,7 @@ def test_the_margin_is_phased_in_by_training_steps_and_survives_a_restart(method
     assert restarted.loss.annealing(torch.float64) == 5.0
 
 
-def test_a_multiply_angle_needs_lengths():
+def test_a_multiplied_angle_needs_lengths():
     pairs = Pairs(torch.eye(2), torch.eye(2).bool(), ~torch.eye(2).bool())
     with pytest.raises(EquimetricError, match="per_class=1"):
         em.objective("sphereface", classes=2, dim=2).loss(pairs)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from equimetric import ops
+from equimetric.components import LAWS, loss
+from equimetric.errors import EquimetricError
 
 ROOMS = [Path(ops.__file__).parents[1] / room for room in ("losses", "selection")]
 FILES = sorted(file for room in ROOMS for file in room.glob("*.py") if file.stem != "__init__")
@@ -53,3 +55,9 @@ def test_every_operation_is_documented_and_used():
     for name in ops.__all__:
         assert name in ops.__doc__
         assert name.isupper() or getattr(ops, name).__doc__
+
+
+def test_an_exemption_names_a_law_that_there_is():
+    with pytest.raises(EquimetricError, match="did you mean 'monotone'"):
+        loss("mine", title="Mine", family="ranking", paper="", exempt={"monotonic": "because"})(lambda pairs: pairs)
+    assert all(LAWS.values())

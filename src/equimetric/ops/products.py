@@ -42,7 +42,7 @@ BACKWARD_ROWS = 512
 """Rows of M + Mᵀ that are multiplied together: fresh memory is filled slowly, small products are slow."""
 
 MANY_STRIPS = 4
-"""From this many strips on, computing half of a symmetric matrix is worth the copying."""
+"""From this many strips on, computing half of a symmetric matrix pays for the copying."""
 
 MANY, FEW_OF = 2**16, 32
 """From this many entries on, listing those that are not 0 pays where they are a thirty-second or less, divided by the
