@@ -1,9 +1,9 @@
 """Forward and backward of every objective on embeddings, beside pytorch-metric-learning and beside the floor.
 
-The floor is S = X·Xᵀ forward and backward alone. Where a method compares with learned references W, one line more says
-how it stands beside its own product X·Wᵀ, forward and backward: ten centres per class are more columns than the batch.
-Peer and ours run in one process, one after the other, many times; printed are medians of the ratios. Memory is the
-growth of the process's peak, measured in a process of its own.
+The floor is S = X·Xᵀ forward and backward alone. Where a method compares with learned references W, one more line
+compares it with its own product X·Wᵀ, forward and backward: ten centres per class are more columns than the batch.
+Peer and ours take turns in one process, many times; printed are medians of the ratios. Memory is the growth of the
+peak, measured in a process of its own.
 
     python benchmarks/objectives.py                              # B = 32, 128, 512; d = 128; all threads
     python benchmarks/objectives.py --batch 2048 --dimension 512 --threads 1
@@ -23,15 +23,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import torch
 
 from equimetric.errors import EquimetricError
 from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective, parse_method
+from versions import SAMPLES, batch, peak_growth
 
 Step = Callable[[], None]
-SAMPLES = 4
 MINUTE = 60.0
 ADDRESS_SPACE = 20 * 2**30
 """Bytes; a peer that wants more fails instead of taking the machine down."""
@@ -96,23 +96,14 @@ def peers() -> dict[str, Callable[[int, int], tuple]]:
     }
 
 
-def batch(size: int, dimension: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A half-trained space: classes of four, neither collapsed nor random; in no order."""
-    generator = torch.Generator().manual_seed(0)
-    classes = max(2, size // SAMPLES)
-    labels = (torch.arange(size) % classes)[torch.randperm(size, generator=generator)]
-    centres = torch.randn(classes, dimension, generator=generator)
-    return centres[labels] + 1.2 * torch.randn(size, dimension, generator=generator), labels
-
-
-def made(method: str, labels: torch.Tensor, dimension: int) -> Objective | ObjectiveSum:
+def build(method: str, labels: torch.Tensor, dimension: int) -> Objective | ObjectiveSum:
     classes = int(labels.max()) + 1
     return build_objective(method, {}, Context(classes=classes, dim=dimension, images=len(labels)))
 
 
 def our_step(method: str, size: int, dimension: int) -> Step:
     embeddings, labels = batch(size, dimension)
-    objective = made(method, labels, dimension)
+    objective = build(method, labels, dimension)
 
     def step() -> None:
         leaf = embeddings.detach().requires_grad_()
@@ -134,11 +125,11 @@ def peer_step(make: Callable[[int, int], tuple], size: int, dimension: int) -> S
 
 def floor_step(size: int, dimension: int) -> Step:
     embeddings, _ = batch(size, dimension)
-    upstream = torch.ones(size, size)
+    grad_output = torch.ones(size, size)
 
     def step() -> None:
         leaf = embeddings.detach().requires_grad_()
-        (leaf @ leaf.T).backward(upstream)
+        (leaf @ leaf.T).backward(grad_output)
 
     return step
 
@@ -146,17 +137,17 @@ def floor_step(size: int, dimension: int) -> Step:
 def product_step(method: str, size: int, dimension: int) -> Step | None:
     """X·Wᵀ forward and backward, W the learned references of a method; None where it has none."""
     embeddings, labels = batch(size, dimension)
-    objective = made(method, labels, dimension)
+    objective = build(method, labels, dimension)
     weights = [part.references.weight for _, part in objective.parts() if hasattr(part.references, "weight")]
     if not weights:
         return None
     references = torch.cat(weights).detach().clone().requires_grad_()
-    upstream = torch.ones(size, len(references))
+    grad_output = torch.ones(size, len(references))
 
     def step() -> None:
         leaf = embeddings.detach().requires_grad_()
         references.grad = None
-        (leaf @ references.T).backward(upstream)
+        (leaf @ references.T).backward(grad_output)
 
     return step
 
@@ -194,27 +185,13 @@ def median_ratio(times: dict[str, list[float]], one: str, other: str) -> float:
     return statistics.median(a / b for a, b in zip(times[one], times[other], strict=True))
 
 
-def peak_growth(method: str, who: str, size: int, dimension: int) -> float | None:
+def measure_memory(method: str, who: str, size: int, dimension: int) -> float | None:
     """MB by which the peak of a fresh process grows during one step; None where it fails."""
     command = [sys.executable, __file__, "--measure-memory", method, who, str(size), str(dimension)]
     # Large blocks go back to the system at once, so that the peak is that of live tensors.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     return json.loads(done.stdout) if done.returncode == 0 else None
-
-
-def measure_memory(method: str, who: str, size: int, dimension: int) -> None:
-    def status(field: str) -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(field))
-
-    make = {"ours": our_step, "peer": lambda m, b, d: peer_step(peers()[m], b, d)}[who]
-    make(method, 32, dimension)()
-    step = make(method, size, dimension)
-    Path("/proc/self/clear_refs").write_text("5")
-    before = status("VmRSS")
-    step()
-    print(json.dumps((status("VmHWM") - before) / 1024))
 
 
 def main() -> None:
@@ -231,7 +208,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     if options.measure_memory:
         method, who, size, dimension = options.measure_memory
-        measure_memory(method, who, int(size), int(dimension))
+        make = {"ours": partial(our_step, method), "peer": partial(peer_step, peers().get(method))}[who]
+        print(json.dumps(peak_growth(lambda size: make(size, int(dimension)), int(size))))
         return
     others = {} if options.without_peer else peers()
     for method in options.only or ():
@@ -270,7 +248,7 @@ def main() -> None:
                     row = f"{method:<24}{ours:>9.2f}{median_ratio(times, 'ours', 'floor'):>9.2f}"
                     row += f"{median_ratio(times, 'peer', 'ours'):>13.2f}" if "peer" in steps else f"{'':>13}"
                     if options.memory:
-                        sizes = [peak_growth(method, who, size, dimension) for who in ("ours", "peer")]
+                        sizes = [measure_memory(method, who, size, dimension) for who in ("ours", "peer")]
                         row += "   " + " / ".join("fails" if mb is None else f"{mb:.0f}" for mb in sizes)
                     print(row + note, flush=True)
                     if "product" in steps:

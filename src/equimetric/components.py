@@ -20,6 +20,7 @@ from equimetric.search_space import SearchSpace
 
 __all__ = [
     "FAMILIES",
+    "LAWS",
     "LOSSES",
     "REFERENCES",
     "SELECTIONS",
@@ -30,6 +31,17 @@ __all__ = [
     "references",
     "selection",
 ]
+
+LAWS = {
+    "permutation": "the order of the batch changes nothing",
+    "multiplicity": "a weight of 2 is as if a reference were present twice, a weight of 0 as if it were absent",
+    "doubling": "a reference that is present twice counts twice",
+    "finite differences": "gradients of the embeddings agree with finite differences",
+    "parameter differences": "gradients of the parameters agree with finite differences",
+    "monotone": "no positive is pushed away, no negative pulled closer",
+    "static shapes": "compiles as one graph",
+}
+"""What the contract tests demand of every method, unless one of its parts is exempt."""
 
 Definition = TypeVar("Definition", bound=Callable[..., Any])
 
@@ -55,9 +67,9 @@ class Component:
         normalize: for losses, overrides the geometry's own default.
         search: the range of each tunable option.
         like: for references, kinds in whose place they can stand: a loss that is defined for one of them takes these.
-        rowwise: whether the rows of the pairs meet only in the loss's final ratios (see `ops.chunks`); or the
-            option values with which they do.
-        not_monotone: why the method may push a positive away or pull a negative closer, where it does.
+        separable: for losses, whether the rows of the pairs meet only in the loss's final means; or the option values
+            with which they do.
+        exempt: law of `LAWS` → why the method breaks it.
 
     """
 
@@ -74,16 +86,16 @@ class Component:
     implies: Mapping[str, str] = field(default_factory=dict)
     normalize: bool | None = None
     search: Mapping[str, SearchSpace] = field(default_factory=dict)
-    rowwise: bool | Mapping[str, object] = False
-    not_monotone: str = ""
+    separable: bool | Mapping[str, object] = False
+    exempt: Mapping[str, str] = field(default_factory=dict)
     also: tuple[str, ...] = ()
     like: tuple[str, ...] = ()
 
-    def is_rowwise(self, options: Mapping[str, Any]) -> bool:
-        """Whether the loss with these options can be computed a few rows at a time."""
-        if isinstance(self.rowwise, bool):
-            return self.rowwise
-        return all({**self.options, **options}[name] == value for name, value in self.rowwise.items())
+    def is_separable(self, options: Mapping[str, Any]) -> bool:
+        """Whether rows meet only in the final means of the loss with these options."""
+        if isinstance(self.separable, bool):
+            return self.separable
+        return all({**self.options, **options}[name] == value for name, value in self.separable.items())
 
     @property
     def summary(self) -> str:
@@ -151,6 +163,9 @@ REFERENCES: Registry[Component] = Registry("references", "equimetric.references"
 def _register(into: Registry[Component], **record: Any) -> Callable[[Definition], Definition]:
     def decorate(definition: Definition) -> Definition:
         component = Component(kind=into.kind, definition=definition, **record)
+        for law in component.exempt:
+            if law not in LAWS:
+                raise unknown_name("law", law, LAWS)
         unknown = set(component.search) - set(component.options)
         if unknown:
             raise EquimetricError(f"{component.name!r} has a search range for {unknown}, which it does not take")
@@ -173,8 +188,8 @@ def loss(
     implies: Mapping[str, str] | None = None,
     normalize: bool | None = None,
     search: Mapping[str, SearchSpace] | None = None,
-    rowwise: bool | Mapping[str, object] = False,
-    not_monotone: str = "",
+    separable: bool | Mapping[str, object] = False,
+    exempt: Mapping[str, str] | None = None,
 ) -> Callable[[Definition], Definition]:
     """Register a loss: a function `(pairs, *, options) -> scalar` or an `nn.Module` class of such functions."""
     if family not in FAMILIES:
@@ -192,8 +207,8 @@ def loss(
         implies=implies or {},
         normalize=normalize,
         search=search or {},
-        rowwise=rowwise,
-        not_monotone=not_monotone,
+        separable=separable,
+        exempt=exempt or {},
     )
 
 
@@ -202,11 +217,11 @@ def selection(
     *,
     paper: str,
     search: Mapping[str, SearchSpace] | None = None,
-    not_monotone: str = "",
+    exempt: Mapping[str, str] | None = None,
     also: tuple[str, ...] = (),
 ) -> Callable[[Definition], Definition]:
     """Register a selection: a function `(pairs, *, options) -> Pairs | Triplets | TripletBand`."""
-    return _register(SELECTIONS, name=name, paper=paper, search=search or {}, not_monotone=not_monotone, also=also)
+    return _register(SELECTIONS, name=name, paper=paper, search=search or {}, exempt=exempt or {}, also=also)
 
 
 def references(
@@ -214,10 +229,11 @@ def references(
     *,
     paper: str = "",
     search: Mapping[str, SearchSpace] | None = None,
+    exempt: Mapping[str, str] | None = None,
     like: str | tuple[str, ...] = (),
 ) -> Callable[[Definition], Definition]:
     """Register a kind of references: a subclass of `equimetric.references.base.References`."""
-    return _register(REFERENCES, name=name, paper=paper, search=search or {}, like=_tuple(like))
+    return _register(REFERENCES, name=name, paper=paper, search=search or {}, exempt=exempt or {}, like=_tuple(like))
 
 
 def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -14,19 +14,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import threshold
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.ops.products import (
-    COINCIDENT,
     both_ways,
     few_both_ways,
     few_entries,
     inner_products,
     negative_distance,
     plain_arithmetic,
-    pulled,
+    pull_rows,
     safe_sqrt,
+    squared_chord,
+    squared_distance,
     squared_lengths,
     unit,
 )
@@ -36,12 +36,6 @@ MIN_POWER = 1e-12
 """Keeps the noise-to-signal ratio of a constant vector, which has no signal, finite."""
 
 __all__ = ["BUILT_IN", "GEOMETRIES", "Geometry", "add_geometry", "find_geometry", "safe_sqrt", "squared_chord", "unit"]
-
-
-def squared_distance(queries: Tensor, references: Tensor) -> Tensor:
-    """(Q, R) ‖q‖² + ‖r‖² − 2 q·r, at least 0, and exactly 0 for coincident points despite rounding."""
-    lengths = squared_lengths(queries)[:, None] + squared_lengths(references)
-    return threshold(lengths - 2 * inner_products(queries, references), COINCIDENT**2, 0.0)
 
 
 def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
@@ -83,12 +77,12 @@ class SelfNoise(torch.autograd.Function):
         few = few_entries(gradients[0])
         if few is None:
             own = torch.linalg.vecdot(gradients[0], noise)[:, None] * shares
-            pull = both_ways(gradients[0], lambda rows, sums: pulled(sums, signals[rows], signals), shares[:, 0])
+            pull = both_ways(gradients[0], lambda rows, sums: pull_rows(sums, signals[rows], signals), shares[:, 0])
         else:
             row, column = few.indices()
             scaled = few.values() * shares[row, 0]
             own = torch.zeros_like(shares).index_add_(0, row, (scaled * noise[row, column])[:, None])
-            pull = pulled(few_both_ways(few.indices(), scaled, len(signals)), signals, signals)
+            pull = pull_rows(few_both_ways(few.indices(), scaled, len(signals)), signals, signals)
         return centre(torch.addcmul(pull, signals, own, value=-1)).mul_(2)
 
 
@@ -149,12 +143,6 @@ class Geometry:
                 "use one of: cosine, euclidean, sqeuclidean"
             )
         return self.to_chord(similarity)
-
-
-def squared_chord(cosine: Tensor) -> Tensor:
-    """‖u − v‖² = 2 − 2 cos of unit vectors, less the rounding error: 0 or below where they coincide."""
-    rounding = 16 * torch.finfo(cosine.dtype).eps
-    return (2 - rounding) - 2 * cosine
 
 
 # Functions, not lambdas: objectives are pickled with their geometry.

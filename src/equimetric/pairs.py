@@ -1,12 +1,11 @@
-"""The core types: queries seen against references, and the triples chosen among them.
+"""The core types: queries compared with references, and the triples chosen among them.
 
-Every loss is a function of these types and knows nothing else: not where the references came from (the batch, a
-memory, other processes, learned proxies), nor how the embeddings were made.
+Every loss is a function of these types. It does not know where the references come from (the batch, a memory, other
+processes, learned proxies) nor how the embeddings are computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
@@ -15,28 +14,20 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, no_tensor
-from equimetric.ops.masks import columns_of, has_any
 
 if TYPE_CHECKING:
     from equimetric.geometry import Geometry
 
 __all__ = ["Pairs", "Queries", "Selected", "TripletBand", "Triplets", "round_ties"]
 
-MANY, FEW_OF = 2**16, 8
-"""From so many pairs on, packing positives beats passing over all pairs, where they are an eighth or less."""
-
-TOGETHER = 2**17
-"""Triples that are looked at in one pass; more of them would leave the processor's cache."""
-
-
 DECIMALS = 12
-"""Of float64 similarities, where samples are compared: a matrix product leaves equal ones apart in the last bits."""
+"""Of float64 similarities that are compared: a matrix product leaves equal ones apart in the last bits."""
 
 
 def round_ties(values: Tensor) -> Tensor:
-    """Values to compare samples by, without gradient: exact duplicates tie, as they should.
+    """Values without gradient by which samples are compared, such that exact duplicates tie.
 
-    Only in float64 can that be had without calling different samples equal.
+    Only float64 is rounded: in float32 it would make different samples equal.
     """
     values = values.detach()
     return values.round(decimals=DECIMALS) if values.dtype == torch.float64 else values
@@ -70,7 +61,7 @@ class Queries:
 
 
 class Pairs:
-    """A set of Q queries seen against a set of R references.
+    """A set of Q queries compared with a set of R references.
 
     Attributes:
         similarity: (Q, R), larger = closer, always; float32 or float64 even under autocast.
@@ -109,14 +100,8 @@ class Pairs:
 
     @property
     def any(self) -> Tensor:
-        """(Q, R) bool: every pair that takes part."""
+        """(Q, R) bool: every pair."""
         return self.positive | self.negative
-
-    def known_empty(self) -> bool:
-        """Whether there is no pair at all, as behind a strict selection; False where it takes long to tell."""
-        if not self.similarity.is_cpu or torch.compiler.is_compiling():
-            return False
-        return not (bool(has_any(self.negative).any()) or bool(has_any(self.positive).any()))
 
     def distance(self) -> Tensor:
         """(Q, R) the distance of this geometry; for cosine the Euclidean distance √(2 − 2s) of the unit vectors."""
@@ -124,49 +109,54 @@ class Pairs:
             return -self.similarity
         return self.geometry.distance(self.similarity)
 
-    def signed_distance(self) -> tuple[Tensor, bool]:
-        """(Q, R) ±d of this geometry, and whether it is −d: where that is the similarity itself, it spares passes."""
-        negated = self.geometry is None or self.geometry.to_distance is torch.neg
-        return (self.similarity, True) if negated else (self.distance(), False)
-
     def default_margin(self) -> float:
-        """By how much a negative of a triple must be farther than the positive where nobody says."""
+        """The margin of a triple by default: how much farther the negative must be than the positive."""
         return 0.05 if self.geometry is None else self.geometry.default_margin
 
-    def positive_slots(self) -> tuple[Tensor, Tensor]:
-        """Positive columns of each row, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row.
+    def known_empty(self) -> bool:
+        """Whether there is no pair at all, as after a strict selection; False where finding out takes long."""
+        if not self.similarity.is_cpu or torch.compiler.is_compiling():
+            return False
+        # As bytes, which torch reduces ten times faster than booleans.
+        masks = (self.negative.view(torch.uint8), self.positive.view(torch.uint8))
+        return not self.similarity.numel() or not any(bool(mask.amax(1).any()) for mask in masks)
 
-        One pass per slot visits every positive pair with its row of negatives, without a tensor of all triples.
+    def multiplicity(self, mask: Tensor) -> Tensor:
+        """(Q, R) how often each pair of a mask is present, 0 outside the mask."""
+        present = mask.view(torch.uint8).to(self.similarity.dtype)
+        return present if self.weight is None else present * self.weight
+
+    def own_column(self) -> Tensor:
+        """(Q, R) bool: the column that is the query itself; an empty row where the query is not among the references.
+
+        It is the only column that is present and yet neither positive nor negative.
         """
-        return columns_of(self.positive)
+        neither = ~self.any
+        if self.weight is not None:
+            neither = neither & (self.weight > 0)
+        return neither & (neither.sum(1, keepdim=True) == 1)
 
-    def positive_columns(self) -> tuple[Tensor, Tensor]:
-        """As `positive_slots`, to go over slot by slot; of a compiled graph all columns, as its length is fixed."""
-        if not torch.compiler.is_compiling():
-            return self.positive_slots()
-        every = torch.arange(self.similarity.shape[1], device=self.similarity.device)
-        return every.expand_as(self.similarity), self.positive
+    def own_similarity(self) -> Tensor:
+        """(Q,) x·x, which is 1 for unit vectors and for unknown queries."""
+        if self.queries is None:
+            return self.similarity.new_ones(len(self.similarity))
+        squares: Tensor = torch.linalg.vecdot(self.queries.embeddings, self.queries.embeddings)
+        return squares.to(self.similarity)
 
-    def packed_positives(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The entries of (Q, R) values at the positives, with mask and weight; in large batches packed to (Q, K).
+    def add_query(self, similarity: Tensor, *, positive: bool) -> Pairs:
+        """The pairs with one more reference, the first column: the query itself, at the (Q,) similarity given.
 
-        Positives are few there, and what looks at them alone need not pass over all pairs.
+        It counts as a positive or, with positive=False, as neither positive nor negative.
         """
-        if values.numel() < MANY or torch.compiler.is_compiling():
-            return values, self.positive, self.weight
-        columns, is_positive = self.positive_slots()
-        if not 0 < FEW_OF * columns.shape[1] <= values.shape[1]:
-            return values, self.positive, self.weight
-        weight = None if self.weight is None else self.weight.gather(1, columns)
-        return values.gather(1, columns), is_positive, weight
-
-    def slot_groups(self, slots: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Positive slots, several at a time where the batch is small: (Q, some) columns and which are positives."""
-        together = max(1, TOGETHER // max(1, self.similarity.numel()))
-        if slots[0].shape[1] <= together:
-            yield slots
-        else:
-            yield from zip(*(torch.split(part, together, dim=1) for part in slots), strict=True)
+        own = similarity[:, None]
+        marked = torch.full_like(own, positive, dtype=torch.bool)
+        unmarked = torch.zeros_like(marked)
+        return self.replace(
+            similarity=torch.cat([own, self.similarity], 1),
+            positive=torch.cat([marked, self.positive], 1),
+            negative=torch.cat([unmarked, self.negative], 1),
+            weight=None if self.weight is None else torch.cat([torch.ones_like(own), self.weight], 1),
+        )
 
     def keep(self, *, positive: Tensor, negative: Tensor) -> Pairs:
         """The same pairs with narrower masks."""
@@ -197,7 +187,7 @@ class Pairs:
         weight: Tensor | None = None,
         queries: Queries | None = None,
     ) -> Pairs:
-        """A copy with some of the parts exchanged."""
+        """A copy with some parts replaced."""
         same_relation = positive is None and negative is None and weight is None
         return Pairs(
             self.similarity if similarity is None else similarity,
@@ -252,7 +242,7 @@ class Triplets:
 
     @classmethod
     def listed(cls, pairs: Pairs, triplets: Tensor) -> Triplets:
-        """Triples given as (T, 3) rows of anchor, positive and negative, which they must be by the masks."""
+        """Triples given as (T, 3) rows of anchor, positive and negative; the masks must agree."""
         if not isinstance(triplets, Tensor):
             raise no_tensor(triplets, "triplets")
         if triplets.ndim != 2 or triplets.shape[1] != 3 or triplets.is_floating_point() or triplets.dtype == torch.bool:
@@ -311,9 +301,9 @@ class TripletBand:
         return self.above == self.at_least == -inf and self.below == inf
 
     def indicator(self, violation: Tensor) -> Tensor:
-        """1 where a violation lies inside the band, else 0, of its own type; −∞ lies in none. Without gradient."""
+        """1 where a violation lies inside the band, else 0, of the same dtype; −∞ lies in none. Without gradient."""
         violation = round_ties(violation)
-        # Every band is above −∞, and says so once.
+        # Without a lower bound, −∞ is still outside.
         bounds = [(torch.gt, self.above), (torch.ge, self.at_least), (torch.lt, self.below)]
         finite = [(compare, bound) for compare, bound in bounds if abs(bound) < inf]
         if self.above == self.at_least == -inf:

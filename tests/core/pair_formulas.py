@@ -73,13 +73,13 @@ def lifted(z, margin=1.0, normalised=True):
     return total(terms) / (2 * len(terms))
 
 
-def lifted_generalized(z, margin=1.0, distance="euclidean", denominator="batch"):
+def lifted_generalized(z, margin=1.0, distance="euclidean", reduction="batch"):
     a = distances(z) if distance == "euclidean" else -cosines(z)
     terms = [
         (log_sum(a[i][j] for j in positives(i)) + log_sum(margin - a[i][k] for k in negatives(i))).relu()
         for i in both_sides()
     ]
-    return total(terms) / (B if denominator == "batch" else len(terms))
+    return total(terms) / (B if reduction == "batch" else len(terms))
 
 
 def first_two():
@@ -169,13 +169,13 @@ def ntxent(z, temperature=0.07):
     return average(-(e[a, p] / (e[a, p] + total(e[a, n] for n in negatives(a)))).log() for a, p in positive_pairs())
 
 
-def supcon(z, temperature=0.1, denominator="valid"):
+def supcon(z, temperature=0.1, reduction="valid"):
     e = (cosines(z) / temperature).exp()
     terms = [
         average(-(e[i, p] / total(e[i, j] for j in range(B) if j != i)).log() for p in positives(i))
         for i in both_sides()
     ]
-    return total(terms) / (B if denominator == "batch" else len(terms))
+    return total(terms) / (B if reduction == "batch" else len(terms))
 
 
 def snr_contrastive(z, pos_margin=0.0, neg_margin=1.0, reg=0.0, reduction="nonzero", power=1):

@@ -8,9 +8,9 @@ from list_batches import LABELS, WORKED, assert_equal_with_gradient, batch, floa
 
 import equimetric as em
 from equimetric.errors import EquimetricError
-from equimetric.losses.hierarchical_triplet import class_tree
+from equimetric.losses.hierarchical_triplet import build_class_tree
 from equimetric.losses.pddm import PositionDependentMetric
-from equimetric.losses.structured_clustering import MedoidSearch
+from equimetric.ops import MedoidSearch
 
 
 def nmi(labels, clusters):
@@ -72,7 +72,7 @@ def clustering_by_loops(distance, labels, gamma, sweeps):
 @pytest.mark.parametrize("seed", range(3))
 def test_structured_clustering_finds_the_medoids_of_the_definition(seed, gamma, sweeps, monkeypatch):
     # Few tables at once, so that the bound on what can win is used.
-    monkeypatch.setattr("equimetric.losses.structured_clustering.CONTINGENCY_ENTRIES", 60)
+    monkeypatch.setattr("equimetric.ops.medoids.CONTINGENCY_ENTRIES", 60)
     embeddings, member = batch(seed), torch.unique(LABELS, return_inverse=True)[1]
     with torch.no_grad():
         distance = torch.cdist(unit(embeddings), unit(embeddings), compute_mode="donot_use_mm_for_euclid_dist")
@@ -151,7 +151,7 @@ def test_worked_magnet_with_clusters_of_images():
     clusters = torch.tensor(inputs["clusters"])
     labels = torch.tensor(inputs["cluster_class"])[clusters]
     objective = em.objective("magnet", images=len(labels) + 3, **WORKED["magnet"]["options"])
-    # Cluster numbers are told apart inside a class only.
+    # Cluster numbers differ inside a class only.
     objective.loss.set_clusters(torch.cat([torch.zeros(3, dtype=torch.int64), torch.tensor([0, 0, 1, 1, 0, 0])]))
     value = objective(float64(inputs["r"]), labels, index=torch.arange(3, 9))
     assert value.item() == pytest.approx(WORKED["magnet"]["expected"], abs=1e-6)
@@ -182,7 +182,7 @@ def test_worked_pddm_score():
 
 @pytest.mark.parametrize("options", [{}, {"hidden": 7, "a": 0.1, "b": 2.0, "lam": 0.3}])
 def test_pddm_takes_the_hardest_quadruplet_of_each_anchor(options, monkeypatch):
-    monkeypatch.setattr("equimetric.losses.pddm.CHUNK_ENTRIES", 300)
+    monkeypatch.setattr("equimetric.ops.products.PAIRWISE_ENTRIES", 300)
     torch.manual_seed(9)
     embeddings, objective = batch(9), em.objective("pddm", dim=4, **options).double()
     module, x = objective.loss, unit(embeddings)
@@ -213,7 +213,7 @@ def test_pddm_refuses_another_dimension():
 
 def test_worked_class_tree():
     case = WORKED["class_tree"]
-    tree = class_tree(*worked_set(case["inputs"]["set"]), **case["options"])
+    tree = build_class_tree(*worked_set(case["inputs"]["set"]), **case["options"])
     for name in ("class_distance", "within_class", "thresholds"):
         torch.testing.assert_close(getattr(tree, name), float64(case["expected"][name]), rtol=0, atol=1e-6)
     low, middle, high = (tree.thresholds[level].item() for level in (0, 1, 4))
@@ -235,7 +235,7 @@ def merged_by_loops(distance, threshold):
 @pytest.mark.parametrize("seed", range(4))
 def test_classes_merge_at_the_lowest_level_that_connects_them(seed):
     embeddings = batch(seed).detach() + 1.5 * torch.eye(4).double()[LABELS % 4]
-    tree = class_tree(embeddings, LABELS, 8)
+    tree = build_class_tree(embeddings, LABELS, 8)
     x = unit(embeddings)
     squared = (x[:, None] - x[None]).square().sum(2)
     for a, one in enumerate(tree.class_ids):

@@ -75,7 +75,7 @@ def test_of_equally_close_positives_and_negatives_the_first_has_the_gradient():
 @pytest.mark.parametrize("many_positives", [False, True])
 def test_duplicates_of_two_classes_tie_wherever_they_stand(method, options, many_positives, monkeypatch):
     if many_positives:
-        monkeypatch.setattr("equimetric.losses.triplet.FEW_POSITIVES", 0)
+        monkeypatch.setattr("equimetric.ops.triplets.FEW_POSITIVES", 0)
     objective, labels = em.objective(method, **options), torch.arange(20) % 5
     for seed in range(15):
         generator = torch.Generator().manual_seed(seed)

@@ -1,13 +1,15 @@
 """Laws that every loss and every method of the registry must keep."""
 
+import copy
 import inspect
+import pickle
 
 import pytest
 import torch
 from small_methods import OPTIONS
 
 import equimetric as em
-from equimetric.components import LOSSES, SELECTIONS
+from equimetric.components import LAWS, LOSSES, SELECTIONS
 from equimetric.objectives import Context, build_objective
 from equimetric.objectives.recipes import recipes
 from equimetric.pairs import Pairs
@@ -15,31 +17,23 @@ from equimetric.pairs import Pairs
 DIMENSION = 5
 CLASSES = 4
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3])
-RANDOM = {"distance_weighted", "pads", "random_semihard", "random_soft_hard", "spectral_switch"}
-NEEDS_PLACES = {"magnet_clusters"}  # is called with the samples' places in the training set; "magnet" stands for it
-METHODS = sorted(set(recipes()) - NEEDS_PLACES)
+# Needs the samples' places in the training set; "magnet" stands for it.
+METHODS = sorted(name for name, recipe in recipes().items() if "images" not in recipe.context)
 CONTEXT = Context(classes=CLASSES, dim=DIMENSION, images=len(LABELS))
 
-# Laws that a method breaks by its very definition. Each is tested elsewhere in the form that does hold for it.
-N_PAIRS = {"npairs", "angular_npair", "angular_npairs_combo"}  # anchor and positive are a class's first two rows
-FIRST_ROWS = {*N_PAIRS, "prototypical"}  # a class's first rows are its support
-SQUARE = {
-    *N_PAIRS,
-    "lifted",
-    "angular",
-    "magnet",
-    "pddm",
-    "spectral",
-    "structured_clustering",
-}  # rows and columns are the same samples: columns cannot be repeated alone
-ENSEMBLES = {"hdc", "bier", "a_bier", "dreml"}  # look at the embedding of each member, not at the pairs of the whole
-DRAWN = {"hier"}  # draws its triples at random
-CONSTANT_WEIGHTS = {
-    "circle",
-    "ranked_list",
-    "bier",
-    "a_bier",
-}  # weights are held constant in the gradient, not in finite differences
+
+def exempt(method, law):
+    """Why a part of the method declares that it breaks a law; None where it keeps it."""
+    assert law in LAWS
+    return next((part.exempt[law] for part in recipes()[method].parts() if law in part.exempt), None)
+
+
+def keeping(law, methods=METHODS):
+    return [method for method in methods if not exempt(method, law)]
+
+
+def draws_at_random(method):
+    return "draws" in (exempt(method, "permutation") or "")
 
 
 def build(method, **options):
@@ -64,9 +58,7 @@ def index(labels):
     return torch.arange(len(labels))
 
 
-@pytest.mark.parametrize(
-    "method", [m for m in METHODS if recipes()[m].selection not in RANDOM and m not in FIRST_ROWS | DRAWN]
-)
+@pytest.mark.parametrize("method", keeping("permutation"))
 def test_permutation_of_the_batch_changes_nothing(method):
     objective, embeddings = build(method), batch()
     order = torch.randperm(len(LABELS), generator=torch.Generator().manual_seed(5))
@@ -106,7 +98,7 @@ def pairs_of(objective, embeddings=None):
 
 
 def repeat_columns(pairs, times):
-    """The same pairs with each reference present as many times as told."""
+    """The same pairs with each reference present `times` times."""
     columns = torch.repeat_interleave(torch.arange(pairs.similarity.shape[1]), times)
     return Pairs(
         pairs.similarity[:, columns],
@@ -117,22 +109,17 @@ def repeat_columns(pairs, times):
     )
 
 
-@pytest.mark.parametrize(
-    "method", [m for m in METHODS if recipes()[m].selection not in RANDOM and m not in SQUARE | ENSEMBLES | DRAWN]
-)
+@pytest.mark.parametrize("method", keeping("multiplicity"))
 def test_weight_is_multiplicity(method):
     objective = build(method)
     pairs = pairs_of(objective)
-    if recipes()[method].selection in {"batch_hard", "facenet_semihard"}:
-        # One triple is chosen among equals, so a doubled reference changes no choice, but neither counts twice.
-        times = torch.randint(0, 2, (pairs.similarity.shape[1],), generator=torch.Generator().manual_seed(2))
-    else:
-        times = torch.randint(0, 3, (pairs.similarity.shape[1],), generator=torch.Generator().manual_seed(2))
+    most = 1 if exempt(method, "doubling") else 2
+    times = torch.randint(0, most + 1, (pairs.similarity.shape[1],), generator=torch.Generator().manual_seed(2))
     weighted = pairs.weighted(times.to(torch.float64).expand_as(pairs.similarity))
     torch.testing.assert_close(objective.value(weighted), objective.value(repeat_columns(pairs, times)))
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m not in CONSTANT_WEIGHTS | DRAWN])
+@pytest.mark.parametrize("method", keeping("finite differences"))
 def test_gradients_agree_with_finite_differences(method):
     objective = build(method)
 
@@ -143,7 +130,7 @@ def test_gradients_agree_with_finite_differences(method):
     assert torch.autograd.gradcheck(function, (batch(7).requires_grad_(),), eps=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m not in DRAWN])
+@pytest.mark.parametrize("method", keeping("parameter differences"))
 def test_parameter_gradients_agree_with_finite_differences(method):
     objective, embeddings = build(method, **({"nu": 0.01} if "nu" in recipes()[method].defaults else {})), batch(7)
     parameters = dict(objective.named_parameters())
@@ -218,15 +205,30 @@ def test_half_precision_stays_finite_and_close(method, precision):
     torch.testing.assert_close(half_gradient.float(), gradient, rtol=2e-2, atol=2e-2)
 
 
-def monotone(method):
-    """Whether the method, in its monotone mode where it has modes, promises to pull positives and push negatives."""
-    loss, selection, _ = recipes()[method].parts()
-    if selection.not_monotone or method in ENSEMBLES:
-        return False
-    return not loss.not_monotone or recipes()[method].defaults.get("mode") == "monotone"
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("part", ["loss", "selection"])
+def test_losses_and_selections_can_be_pickled_and_copied(method, part):
+    module = getattr(build(method), part)
+    for again in (pickle.loads(pickle.dumps(module)), copy.deepcopy(module)):
+        assert repr(again) == repr(module)
+        torch.testing.assert_close(again.state_dict(), module.state_dict())
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if monotone(m)])
+@pytest.mark.parametrize("selection", ["distance_weighted", "pads", "random_semihard"])
+def test_a_selection_with_a_generator_of_its_own_resumes_its_draws_after_pickling(selection):
+    generator = torch.Generator().manual_seed(4)
+    objective = em.objective("triplet", selection=selection, generator=generator).double()
+    pairs = objective.pairs(batch(), LABELS)
+    objective.select(pairs)
+    again = pickle.loads(pickle.dumps(objective.selection))
+    torch.testing.assert_close(again(pairs).negative, objective.selection(pairs).negative)
+
+
+# ArcFace and its like have a monotone mode, which is their default.
+MONOTONE = [m for m in METHODS if not exempt(m, "monotone") or recipes()[m].defaults.get("mode") == "monotone"]
+
+
+@pytest.mark.parametrize("method", MONOTONE)
 def test_positives_are_never_pushed_apart_nor_negatives_pulled_together(method):
     objective = build(method)
     for seed in range(5):
@@ -240,7 +242,7 @@ def test_positives_are_never_pushed_apart_nor_negatives_pulled_together(method):
 
 
 def test_plain_arcface_pushes_an_opposite_positive_away_as_documented():
-    assert "plain" in LOSSES["arcface"].not_monotone
+    assert "plain" in LOSSES["arcface"].exempt["monotone"]
     objective = build("arcface", mode="plain")
     objective.references.weight.data[0] = torch.tensor([1.0, 0.1, 0, 0, 0])
     pairs = objective.pairs(torch.tensor([[-1.0, 0, 0, 0, 0]], dtype=torch.float64), torch.tensor([0]))
@@ -259,23 +261,7 @@ def test_state_dict_round_trips(method):
     )
 
 
-# Whose terms are counted or listed, or drawn at random: shapes that depend on the data.
-DYNAMIC = {
-    "hdc",
-    "hier",
-    "magnet_clusters",
-    "margin",
-    "margin_class",
-    "pads",
-    "prototypical",
-    "quadruplet",
-    "r_margin",
-    "raw_distance_weighted",
-    "structured_clustering",
-}
-
-
-@pytest.mark.parametrize("method", sorted(set(METHODS) - DYNAMIC))
+@pytest.mark.parametrize("method", keeping("static shapes"))
 def test_compiles_as_one_graph(method):
     objective = build(method)
     compiled = torch.compile(objective, fullgraph=True, backend="eager")
@@ -333,7 +319,7 @@ def test_selections_choose_among_the_pairs_they_are_given(selection):
     as_pairs = chosen if isinstance(chosen, Pairs) else chosen.as_pairs()
     assert not (as_pairs.positive & ~pairs.positive).any()
     # Some push positives on purpose; no selection invents pairs.
-    allowed = pairs.any if SELECTIONS[selection].not_monotone else pairs.negative
+    allowed = pairs.any if "monotone" in SELECTIONS[selection].exempt else pairs.negative
     assert not (as_pairs.negative & ~allowed).any()
     assert not (as_pairs.positive & as_pairs.negative).any()
     assert as_pairs.similarity is pairs.similarity
@@ -357,7 +343,7 @@ def test_every_method_says_what_it_is(method):
     assert inspect.getdoc(LOSSES[recipe.loss].definition).count("=") >= 1, "the formula belongs into the docstring"
 
 
-ROWWISE = [method for method in METHODS if LOSSES[recipes()[method].loss].rowwise]
+SEPARABLE = [method for method in METHODS if LOSSES[recipes()[method].loss].separable]
 
 
 def both_ways_agree(objective, monkeypatch, *, exactly=True):
@@ -371,21 +357,21 @@ def both_ways_agree(objective, monkeypatch, *, exactly=True):
     at_once = gradients()
     monkeypatch.setattr("equimetric.ops.chunks.LARGE", 1)
     monkeypatch.setattr("equimetric.ops.chunks.CHUNK_ENTRIES", 3 * len(LABELS))
-    # Packed positives, as in large batches: few beside the columns.
-    monkeypatch.setattr("equimetric.pairs.MANY", 1)
-    monkeypatch.setattr("equimetric.pairs.FEW_OF", 2)
+    # Positives as lists, as in large batches, where they are few.
+    monkeypatch.setattr("equimetric.ops.positive_pairs.MANY", 1)
+    monkeypatch.setattr("equimetric.ops.positive_pairs.FEW_OF", 2)
     if exactly:
         torch.testing.assert_close(gradients(), at_once)
     assert all(torch.isfinite(part).all() for part in gradients())
 
 
-@pytest.mark.parametrize("method", ROWWISE)
+@pytest.mark.parametrize("method", SEPARABLE)
 def test_a_few_rows_at_a_time_give_the_same_value_and_gradients(method, monkeypatch):
-    both_ways_agree(build(method), monkeypatch, exactly=recipes()[method].selection not in RANDOM)
+    both_ways_agree(build(method), monkeypatch, exactly=not draws_at_random(method))
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "nonzero", "batch"])
-@pytest.mark.parametrize("method", [m for m in ROWWISE if "reduction" in LOSSES[recipes()[m].loss].options])
+@pytest.mark.parametrize("method", [m for m in SEPARABLE if "reduction" in LOSSES[recipes()[m].loss].options])
 def test_every_reduction_is_the_same_a_few_rows_at_a_time(method, reduction, monkeypatch):
     objective = build(method, reduction=reduction)
     try:
@@ -393,7 +379,7 @@ def test_every_reduction_is_the_same_a_few_rows_at_a_time(method, reduction, mon
     except em.EquimetricError as error:
         assert "unknown reduction" in str(error)  # noqa: PT017
         return
-    both_ways_agree(objective, monkeypatch, exactly=recipes()[method].selection not in RANDOM)
+    both_ways_agree(objective, monkeypatch, exactly=not draws_at_random(method))
 
 
 def test_what_is_drawn_at_random_has_its_own_gradient_a_few_rows_at_a_time(monkeypatch):

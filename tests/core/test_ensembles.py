@@ -11,7 +11,8 @@ import equimetric as em
 from equimetric.errors import EquimetricError
 from equimetric.losses import hier
 from equimetric.losses.dreml import balanced_map
-from equimetric.losses.members import scaled_gradient, sizes_in_proportion
+from equimetric.losses.members import proportional_sizes
+from equimetric.ops import scale_gradient
 
 # Worked values: three members of three dimensions for BIER, one of four for HDC.
 MEMBERS = torch.tensor(
@@ -188,8 +189,8 @@ def test_regressors_predict_and_members_evade():
 
 
 def test_sizes_of_members():
-    assert sizes_in_proportion(512, (96, 160, 256), "bier") == [96, 160, 256]
-    assert sizes_in_proportion(64, (1, 1, 1), "hdc") == [21, 22, 21]
+    assert proportional_sizes(512, (96, 160, 256), "bier") == [96, 160, 256]
+    assert proportional_sizes(64, (1, 1, 1), "hdc") == [21, 22, 21]
     assert em.objective("a_bier", dim=512).loss.sizes == [96, 160, 256]
     with pytest.raises(EquimetricError, match="with the sum 9, got"):
         em.objective("bier", dim=9, sizes=(3, 3))
@@ -303,7 +304,7 @@ def test_triples_are_of_reciprocal_neighbours_and_others():
     loss.topk = 3
     # Each with its two nearest others: 0: {1, 2}, 1: {0, 3}, 2: {0, 1}, 3: {1, 4}, 4: {3, 0}.
     related = {(0, 1), (1, 0), (0, 2), (2, 0), (1, 3), (3, 1), (3, 4), (4, 3)}
-    i, j, k = loss.drawn(closeness)
+    i, j, k = loss.draw_triples(closeness)
     assert set(zip(i.tolist(), j.tolist(), strict=True)) == related
     every = {(a, b) for a in range(5) for b in range(5) if a != b}
     assert set(zip(i.tolist(), k.tolist(), strict=True)) == every - related
@@ -315,8 +316,8 @@ def test_the_own_class_comes_before_all_others():
     embeddings = random(8, 4)
     labels = torch.arange(8) % 4
     drawn = []
-    original = objective.loss.drawn
-    objective.loss.drawn = lambda closeness: drawn.append(original(closeness)) or drawn[-1]
+    original = objective.loss.draw_triples
+    objective.loss.draw_triples = lambda closeness: drawn.append(original(closeness)) or drawn[-1]
     objective(embeddings, labels)
     i, j, k = drawn[0]
     assert torch.equal(labels[i], labels[j])
@@ -328,7 +329,7 @@ def test_hier_is_its_definition(monkeypatch):
     objective = hierarchy(c=c, margin=m, tau=tau, clip_r=1.5)
     noises, triples = [], []
     loss = objective.loss
-    drawn, empty_like = loss.drawn, torch.empty_like
+    drawn, empty_like = loss.draw_triples, torch.empty_like
 
     class Noise:
         """Notes what is drawn from the exponential distribution."""
@@ -341,7 +342,7 @@ def test_hier_is_its_definition(monkeypatch):
             return noises[-1]
 
     monkeypatch.setattr(hier.torch, "empty_like", Noise)
-    loss.drawn = lambda closeness: triples.append(drawn(closeness)) or triples[-1]
+    loss.draw_triples = lambda closeness: triples.append(drawn(closeness)) or triples[-1]
     embeddings, labels = random(8, 4), torch.arange(8) % 4
     found = value_and_gradient(lambda x: objective(x, labels), embeddings)
     monkeypatch.undo()
@@ -397,11 +398,11 @@ def test_a_few_triples_at_a_time_are_all_of_them(monkeypatch):
         return value.detach(), *torch.autograd.grad(value, (embeddings, objective.loss.proxies))
 
     at_once = both()
-    monkeypatch.setattr(hier, "CHUNK_ENTRIES", 18)
+    monkeypatch.setattr("equimetric.ops.gradients.PART_ENTRIES", 18)
     torch.testing.assert_close(both(), at_once)
 
 
-def test_hier_draws_from_its_own_generator_and_has_nothing_to_say_of_strangers():
+def test_hier_draws_from_its_own_generator_and_is_zero_without_neighbours():
     values = []
     for _ in range(2):
         objective = hierarchy(generator=torch.Generator().manual_seed(5))
@@ -409,15 +410,15 @@ def test_hier_draws_from_its_own_generator_and_has_nothing_to_say_of_strangers()
         values.append(objective(random(8, 4), torch.arange(8) % 4).item())
     assert values[0] == values[1]
     loss = hierarchy().loss
-    assert loss.drawn(torch.eye(1)).shape == (3, 0)
-    assert loss.drawn(torch.eye(2)).shape == (3, 0), "two samples are neighbours, and there is no third"
+    assert loss.draw_triples(torch.eye(1)).shape == (3, 0)
+    assert loss.draw_triples(torch.eye(2)).shape == (3, 0), "two samples are neighbours, and there is no third"
     with pytest.raises(EquimetricError, match="hier was made for 4"):
         hierarchy()(random(8, 5), torch.arange(8) % 4)
 
 
-def test_scaled_gradients_leave_values_alone():
+def test_scale_gradient_keeps_values():
     x = random(3, 2).requires_grad_()
-    y = scaled_gradient(x, -2.0)
+    y = scale_gradient(x, -2.0)
     assert torch.equal(y, x)
     y.sum().backward()
     assert (x.grad == -2).all()

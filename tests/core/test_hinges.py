@@ -1,4 +1,4 @@
-"""Reduced hinges, in plain arithmetic, in closed form for one hinge, and for both at once, against their definition."""
+"""Reduced hinges, by autograd, with a known gradient for one hinge, and for both at once, against their definition."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +9,8 @@ import torch
 import equimetric as em
 from equimetric.ops import hinges
 from equimetric.ops.chunks import Collect
-from equimetric.ops.hinges import Hinge, added_hinges
-from equimetric.ops.reductions import defer_ratios
+from equimetric.ops.hinges import Affine, Hinge, sum_hinges
+from equimetric.ops.ratios import defer_ratios
 
 NEAR, FAR = -0.2, 0.3
 
@@ -22,7 +22,7 @@ def collecting() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["plain", "closed", "by rows"])
+@pytest.fixture(params=["plain", "known gradient", "by rows"])
 def way(request, monkeypatch):
     monkeypatch.setattr(hinges, "FEW", 2**14 if request.param == "plain" else 0)
     monkeypatch.setattr(hinges, "FEW_OF", 0)
@@ -43,6 +43,11 @@ def batch(rows=6, columns=7, seed=0):
     values[0, :2], few[0, :2], many[0, :2] = NEAR, True, False
     values[3, :2], few[3, :2], many[3, :2] = FAR, False, True
     return values.requires_grad_(), few, many
+
+
+def hinge(values, mask, boundary, *, below, factor=1.0):
+    excess = boundary - Affine(values) if below else Affine(values) - boundary
+    return Hinge(excess, mask, factor)
 
 
 def expected(values, mask, boundary, below, weight, reduction, power, inclusive):
@@ -84,23 +89,23 @@ def expected(values, mask, boundary, below, weight, reduction, power, inclusive)
 def test_both_hinges_are_reduced_as_their_definition_says(way, reduction, weighted, power, inclusive, negated):
     values, few, many = batch()
     weight = torch.arange(1.0, 43.0, dtype=torch.float64).view(6, 7) if weighted else None
-    pull = Hinge(few, NEAR, below=not negated, factor=0.7)
-    push = Hinge(many, FAR, below=negated, factor=1.3)
-    found = added_hinges(values, pull, push, weight, reduction, power=power, inclusive=inclusive)
+    pull = hinge(values, few, NEAR, below=not negated, factor=0.7)
+    push = hinge(values, many, FAR, below=negated, factor=1.3)
+    found = sum_hinges(pull, push, weight, reduction, power=power, inclusive=inclusive)
     wanted = sum(
-        hinge.factor * expected(values, hinge.mask, hinge.boundary, hinge.below, weight, reduction, power, inclusive)
-        for hinge in (pull, push)
+        factor * expected(values, mask, boundary, below, weight, reduction, power, inclusive)
+        for mask, boundary, below, factor in ((few, NEAR, not negated, 0.7), (many, FAR, negated, 1.3))
     )
     torch.testing.assert_close(found, wanted, atol=1e-12, rtol=1e-12)
     gradients = [torch.autograd.grad(value, values)[0] for value in (found, wanted)]
-    # On a boundary the slope of a hinge is a matter of convention: 0 by relu, ±1 where it counts as reached.
+    # On a boundary the derivative of a hinge is a convention: 0 by relu, ±1 where it counts as reached.
     apart = (values != NEAR) & (values != FAR)
     torch.testing.assert_close(gradients[0][apart], gradients[1][apart], atol=1e-12, rtol=1e-12)
 
 
 def test_every_term_of_both_hinges_in_order():
     values, few, many = batch()
-    found = added_hinges(values, Hinge(few, NEAR, below=True), Hinge(many, FAR, below=False), None, "none")
+    found = sum_hinges(hinge(values, few, NEAR, below=True), hinge(values, many, FAR, below=False), None, "none")
     wanted = [
         term
         for mask, boundary, below in ((few, NEAR, True), (many, FAR, False))
@@ -115,22 +120,24 @@ def test_values_may_lie_in_memory_in_any_order(monkeypatch):
     values, few, many = batch()
     turned = values.detach().T.contiguous().T.requires_grad_()
     assert not turned.is_contiguous()
-    pull, push = Hinge(few, NEAR, below=True), Hinge(many, FAR, below=False)
-    found, wanted = (added_hinges(given, pull, push, None, "nonzero") for given in (turned, values))
+    found, wanted = (
+        sum_hinges(hinge(given, few, NEAR, below=True), hinge(given, many, FAR, below=False), None, "nonzero")
+        for given in (turned, values)
+    )
     torch.testing.assert_close(found, wanted)
     torch.testing.assert_close(torch.autograd.grad(found, turned)[0], torch.autograd.grad(wanted, values)[0])
 
 
-def test_masks_that_leave_much_out_take_the_other_way(monkeypatch):
-    """The closed form of both at once is for masks that hold almost everything; the value is the same without it."""
+def test_hinges_are_fused_only_for_dense_masks(monkeypatch):
+    """Both are fused only for masks that hold almost everything; the value is the same without."""
     monkeypatch.setattr(hinges, "FEW", 0)
     values, few, many = batch()
-    pull, push = Hinge(few, NEAR, below=True), Hinge(many, FAR, below=False)
-    at_once = hinges.with_slope(values, pull, push, "nonzero", inclusive=False)
+    pull, push = hinge(values, few, NEAR, below=True), hinge(values, many, FAR, below=False)
+    at_once = hinges.fuse_hinges(pull, push, "nonzero", inclusive=False)
     assert at_once is None
-    separately = added_hinges(values, pull, push, None, "nonzero")
+    separately = sum_hinges(pull, push, None, "nonzero")
     monkeypatch.setattr(hinges, "FEW_OF", 0)
-    together = hinges.with_slope(values, pull, push, "nonzero", inclusive=False)
+    together = hinges.fuse_hinges(pull, push, "nonzero", inclusive=False)
     torch.testing.assert_close(together, separately)
 
 

@@ -10,7 +10,7 @@ def some(rows, columns, share, seed=0):
 
 
 @pytest.mark.parametrize("columns", [0, 1, 16, 21])
-def test_rows_of_truths_are_counted(columns):
+def test_true_entries_of_each_row_are_counted(columns):
     mask = some(6, columns, 0.2)
     assert torch.equal(has_any(mask), mask.any(1))
     assert torch.equal(count_rows(mask), mask.sum(1).int())
@@ -26,6 +26,6 @@ def test_columns_are_packed_to_the_left(columns, share, many, monkeypatch):
     for mask in (whole, whole[:, ::2], whole.T):
         found, present = columns_of(mask)
         assert present.shape[1] == mask.sum(1).max()
-        for row, chosen, truths in zip(found, present, mask, strict=True):
-            assert sorted(row[chosen].tolist()) == truths.nonzero().flatten().tolist()
+        for row, chosen, entries in zip(found, present, mask, strict=True):
+            assert sorted(row[chosen].tolist()) == entries.nonzero().flatten().tolist()
             assert (chosen.int().diff() <= 0).all()

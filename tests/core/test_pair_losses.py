@@ -59,7 +59,7 @@ CASES = [
     (lifted, {}),
     (lifted, {"margin": 0.3}),
     (lifted_generalized, {}),
-    (lifted_generalized, {"margin": 0.2, "denominator": "valid"}),
+    (lifted_generalized, {"margin": 0.2, "reduction": "valid"}),
     (lifted_generalized, {"margin": -1.5, "distance": "cosine"}),
     (npairs, {}),
     (npairs, {"l2_reg": 0.0}),
@@ -82,7 +82,7 @@ CASES = [
     (ntxent, {}),
     (ntxent, {"temperature": 0.9}),
     (supcon, {}),
-    (supcon, {"temperature": 0.9, "denominator": "batch"}),
+    (supcon, {"temperature": 0.9, "reduction": "batch"}),
     (snr_contrastive, {}),
     (snr_contrastive, {"pos_margin": 0.5, "neg_margin": 1.4, "reg": 0.3, "reduction": "mean"}),
     (snr_contrastive, {"pos_margin": 0.5, "reduction": "sum"}),
@@ -190,7 +190,7 @@ def test_circle_over_the_batch_refuses_other_references():
     ("method", "options"),
     [("npairs", {}), ("angular_npair", {}), ("angular_npairs_combo", {}), ("snr_contrastive", {"reg": 0.1})],
 )
-def test_losses_that_look_at_the_queries_say_so(method, options):
+def test_losses_that_need_queries_say_so(method, options):
     objective = em.objective(method, **options)
     pairs = objective.pairs(batch(), torch.tensor(LABELS))
     alone = Pairs(pairs.similarity, pairs.positive, pairs.negative, geometry=pairs.geometry)
@@ -257,8 +257,8 @@ def test_positives_of_repeated_classes_share_the_target(symmetric):
     ("method", "options", "message"),
     [
         ("circle", {"mode": "pair"}, "circle mode"),
-        ("supcon", {"denominator": "rows"}, "denominator"),
-        ("lifted_generalized", {"denominator": "rows"}, "denominator"),
+        ("supcon", {"reduction": "rows"}, "reduction"),
+        ("lifted_generalized", {"reduction": "rows"}, "reduction"),
         ("ranked_list", {"form": "linear"}, "form"),
         ("binomial", {"reduction": "median"}, "reduction"),
         ("snr_contrastive", {"reduction": "median"}, "reduction"),
@@ -382,7 +382,7 @@ def test_tuplet_margin_lets_positives_inside_the_slack_go_back_to_it():
     similarity = pairs.similarity.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(objective.value(pairs.replace(similarity=similarity)), similarity)
     assert gradient[0, 1] > 0
-    assert LOSSES["tuplet_margin"].not_monotone
+    assert "monotone" in LOSSES["tuplet_margin"].exempt
 
 
 @pytest.mark.parametrize("method", ["intra_pair_variance", "supcon"])
@@ -392,7 +392,7 @@ def test_easy_positives_are_let_go_where_positives_are_held_against_each_other(m
     similarity = pairs.similarity.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(objective.value(pairs.replace(similarity=similarity)), similarity)
     assert (gradient[pairs.positive] > 0).any()
-    assert LOSSES[method].not_monotone
+    assert "monotone" in LOSSES[method].exempt
 
 
 def test_many_positives_and_negatives_agree_with_all_triples_at_once():
@@ -413,8 +413,8 @@ def test_many_positives_and_negatives_agree_with_all_triples_at_once():
 @pytest.mark.parametrize("reduction", ["nonzero", "mean", "sum", "batch"])
 @pytest.mark.parametrize("bounds", [{}, {"below": 0.1}, {"above": -0.3}, {"at_least": -0.1, "below": 0.3}])
 def test_triplet_over_a_band_is_that_of_its_listed_triples(bounds, reduction, few, plain, monkeypatch):
-    monkeypatch.setattr("equimetric.losses.triplet.FEW_POSITIVES", few)
-    monkeypatch.setattr("equimetric.losses.triplet.plain_arithmetic", lambda: plain)
+    monkeypatch.setattr("equimetric.ops.triplets.FEW_POSITIVES", few)
+    monkeypatch.setattr("equimetric.ops.triplets.plain_arithmetic", lambda: plain)
     torch.manual_seed(3)
     embeddings = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 3])
@@ -458,7 +458,7 @@ def test_terms_of_triplets_one_by_one_and_per_query(soft, selection):
         torch.testing.assert_close(value, expected)
 
 
-def test_margins_of_triplets_that_nobody_gives():
+def test_default_margins_of_triplets():
     x, labels = batch(), torch.tensor(LABELS)
     assert em.objective("triplet", soft=True)(x, labels) == em.objective("triplet", soft=True, margin=0.0)(x, labels)
     for geometry, margin in (("euclidean", 0.05), ("cosine", 0.05), ("sqeuclidean", 0.2)):
@@ -471,7 +471,7 @@ def test_margins_of_triplets_that_nobody_gives():
 
 @pytest.mark.parametrize("method", ["triplet", "multi_similarity_miner"])
 @pytest.mark.parametrize("outer", [1.0, 3.0])
-def test_where_nothing_counts_the_gradient_is_zero_and_there(method, outer):
+def test_without_active_terms_the_gradient_is_zero_but_present(method, outer):
     x = (10 * torch.eye(4, dtype=torch.float64).repeat_interleave(2, 0)).requires_grad_()
     objective = em.objective(method)
     labels = torch.arange(4).repeat_interleave(2)
@@ -482,7 +482,7 @@ def test_where_nothing_counts_the_gradient_is_zero_and_there(method, outer):
     assert torch.equal(torch.autograd.grad(objective.value(pairs), similarity)[0], torch.zeros_like(similarity))
 
 
-def test_parameters_too_have_a_gradient_of_zero_where_nothing_counts():
+def test_without_active_terms_parameters_have_a_zero_gradient():
     objective = em.objective("triplet", references="proxies", classes=4, dim=4).double()
     with torch.no_grad():
         objective.references.weight.copy_(torch.eye(4))

@@ -11,7 +11,7 @@ def vectors(rows=6, seed=0):
 
 
 def off_diagonal(matrix):
-    """Without the self-distances, whose root has no slope."""
+    """Without the self-distances, whose root has no gradient."""
     return matrix[~torch.eye(len(matrix), dtype=torch.bool)]
 
 
@@ -37,61 +37,61 @@ def test_strip_by_strip_is_the_same_with_both_derivatives(measure, monkeypatch):
     x = vectors(9).requires_grad_()
     whole = measure(x, x)
     monkeypatch.setattr(products, "STRIP", 2)
-    monkeypatch.setattr(products, "WAY_BACK", 4)
+    monkeypatch.setattr(products, "BACKWARD_ROWS", 4)
     striped = measure(x, x)
     torch.testing.assert_close(striped, whole, rtol=1e-12, atol=1e-7 if measure is negative_distance else 1e-12)
     assert torch.autograd.gradcheck(lambda x: off_diagonal(measure(x, x)), (x,))
     assert torch.autograd.gradgradcheck(lambda x: off_diagonal(measure(x, x)), (x,))
 
 
-def slope_of_few(rows, columns, entries):
+def sparse_gradient(rows, columns, entries):
     """A matrix of zeros but for some entries, the first of them where a set coincides with itself."""
-    slope = torch.zeros(rows, columns, dtype=torch.float64)
+    gradient = torch.zeros(rows, columns, dtype=torch.float64)
     places = torch.randperm(rows * columns, generator=torch.Generator().manual_seed(3))[:entries]
-    slope.view(-1)[places] = torch.randn(entries, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    slope[0, 0] = 1.5
-    return slope
+    gradient.view(-1)[places] = torch.randn(entries, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    gradient[0, 0] = 1.5
+    return gradient
 
 
 @pytest.mark.parametrize("within", [True, False])
 @pytest.mark.parametrize("measure", [inner_products, negative_distance, GEOMETRIES["snr"].measure])
-def test_the_way_back_of_few_pairs_is_that_of_all(measure, within, monkeypatch):
+def test_sparse_backward_equals_dense_backward(measure, within, monkeypatch):
     queries = vectors(30).requires_grad_()
     references = queries if within else torch.cat([queries.detach()[:1], vectors(19, seed=1)]).requires_grad_()
     wanted = (queries,) if within else (queries, references)
-    slope = slope_of_few(30, len(references), 11)
-    dense = torch.autograd.grad(measure(queries, references), wanted, slope)
+    gradient = sparse_gradient(30, len(references), 11)
+    dense = torch.autograd.grad(measure(queries, references), wanted, gradient)
     monkeypatch.setattr(products, "MANY", 0)
     monkeypatch.setattr(products, "FEW_OF", 4)
     with torch.no_grad():
-        assert few_entries(slope).is_sparse
-    few = torch.autograd.grad(measure(queries, references), wanted, slope)
+        assert few_entries(gradient).is_sparse
+    few = torch.autograd.grad(measure(queries, references), wanted, gradient)
     for found, expected in zip(few, dense, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    repeated = torch.autograd.grad(measure(queries, references), wanted, slope, create_graph=True)
+    repeated = torch.autograd.grad(measure(queries, references), wanted, gradient, create_graph=True)
     assert all(part.requires_grad for part in repeated)
     torch.testing.assert_close(repeated, dense, rtol=1e-12, atol=1e-12)
 
 
 def test_few_entries_are_found_where_they_are_few():
-    slope = slope_of_few(400, 300, 500).float()
+    gradient = sparse_gradient(400, 300, 500).float()
     with torch.no_grad():
-        found = few_entries(slope)
-        torch.testing.assert_close(found.to_dense(), slope, rtol=0, atol=0)
-        in_columns = few_entries(slope.T.contiguous().T)
-        torch.testing.assert_close(in_columns.to_dense(), slope, rtol=0, atol=0)
+        found = few_entries(gradient)
+        torch.testing.assert_close(found.to_dense(), gradient, rtol=0, atol=0)
+        in_columns = few_entries(gradient.T.contiguous().T)
+        torch.testing.assert_close(in_columns.to_dense(), gradient, rtol=0, atol=0)
         assert few_entries(torch.ones(400, 300)) is None
         assert few_entries(torch.ones(()).expand(400, 300)) is None
-        # More than a few, and none of them in the rows that are looked at first.
+        # More than a few, and none of them in the rows that are sampled first.
         hidden = torch.zeros(400, 300)
         hidden[1:17] = 1
         assert few_entries(hidden) is None
         assert few_entries(torch.zeros(400, 300)).coalesce().values().numel() == 0
-        assert few_entries(slope[:100]) is None, "small matrices are not searched"
-    assert few_entries(slope) is None, "a way back that is differentiated in turn stays dense"
+        assert few_entries(gradient[:100]) is None, "small matrices are not searched"
+    assert few_entries(gradient) is None, "double backward stays dense"
 
 
-def test_noise_within_one_set_is_that_between_two_equal_ones():
+def test_snr_within_one_set_equals_snr_between_two_copies():
     one, other = vectors().requires_grad_(), vectors().requires_grad_()
     within, between = GEOMETRIES["snr"].measure(one, one), GEOMETRIES["snr"].measure(one, other)
     torch.testing.assert_close(within, between)

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 import equimetric as em
 from equimetric.errors import EquimetricError
-from equimetric.losses.large_margin import multiplied_angle
+from equimetric.losses.large_margin import multiply_angle
 from equimetric.objectives import Context, build_objective
 from equimetric.pairs import Pairs
 
@@ -251,7 +251,7 @@ def test_sphereface_that_multiplies_by_one_is_softmax_on_unit_weights():
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 5])
 def test_the_multiplied_angle_falls_from_one_without_jumps(m):
     angles = torch.linspace(0, pi, 2001, dtype=torch.float64)
-    psi = multiplied_angle(angles.cos(), m)
+    psi = multiply_angle(angles.cos(), m)
     assert psi[0].item() == pytest.approx(1)
     assert psi[-1].item() == pytest.approx(1 - 2 * m)
     steps = psi.diff()

@@ -140,11 +140,11 @@ def test_a_large_batch_is_differentiated_over_the_triples_that_gave_its_value(ow
             generator.manual_seed(3)
             return one(at, LABELS)
 
-        (slope,) = torch.autograd.grad(value(embeddings), embeddings)
+        (gradient,) = torch.autograd.grad(value(embeddings), embeddings)
         step = 1e-7 * random_embeddings(seed=5)
         # With a gradient, or it would not be computed by rows.
         difference = value(embeddings + step) - value(embeddings - step)
-        assert difference.item() == pytest.approx(2 * (slope * step).sum().item(), rel=1e-5)
+        assert difference.item() == pytest.approx(2 * (gradient * step).sum().item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", RANDOM)
@@ -272,7 +272,7 @@ def test_pads_draws_one_triple_per_anchor_from_its_candidates(include_pos, inclu
     pads = Pads(include_pos=include_pos, include_same=include_same).double()
     pads.set_distribution(torch.ones(29))
     torch.manual_seed(0)
-    seen = {"pushed": 0, "itself": 0}
+    chosen = {"pushed": 0, "itself": 0}
     for _ in range(100):
         triples = listed(pads(pairs_of()))
         assert [a for a, _, _ in triples] == [a for a in ROWS if positives(a)]
@@ -280,10 +280,10 @@ def test_pads_draws_one_triple_per_anchor_from_its_candidates(include_pos, inclu
             assert p != n
             assert p in [*positives(a), *([a] if include_same else [])]
             assert include_pos or n in negatives(a)
-            seen["pushed"] += n not in negatives(a)
-            seen["itself"] += p == a
-    assert (seen["pushed"] > 0) == include_pos
-    assert (seen["itself"] > 0) == include_same
+            chosen["pushed"] += n not in negatives(a)
+            chosen["itself"] += p == a
+    assert (chosen["pushed"] > 0) == include_pos
+    assert (chosen["itself"] > 0) == include_same
 
 
 def test_pads_as_pairs_pushes_what_was_drawn_as_negative():

@@ -1,15 +1,15 @@
-"""The closed forms of large batches against the plain arithmetic of small ones."""
+"""Log-sum-exps with a backward of their own, for large batches, against plain autograd for small ones."""
 
 import pytest
 import torch
 
-from equimetric.ops import reductions
-from equimetric.ops.reductions import log_sum_exp
+from equimetric.ops import exponentials
+from equimetric.ops.exponentials import log_sum_exp
 
 
 @pytest.fixture(params=["small", "large"])
 def size(request, monkeypatch):
-    monkeypatch.setattr(reductions, "FEW", 2**14 if request.param == "small" else 0)
+    monkeypatch.setattr(exponentials, "FEW", 2**14 if request.param == "small" else 0)
     return request.param
 
 

@@ -145,7 +145,7 @@ def test_a_few_rows_at_a_time_work_too(name, monkeypatch):
 @pytest.mark.parametrize(
     "name", ["batch_hard", "easy_positive_hard_negative", "easy_positive_semihard_negative", "facenet_semihard"]
 )
-def test_a_weight_of_two_is_a_reference_that_is_there_twice(name):
+def test_a_weight_of_two_equals_a_doubled_reference(name):
     """A triple per anchor is one triple, however often its positive is there; one per positive pair counts by these."""
     pairs = pairs_of()
     times = torch.ones(len(LABELS), dtype=torch.int64)
@@ -160,7 +160,7 @@ def test_a_weight_of_two_is_a_reference_that_is_there_twice(name):
         torch.testing.assert_close(objective.value(weighted), objective.value(repeated_columns))
 
 
-def test_names_of_what_a_selection_computes_are_names_of_it():
+def test_selections_have_aliases():
     pairs = pairs_of()
     chosen, expected = select("ms_masks", pairs, epsilon=0.3), select("multi_similarity", pairs, epsilon=0.3)
     assert torch.equal(chosen.positive, expected.positive)

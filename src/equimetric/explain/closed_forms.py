@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from equimetric.ops.reductions import log_sum_exp
+from equimetric.ops import log_sum_exp
 from equimetric.pairs import Pairs
 
 __all__ = ["CLOSED_FORMS"]

@@ -6,19 +6,14 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import unknown_name
-from equimetric.losses.cross_entropy import cross_entropy, positives_changed
 from equimetric.option_values import Positive, Range, Share
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
-__all__ = ["add_angle", "arcface"]
-
 MODES = ("plain", "monotone", "easy")
-
-SEARCH = {"margin_rad": Uniform(0.0, 1.5708), "scale": Uniform(0.01, 200.0), "label_smoothing": Uniform(0.0, 0.2)}
-NOT_MONOTONE = "cos(θ + m) rises again beyond θ = π − m, so the 'plain' rule pushes positives there away"
 
 
 def add_angle(cosine: Tensor, angle: float) -> Tensor:
@@ -32,11 +27,11 @@ def add_angle(cosine: Tensor, angle: float) -> Tensor:
     "arcface",
     title="ArcFace",
     family="classification",
-    rowwise=True,
+    separable=True,
     paper="Deng, Guo, Xue, Zafeiriou: ArcFace: additive angular margin loss for deep face recognition (2019)",
     references=("proxies", "batch"),
-    search=SEARCH,
-    not_monotone=NOT_MONOTONE,
+    search={"margin_rad": Uniform(0.0, 1.5708), "scale": Uniform(0.01, 200.0), "label_smoothing": Uniform(0.0, 0.2)},
+    exempt={"monotone": "cos(θ + m) rises again beyond θ = π − m, so the 'plain' rule pushes positives there away"},
 )
 def arcface(
     pairs: Pairs,
@@ -56,11 +51,11 @@ def arcface(
     if mode not in MODES:
         raise unknown_name("arcface mode", mode, MODES)
 
-    def narrowed(cosine: Tensor) -> Tensor:
+    def add_margin(cosine: Tensor) -> Tensor:
         widened = add_angle(cosine, margin_rad)
         if mode == "monotone":
             return torch.where(cosine >= -cos(margin_rad), widened, cosine - margin_rad * sin(margin_rad))
         return torch.where(cosine > 0, widened, cosine) if mode == "easy" else widened
 
-    logits = scale * positives_changed(pairs.similarity, pairs, narrowed)
-    return cross_entropy(logits, pairs, label_smoothing, smoothing, reduction)
+    logits = scale * ops.replace_positives(pairs.similarity, pairs, add_margin)
+    return ops.cross_entropy(logits, pairs, label_smoothing, smoothing, reduction)

@@ -7,25 +7,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.geometry import unit
-from equimetric.losses.members import member_slices, scaled_gradient, sizes_in_proportion
-from equimetric.losses.preconditions import batch_embeddings
-from equimetric.ops.chunks import compute_chunked
-from equimetric.ops.products import inner_products
-from equimetric.ops.reductions import added, count, divide, masked_sum, ratio
+from equimetric.losses.members import EXEMPT, member_slices, proportional_sizes
 from equimetric.option_values import Count, NotNegative, Positive
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
-
-__all__ = ["BoostedMembers"]
 
 PROPORTION = (96, 160, 256)
 """Dimensions of the members of the published embedding of 512: later ones, which get the hard pairs, are larger."""
 
 SHRINKAGE, FIRST_SCORE, NEGATIVES_TIMES = 0.06, 0.5, 2.0
-"""Of the authors' code: by how much a member moves the score of a pair, where that starts, what negatives count."""
+"""Of the authors' code: step of the score of a pair per member, its start, and the factor of negatives."""
 
 
 @loss(
@@ -37,9 +31,10 @@ SHRINKAGE, FIRST_SCORE, NEGATIVES_TIMES = 0.06, 0.5, 2.0
     references="batch",
     takes="batch",
     search={"beta1": Uniform(1.0, 4.0), "beta2": Uniform(0.3, 0.7), "lambda_div": LogUniform(1e-6, 1e-2)},
+    exempt={**EXEMPT, "finite differences": "the weights w are held constant in the gradient"},
 )
 class BoostedMembers(nn.Module):
-    """Online gradient boosting over the members of an ensemble: each looks at the pairs that those before it got wrong.
+    """Online gradient boosting over the members of an ensemble: each learns the pairs that those before it got wrong.
 
     L = mean_m ( mean_{positives} w^m ℓ(s^m) + mean_{negatives} w^m ℓ(s^m) ) + lambda_div · R, s^m the cosine within
     member m, ℓ(s) = log(1 + e^{−a(s)}), a(s) = beta1 (s − beta2) c, c = 1 for positives and −c_neg for negatives.
@@ -51,8 +46,8 @@ class BoostedMembers(nn.Module):
     units that learn to predict f_i from f_j while the members, by a reversed gradient, learn to be unpredictable, plus
     lambda_w times the squares by which the rows of r differ from unit length, and by which its biases exceed it. At a
     learning rate made for proxies the regressors outrun the members: give the objective 1e-4, say, in its place.
-    `sizes` are the dimensions of the members, in the proportion 96 : 160 : 256 unless given. What the method asks of
-    the last layer (that it alone learns from R, and that its rows keep unit length) is up to the network.
+    `sizes` are the dimensions of the members, in the proportion 96 : 160 : 256 unless given. The
+    method also lets the last layer alone learn from R and keeps its rows at unit length, which is up to the network.
     """
 
     def __init__(
@@ -76,7 +71,7 @@ class BoostedMembers(nn.Module):
             raise unknown_name("diversity", diversity, ("none", "activation", "adversarial"))
         if sizes is not None and not (all(size in range(1, dim + 1) for size in sizes) and sum(sizes) == dim):
             raise EquimetricError(f"sizes of bier must be whole numbers of 1 or more with the sum {dim}, got {sizes}")
-        self.sizes = list(sizes) if sizes is not None else sizes_in_proportion(dim, PROPORTION, "bier")
+        self.sizes = list(sizes) if sizes is not None else proportional_sizes(dim, PROPORTION, "bier")
         self.beta1, self.beta2, self.c_neg = beta1, beta2, c_neg
         self.boosting, self.diversity = boosting, diversity
         self.lambda_div, self.lambda_w = lambda_div, lambda_w
@@ -85,46 +80,46 @@ class BoostedMembers(nn.Module):
 
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch."""
-        outputs = member_slices(batch_embeddings(pairs, "bier"), self.sizes, "bier")
-        value = self.boosted(pairs, [unit(output) for output in outputs])
+        outputs = member_slices(ops.require.batch_embeddings(pairs, "bier"), self.sizes, "bier")
+        value = self.boost(pairs, [ops.unit(output) for output in outputs])
         if self.lambda_div and self.diversity != "none" and len(outputs) > 1:
-            unlike = self.activations(outputs) if self.diversity == "activation" else self.adversary(outputs)
-            value = value + self.lambda_div * unlike
+            diversity = self.activations(outputs) if self.diversity == "activation" else self.adversary(outputs)
+            value = value + self.lambda_div * diversity
         return value
 
     def margin(self, similarity: Tensor, negative: Tensor) -> Tensor:
-        """(…, B) a: how far pairs are on the right side."""
+        """(…, B) a: how far pairs are on the correct side."""
         return (similarity - self.beta2) * torch.where(negative, -self.beta1 * self.c_neg, self.beta1).to(similarity)
 
-    def boosted(self, pairs: Pairs, members: Sequence[Tensor]) -> Tensor:
-        """The mean of the members' losses, each over pairs weighted by what is left to learn of them."""
-        numbers = [count(mask, None, members[0].dtype) for mask in (pairs.positive, pairs.negative)]
+    def boost(self, pairs: Pairs, members: Sequence[Tensor]) -> Tensor:
+        """The mean of the members' losses, each over pairs weighted by the scores of the members before."""
+        numbers = [ops.count(mask, None, members[0].dtype) for mask in (pairs.positive, pairs.negative)]
 
         def loss(weighted: Pairs) -> Tensor:
             terms = softplus(-self.margin(weighted.similarity, weighted.negative))
             masks = (weighted.positive, weighted.negative)
-            sums = [ratio(masked_sum(terms, mask, weighted.weight), None) for mask in masks]
-            return divide(sums[0], numbers[0]) + divide(sums[1], numbers[1])
+            sums = [ops.ratio(ops.masked_sum(terms, mask, weighted.weight), None) for mask in masks]
+            return ops.divide(sums[0], numbers[0]) + ops.divide(sums[1], numbers[1])
 
         values, weight, score = [], None, None
         for number, vectors in enumerate(members, start=1):
-            similarity = inner_products(vectors, vectors)
-            values.append(compute_chunked(loss, pairs.replace(similarity=similarity, weight=weight)))
+            similarity = ops.inner_products(vectors, vectors)
+            values.append(ops.separable(loss, pairs.replace(similarity=similarity, weight=weight)))
             if number < len(members):
                 with torch.no_grad():
                     score = self.score(score, similarity, pairs.negative, number)
                     weight = self.weight(score, pairs.negative)
-        return added(values) / len(values)
+        return torch.stack(values).mean()
 
     def score(self, score: Tensor | None, similarity: Tensor, negative: Tensor, number: int) -> Tensor:
-        """(B, B) what the members up to this number make of the pairs together."""
+        """(B, B) scores of the pairs by the members up to this number."""
         if self.boosting == "shrinkage":
             return SHRINKAGE * self.margin(similarity, negative) + (FIRST_SCORE if score is None else score)
         # The first member counts for all that came before it.
         return similarity if score is None else score.lerp(similarity, 2 / (number + 1))
 
     def weight(self, score: Tensor, negative: Tensor) -> Tensor:
-        """(B, B) what is left to learn of each pair."""
+        """(B, B) weight of each pair for the next member: the larger, the worse its score."""
         if self.boosting == "shrinkage":
             return torch.sigmoid(-score) * torch.where(negative, NEGATIVES_TIMES, 1.0).to(score)
         return torch.sigmoid(-self.margin(score, negative))
@@ -132,16 +127,16 @@ class BoostedMembers(nn.Module):
     def activations(self, outputs: Sequence[Tensor]) -> Tensor:
         """Σ_{i<j} mean_{n,k,l} (f_i[n,k] f_j[n,l])²."""
         powers = [output.square().mean(1) for output in outputs]
-        return added([(one * other).mean() for one, other in combinations(powers, 2)])
+        return torch.stack([(one * other).mean() for one, other in combinations(powers, 2)]).sum()
 
     def adversary(self, outputs: Sequence[Tensor]) -> Tensor:
-        """What the regressors maximise and the members minimise, with the regressors' own penalties."""
-        reversed_ = [scaled_gradient(output, -1.0) for output in outputs]
+        """The term that regressors maximise and members minimise, with the regressors' own penalties."""
+        reversed_ = [ops.scale_gradient(output, -1.0) for output in outputs]
         values = []
         for regressor, (smaller, larger) in zip(self.regressors, combinations(reversed_, 2), strict=True):
             assert isinstance(regressor, Regressor)
             values += [-(smaller * regressor(larger)).square().mean(), self.lambda_w * regressor.excess()]
-        return added(values)
+        return torch.stack(values).sum()
 
 
 class Regressor(nn.Module):
@@ -153,7 +148,7 @@ class Regressor(nn.Module):
         self.second = nn.Linear(hidden, target_dim)
         with torch.no_grad():
             for layer in (self.first, self.second):
-                layer.weight.copy_(unit(torch.randn_like(layer.weight)))
+                layer.weight.copy_(ops.unit(torch.randn_like(layer.weight)))
                 layer.bias.zero_()
 
     def forward(self, output: Tensor) -> Tensor:
@@ -163,9 +158,8 @@ class Regressor(nn.Module):
 
     def excess(self) -> Tensor:
         """The mean (‖row‖² − 1)² of each layer's rows, and [‖bias‖² − 1]₊."""
-        return added(
-            [
-                (layer.weight.square().sum(1) - 1).square().mean() + (layer.bias.square().sum() - 1).relu()
-                for layer in (self.first, self.second)
-            ]
+        first, second = (
+            (layer.weight.square().sum(1) - 1).square().mean() + (layer.bias.square().sum() - 1).relu()
+            for layer in (self.first, self.second)
         )
+        return first + second

@@ -5,25 +5,22 @@ from math import log
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import unknown_name
-from equimetric.losses.preconditions import check_square_batch
-from equimetric.ops.masks import has_any
-from equimetric.ops.reductions import log_sum_exp, mean_valid
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
-
-__all__ = ["circle"]
 
 
 @loss(
     "circle",
     title="Circle",
     family="ranking",
-    rowwise={"mode": "anchor"},
+    separable={"mode": "anchor"},
     paper="Sun et al.: Circle loss: a unified perspective of pair similarity optimization (2020)",
     search={"m": Uniform(0.1, 0.6), "gamma": LogUniform(16.0, 512.0)},
+    exempt={"finite differences": "the weights α are held constant in the gradient"},
 )
 def circle(pairs: Pairs, *, m: float = 0.4, gamma: Positive = 80.0, mode: str = "anchor") -> Tensor:
     """Pull and push harder the farther a similarity is from its optimum.
@@ -34,16 +31,19 @@ def circle(pairs: Pairs, *, m: float = 0.4, gamma: Positive = 80.0, mode: str = 
     """
     if mode not in ("anchor", "batch"):
         raise unknown_name("circle mode", mode, ("anchor", "batch"))
-    negative, weight = pairs.negative, pairs.weight
-    of_positives, positive, positive_weight = pairs.packed_positives(pairs.similarity)
+    positive = ops.positives(pairs)
+    similarity, of_positives = pairs.similarity, positive.at(pairs.similarity)
     pull = gamma * (1 + m - of_positives).relu().detach() * (1 - m - of_positives)
-    push = gamma * (pairs.similarity + m).relu().detach() * (pairs.similarity - m)
-    twice = 0.0
+    push = gamma * (similarity + m).relu().detach() * (similarity - m)
+    pulls, pushes = (pull, positive.mask, positive.weight), (push, pairs.negative, pairs.weight)
     if mode == "batch":
-        check_square_batch(pairs, "circle")
-        pull, push, positive, negative = (part.reshape(1, -1) for part in (pull, push, positive, negative))
-        positive_weight, weight = (None if part is None else part.reshape(1, -1) for part in (positive_weight, weight))
-        # Each of the two sums meets every unordered pair in both orders.
-        twice = 2 * log(2)
-    exponent = log_sum_exp(pull, positive, positive_weight) + log_sum_exp(push, negative, weight) - twice
-    return mean_valid(softplus(exponent), has_any(positive) & has_any(negative))
+        ops.require.square_batch(pairs, "circle")
+        pulls, pushes = as_one_row(*pulls), as_one_row(*pushes)
+    # Over the batch, each of the two sums holds every unordered pair in both orders.
+    exponent = ops.log_sum_exp(*pulls) + ops.log_sum_exp(*pushes) - (2 * log(2) if mode == "batch" else 0)
+    return ops.mean(softplus(exponent), ops.has_any(pulls[1]) & ops.has_any(pushes[1]))
+
+
+def as_one_row(values: Tensor, mask: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(1, N) values, mask and weight of all entries."""
+    return values.reshape(1, -1), mask.reshape(1, -1), None if weight is None else weight.reshape(1, -1)

@@ -2,20 +2,18 @@
 
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.losses.cross_entropy import cross_entropy, positives_changed
 from equimetric.option_values import Positive, Share
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
-
-__all__ = ["cosface"]
 
 
 @loss(
     "cosface",
     title="CosFace",
     family="classification",
-    rowwise=True,
+    separable=True,
     paper="Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu: CosFace: large margin cosine loss (2018)",
     references=("proxies", "batch"),
     search={"margin": Uniform(0.0, 1.0), "scale": Uniform(0.01, 200.0), "label_smoothing": Uniform(0.0, 0.2)},
@@ -33,5 +31,5 @@ def cosface(
 
     L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos θ_y − margin)
     """
-    logits = scale * positives_changed(pairs.similarity, pairs, lambda cosine: cosine - margin)
-    return cross_entropy(logits, pairs, label_smoothing, smoothing, reduction)
+    logits = scale * ops.replace_positives(pairs.similarity, pairs, lambda cosine: cosine - margin)
+    return ops.cross_entropy(logits, pairs, label_smoothing, smoothing, reduction)

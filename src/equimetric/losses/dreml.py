@@ -3,19 +3,15 @@
 import torch
 from torch import Tensor, nn
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import EquimetricError, unknown_name
-from equimetric.geometry import unit
-from equimetric.losses.members import equal_sizes, member_slices
-from equimetric.losses.preconditions import class_labels, known_queries
+from equimetric.errors import unknown_name
+from equimetric.losses.members import EXEMPT, equal_sizes, member_slices
 from equimetric.losses.proxy_nca import proxy_nca
 from equimetric.losses.softmax import softmax
-from equimetric.ops.reductions import added
 from equimetric.option_values import Count, Number, Positive
 from equimetric.pairs import Pairs
 from equimetric.seeding import derive_seed
-
-__all__ = ["RandomizedMembers"]
 
 
 @loss(
@@ -26,12 +22,13 @@ __all__ = ["RandomizedMembers"]
     geometry="none",
     references="batch",
     takes="batch",
+    exempt=EXEMPT,
 )
 class RandomizedMembers(nn.Module):
-    """Each member of an ensemble classifies by meta-classes, into which the classes are thrown at random.
+    """Each member of an ensemble classifies by meta-classes, into which the classes are grouped at random.
 
     L = Σ_m mean_i −log softmax(f_m(x_i))_{g_m(y_i)}, f_m the D_m outputs of member m as they are, g_m a random map of
-    the classes onto D_m meta-classes of as equal a size as can be. With proxies='learned' it is the ProxyNCA loss of
+    the classes onto D_m meta-classes of sizes as equal as possible. With proxies='learned' it is the ProxyNCA loss of
     the unit vectors against learned meta-class proxies instead, with `embedding_multiplier`. The embedding of dimension
     `dim` is that of the members one after the other, in equal parts; labels are class ids 0 … classes − 1. In the
     method as published each member is a network by itself.
@@ -61,17 +58,10 @@ class RandomizedMembers(nn.Module):
 
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch."""
-        labels = class_labels(pairs, "dreml")
-        if not torch.compiler.is_compiling() and len(labels):
-            low, high = int(labels.min()), int(labels.max())
-            if low < 0 or high >= len(self.meta_classes):
-                raise EquimetricError(
-                    f"labels must be class ids 0 … {len(self.meta_classes) - 1} for classes={len(self.meta_classes)}, "
-                    f"got {low} … {high}"
-                )
-        outputs = member_slices(known_queries(pairs, "dreml").embeddings, self.sizes, "dreml")
-        groups = self.meta_classes[labels].unbind(1)
-        return added([self.member(m, *both) for m, both in enumerate(zip(outputs, groups, strict=True))])
+        labels = ops.require.class_labels(pairs, "dreml", classes=len(self.meta_classes))
+        outputs = member_slices(ops.require.queries(pairs, "dreml").embeddings, self.sizes, "dreml")
+        targets = self.meta_classes[labels].unbind(1)
+        return torch.stack([self.member(m, *both) for m, both in enumerate(zip(outputs, targets, strict=True))]).sum()
 
     def member(self, number: int, output: Tensor, target: Tensor) -> Tensor:
         """The loss of one member, from its (B, D) outputs and the meta-classes of the samples."""
@@ -80,13 +70,13 @@ class RandomizedMembers(nn.Module):
             return softmax(Pairs(output, positive, ~positive, target=target))
         proxies = self.proxies[number]
         finer = torch.promote_types(output.dtype, proxies.dtype)
-        cosine = unit(output.to(finer)) @ unit(proxies.to(finer)).T
+        cosine = ops.unit(output.to(finer)) @ ops.unit(proxies.to(finer)).T
         compared = Pairs(cosine, positive, ~positive, target=target)
         return proxy_nca(compared, embedding_multiplier=self.embedding_multiplier)
 
 
 def balanced_map(classes: int, groups: int, seed: int) -> Tensor:
-    """(classes,) a group for each class, at random, with as many classes in one group as in another, or one more."""
+    """(classes,) a group for each class, at random, with group sizes that differ by one at most."""
     generator = torch.Generator().manual_seed(seed)
     rounds = -(-classes // groups)
     every = torch.cat([torch.randperm(groups, generator=generator) for _ in range(rounds)])[:classes]

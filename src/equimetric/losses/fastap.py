@@ -2,25 +2,23 @@
 
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.losses.histogram import soft_histograms
-from equimetric.ops.masks import has_any
-from equimetric.ops.reductions import divide, mean_valid
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs
 from equimetric.search_space import Integer
-
-__all__ = ["fastap"]
 
 
 @loss(
     "fastap",
     title="FastAP",
     family="ap-surrogate",
-    rowwise=True,
+    separable=True,
     paper="Cakir, He, Xia, Kulis, Sclaroff: Deep metric learning to rank (2019)",
     search={"num_bins": Integer(2, 32)},
-    not_monotone="moving a positive closer, into a node that holds mostly negatives, can lower the soft precision",
+    exempt={
+        "monotone": "moving a positive closer, into a node that holds mostly negatives, can lower the soft precision"
+    },
 )
 def fastap(pairs: Pairs, *, num_bins: Count = 10) -> Tensor:
     """Average precision of each anchor's ranking, made smooth by a soft histogram of its squared distances.
@@ -29,7 +27,7 @@ def fastap(pairs: Pairs, *, num_bins: Count = 10) -> Tensor:
     L = 1 − mean_i FastAP_i = mean_i (1/|P_i|) Σ_l h⁺_l H⁻_l / (H⁺_l + H⁻_l), over anchors with positives.
     """
     squared_distance = 2 - 2 * pairs.similarity
-    positive, negative = soft_histograms(pairs, squared_distance * (num_bins / 4), num_bins + 1)
+    positive, negative = ops.soft_histograms(pairs, squared_distance * (num_bins / 4), num_bins + 1)
     wrong, right = negative.cumsum(1), positive.cumsum(1)
-    missed = (positive * divide(wrong, wrong + right)).sum(1)
-    return mean_valid(divide(missed, positive.sum(1).detach()), has_any(pairs.positive))
+    missed = (positive * ops.divide(wrong, wrong + right)).sum(1)
+    return ops.mean(ops.divide(missed, positive.sum(1).detach()), ops.has_any(pairs.positive))

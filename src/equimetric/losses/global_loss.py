@@ -2,12 +2,10 @@
 
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.ops.reductions import mean
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
-
-__all__ = ["global_loss"]
 
 
 @loss(
@@ -17,7 +15,7 @@ __all__ = ["global_loss"]
     paper="Kumar, Carneiro, Reid: Learning local image descriptors by minimising global loss functions (2016)",
     geometry="sqeuclidean",
     search={"margin": Uniform(0.0, 1.0)},
-    not_monotone="a pair nearer or farther than the mean of its kind is drawn to it, whichever way that is",
+    exempt={"monotone": "a pair nearer or farther than the mean of its kind is drawn to it in either direction"},
 )
 def global_loss(pairs: Pairs, *, margin: float = 0.4, lam: float = 1.0) -> Tensor:
     """Distances of little spread among positives and among negatives, with means a margin apart; goes with triplets.
@@ -28,8 +26,8 @@ def global_loss(pairs: Pairs, *, margin: float = 0.4, lam: float = 1.0) -> Tenso
     distance = pairs.distance() / 4
     means, spread = [], distance.new_zeros(())
     for kind in (pairs.positive, pairs.negative):
-        means.append(mean(distance, kind, pairs.weight))
+        means.append(ops.mean(distance, kind, pairs.weight))
         # The mean is where the spread is least, so it has no part in the spread's gradient.
-        spread = spread + mean((distance - means[-1].detach()).square(), kind, pairs.weight)
+        spread = spread + ops.mean((distance - means[-1].detach()).square(), kind, pairs.weight)
     compared = pairs.positive.any() & pairs.negative.any()
     return spread + lam * compared * (means[0] - means[1] + margin).relu()

@@ -1,28 +1,19 @@
 """HIER: a hierarchy beyond the class labels, found by proxies in hyperbolic space, as a regulariser."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.losses.members import scaled_gradient
-from equimetric.losses.preconditions import batch_embeddings, check_dimension
-from equimetric.ops.products import negative_distance, plain_arithmetic
-from equimetric.ops.reductions import added, with_gradient
 from equimetric.option_values import Count, NotNegative, Positive
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
-__all__ = ["HierarchicalRegulariser"]
-
 EDGE = 1e-3
 """Points of the ball keep this share of its radius away from its edge, where distances are infinite."""
-
-CHUNK_ENTRIES = 2**20
-"""Distances from triples to proxies that are looked at together."""
 
 
 @loss(
@@ -34,7 +25,13 @@ CHUNK_ENTRIES = 2**20
     references="batch",
     takes="batch",
     search={"margin": Uniform(0.0, 0.5), "tau": LogUniform(0.02, 0.5)},
-    not_monotone="looks at distances to the proxies of a hierarchy, not at pairs",
+    exempt={
+        "monotone": "compares distances to the proxies of a hierarchy, not pairs",
+        **dict.fromkeys(
+            ("permutation", "multiplicity", "finite differences", "parameter differences", "static shapes"),
+            "draws triples and proxies at random",
+        ),
+    },
 )
 class HierarchicalRegulariser(nn.Module):
     """Draw related samples below a common ancestor that a less related one does not share; add it to any objective.
@@ -73,8 +70,7 @@ class HierarchicalRegulariser(nn.Module):
 
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch and of the proxies."""
-        embeddings = batch_embeddings(pairs, "hier")
-        check_dimension(embeddings, self.proxies.shape[1], "hier")
+        embeddings = ops.require.batch_embeddings(pairs, "hier", dim=self.proxies.shape[1])
         finer = torch.promote_types(embeddings.dtype, self.proxies.dtype)
         samples, ancestors = self.in_ball(embeddings.to(finer)), self.in_ball(self.proxies.to(finer))
         among_proxies = self.distance(ancestors, ancestors)
@@ -91,26 +87,25 @@ class HierarchicalRegulariser(nn.Module):
         points: Tensor = vectors / length * scaled.tanh().clamp_max(1 - EDGE) / math.sqrt(self.c)
         if not self.riemannian:
             return points
-        return scaled_gradient(points, (1 - self.c * points.detach().square().sum(1, keepdim=True)).square() / 4)
+        return ops.scale_gradient(points, (1 - self.c * points.detach().square().sum(1, keepdim=True)).square() / 4)
 
     def distance(self, ones: Tensor, others: Tensor) -> Tensor:
         """(N, M) distances in the ball."""
         stretch = [(1 - self.c * points.square().sum(1)).rsqrt() for points in (ones, others)]
-        euclidean = -negative_distance(ones, others)
+        euclidean = -ops.negative_distance(ones, others)
         return 2 / math.sqrt(self.c) * (math.sqrt(self.c) * euclidean * stretch[0][:, None] * stretch[1]).asinh()
 
     def hierarchy(self, to_proxies: Tensor, closeness: Tensor) -> Tensor:
         """The mean over drawn triples of (N, M) distances to the proxies, related by (N, N) closeness."""
-        triples = self.drawn(closeness)
+        triples = self.draw_triples(closeness)
         if not triples.shape[1]:
             return to_proxies.sum() * 0
-        parts = torch.split(triples, max(1, CHUNK_ENTRIES // to_proxies.shape[1]), 1)
-        return self.in_parts(to_proxies, parts) / triples.shape[1]
+        return ops.sum_in_parts(self.triple_loss, to_proxies, triples) / triples.shape[1]
 
-    def drawn(self, closeness: Tensor) -> Tensor:
-        """(3, T) rows i, j and k of as many triples for each sample that has reciprocal neighbours and others."""
+    def draw_triples(self, closeness: Tensor) -> Tensor:
+        """(3, T) rows i, j and k, `per_anchor` triples for each sample that has reciprocal neighbours and others."""
         itself = torch.eye(len(closeness), dtype=torch.bool, device=closeness.device)
-        # A sample is its own nearest, and takes one of the places.
+        # A sample is its own nearest neighbour and one of the `topk`.
         nearest = closeness.masked_fill(itself, torch.inf).topk(min(self.topk, len(closeness)), dim=1).indices
         near = torch.zeros_like(itself).scatter_(1, nearest, True)
         related = near & near.T & ~itself
@@ -124,33 +119,20 @@ class HierarchicalRegulariser(nn.Module):
         )
         return torch.stack([anchors[:, None].expand_as(j), j, k]).flatten(1)
 
-    def in_parts(self, to_proxies: Tensor, parts: Sequence[Tensor]) -> Tensor:
-        """The sum over triples, a few at a time with their slope, so that the graph of these few alone is held."""
-        if len(parts) == 1 or plain_arithmetic() or not to_proxies.requires_grad:
-            return added([self.of_triples(to_proxies, triples) for triples in parts])
-        leaf = to_proxies.detach().requires_grad_()
-        total, slope = torch.zeros_like(leaf[0, 0]), torch.zeros_like(to_proxies)
-        for triples in parts:
-            with torch.enable_grad():
-                value = self.of_triples(leaf, triples)
-            total += value.detach()
-            slope += torch.autograd.grad(value, leaf)[0]
-        return with_gradient(total, to_proxies, slope)
-
-    def of_triples(self, to_proxies: Tensor, triples: Tensor) -> Tensor:
+    def triple_loss(self, to_proxies: Tensor, triples: Tensor) -> Tensor:
         """The sum over (3, T) triples."""
         i, j, k = (to_proxies[rows] for rows in triples)
         farther = torch.maximum(i, j)
-        lower, ancestor = self.chosen(farther)
-        upper, common = self.chosen(torch.maximum(farther, k))
+        lower, ancestor = self.choose(farther)
+        upper, common = self.choose(torch.maximum(farther, k))
         lowered = [(to * (lower - upper)).sum(1) for to in (i, j, k)]
         value = (
             (lowered[0] + self.margin).relu() + (lowered[1] + self.margin).relu() + (self.margin - lowered[2]).relu()
         )
         return (value * (ancestor != common)).sum()
 
-    def chosen(self, distance: Tensor) -> tuple[Tensor, Tensor]:
-        """(T, M) 1 for the proxy that is drawn, 0 for all others, with the gradient of a softmax; and its place."""
+    def choose(self, distance: Tensor) -> tuple[Tensor, Tensor]:
+        """(T, M) 1 for the proxy that is drawn, 0 for all others, with the gradient of a softmax; and its index."""
         noise = -torch.empty_like(distance).exponential_(generator=self.generator).log()
         share = (noise - distance / self.tau).softmax(1)
         place = share.argmax(1)

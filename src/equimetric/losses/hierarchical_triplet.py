@@ -6,15 +6,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
-from equimetric.geometry import squared_distance, unit
-from equimetric.losses.preconditions import check_square_batch, class_labels
-from equimetric.losses.triplet import hinge_sum
-from equimetric.ops.reductions import ratio
-from equimetric.pairs import Pairs, TripletBand
-
-__all__ = ["ClassTree", "HierarchicalTriplet", "class_tree"]
+from equimetric.pairs import Pairs
 
 
 class ClassTree(NamedTuple):
@@ -32,45 +27,24 @@ class ClassTree(NamedTuple):
     """(C, C) the threshold of the lowest level at which two classes are one."""
 
 
-def class_tree(embeddings: Tensor, labels: Tensor, levels: int) -> ClassTree:
+def build_class_tree(embeddings: Tensor, labels: Tensor, levels: int) -> ClassTree:
     """The tree of the classes of a whole training set, from embeddings scaled to unit length.
 
-    At level l classes closer than d_l are merged, and all that hang together through others.
+    At level l classes closer than d_l are merged, directly or through others.
     """
-    embeddings = unit(embeddings)
+    embeddings = ops.unit(embeddings)
     class_ids, member, number = torch.unique(labels, return_inverse=True, return_counts=True)
     number = number.to(embeddings.dtype)
     zeros = embeddings.new_zeros(len(class_ids), embeddings.shape[1])
     mean = zeros.index_add(0, member, embeddings) / number[:, None]
     variance = torch.zeros_like(number).index_add(0, member, (embeddings - mean[member]).square().sum(1)) / number
-    class_distance = squared_distance(mean, mean) + variance[:, None] + variance[None, :]
+    class_distance = ops.squared_distance(mean, mean) + variance[:, None] + variance[None, :]
     class_distance.diagonal().copy_(2 * variance)
     within_class = 2 * variance * number / (number - 1).clamp_min(1)
     start = within_class.sum() / (number > 1).sum().clamp_min(1)
     thresholds = start + torch.arange(levels + 1).to(start) * (4 - start) / levels
-    level = torch.searchsorted(thresholds, widest_gaps(class_distance), right=True).clamp_max(levels)
+    level = torch.searchsorted(thresholds, ops.widest_gaps(class_distance), right=True).clamp_max(levels)
     return ClassTree(class_ids, within_class, class_distance, thresholds, thresholds[level])
-
-
-def widest_gaps(distance: Tensor) -> Tensor:
-    """(C, C) the smallest d such that steps no wider than d lead from one class to the other; 0 to itself.
-
-    Grows a minimum spanning tree: the way to a class that joins goes through the class it is nearest to.
-    """
-    gaps = torch.zeros_like(distance)
-    gap_to_tree = distance[0].clone()
-    nearest = torch.zeros(len(distance), dtype=torch.int64, device=distance.device)
-    inside = nearest == -1
-    inside[0] = True
-    for _ in range(1, len(distance)):
-        new = int(gap_to_tree.masked_fill(inside, torch.inf).argmin())
-        way = torch.maximum(gaps[nearest[new]], gap_to_tree[new])
-        gaps[new] = torch.where(inside, way, 0)
-        gaps[:, new] = gaps[new]
-        inside[new] = True
-        closer = distance[new] < gap_to_tree
-        gap_to_tree, nearest = torch.where(closer, distance[new], gap_to_tree), torch.where(closer, new, nearest)
-    return gaps
 
 
 @loss(
@@ -86,7 +60,7 @@ class HierarchicalTriplet(nn.Module):
 
     L = ½ mean_{(a,p,n)} [d²_ap − d²_an + α_an]₊, α_an = β + d_H − s_a: d_H the threshold of the lowest level at which
     the classes of a and n are merged, s_a the mean squared distance inside the class of a.
-    `build_tree(embeddings, labels)` makes the tree of the training set, in training anew every epoch; until then α is
+    `build_tree(embeddings, labels)` builds the tree of the training set, in training every epoch; until then α is
     the constant `margin`. The tree is part of the state.
     """
 
@@ -105,13 +79,13 @@ class HierarchicalTriplet(nn.Module):
 
     @torch.no_grad()
     def build_tree(self, embeddings: Tensor, labels: Tensor) -> ClassTree:
-        """Take margins from the embeddings of the training set, and return its tree."""
+        """Set the margins from the embeddings of the training set, and return its tree."""
         if not len(labels) or labels.shape != embeddings.shape[:1]:
             raise EquimetricError(
                 "a class tree needs one class id for each of at least one embedding, "
                 f"got {tuple(labels.shape)} for {tuple(embeddings.shape)}"
             )
-        tree = class_tree(embeddings, labels, self.levels)
+        tree = build_class_tree(embeddings, labels, self.levels)
         device, dtype = self.within_class.device, self.within_class.dtype
         self.class_ids = tree.class_ids.to(device)
         self.within_class = tree.within_class.to(device, dtype)
@@ -133,8 +107,8 @@ class HierarchicalTriplet(nn.Module):
         """(B, B) α of every anchor and negative."""
         if not len(self.class_ids):
             return self.margin
-        check_square_batch(pairs, "hierarchical_triplet")
-        labels = class_labels(pairs, "hierarchical_triplet")
+        ops.require.square_batch(pairs, "hierarchical_triplet")
+        labels = ops.require.class_labels(pairs, "hierarchical_triplet")
         place = torch.searchsorted(self.class_ids, labels).clamp_max(len(self.class_ids) - 1)
         unknown = labels[self.class_ids[place] != labels]
         if len(unknown):
@@ -146,5 +120,4 @@ class HierarchicalTriplet(nn.Module):
         """The loss of all triples."""
         # A margin per anchor and negative is a shift of that negative's similarity.
         shifted = torch.where(pairs.negative, pairs.similarity + self.margins(pairs), pairs.similarity)
-        value, present = hinge_sum(TripletBand(pairs.replace(similarity=shifted)), 0.0, only_active=False)
-        return ratio(value, present) / 2
+        return ops.triplet_sum(pairs.replace(similarity=shifted), 0.0, reduction="mean") / 2

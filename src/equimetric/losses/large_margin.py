@@ -6,19 +6,17 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
+from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
-from equimetric.losses.cross_entropy import cross_entropy, positives_changed
 from equimetric.option_values import NotNegative, Range
 from equimetric.pairs import Pairs
 from equimetric.search_space import Choice, LogUniform, SearchSpace
 
-__all__ = ["LargeMarginSoftmax", "multiplied_angle"]
-
 SEARCH: dict[str, SearchSpace] = {"m": Choice((2, 3, 4, 5)), "lambda_min": LogUniform(0.1, 100.0)}
 
 
-def multiplied_angle(cosine: Tensor, m: int) -> Tensor:
+def multiply_angle(cosine: Tensor, m: int) -> Tensor:
     """ψ(θ) = (−1)^k cos(mθ) − 2k for θ in [kπ/m, (k+1)π/m]: falls from 1 at θ = 0 to 1 − 2m at θ = π.
 
     cos(mθ) is the Chebyshev polynomial T_m(cos θ), T_n = 2 cos θ T_{n−1} − T_{n−2}; the segment k has no gradient.
@@ -67,7 +65,7 @@ class LargeMarginSoftmax(nn.Module):
         self.register_buffer("iteration", torch.zeros((), dtype=torch.int64))
 
     def annealing(self, dtype: torch.dtype) -> Tensor:
-        """λ_t of this step; a step of training counts."""
+        """λ_t of this step; counts the step in training."""
         steps = 1 + self.lambda_gamma * self.iteration.to(dtype)
         if self.training:
             self.iteration += 1
@@ -78,18 +76,18 @@ class LargeMarginSoftmax(nn.Module):
         return self.classify(pairs, pairs.similarity, target_product(pairs))
 
     def classify(self, pairs: Pairs, logits: Tensor, length: Tensor | float) -> Tensor:
-        """Cross-entropy of logits length · cos θ, the target's exchanged for length · (λ cos θ + ψ(θ)) / (1 + λ)."""
+        """Cross-entropy of logits length · cos θ, the target's replaced by length · (λ cos θ + ψ(θ)) / (1 + λ)."""
         blend = self.annealing(logits.dtype)
 
-        def narrowed(product: Tensor) -> Tensor:
-            cosine = over_length(product, length)
-            return length * (blend * cosine + multiplied_angle(cosine, self.m)) / (1 + blend)
+        def add_margin(product: Tensor) -> Tensor:
+            cosine = divide_by_length(product, length)
+            return length * (blend * cosine + multiply_angle(cosine, self.m)) / (1 + blend)
 
-        return cross_entropy(positives_changed(logits, pairs, narrowed), pairs, reduction=self.reduction)
+        return ops.cross_entropy(ops.replace_positives(logits, pairs, add_margin), pairs, reduction=self.reduction)
 
 
 def target_product(pairs: Pairs) -> Tensor:
-    """(Q, 1) ‖x_i‖ ‖w_{y_i}‖: what turns the dot product of a query and its class weight into a cosine."""
+    """(Q, 1) ‖x_i‖ ‖w_{y_i}‖: the dot product of a query and its class weight over their cosine."""
     if pairs.queries is None or pairs.queries.target_length is None:
         raise EquimetricError(
             "a margin that multiplies the angle needs the lengths of embeddings and class weights; "
@@ -99,6 +97,6 @@ def target_product(pairs: Pairs) -> Tensor:
     return lengths[:, None]
 
 
-def over_length(product: Tensor, length: Tensor | float) -> Tensor:
+def divide_by_length(product: Tensor, length: Tensor | float) -> Tensor:
     """Product / (Q, 1) length: the cosine where the class is the query's own; 0 for a query of length 0."""
     return product / (torch.threshold(length, 1e-12, 1.0) if isinstance(length, Tensor) else length)

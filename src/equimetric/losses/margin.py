@@ -5,13 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
-from equimetric.ops.reductions import count, masked_sum, ratio
 from equimetric.pairs import Pairs, TripletBand, Triplets
 from equimetric.search_space import Uniform
-
-__all__ = ["MarginLoss"]
 
 
 def initial_offsets(given: int | Sequence[float] | Tensor, name: str) -> Tensor:
@@ -31,7 +29,7 @@ def initial_offsets(given: int | Sequence[float] | Tensor, name: str) -> Tensor:
     "margin_loss",
     title="Margin (all pairs)",
     family="ranking",
-    rowwise=True,
+    separable=True,
     paper="Wu, Manmatha, Smola, Krähenbühl: Sampling matters in deep embedding learning (2017)",
     geometry=("euclidean", "cosine"),
     takes="triplets",
@@ -83,24 +81,24 @@ class MarginLoss(nn.Module):
     def forward(self, selected: Pairs | Triplets | TripletBand) -> Tensor:
         """The loss of pairs or triples."""
         if isinstance(selected, Triplets):
-            return self.of_listed(selected)
+            return self.compute_listed(selected)
         listed = isinstance(selected, TripletBand)
         pairs = selected.as_pairs() if isinstance(selected, TripletBand) else selected
         distance, beta = pairs.distance(), self.boundary(pairs)
         pull = (self.alpha + distance - beta).relu()
         push = (self.alpha - distance + beta).relu()
-        value = masked_sum(pull, pairs.positive, pairs.weight) + masked_sum(push, pairs.negative, pairs.weight)
+        value = ops.masked_sum(pull, pairs.positive, pairs.weight) + ops.masked_sum(push, pairs.negative, pairs.weight)
         active = (pairs.positive & (pull > 0)) | (pairs.negative & (push > 0))
         regularised = pairs.positive if listed else pairs.any
-        value = value + self.nu * masked_sum(beta.expand_as(distance), regularised, pairs.weight)
-        return ratio(value, count(active, pairs.weight, value.dtype))
+        value = value + self.nu * ops.masked_sum(beta.expand_as(distance), regularised, pairs.weight)
+        return ops.ratio(value, ops.count(active, pairs.weight, value.dtype))
 
-    def of_listed(self, triplets: Triplets) -> Tensor:
+    def compute_listed(self, triplets: Triplets) -> Tensor:
         """The loss of listed triples, whose positive or negative may be the anchor itself."""
         distance, beta = triplets.pairs.distance(), self.boundary(triplets.pairs)[triplets.anchor, 0]
         pull = (self.alpha + distance[triplets.anchor, triplets.positive] - beta).relu()
         push = (self.alpha - distance[triplets.anchor, triplets.negative] + beta).relu()
         every = torch.ones_like(pull, dtype=torch.bool)
-        value = masked_sum(pull + push + self.nu * beta, every, triplets.weight)
-        active = sum(count(terms > 0, triplets.weight, value.dtype) for terms in (pull, push))
-        return ratio(value, torch.as_tensor(active))
+        value = ops.masked_sum(pull + push + self.nu * beta, every, triplets.weight)
+        active = sum(ops.count(terms > 0, triplets.weight, value.dtype) for terms in (pull, push))
+        return ops.ratio(value, torch.as_tensor(active))

@@ -1,4 +1,4 @@
-"""What losses of ensembles share: the embedding is that of its members, one after the other; not a loss of its own."""
+"""Shared by losses of ensembles, whose embedding is that of its members, one after the other; not a loss itself."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -8,16 +8,20 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 
-__all__ = ["equal_sizes", "member_slices", "scaled_gradient", "sizes_in_proportion"]
+EXEMPT = {
+    "monotone": "compares the embeddings of each member, not those of the whole",
+    "multiplicity": "compares the embeddings of each member, not the references of the whole",
+}
+"""Laws about pairs of whole embeddings, which these losses do not look at."""
 
 
 def equal_sizes(dim: int, members: int, loss: str) -> list[int]:
-    """Dimensions of so many members of an embedding, as equal as can be."""
-    return sizes_in_proportion(dim, [1] * members, loss)
+    """Dimensions of the members of an embedding, as equal as possible."""
+    return proportional_sizes(dim, [1] * members, loss)
 
 
-def sizes_in_proportion(dim: int, shares: Sequence[float], loss: str) -> list[int]:
-    """Dimensions of the members of an embedding, whole numbers in about this proportion."""
+def proportional_sizes(dim: int, shares: Sequence[float], loss: str) -> list[int]:
+    """Dimensions of the members of an embedding, integers in about this proportion."""
     ends = [round(dim * share / sum(shares)) for share in accumulate(shares)]
     sizes = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     if min(sizes) < 1:
@@ -33,9 +37,3 @@ def member_slices(embeddings: Tensor, sizes: Sequence[int], loss: str) -> tuple[
             f"{' + '.join(map(str, sizes))} = {sum(sizes)}"
         )
     return torch.split(embeddings, list(sizes), dim=1)
-
-
-def scaled_gradient(values: Tensor, factor: Tensor | float) -> Tensor:
-    """The values, and on the way back their gradient times a factor; −1 reverses it."""
-    fixed = values.detach()
-    return fixed + factor * (values - fixed)

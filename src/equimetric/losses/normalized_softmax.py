@@ -2,20 +2,18 @@
 
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.losses.cross_entropy import cross_entropy
 from equimetric.option_values import Positive, Share
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
-
-__all__ = ["normalized_softmax"]
 
 
 @loss(
     "normalized_softmax",
     title="N. Softmax",
     family="classification",
-    rowwise=True,
+    separable=True,
     paper="Zhai, Wu: Classification is a strong baseline for deep metric learning (2019)",
     references=("proxies", "batch"),
     search={"temperature": LogUniform(0.01, 100.0), "label_smoothing": Uniform(0.0, 0.2)},
@@ -32,4 +30,4 @@ def normalized_softmax(
 
     L = mean_i −log softmax(s_i / temperature)_{y_i}
     """
-    return cross_entropy(pairs.similarity / temperature, pairs, label_smoothing, smoothing, reduction)
+    return ops.cross_entropy(pairs.similarity / temperature, pairs, label_smoothing, smoothing, reduction)

@@ -1,58 +1,20 @@
 """N-pairs loss: one pair per class, each positive against the positives of all other classes."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import EquimetricError, unknown_name
-from equimetric.losses.preconditions import check_square_batch, known_queries
+from equimetric.errors import unknown_name
 from equimetric.losses.supcon import supcon
-from equimetric.ops.masks import has_any
-from equimetric.ops.products import plain_arithmetic
-from equimetric.ops.reductions import FAR_BELOW, mean_valid
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
-__all__ = ["first_pairs", "npairs"]
-
-
-class FirstPairs(NamedTuple):
-    """N pairs, one per class. Where shapes cannot depend on data, as when compiling, one for every query instead."""
-
-    anchor: Tensor
-    """(N,) rows."""
-    positive: Tensor
-    """(N,) columns."""
-    present: Tensor
-    """(N,) bool: which of them are such pairs."""
-    competes: Tensor
-    """(N, N) bool: [i, j] where the positive of pair j is one of the negatives of anchor i."""
-
-    def logits(self, similarity: Tensor) -> Tensor:
-        """(N, N) similarities of anchors and positives."""
-        return similarity.index_select(0, self.anchor).index_select(1, self.positive)
-
-
-def first_pairs(pairs: Pairs, loss: str) -> FirstPairs:
-    """One (anchor, positive) per class: its first row that has a positive, and that row's first positive.
-
-    Doubling a reference changes nothing, as one is chosen per class: of a weight only its presence counts.
-    """
-    labels = known_queries(pairs, loss).labels
-    if labels is None:
-        raise EquimetricError(f"loss {loss!r} takes one pair per class; give one class id per sample as labels")
-    has_positive = has_any(pairs.positive)
-    earlier = (labels[:, None] == labels).tril_(-1) & has_positive
-    is_anchor = has_positive & ~has_any(earlier)
-    anchor = torch.arange(len(labels), device=labels.device)
-    if not plain_arithmetic():
-        anchor = anchor[is_anchor]
-    rows, present = pairs.negative.index_select(0, anchor), is_anchor[anchor]
-    positive = pairs.positive.index_select(0, anchor).view(torch.uint8).argmax(1)
-    return FirstPairs(anchor, positive, present, rows.index_select(1, positive) & present)
+EXEMPT = {
+    "permutation": "anchor and positive are the first two rows of a class",
+    "multiplicity": "one pair is chosen per class, so only the presence of a reference counts",
+}
 
 
 @loss(
@@ -64,6 +26,7 @@ def first_pairs(pairs: Pairs, loss: str) -> FirstPairs:
     references="batch",
     takes="batch",
     search={"l2_reg": Uniform(0.0, 0.02)},
+    exempt=EXEMPT,
 )
 def npairs(pairs: Pairs, *, l2_reg: NotNegative = 0.002, symmetric: bool = False, repeated: str = "first") -> Tensor:
     """Softmax over one positive against the positives of all other classes, on raw dot products.
@@ -78,17 +41,9 @@ def npairs(pairs: Pairs, *, l2_reg: NotNegative = 0.002, symmetric: bool = False
     if repeated not in ("first", "soft"):
         raise unknown_name("way with repeated classes", repeated, ("first", "soft"))
     if repeated == "soft":
-        value = supcon(pairs, temperature=1.0)
-        if symmetric:
-            value = (value + supcon(turned(pairs), temperature=1.0)) / 2
-        if l2_reg:
-            anchors, positives = squared_lengths(pairs)
-            value = value + l2_reg / 4 * mean_valid(anchors, has_any(pairs.positive) & has_any(pairs.negative))
-            wanted = has_any(pairs.positive.T) & has_any(pairs.negative.T)
-            value = value + l2_reg / 4 * mean_valid(positives, wanted)
-        return value
-    chosen = first_pairs(pairs, "npairs")
-    compared = chosen.present & has_any(chosen.competes)
+        return soft_npairs(pairs, l2_reg, symmetric)
+    chosen = ops.first_pairs(pairs, "npairs")
+    compared = chosen.present & ops.has_any(chosen.competes)
     logits = chosen.logits(pairs.similarity)
     values = against_own(logits, chosen.competes)
     if symmetric:
@@ -96,23 +51,32 @@ def npairs(pairs: Pairs, *, l2_reg: NotNegative = 0.002, symmetric: bool = False
     if l2_reg:
         anchors, positives = squared_lengths(pairs)
         values = values + l2_reg / 4 * (anchors[chosen.anchor] + positives[chosen.positive])
-    return mean_valid(values, compared)
+    return ops.mean(values, compared)
+
+
+def soft_npairs(pairs: Pairs, l2_reg: float, symmetric: bool) -> Tensor:
+    """The loss with all rows as anchors."""
+    value = supcon(pairs, temperature=1.0)
+    if symmetric:
+        weight = None if pairs.weight is None else pairs.weight.T
+        reverse = Pairs(pairs.similarity.T, pairs.positive.T, pairs.negative.T, weight, geometry=pairs.geometry)
+        value = (value + supcon(reverse, temperature=1.0)) / 2
+    if l2_reg:
+        anchors, positives = squared_lengths(pairs)
+        compared = ops.has_any(pairs.positive) & ops.has_any(pairs.negative)
+        wanted = ops.has_any(pairs.positive.T) & ops.has_any(pairs.negative.T)
+        value = value + l2_reg / 4 * ops.mean(anchors, compared) + l2_reg / 4 * ops.mean(positives, wanted)
+    return value
 
 
 def squared_lengths(pairs: Pairs) -> tuple[Tensor, Tensor]:
     """(Q,) ‖x‖² of the queries and (R,) of the references, which are the same or an explicit set."""
-    queries = known_queries(pairs, "npairs")
+    queries = ops.require.queries(pairs, "npairs")
     of_queries = queries.embeddings.square().sum(1)
     if queries.references is not None:
         return of_queries, queries.references.square().sum(1)
-    check_square_batch(pairs, "npairs")
+    ops.require.square_batch(pairs, "npairs")
     return of_queries, of_queries
-
-
-def turned(pairs: Pairs) -> Pairs:
-    """The references as queries."""
-    weight = None if pairs.weight is None else pairs.weight.T
-    return Pairs(pairs.similarity.T, pairs.positive.T, pairs.negative.T, weight, geometry=pairs.geometry)
 
 
 def against_own(logits: Tensor, competes: Tensor) -> Tensor:
@@ -121,5 +85,5 @@ def against_own(logits: Tensor, competes: Tensor) -> Tensor:
     Marks i as its own competitor in `competes`.
     """
     own = torch.arange(len(logits), device=logits.device)
-    present = torch.where(competes.fill_diagonal_(True), logits, FAR_BELOW)
+    present = torch.where(competes.fill_diagonal_(True), logits, -torch.inf)
     return torch.nn.functional.cross_entropy(present, own, reduction="none")

@@ -3,18 +3,10 @@
 import torch
 from torch import Tensor, nn
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.geometry import unit
-from equimetric.losses.preconditions import check_dimension, whole_batch
-from equimetric.ops.masks import has_any
-from equimetric.ops.reductions import mean_valid
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs
-
-__all__ = ["PositionDependentMetric"]
-
-CHUNK_ENTRIES = 2**20
-"""Numbers in one layer's activations while all pairs of the batch are scored."""
 
 
 @loss(
@@ -25,6 +17,7 @@ CHUNK_ENTRIES = 2**20
     geometry="sqeuclidean",
     references="batch",
     takes="batch",
+    exempt={"multiplicity": "rows and columns are the same samples: columns cannot be repeated alone"},
 )
 class PositionDependentMetric(nn.Module):
     """A similarity learned from difference and position of two embeddings, trained on the hard quadruplets it picks.
@@ -49,36 +42,23 @@ class PositionDependentMetric(nn.Module):
 
     def score(self, one: Tensor, other: Tensor) -> Tensor:
         """(…,) learned similarity of (…, D) embeddings; symmetric."""
-        difference = unit(self.difference((one - other).abs()).relu())
-        position = unit(self.position((one + other) / 2).relu())
+        difference = ops.unit(self.difference((one - other).abs()).relu())
+        position = ops.unit(self.position((one + other) / 2).relu())
         joint: Tensor = self.joint(torch.cat([difference, position], -1)).relu()
         return self.readout(joint).squeeze(-1)  # type: ignore[no-any-return]
 
-    @torch.no_grad()
-    def all_scores(self, embeddings: Tensor) -> Tensor:
-        """(B, B) scores for choosing, a few rows at a time: a layer for all pairs at once would hold B·B·hidden."""
-        widest = max(self.joint.in_features, self.difference.in_features)
-        step = max(1, CHUNK_ENTRIES // (len(embeddings) * widest))
-        scores = embeddings.new_empty(len(embeddings), len(embeddings))
-        for start in range(0, len(embeddings), step):
-            rows, rest = slice(start, start + step), slice(start, None)
-            scores[rows, rest] = self.score(embeddings[rows, None], embeddings[None, rest])
-            # Scores are symmetric.
-            scores[rest, rows] = scores[rows, rest].T.clone()
-        return scores
-
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch; gradients are formed for the chosen pairs only."""
-        embeddings, _ = whole_batch(pairs, "pddm")
-        check_dimension(embeddings, self.difference.in_features, "pddm")
-        scores = self.all_scores(embeddings)
+        dim = self.difference.in_features
+        embeddings, _ = ops.require.whole_batch(pairs, "pddm", dim)
+        scores = ops.pairwise(self.score, embeddings, width=max(self.joint.in_features, dim))
         anchor = torch.arange(len(embeddings), device=scores.device)
-        positive = scores.masked_fill(~pairs.positive, torch.inf).argmin(1)
-        negative = scores.masked_fill(~pairs.negative, -torch.inf).argmax(1)
+        positive = ops.row_argmin(scores, pairs.positive)
+        negative = ops.row_argmax(scores, pairs.negative)
         edges = ((anchor, positive), (anchor, negative), (positive, negative[positive]))
         near, far, far_from_positive = (self.score(embeddings[i], embeddings[j]) for i, j in edges)
         learned = (self.a + far - near).relu() + (self.a + far_from_positive - near).relu()
         near, far, far_from_positive = (pairs.similarity[i, j] for i, j in edges)
         plain = (self.b + far - near).relu() + (self.b + far_from_positive - near).relu()
-        valid = has_any(pairs.positive) & has_any(pairs.negative)
-        return mean_valid(learned, valid) + self.lam * mean_valid(plain, valid)
+        valid = ops.has_any(pairs.positive) & ops.has_any(pairs.negative)
+        return ops.mean(learned, valid) + self.lam * ops.mean(plain, valid)

@@ -2,18 +2,16 @@
 
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.losses.cross_entropy import cross_entropy
 from equimetric.pairs import Pairs
-
-__all__ = ["prototypical"]
 
 
 @loss(
     "prototypical",
     title="Prototypical",
     family="proxy",
-    rowwise=True,
+    separable=True,
     paper="Snell, Swersky, Zemel: Prototypical networks for few-shot learning (2017)",
     geometry=("sqeuclidean", "euclidean"),
     references="prototypes",
@@ -25,4 +23,4 @@ def prototypical(pairs: Pairs, *, reduction: str = "mean") -> Tensor:
     L = mean_{queries q} −log softmax_c(−d(x_q, μ_c))_{y_q}, d = ‖x_q − μ_c‖² or, in the euclidean geometry, its root;
     several episodes in a batch give the mean of their losses.
     """
-    return cross_entropy(pairs.similarity, pairs, reduction=reduction)
+    return ops.cross_entropy(pairs.similarity, pairs, reduction=reduction)

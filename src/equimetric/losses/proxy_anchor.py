@@ -1,17 +1,14 @@
-"""Proxy-Anchor: every proxy looks at the whole batch."""
+"""Proxy-Anchor: every proxy is compared with the whole batch."""
 
 import torch
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import unknown_name
-from equimetric.ops.masks import has_any
-from equimetric.ops.reductions import log1p_sum_exp, mean
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
-
-__all__ = ["proxy_anchor"]
 
 
 @loss(
@@ -29,13 +26,14 @@ def proxy_anchor(pairs: Pairs, *, alpha: Positive = 32.0, delta: float = 0.1, re
     P = all proxies, P⁺ = those whose class is in the batch; reduction='none' gives both logarithms per proxy, added.
     """
     similarity, positive, negative, weight = (pairs.similarity.T, pairs.positive.T, pairs.negative.T, pairs.weight)
-    # An anchor is a column of the pairs: what is left of a weight after the column's multiplicity weighs its samples.
+    # An anchor is a column of the pairs: its weight is the column's multiplicity times that of each sample.
     multiplicity = similarity.new_ones(len(similarity)) if weight is None else weight.amax(0)
     share = None if weight is None else weight.T / multiplicity.where(multiplicity > 0, 1.0)[:, None]
-    pull = log1p_sum_exp(alpha * (delta - similarity), positive, share)
-    push = log1p_sum_exp(alpha * (similarity + delta), negative, share)
+    pull = ops.log1p_sum_exp(alpha * (delta - similarity), positive, share)
+    push = ops.log1p_sum_exp(alpha * (similarity + delta), negative, share)
     if reduction == "none":
         return pull + push
     if reduction != "mean":
         raise unknown_name("reduction", reduction, ("mean", "none"))
-    return mean(pull, has_any(positive), multiplicity) + mean(push, torch.ones_like(multiplicity).bool(), multiplicity)
+    every = torch.ones_like(multiplicity).bool()
+    return ops.mean(pull, ops.has_any(positive), multiplicity) + ops.mean(push, every, multiplicity)

@@ -2,20 +2,18 @@
 
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.losses.cross_entropy import cross_entropy
 from equimetric.option_values import Positive, Share
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
-
-__all__ = ["proxy_nca"]
 
 
 @loss(
     "proxy_nca",
     title="ProxyNCA",
     family="proxy",
-    rowwise=True,
+    separable=True,
     paper="Movshovitz-Attias, Toshev, Leung, Ioffe, Singh: No fuss distance metric learning using proxies (2017)",
     references=("proxies", "batch"),
     search={"embedding_multiplier": LogUniform(1.0, 6.0), "label_smoothing": Uniform(0.0, 0.2)},
@@ -40,11 +38,6 @@ def proxy_nca(
     m = embedding_multiplier
     n = embedding_multiplier if proxy_multiplier is None else proxy_multiplier
     distance = (m * m + n * n - 2 * m * n * pairs.similarity) / temperature
-    return cross_entropy(
-        -distance,
-        pairs,
-        label_smoothing,
-        smoothing,
-        reduction,
-        positive_in_denominator=positive_in_denominator,
+    return ops.cross_entropy(
+        -distance, pairs, label_smoothing, smoothing, reduction, positive_in_denominator=positive_in_denominator
     )

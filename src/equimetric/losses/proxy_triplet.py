@@ -2,24 +2,21 @@
 
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.losses.triplet import triplet
-from equimetric.ops.reductions import row_mean, row_sum
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs, TripletBand, Triplets
 from equimetric.search_space import Uniform
 
-__all__ = ["proxy_triplet"]
-
 NAMES = {"sum_neg_mean_batch": "batch", "nonzero_mean": "nonzero"}
-"""Reductions under the names that proxy losses go by."""
+"""The names of reductions in papers on proxies."""
 
 
 @loss(
     "proxy_triplet",
     title="Proxy-Triplet",
     family="proxy",
-    rowwise=True,
+    separable=True,
     paper="Movshovitz-Attias, Toshev, Leung, Ioffe, Singh: No fuss distance metric learning using proxies (2017)",
     geometry=("sqeuclidean", "euclidean", "cosine"),
     references="proxies",
@@ -44,7 +41,7 @@ def proxy_triplet(
     # A margin on longer vectors is a smaller one on unit vectors.
     scale = embedding_multiplier**2
     if reduction == "none" and isinstance(selected, Pairs):
-        own = row_sum(selected.similarity, selected.positive)[:, None]
+        own = ops.row_sum(selected.similarity, selected.positive)[:, None]
         violation = (selected.similarity - own + margin / scale).relu()
-        return scale * row_mean(violation, selected.negative, selected.weight)
-    return scale * triplet(selected, margin=margin / scale, reduction=NAMES.get(reduction, reduction))
+        return scale * ops.row_mean(violation, selected.negative, selected.weight)
+    return scale * ops.triplet_sum(selected, margin / scale, reduction=NAMES.get(reduction, reduction))

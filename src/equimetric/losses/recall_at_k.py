@@ -6,19 +6,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
-from equimetric.losses.preconditions import whole_batch
-from equimetric.losses.smooth_ap import own_similarity, with_query
-from equimetric.losses.triplet import pair_weight
-from equimetric.ops.chunks import compute_chunked
-from equimetric.ops.masks import has_any
-from equimetric.ops.reductions import mean_valid, row_sum
+from equimetric.losses.smooth_ap import soft_rank
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform
-
-__all__ = ["mixed_pairs", "recall_at_k_surrogate"]
 
 
 @loss(
@@ -27,7 +21,7 @@ __all__ = ["mixed_pairs", "recall_at_k_surrogate"]
     family="ap-surrogate",
     paper="Patel, Tolias, Matas: Recall@k surrogate loss with large batches and similarity mixup (2022)",
     search={"tau1": LogUniform(0.5, 5.0), "tau2": LogUniform(0.005, 0.1)},
-    not_monotone="a positive far below rank k that moves closer can push a positive at rank k out",
+    exempt={"monotone": "a positive far below rank k that moves closer can push a positive at rank k out"},
 )
 def recall_at_k_surrogate(
     pairs: Pairs,
@@ -43,20 +37,20 @@ def recall_at_k_surrogate(
     r_qi = 1 + Σ_{j≠i} σ((s_qj − s_qi)/τ₂), R_q^k = min(Σ_{i∈P_q} σ((k − r_qi)/τ₁), k) / min(k, |P_q|);
     L = mean_q (1 − mean_{k∈ks} R_q^k), k at most the size of the batch; never 0, as σ(0) = ½ for a first rank at k = 1.
     `include_query` leaves the query among the ranked items, as the authors' code does. `simix` adds a virtual sample
-    between every two samples of a class (see `mixed_pairs`), mixed at random by torch's global generator.
+    between every two samples of a class (see `mix_pairs`), mixed at random by torch's global generator.
     """
-    ranks = whole_ranks(ks)
+    ranks = check_ranks(ks)
     if simix:
-        pairs = mixed_pairs(pairs)
+        pairs = mix_pairs(pairs)
     if include_query:
-        pairs = with_query(pairs, pairs.similarity.diagonal() if simix else own_similarity(pairs), positive=False)
-    value = partial(soft_recall, ks=ranks, tau1=tau1, tau2=tau2, include_query=include_query)
-    # Mixing joins rows, so large batches can be computed a few rows at a time only from here on.
-    return compute_chunked(value, pairs)
+        own = pairs.similarity.diagonal() if simix else pairs.own_similarity()
+        pairs = pairs.add_query(own, positive=False)
+    # Mixing joins rows; from here on they meet only in the mean.
+    return ops.separable(partial(soft_recall, ks=ranks, tau1=tau1, tau2=tau2, include_query=include_query), pairs)
 
 
-def whole_ranks(ks: Sequence[int]) -> list[int]:
-    """The ranks as a list of whole numbers, of which there is one at least."""
+def check_ranks(ks: Sequence[int]) -> list[int]:
+    """The ranks as a list of integers, at least one."""
     try:
         ranks = [int(k) for k in ks]
     except (TypeError, ValueError):
@@ -71,37 +65,36 @@ def soft_recall(pairs: Pairs, *, ks: Sequence[int], tau1: float, tau2: float, in
     ranked = pairs.any
     if include_query:
         ranked = torch.cat([torch.ones_like(ranked[:, :1]), ranked[:, 1:]], 1)
-    scaled = pairs.similarity / tau2
-    columns, is_positive = pairs.positive_columns()
-    present = is_positive * pair_weight(pairs, columns)
-    size = 1 + row_sum(torch.ones_like(scaled), pairs.any, pairs.weight)
-    k = torch.minimum(scaled.new_tensor(list(ks))[None, :], size[:, None])
-    found = (k + scaled.sum(1, keepdim=True)) * 0
-    for column, times in zip(columns.T, present.T, strict=True):
-        before = torch.sigmoid(scaled - scaled.gather(1, column[:, None]))
+    logits = pairs.similarity / tau2
+    size = 1 + ops.row_sum(torch.ones_like(logits), pairs.any, pairs.weight)
+    k = torch.minimum(logits.new_tensor(list(ks))[None, :], size[:, None])
+    found = (k + logits.sum(1, keepdim=True)) * 0
+    positive = ops.list_positives(pairs)
+    for some, own in positive.split(positive.at(logits)):
         # The sum holds σ(0) = ½ for the positive itself, which counts 1.
-        rank = 0.5 + row_sum(before, ranked, pairs.weight)
-        found = found + torch.sigmoid((k - rank[:, None]) / tau1) * times[:, None]
-    possible = torch.minimum(k, present.sum(1, keepdim=True)).clamp_min(1)
-    recall = torch.minimum(found, k) / possible
-    return mean_valid(1 - recall.mean(1), has_any(pairs.positive) & has_any(pairs.negative))
+        rank = 0.5 + soft_rank(own, logits, ranked, pairs.weight)
+        first = torch.sigmoid((k[:, :, None] - rank[:, None]) / tau1)
+        found = found + ops.row_sum(first, some.mask[:, None], None if some.weight is None else some.weight[:, None])
+    number = ops.row_sum(torch.ones_like(logits), pairs.positive, pairs.weight)[:, None]
+    recall = torch.minimum(found, k) / torch.minimum(k, number).clamp_min(1)
+    return ops.mean(1 - recall.mean(1), ops.has_any(pairs.positive) & ops.has_any(pairs.negative))
 
 
-def mixed_pairs(pairs: Pairs, share: Tensor | None = None) -> Pairs:
+def mix_pairs(pairs: Pairs, share: Tensor | None = None) -> Pairs:
     """The batch with a virtual sample v = a x_i + (1 − a) x_j for every two samples i < j of a class.
 
     Virtual samples are not scaled to unit length, so s(v, z) = a s_iz + (1 − a) s_jz: mixing similarities is enough.
     They follow the real samples as queries, positives and negatives. `share` holds each pair's a, in order of (i, j).
     """
-    _, labels = whole_batch(pairs, "recall_at_k_surrogate")
+    _, labels = ops.require.whole_batch(pairs, "recall_at_k_surrogate")
     first, second = pairs.positive.triu().nonzero(as_tuple=True)
     if share is None:
         share = torch.rand(len(first), dtype=pairs.similarity.dtype, device=labels.device)
 
-    def mixed(rows: Tensor) -> Tensor:
+    def mix(rows: Tensor) -> Tensor:
         return torch.cat([rows, share[:, None] * rows[first] + (1 - share)[:, None] * rows[second]])
 
     labels = torch.cat([labels, labels[first]])
     same = labels[:, None] == labels[None, :]
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    return Pairs(mixed(mixed(pairs.similarity).T).T, same & ~itself, ~same, geometry=pairs.geometry)
+    return Pairs(mix(mix(pairs.similarity).T).T, same & ~itself, ~same, geometry=pairs.geometry)

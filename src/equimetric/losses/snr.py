@@ -2,22 +2,19 @@
 
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
 from equimetric.losses.contrastive import contrastive
-from equimetric.losses.preconditions import known_queries
-from equimetric.ops.reductions import mean_rows
 from equimetric.option_values import Count, NotNegative
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
-
-__all__ = ["snr_contrastive"]
 
 
 @loss(
     "snr_contrastive",
     title="SNR contrastive",
     family="ranking",
-    rowwise={"reg": 0.0},
+    separable={"reg": 0.0},
     paper="Yuan, Deng, Tang, Tang, Chen: Signal-to-noise ratio: a robust distance metric (2019)",
     geometry="snr",
     search={"pos_margin": Uniform(0.0, 2.0), "neg_margin": Uniform(0.0, 2.0), "reg": Uniform(0.0, 1.0)},
@@ -38,5 +35,5 @@ def snr_contrastive(
     """
     value = contrastive(pairs, pos_margin=pos_margin, neg_margin=neg_margin, reduction=reduction, power=power)
     if reg:
-        value = value + reg * mean_rows(known_queries(pairs, "snr_contrastive").embeddings.sum(1).abs())
+        value = value + reg * ops.mean(ops.require.queries(pairs, "snr_contrastive").embeddings.sum(1).abs())
     return value

@@ -2,20 +2,18 @@
 
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.losses.cross_entropy import cross_entropy
 from equimetric.option_values import Share
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
-
-__all__ = ["softmax"]
 
 
 @loss(
     "softmax",
     title="Softmax",
     family="classification",
-    rowwise=True,
+    separable=True,
     paper="Bridle: Probabilistic interpretation of feedforward classification network outputs (1990)",
     geometry="dot",
     references=("proxies", "batch"),
@@ -29,4 +27,4 @@ def softmax(
     L = mean_i −log softmax(W x_i + b)_{y_i}; the references hold W and, with `bias=True`, b. Neither x nor W is of
     unit length here, but retrieval compares unit vectors: `normalized_softmax` trains what is then used.
     """
-    return cross_entropy(pairs.similarity, pairs, label_smoothing, smoothing, reduction)
+    return ops.cross_entropy(pairs.similarity, pairs, label_smoothing, smoothing, reduction)

@@ -8,14 +8,12 @@ from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
-__all__ = ["softtriple"]
-
 
 @loss(
     "softtriple",
     title="SoftTriple",
     family="proxy",
-    rowwise=True,
+    separable=True,
     paper="Qian, Shang, Sun, Hu, Li, Jin: SoftTriple loss: deep metric learning without triplet sampling (2019)",
     references="proxies",
     search={"la": Uniform(0.01, 100.0), "delta": Uniform(0.0, 1.0)},

@@ -3,11 +3,9 @@
 import torch
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.losses.preconditions import check_finite, whole_batch
 from equimetric.pairs import Pairs
-
-__all__ = ["spectral"]
 
 
 @loss(
@@ -18,7 +16,10 @@ __all__ = ["spectral"]
     geometry="none",
     references="batch",
     takes="batch",
-    not_monotone="compares subspaces that the whole batch spans, not pairs",
+    exempt={
+        "monotone": "compares subspaces that the whole batch spans, not pairs",
+        "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
+    },
 )
 def spectral(pairs: Pairs) -> Tensor:
     """Distance between the projectors onto the span of the raw embeddings and onto that of the class indicators.
@@ -27,8 +28,8 @@ def spectral(pairs: Pairs) -> Tensor:
     for large batches with about as many classes as dimensions. The rank counts as constant; where F has less than
     full rank, F⁺ is its pseudo-inverse.
     """
-    embeddings, labels = whole_batch(pairs, "spectral")
-    check_finite(embeddings, "spectral")
+    embeddings, labels = ops.require.whole_batch(pairs, "spectral")
+    ops.require.finite(embeddings, "spectral")
     same = (labels[:, None] == labels[None, :]).to(embeddings.dtype)
     # Y Y⁺ averages over each class: 1/n_c inside a class of n_c samples, so its trace is the number of classes.
     class_projector = same / same.sum(1, keepdim=True)

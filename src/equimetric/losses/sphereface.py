@@ -5,11 +5,9 @@ from typing import Annotated
 from torch import Tensor
 
 from equimetric.components import loss
-from equimetric.losses.large_margin import SEARCH, LargeMarginSoftmax, over_length, target_product
+from equimetric.losses.large_margin import SEARCH, LargeMarginSoftmax, divide_by_length, target_product
 from equimetric.option_values import NotNegative, Positive, Range
 from equimetric.pairs import Pairs
-
-__all__ = ["SphereFace"]
 
 
 @loss(
@@ -54,4 +52,4 @@ class SphereFace(LargeMarginSoftmax):
         """The loss of pairs of raw queries and unit class weights."""
         if self.scale is None:
             return super().forward(pairs)
-        return self.classify(pairs, self.scale * over_length(pairs.similarity, target_product(pairs)), self.scale)
+        return self.classify(pairs, self.scale * divide_by_length(pairs.similarity, target_product(pairs)), self.scale)

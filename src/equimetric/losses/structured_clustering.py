@@ -1,24 +1,13 @@
 """Structured clustering: the true clustering must beat every other one by a margin that grows with 1 − NMI."""
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.losses.preconditions import check_finite, whole_batch
 from equimetric.option_values import NotNegative, Number
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform
-
-__all__ = ["MedoidSearch", "structured_clustering"]
-
-TIE = 1e-12
-"""Scores no further apart than this are equal; the lowest index wins."""
-
-CONTINGENCY_ENTRIES = 2**20
-"""Size of the contingency tables counted at once."""
 
 
 @loss(
@@ -30,7 +19,11 @@ CONTINGENCY_ENTRIES = 2**20
     references="batch",
     takes="batch",
     search={"gamma": LogUniform(1.0, 1e4)},
-    not_monotone="samples are pushed from the medoids of a wrong clustering, also from those of their own class",
+    exempt={
+        "monotone": "samples are pushed from the medoids of a wrong clustering, also from those of their own class",
+        "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
+        "static shapes": "medoids are searched one by one",
+    },
 )
 def structured_clustering(pairs: Pairs, *, gamma: NotNegative = 1.0, pam_iters: Number = 5) -> Tensor:
     """Score of the best wrong clustering around K medoids above that of the true one, K the number of classes.
@@ -39,107 +32,17 @@ def structured_clustering(pairs: Pairs, *, gamma: NotNegative = 1.0, pam_iters: 
     geometric mean of the entropies, F̃ = Σ_classes max_{c in class} −Σ_{i in class} d_ic. The maximum is sought
     greedily and then by `pam_iters` sweeps of exchanges. Medoids and Δ are constants to the gradient.
     """
-    _, labels = whole_batch(pairs, "structured_clustering")
-    check_finite(pairs.similarity, "structured_clustering")
-    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    distance = pairs.distance().masked_fill(itself, 0)
+    _, labels = ops.require.whole_batch(pairs, "structured_clustering")
+    ops.require.finite(pairs.similarity, "structured_clustering")
+    every = torch.arange(len(labels), device=labels.device)
+    distance = pairs.distance().masked_fill(every[:, None] == every, 0)
     classes, member = torch.unique(labels, return_inverse=True)
     if len(classes) in (1, len(labels)):
         return distance.sum() * 0
     with torch.no_grad():
-        # A sequence of small steps, so not for an accelerator; in float64, where ties are told apart.
-        search = MedoidSearch(distance.double().cpu(), member.cpu(), gamma)
-        medoids = search.exchange(search.greedy(), pam_iters)
-        cluster = search.assign(medoids)
-        delta = search.one_minus_nmi(cluster[None], len(medoids)).item()
-        nearest = medoids[cluster].to(labels.device)
-        true_medoid = search.class_medoids()[search.member].to(labels.device)
-    every = torch.arange(len(labels), device=labels.device)
-    return (distance[every, true_medoid].sum() - distance[every, nearest].sum() + gamma * delta).relu()
-
-
-class MedoidSearch:
-    """Loss-augmented inference: medoids that maximise F(S) + γ Δ(S)."""
-
-    def __init__(self, distance: Tensor, member: Tensor, gamma: float) -> None:
-        self.distance = distance
-        self.member = member
-        self.gamma = gamma
-        self.classes = int(member.max()) + 1
-        counts = torch.arange(len(member) + 1, dtype=torch.float64)
-        self.n_log_n = torch.special.xlogy(counts, counts)
-        self.class_term = self.n_log_n[torch.bincount(member)].sum()
-
-    def greedy(self) -> Tensor:
-        """(K,) medoids, each the one that adds most to F + γ Δ of those before it."""
-        nearest = torch.full_like(self.distance[0], torch.inf)
-        cluster = torch.zeros_like(self.member)
-        medoids: list[int] = []
-        for number in range(self.classes):
-            energy = -torch.minimum(self.distance, nearest[:, None]).sum(0)
-            energy[medoids] = -torch.inf
-            # Row c: the samples that medoid c takes over, itself always.
-            taken = (nearest > self.distance.T).fill_diagonal_(True)
-            clusters = torch.where(taken, number, cluster)
-            best = self.best(energy, clusters.__getitem__, number + 1)
-            cluster = clusters[best]
-            nearest = torch.minimum(nearest, self.distance[:, best])
-            medoids.append(best)
-        return torch.tensor(medoids)
-
-    def exchange(self, medoids: Tensor, sweeps: int) -> Tensor:
-        """(K,) medoids after sweeps (PAM) in which each is exchanged for the best member of its cluster."""
-        for _ in range(sweeps):
-            before, cluster = medoids.clone(), self.assign(medoids)
-            for number in range(len(medoids)):
-                members = (cluster == number).nonzero()[:, 0]
-                trials = medoids.repeat(len(members), 1)
-                trials[:, number] = members
-                energy = -self.distance[members][:, members].sum(0)
-                best = self.best(energy, partial(self.assign_some, trials), len(medoids))
-                medoids[number] = members[best]
-            if torch.equal(medoids, before):
-                break
-        return medoids
-
-    def best(self, energy: Tensor, clusters: Callable[[Tensor], Tensor], number: int) -> int:
-        """The candidate of the largest energy + γ Δ; `clusters` gives (A, B) the clusterings of some candidates.
-
-        Δ ≤ 1, so candidates are tried by descending energy until energy + γ cannot win.
-        """
-        score = torch.full_like(energy, -torch.inf)
-        step = max(1, CONTINGENCY_ENTRIES // (number * self.classes))
-        for candidates in torch.split(energy.argsort(descending=True, stable=True), step):
-            if energy[candidates[0]] + self.gamma < score.max() - TIE:
-                break
-            score[candidates] = energy[candidates] + self.gamma * self.one_minus_nmi(clusters(candidates), number)
-        return int((score >= score.max() - TIE).nonzero()[0])
-
-    def assign(self, medoids: Tensor) -> Tensor:
-        """(…, B) the number of every sample's nearest medoid among (…, K), the first of equals; medoids their own."""
-        cluster = self.distance[:, medoids].movedim(0, -2).argmin(-1)
-        return cluster.scatter(-1, medoids, torch.arange(medoids.shape[-1]).expand_as(medoids))
-
-    def assign_some(self, trials: Tensor, candidates: Tensor) -> Tensor:
-        """(A, B) clusterings around some of the (…, K) trials."""
-        return self.assign(trials[candidates])
-
-    def one_minus_nmi(self, cluster: Tensor, number: int) -> Tensor:
-        """(A,) 1 − NMI of (A, B) clusterings into `number` clusters: from counts n, with n log n looked up."""
-        cell = cluster * self.classes + self.member
-        counts = torch.zeros(len(cluster), number * self.classes, dtype=torch.int64)
-        counts = counts.scatter_add(1, cell, torch.ones_like(cell))
-        joint = self.n_log_n[counts].sum(1)
-        cluster_term = self.n_log_n[counts.view(len(cluster), number, self.classes).sum(2)].sum(1)
-        whole = self.n_log_n[-1]
-        information = joint - cluster_term - self.class_term + whole
-        entropies = (whole - cluster_term) * (whole - self.class_term)
-        return 1 - torch.where(entropies > 0, information / entropies.clamp_min(TIE).sqrt(), 0)
-
-    def class_medoids(self) -> Tensor:
-        """(K,) the sample of each class with the smallest sum of distances to its class."""
-        same = self.member[:, None] == self.member[None, :]
-        spread = self.distance.masked_fill(~same, 0).sum(1)
-        return torch.stack(
-            [spread.masked_fill(self.member != number, torch.inf).argmin() for number in range(self.classes)]
-        )
+        # A sequence of small steps, so not for an accelerator; in float64, which separates ties.
+        search = ops.MedoidSearch(distance.double().cpu(), member.cpu(), gamma)
+        nearest, delta = search.solve(pam_iters)
+        true_medoid = search.class_medoids()[search.member]
+    spread = distance[every, true_medoid.to(labels.device)].sum() - distance[every, nearest.to(labels.device)].sum()
+    return (spread + gamma * delta).relu()

@@ -2,19 +2,17 @@
 
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
-from equimetric.ops.hinges import Hinge, added_hinges
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
-
-__all__ = ["tcm"]
 
 
 @loss(
     "tcm",
     title="TCM",
     family="regulariser",
-    rowwise=True,
+    separable=True,
     paper="Zhang et al.: Threshold-consistent margin loss for open-world deep metric learning (2024)",
     search={
         "m_pos": Uniform(0.8, 0.95),
@@ -28,6 +26,7 @@ def tcm(pairs: Pairs, *, m_pos: float = 0.9, m_neg: float = 0.5, lam_pos: float 
 
     L = λ⁺ mean_{positives with s ≤ m⁺} (m⁺ − s) + λ⁻ mean_{negatives with s ≥ m⁻} (s − m⁻)
     """
-    pull = Hinge(pairs.positive, m_pos, below=True, factor=lam_pos)
-    push = Hinge(pairs.negative, m_neg, below=False, factor=lam_neg)
-    return added_hinges(pairs.similarity, pull, push, pairs.weight, "nonzero", inclusive=True)
+    similarity = ops.similarity(pairs)
+    pull = ops.Hinge(m_pos - similarity, pairs.positive, factor=lam_pos)
+    push = ops.Hinge(similarity - m_neg, pairs.negative, factor=lam_neg)
+    return ops.sum_hinges(pull, push, pairs.weight, "nonzero", inclusive=True)

@@ -1,16 +1,14 @@
-"""A loss that is nothing but pair weights: what every pair-based loss comes down to."""
+"""A loss given by pair weights alone, to which every pair-based loss reduces."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
-from equimetric.ops.reductions import mean_rows, row_sum
 from equimetric.pairs import Pairs
-
-__all__ = ["equal_weight", "weighted"]
 
 
 def equal_weight(pairs: Pairs) -> Tensor:
@@ -26,7 +24,7 @@ def equal_weight(pairs: Pairs) -> Tensor:
     geometry=("cosine", "euclidean", "sqeuclidean", "dot"),
 )
 def weighted(pairs: Pairs, *, weights: Callable[[Pairs], Tensor] = equal_weight) -> Tensor:
-    """Push negatives and pull positives with weights that a function of the pairs gives.
+    """Push negatives and pull positives with weights given by a function of the pairs.
 
     L = 1/B Σ_i { Σ_{k∈N_i} w_ik s_ik − Σ_{j∈P_i} w_ij s_ij }, w held constant. With the weights
     w_ij = ∓B ∂H/∂s_ij of another loss H (− for positives) it has the gradient of H: see `equimetric.pair_weights`.
@@ -37,6 +35,6 @@ def weighted(pairs: Pairs, *, weights: Callable[[Pairs], Tensor] = equal_weight)
         found = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
         raise EquimetricError(f"weights must be a tensor of shape {tuple(pairs.similarity.shape)}, got {found}")
     force = weight * pairs.similarity
-    pull = row_sum(force, pairs.positive, pairs.weight)
-    push = row_sum(force, pairs.negative, pairs.weight)
-    return mean_rows(push - pull)
+    pull = ops.row_sum(force, pairs.positive, pairs.weight)
+    push = ops.row_sum(force, pairs.negative, pairs.weight)
+    return ops.mean(push - pull)

@@ -100,7 +100,7 @@ def compose(
         gather=gather,
         require_both=require_both,
         # Without a final reduction there is no ratio to sum up.
-        rowwise=component.is_rowwise(routed["loss"]) and routed["loss"].get("reduction") != "none",
+        separable=component.is_separable(routed["loss"]) and routed["loss"].get("reduction") != "none",
     )
 
 

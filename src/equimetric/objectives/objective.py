@@ -92,7 +92,7 @@ class Objective(Summable):
         normalize: bool | None = None,
         gather: bool = False,
         require_both: bool = False,
-        rowwise: bool = False,
+        separable: bool = False,
     ) -> None:
         super().__init__()
         self.name = name
@@ -104,7 +104,7 @@ class Objective(Summable):
         self.normalize = geometry.normalize if normalize is None else normalize
         self.gather = gather
         self.require_both = require_both
-        self.rowwise = rowwise
+        self.separable = separable
 
     def pair_terms(
         self,
@@ -163,7 +163,7 @@ class Objective(Summable):
         if not pairs.similarity.shape[1]:
             return self.empty_value(pairs)
         with full_precision(pairs.similarity.device.type):
-            if self.rowwise:
+            if self.separable:
                 generator = getattr(self.selection, "generator", None)
                 value = compute_chunked(self.compute_rows, pairs, self.loss.parameters, generator)
             else:

@@ -1,9 +1,8 @@
 """Large batches a few rows at a time: the same value and gradient, in a fraction of the memory and time.
 
 A loss over B² pairs makes a dozen passes over B² numbers forward and as many backward. Done for a few rows at a time,
-all of them stay in the processor's cache, and the graph over the whole similarity matrix is never built. It works for
-every loss whose rows meet only in its final ratios (see `ops.reductions.ratio`): the loss itself is the plain
-function that its file shows.
+they stay in the processor's cache, and the graph over the whole similarity matrix is never built. It works for every
+loss whose rows meet only in its final ratios (see `ops.ratios.ratio`): the loss itself stays a plain function.
 """
 
 from __future__ import annotations
@@ -15,33 +14,34 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from equimetric.ops.reductions import added, defer_ratios, quotient, scale_gradient
+from equimetric.ops.gradients import scale_saved, sum_scalars
+from equimetric.ops.ratios import defer_ratios, quotient
 from equimetric.pairs import Pairs
 
-__all__ = ["compute_chunked"]
+__all__ = ["compute_chunked", "separable"]
 
 LARGE = 2**20
-"""From so many pairs on, losses are computed a few rows at a time."""
+"""From this many pairs on, losses are computed a few rows at a time."""
 
 CHUNK_ENTRIES = 2**19
 """Similarities in one chunk: two megabytes in single precision."""
 
 
 class Collect:
-    """Takes the ratios of one chunk, and lets the loss go on with their value in that chunk."""
+    """Collects the ratios of one chunk; the loss continues with their value in that chunk."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[Tensor, Tensor | None]] = []
         """Numerators, with gradient, and denominators."""
 
     def take(self, numerator: Tensor, denominator: Tensor | None) -> Tensor:
-        """Note both parts."""
+        """Keep both parts."""
         self.parts.append((numerator, None if denominator is None else denominator.detach()))
         return quotient(numerator, denominator)
 
 
 class Replay:
-    """Gives the loss the ratios of the whole batch, in the order in which it asks for them."""
+    """Returns the ratios of the whole batch, in the order in which the loss asks for them."""
 
     def __init__(self, ratios: Sequence[Tensor]) -> None:
         self.ratios = iter(ratios)
@@ -52,22 +52,22 @@ class Replay:
 
 
 class Gradients:
-    """∂ by the similarities and the parameters, filled in chunk by chunk."""
+    """Gradients of the similarities and the parameters, filled in chunk by chunk."""
 
     def __init__(self, similarity: Tensor, parameters: Sequence[Tensor]) -> None:
         self.parameters = parameters
         self.parts = [torch.empty_like(similarity), *map(torch.zeros_like, parameters)]
 
     def take(
-        self, rows: slice, chunk: Pairs, values: Sequence[Tensor], slopes: Sequence[Tensor], *, again: bool = False
+        self, rows: slice, chunk: Pairs, values: Sequence[Tensor], factors: Sequence[Tensor], *, again: bool = False
     ) -> None:
-        """Σ slope · ∂ value of one chunk; 0 by what the values do not depend on."""
-        connected = [(value, slope) for value, slope in zip(values, slopes, strict=True) if value.requires_grad]
+        """Σ factor · ∂ value of one chunk; 0 for tensors on which the values do not depend."""
+        connected = [(value, factor) for value, factor in zip(values, factors, strict=True) if value.requires_grad]
         found: Sequence[Tensor | None] = [None] * len(self.parts)
         if connected:
-            # One scalar: to take slopes beside values, torch loads a library for symbolic shapes, 38 MB of it.
+            # One scalar: for `grad_outputs` torch loads a library for symbolic shapes, 38 MB of it.
             with torch.enable_grad():
-                total = added([(value * slope).sum() for value, slope in connected])
+                total = sum_scalars([(value * factor).sum() for value, factor in connected])
             found = torch.autograd.grad(
                 total, [chunk.similarity, *self.parameters], retain_graph=again, allow_unused=True
             )
@@ -77,12 +77,12 @@ class Gradients:
                 whole += share
 
     def scale(self, factor: Tensor) -> None:
-        """Times a scalar."""
+        """Multiply by a scalar."""
         for part in self.parts:
             part *= factor
 
     def add(self, other: Gradients, factor: Tensor) -> None:
-        """Plus those of another value, times a scalar."""
+        """Add those of another value times a scalar."""
         for part, others in zip(self.parts, other.parts, strict=True):
             part.addcmul_(others, factor)
 
@@ -90,11 +90,11 @@ class Gradients:
 class ByRows(torch.autograd.Function):
     """The loss L = f(N₁/D₁, …) of ratios of sums over rows, with ∂L/∂s = Σ_k ∂f/∂r_k · ∂N_k/∂s / D_k.
 
-    Chunk by chunk N_k and D_k are summed up; f and its derivatives come from running the loss once more on the last
-    chunk with the ratios of the whole batch; a second run over the chunks, with ∂f/∂r known, then takes
-    Σ_k ∂f/∂r_k · ∂N_k/∂s / D_k at once. With a single numerator, ∂N/∂s is taken in the first run and scaled afterwards.
-    So it is with several of them on an accelerator, where memory costs less than computing. A second run draws at
-    random what the first has drawn, from torch's generator of the CPU or from the one given.
+    A first run sums N_k and D_k over the chunks. Running the loss once more on the last chunk with the ratios of the
+    whole batch gives f and ∂f/∂r. A second run over the chunks then computes Σ_k ∂f/∂r_k · ∂N_k/∂s / D_k at once.
+    With a single numerator, the first run computes ∂N/∂s, which is scaled afterwards; so it does with several on an
+    accelerator, where memory costs less than computing. The second run draws the same random numbers as the first,
+    from torch's CPU generator or from the one given.
     """
 
     @staticmethod
@@ -106,7 +106,7 @@ class ByRows(torch.autograd.Function):
         similarity: Tensor,
         *parameters: Tensor,
     ) -> Tensor:
-        """The value; gradients are computed on the way and kept."""
+        """The value; its gradients are computed along with it and saved."""
         step = max(1, CHUNK_ENTRIES // max(1, similarity.shape[1]))
         chunks = [slice(start, start + step) for start in range(0, len(similarity), step)]
 
@@ -137,15 +137,15 @@ class ByRows(torch.autograd.Function):
         ratios = [quotient(numerator, denominator).requires_grad_() for numerator, denominator in sums]
         with torch.enable_grad(), defer_ratios(Replay(ratios)):
             value = function(chunk)
-        slopes = [
-            quotient(slope, denominator)
-            for slope, (_, denominator) in zip(torch.autograd.grad(value, ratios), sums, strict=True)
+        factors = [
+            quotient(gradient, denominator)
+            for gradient, (_, denominator) in zip(torch.autograd.grad(value, ratios), sums, strict=True)
         ]
         if kept:
             summed = kept[0]
-            summed.scale(slopes[0])
-            for gradients, slope in zip(kept[1:], slopes[1:], strict=True):
-                summed.add(gradients, slope)
+            summed.scale(factors[0])
+            for gradients, factor in zip(kept[1:], factors[1:], strict=True):
+                summed.add(gradients, factor)
         else:
             summed = Gradients(similarity, parameters)
             after = generator.get_state()
@@ -153,7 +153,7 @@ class ByRows(torch.autograd.Function):
             try:
                 for rows in chunks:
                     chunk, collected = run(rows)
-                    summed.take(rows, chunk, [numerator for numerator, _ in collected.parts], slopes)
+                    summed.take(rows, chunk, [numerator for numerator, _ in collected.parts], factors)
             finally:
                 generator.set_state(after)
         context.save_for_backward(*summed.parts)
@@ -161,9 +161,9 @@ class ByRows(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """The kept gradients, times what comes from above."""
-        return None, None, None, *(scale_gradient(upstream[0], part) for part in context.saved_tensors)
+    def backward(context: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the saved gradients by `grad_output`."""
+        return None, None, None, *(scale_saved(grad_outputs[0], part) for part in context.saved_tensors)
 
 
 def compute_chunked(
@@ -172,14 +172,19 @@ def compute_chunked(
     parameters: Callable[[], Iterable[Tensor]] = tuple,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """`function(pairs)`, a few rows at a time where pairs are many.
+    """`function(pairs)`, a few rows at a time where there are many pairs.
 
-    `parameters()` are what the function learns, `generator` is what it draws from, if not torch's of the CPU.
+    `parameters()` are the learned tensors of the function; `generator` is the one it draws from, if not torch's own.
     """
     if pairs.similarity.numel() < LARGE or not pairs.similarity.requires_grad:
         return function(pairs)
-    drawn_from = torch.default_generator if generator is None else generator
+    own_generator = torch.default_generator if generator is None else generator
     value: Tensor = ByRows.apply(  # type: ignore[no-untyped-call]
-        function, pairs, drawn_from, pairs.similarity, *parameters()
+        function, pairs, own_generator, pairs.similarity, *parameters()
     )
     return value
+
+
+def separable(function: Callable[[Pairs], Tensor], pairs: Pairs) -> Tensor:
+    """`function(pairs)`, for a part of a loss whose rows meet only in its final means."""
+    return compute_chunked(function, pairs)

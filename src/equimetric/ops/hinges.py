@@ -1,57 +1,85 @@
-"""Sums of hinges [s − m]₊ over masks: the two halves of a contrastive loss, with their slope written down at once."""
+"""Sums of hinges over two masks, in one pass and with their gradient known where that is faster.
+
+A contrastive loss is two hinges of the same distances, [d − m⁺]₊ over positives and [m⁻ − d]₊ over negatives.
+"""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from equimetric.ops.gradients import with_gradient
 from equimetric.ops.masks import FEW_OF, flatnonzero, has_any
 from equimetric.ops.products import plain_arithmetic
-from equimetric.ops.reductions import (
-    FEW,
-    mean_valid,
-    number_to_divide_by,
-    quotient,
-    ratio,
-    ratios_are_deferred,
-    row_mean,
-    times,
-    with_gradient,
-)
+from equimetric.ops.ratios import quotient, ratio, ratios_are_deferred
+from equimetric.ops.reductions import denominator, mean, row_mean, times
+from equimetric.pairs import Pairs
 
-__all__ = ["Hinge", "added_hinges"]
+__all__ = ["Affine", "Hinge", "distance", "similarity", "sum_hinges"]
+
+FEW = 2**14
+"""Up to this many numbers, calls cost more than what they compute."""
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """sign · values + offset, not yet computed: `a - margin` and `margin - a` cost nothing."""
+
+    values: Tensor
+    sign: int = 1
+    offset: float = 0.0
+
+    def __sub__(self, margin: float) -> "Affine":
+        return replace(self, offset=self.offset - margin)
+
+    def __rsub__(self, margin: float) -> "Affine":
+        return Affine(self.values, -self.sign, margin - self.offset)
+
+    def compute(self, values: Tensor | None = None) -> Tensor:
+        """The tensor, or the same function of other values."""
+        values = self.values if values is None else values
+        return values + self.offset if self.sign > 0 else self.offset - values
+
+    @property
+    def boundary(self) -> float:
+        """The value at which the tensor is 0."""
+        return -self.sign * self.offset
+
+
+def similarity(pairs: Pairs) -> Affine:
+    """(Q, R) similarities for a `Hinge`."""
+    return Affine(pairs.similarity)
+
+
+def distance(pairs: Pairs) -> Affine:
+    """(Q, R) distances for a `Hinge`; the similarity itself, negated, where the geometry allows it."""
+    negated = pairs.geometry is None or pairs.geometry.to_distance is torch.neg
+    return Affine(pairs.similarity, sign=-1) if negated else Affine(pairs.distance())
 
 
 @dataclass(frozen=True, eq=False)
 class Hinge:
-    """Terms [values − boundary]₊, or `below` it [boundary − values]₊, of the entries in a mask."""
+    """Terms [excess]₊ of the entries in a mask."""
 
+    excess: Affine
     mask: Tensor
-    boundary: float
-    below: bool
     factor: float = 1.0
-    """Times which the reduced terms count."""
+    """Weight of the reduced terms."""
 
-    def excess(self, values: Tensor) -> Tensor:
-        """How far values lie beyond the boundary; below zero where they do not."""
-        return self.boundary - values if self.below else values - self.boundary
+    def inclusive(self) -> "Hinge":
+        """The same with the boundary moved by the least possible step, so that values on it have a term."""
+        kind = np.float32 if self.excess.values.dtype == torch.float32 else np.float64
+        moved = float(np.nextafter(kind(self.excess.boundary), kind(-self.excess.sign * inf)))
+        return replace(self, excess=replace(self.excess, offset=-self.excess.sign * moved))
 
-    def inclusive(self, dtype: torch.dtype) -> "Hinge":
-        """The same with the boundary moved by the least step there is, so that what lies on it lies beyond it."""
-        kind = np.float32 if dtype == torch.float32 else np.float64
-        moved = np.nextafter(kind(self.boundary), kind(inf if self.below else -inf))
-        return replace(self, boundary=float(moved))
-
-    def scaled(self, reduced: Tensor) -> Tensor:
-        """The reduced terms, times their factor."""
+    def scale(self, reduced: Tensor) -> Tensor:
+        """The reduced terms times their factor."""
         return reduced if self.factor == 1 else self.factor * reduced
 
 
-def added_hinges(
-    values: Tensor,
+def sum_hinges(
     few: Hinge,
     many: Hinge,
     weight: Tensor | None,
@@ -60,92 +88,88 @@ def added_hinges(
     power: int = 1,
     inclusive: bool = False,
 ) -> Tensor:
-    """Σ factor · R of hinge^power over two masks without a common entry, of values finite everywhere.
+    """Σ factor · R of [excess]₊^power over two masks without a common entry, of the same values, finite everywhere.
 
-    R is one of `reductions.REDUCTIONS`, each hinge by itself; 'anchor' is the mean within each row that has
+    R is one of `reductions.REDUCTIONS`, for each hinge by itself; 'anchor' is the mean within each row that has
     entries, then over these rows; 'none' gives all terms, those of the first mask before those of the second.
-    `inclusive` counts a term that lies on the boundary among those above zero.
+    `inclusive` counts a term on the boundary among those above zero.
     """
+    both = (few, many)
     if reduction == "none":
-        return torch.cat([hinge.scaled(hinge.excess(values)[hinge.mask].relu() ** power) for hinge in (few, many)])
+        return torch.cat([hinge.scale(hinge.excess.compute()[hinge.mask].relu() ** power) for hinge in both])
     if reduction == "anchor":
-        terms = [row_mean(hinge.excess(values).relu() ** power, hinge.mask, weight) for hinge in (few, many)]
-        parts = [mean_valid(part, has_any(hinge.mask)) for part, hinge in zip(terms, (few, many), strict=True)]
-        return few.scaled(parts[0]) + many.scaled(parts[1])
-    closed = power == 1 and values.numel() > FEW and not plain_arithmetic()
-    if closed and weight is None and not ratios_are_deferred():
-        value = with_slope(values, few, many, reduction, inclusive=inclusive)
+        terms = [row_mean(hinge.excess.compute().relu() ** power, hinge.mask, weight) for hinge in both]
+        parts = [mean(part, has_any(hinge.mask)) for part, hinge in zip(terms, both, strict=True)]
+        return few.scale(parts[0]) + many.scale(parts[1])
+    known = power == 1 and few.excess.values.numel() > FEW and not plain_arithmetic()
+    if known and weight is None and not ratios_are_deferred():
+        value = fuse_hinges(few, many, reduction, inclusive=inclusive)
         if value is not None:
             return value
-    reduced = partial(reduced_hinge, values, weight=weight, reduction=reduction, power=power, inclusive=inclusive)
-    return few.scaled(reduced(few, closed=closed)) + many.scaled(reduced(many, closed=closed))
+    reduced = [
+        hinge.scale(reduce_hinge(hinge, weight, reduction, power=power, inclusive=inclusive, known=known))
+        for hinge in both
+    ]
+    return reduced[0] + reduced[1]
 
 
-def reduced_hinge(
-    values: Tensor,
-    hinge: Hinge,
-    *,
-    weight: Tensor | None,
-    reduction: str,
-    power: int,
-    inclusive: bool,
-    closed: bool,
+def reduce_hinge(
+    hinge: Hinge, weight: Tensor | None, reduction: str, *, power: int, inclusive: bool, known: bool
 ) -> Tensor:
-    """R of the terms of one hinge, whatever its factor."""
+    """R of the terms of one hinge, without its factor."""
+    values = hinge.excess.values
     counted = times(hinge.mask, weight, values.dtype)
-    if closed:
-        value, active, slope = sum_of_hinges(values, hinge, counted, inclusive=inclusive)
-        numerator = with_gradient(value, values, slope)
+    if known:
+        value, active, gradient = hinge_with_gradient(hinge.excess, counted, inclusive=inclusive)
+        numerator = with_gradient(value, values, gradient)
     else:
-        # Terms can be multiplied by the mask, which is faster than choosing by it.
-        excess = hinge.excess(values)
+        # Multiplying by the mask is faster than choosing by it.
+        excess = hinge.excess.compute()
         reached = counted * (excess >= 0 if inclusive else excess > 0)
         terms = excess if power == 1 else excess.relu() ** power
         numerator = torch.dot(terms.flatten(), reached.flatten())
         active = reached.sum()
-    return ratio(numerator, number_to_divide_by(reduction, hinge.mask, weight, values.dtype, lambda: active))
+    return ratio(numerator, denominator(reduction, hinge.mask, weight, values.dtype, lambda: active))
 
 
-def with_slope(values: Tensor, few: Hinge, many: Hinge, reduction: str, *, inclusive: bool) -> Tensor | None:
-    """Both reduced hinges as one closed form, where all but a few entries are in the mask of the many; else None.
+def fuse_hinges(few: Hinge, many: Hinge, reduction: str, *, inclusive: bool) -> Tensor | None:
+    """Both reduced hinges with one gradient matrix, where all but a few entries are in the mask of `many`; else None.
 
-    Terms and slopes of the many are computed as if the mask held everything, and what it does not hold is written
-    over: to look for it takes a fraction of the time of going over the whole mask as numbers.
+    Terms and gradients of `many` are computed as if its mask held everything, and then overwritten where it does not:
+    listing these entries takes a fraction of the time of converting the whole mask to numbers.
     """
-    values = values.contiguous()
+    values = many.excess.values.contiguous()
     elsewhere = flatnonzero(~many.mask)
     if FEW_OF * len(elsewhere) > values.numel():
         return None
     with torch.no_grad():
         value = values.new_zeros(())
-        slopes: list[Tensor] = []
+        gradients: list[Tensor] = []
         inside = few.mask.reshape(-1)[elsewhere]
         for hinge, entries, absent in ((many, values, elsewhere), (few, values.reshape(-1)[elsewhere], ~inside)):
-            # One matrix for all of it: fresh memory is filled slowly.
-            boundary = hinge.inclusive(values.dtype) if inclusive else hinge
-            terms = boundary.excess(entries).relu_()
+            # One matrix for all steps: fresh memory is filled slowly.
+            terms = (hinge.inclusive() if inclusive else hinge).excess.compute(entries).relu_()
             terms.view(-1)[absent] = 0
             total = terms.sum()
-            slope = terms.sign_()
-            number = number_to_divide_by(reduction, hinge.mask, None, values.dtype, slope.sum)
+            gradient = terms.sign_()
+            number = denominator(reduction, hinge.mask, None, values.dtype, gradient.sum)
             share = quotient(torch.full_like(value, hinge.factor), number)
             value += total * share
-            slopes.append(slope.mul_(-share if hinge.below else share))
-        slopes[0].view(-1)[elsewhere] = slopes[1]
-    return with_gradient(value, values, slopes[0])
+            gradients.append(gradient.mul_(hinge.excess.sign * share))
+        gradients[0].view(-1)[elsewhere] = gradients[1]
+    return with_gradient(value, values, gradients[0])
 
 
 @torch.no_grad()
-def sum_of_hinges(values: Tensor, hinge: Hinge, counted: Tensor, *, inclusive: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ counted · hinge, how many of them are above zero, and the slope of the sum, ±1 for each of these.
-
-    What `counted` holds is used up.
-    """
+def hinge_with_gradient(excess: Affine, counted: Tensor, *, inclusive: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Σ counted · [excess]₊, how many of them are above zero, and the gradient of the sum. Overwrites `counted`."""
+    below = excess.sign < 0
     beyond = {(False, False): torch.gt, (False, True): torch.ge, (True, False): torch.lt, (True, True): torch.le}
-    # Into numbers, for comparing into booleans takes longer.
-    slope = beyond[hinge.below, inclusive](values, hinge.boundary, out=torch.empty_like(values)).mul_(counted)
-    active = slope.sum()
-    if hinge.below:
-        slope.neg_()
-    value = torch.dot(torch.sub(values, hinge.boundary, out=counted).flatten(), slope.flatten())
-    return value, active, slope
+    # Into numbers, because comparing into booleans takes longer.
+    gradient = beyond[below, inclusive](excess.values, excess.boundary, out=torch.empty_like(excess.values))
+    gradient.mul_(counted)
+    active = gradient.sum()
+    if below:
+        gradient.neg_()
+    value = torch.dot(torch.sub(excess.values, excess.boundary, out=counted).flatten(), gradient.flatten())
+    return value, active, gradient

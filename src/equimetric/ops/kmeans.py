@@ -1,21 +1,20 @@
-"""k-means inside each class of a labelled set."""
+"""k-means inside each class, and the groups of a batch."""
 
 import torch
 from torch import Tensor
 
-from equimetric.geometry import squared_distance
+from equimetric.ops.products import squared_distance
 
-__all__ = ["cluster_classes", "kmeans"]
+__all__ = ["cluster_classes", "group_rows", "kmeans"]
 
 
 @torch.no_grad()
 def cluster_classes(
     embeddings: Tensor, labels: Tensor, clusters: int, *, sweeps: int = 50, generator: torch.Generator | None = None
 ) -> Tensor:
-    """(N,) cluster of each sample within its class, numbered from 0 in every class.
+    """(N,) the cluster of each sample among those of its class: k-means++ and at most `sweeps` sweeps of Lloyd's.
 
-    k-means++ and at most `sweeps` Lloyd iterations per class, with torch's global generator unless another is given.
-    A class with fewer samples than `clusters` has one cluster per sample.
+    Draws from torch's global generator unless given another. A class of fewer samples has as many clusters as samples.
     """
     assigned = torch.zeros_like(labels)
     for label in torch.unique(labels):
@@ -24,12 +23,12 @@ def cluster_classes(
     return assigned
 
 
-def kmeans(points: Tensor, clusters: int, sweeps: int = 50, generator: torch.Generator | None = None) -> Tensor:
-    """(n,) nearest of `clusters` centres for each point; a centre that loses all its points stays in place."""
+def kmeans(points: Tensor, clusters: int, sweeps: int, generator: torch.Generator | None = None) -> Tensor:
+    """(N,) the nearest of `clusters` centres; a centre that loses all its points stays where it is."""
     centres = points[torch.randint(len(points), (1,), generator=generator)]
     while len(centres) < clusters:
         distance = squared_distance(points, centres).amin(1).clamp_min(0)
-        # Where every point coincides with a centre, any point will do.
+        # Where all points lie on centres already, any of them will do.
         chances = distance if distance.any() else torch.ones_like(distance)
         centres = torch.cat([centres, points[torch.multinomial(chances, 1, generator=generator)]])
     nearest = squared_distance(points, centres).argmin(1)
@@ -41,3 +40,17 @@ def kmeans(points: Tensor, clusters: int, sweeps: int = 50, generator: torch.Gen
         if torch.equal(before, nearest):
             break
     return nearest
+
+
+def group_rows(*keys: Tensor) -> tuple[Tensor, int]:
+    """(B,) the group of each row, rows with equal keys being one group, and the number of groups, empty ones included.
+
+    Where shapes cannot depend on data, as in a compiled graph, there are B groups: a group has the number of its first
+    row.
+    """
+    both = torch.stack(keys, 1)
+    if torch.compiler.is_compiling():
+        together = (both[:, None] == both).all(2)
+        return together.view(torch.uint8).argmax(1), len(both)
+    groups, group = torch.unique(both, dim=0, return_inverse=True)
+    return group, len(groups)

@@ -1,4 +1,4 @@
-"""Truth values seen as the bytes they are: processors go over numbers several times faster than over booleans."""
+"""Boolean masks as the bytes they are: processors handle numbers several times faster than booleans."""
 
 import numpy as np
 import torch
@@ -7,7 +7,7 @@ from torch import Tensor
 __all__ = ["FEW_OF", "columns_of", "count_rows", "flatnonzero", "has_any", "to_dtype"]
 
 MANY, FEW_OF = 2**16, 8
-"""From so many entries on it pays to look for those that are true, where they are an eighth or less."""
+"""From this many entries on, listing the true ones pays where they are an eighth or less."""
 
 
 def to_dtype(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -16,17 +16,17 @@ def to_dtype(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def has_any(mask: Tensor) -> Tensor:
-    """(Q, R) → (Q,) bool: whether anything in a row is true."""
+    """(Q, R) → (Q,) bool: whether any entry of a row is true."""
     return mask.view(torch.uint8).amax(1).bool() if mask.shape[1] else mask.any(1)
 
 
 def count_rows(mask: Tensor) -> Tensor:
-    """(Q, R) → (Q,) int32: how many in a row are true."""
+    """(Q, R) → (Q,) int32: number of true entries in each row."""
     return mask.view(torch.uint8).sum(1, dtype=torch.int32)
 
 
 def columns_of(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Columns of what is true, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row."""
+    """Columns of the true entries, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row."""
     numbers = count_rows(mask)
     most = int(numbers.max()) if len(numbers) else 0
     if mask.numel() < MANY or FEW_OF * most > mask.shape[1]:
@@ -41,7 +41,7 @@ def columns_of(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def flatnonzero(mask: Tensor) -> Tensor:
-    """Places, ascending and counted along the rows, at which a mask of any shape is true.
+    """Ascending indices into the flattened mask at which it is true.
 
     On CPU numpy finds few among many several times faster than torch.
     """

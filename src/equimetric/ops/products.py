@@ -1,7 +1,7 @@
 """Unit vectors, inner products and distances with short backward passes.
 
-Small batches are bound by the number of operations, large ones by the number of passes over memory; both want one
-node in the graph where plain arithmetic has five. Under `torch.compile` and `torch.func` plain arithmetic is used.
+Small batches are bound by the number of operations, large ones by the number of passes over memory; both profit from
+one node in the graph where plain arithmetic has five. Under `torch.compile` and `torch.func` plain arithmetic is used.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,12 @@ __all__ = [
     "full_precision",
     "inner_products",
     "negative_distance",
+    "pairwise",
     "plain_arithmetic",
-    "pulled",
+    "pull_rows",
     "safe_sqrt",
+    "squared_chord",
+    "squared_distance",
     "squared_lengths",
     "unit",
 ]
@@ -33,29 +36,32 @@ COINCIDENT = 1e-7
 """Distances up to this are taken as 0, with gradient 0: the direction between coincident points is rounding noise."""
 
 STRIP = 256
-"""Rows of a symmetric matrix computed together, and the rows of one that are gone over while they are in the cache."""
+"""Rows of a symmetric matrix that are computed together and stay in the cache."""
 
-WAY_BACK = 512
-"""Rows of a sum M + Mᵀ that are multiplied together: fresh memory is filled slowly, small products go slowly."""
+BACKWARD_ROWS = 512
+"""Rows of M + Mᵀ that are multiplied together: fresh memory is filled slowly, small products are slow."""
 
 MANY_STRIPS = 4
-"""From so many strips on, the half of a symmetric matrix that is saved is worth the copying."""
+"""From this many strips on, computing half of a symmetric matrix pays for the copying."""
 
 MANY, FEW_OF = 2**16, 32
-"""From so many entries on it pays to look for those that are not 0, where they are a thirty-second or less: times the
-number of threads, for products with few entries are computed by one."""
+"""From this many entries on, listing those that are not 0 pays where they are a thirty-second or less, divided by the
+number of threads, because sparse products use one."""
 
-GLANCE = 16
-"""Rows that tell of most matrices whether they have more than a few entries."""
+PAIRWISE_ENTRIES = 2**20
+"""Activations that `pairwise` computes together."""
+
+SAMPLE_ROWS = 16
+"""Rows that show of most matrices whether they have more than a few entries."""
 
 
 def plain_arithmetic() -> bool:
-    """Whether torch is compiling or transforming the computation, and wants to see each operation."""
+    """Whether torch is compiling or transforming the computation and has to trace each operation."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def full_precision(device: str) -> AbstractContextManager[object]:
-    """Out of autocast, where it is on: similarities in half precision are too coarse."""
+    """Switch autocast off, where it is on: similarities in half precision are too coarse."""
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
@@ -66,7 +72,7 @@ def unit_divisor(vectors: Tensor) -> Tensor:
 
 
 class Unit(torch.autograd.Function):
-    """u = x / ‖x‖, ∂u = (g − u (u·g)) / ‖x‖; a zero row stays zero and passes the gradient on as it comes."""
+    """u = x / ‖x‖, ∂u = (g − u (u·g)) / ‖x‖; a zero row stays zero and passes its gradient on unchanged."""
 
     @staticmethod
     def forward(context: Any, vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,41 +84,40 @@ class Unit(torch.autograd.Function):
         return units, divisor
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor | None) -> Tensor | None:
+    def backward(context: Any, *grad_outputs: Tensor | None) -> Tensor | None:
         """The part of the gradient that turns the vector, over its length, and u g of the length's own gradient g."""
         units, divisor = context.saved_tensors
-        of_units, of_divisor = gradients
+        of_units, of_divisor = grad_outputs
         gradient = None
         if of_units is not None:
             along = (units * of_units).sum(-1, keepdim=True)
             gradient = torch.addcmul(of_units, units, along, value=-1) / divisor
-        # The length is kept for the way back only: it has a gradient of its own where that way is differentiated.
+        # The length is saved for backward only: it has a gradient of its own in double backward.
         if of_divisor is not None:
             gradient = units * of_divisor if gradient is None else gradient + units * of_divisor
         return gradient
 
 
-def few_entries(slope: Tensor, over: Tensor | None = None) -> Tensor | None:
-    """A slope that is 0 for all but few pairs as a sparse matrix, for products with it; else None.
+def few_entries(gradient: Tensor, over: Tensor | None = None) -> Tensor | None:
+    """A gradient that is 0 for all but few pairs as a sparse matrix, else None.
 
-    So it is behind a hinge that most pairs are beyond, or a selection: the way back then takes a fraction of the time.
-    With `over`, the entries are divided by those of a matrix of negative distances. None also where the way back is
-    differentiated in turn.
+    After a selection, or a hinge that is 0 for most pairs, backward then takes a fraction of the time. With `over`, the
+    entries are divided by those of a matrix of negative distances. None also in double backward.
     """
-    if slope.numel() < MANY or not slope.is_cpu or torch.is_grad_enabled() or plain_arithmetic():
+    if gradient.numel() < MANY or not gradient.is_cpu or torch.is_grad_enabled() or plain_arithmetic():
         return None
-    # A look at some rows first: most slopes that have more than a few entries show it there.
-    for rows in (slope[:: 1 + len(slope) // GLANCE], slope):
+    # Some rows first: they show most gradients that have more than a few entries.
+    for rows in (gradient[:: 1 + len(gradient) // SAMPLE_ROWS], gradient):
         present = rows.bool()
         if FEW_OF * torch.get_num_threads() * np.count_nonzero(present.numpy()) > rows.numel():
             return None
     places = flatnonzero(present)
-    entries = slope.reshape(-1)[places]
+    entries = gradient.reshape(-1)[places]
     if over is not None:
         entries = over_distance(entries, over.reshape(-1)[places])
-    rows = places // slope.shape[1]
-    where = torch.stack([rows, places - rows * slope.shape[1]])
-    return torch.sparse_coo_tensor(where, entries, slope.shape, is_coalesced=True, check_invariants=False)
+    rows = places // gradient.shape[1]
+    where = torch.stack([rows, places - rows * gradient.shape[1]])
+    return torch.sparse_coo_tensor(where, entries, gradient.shape, is_coalesced=True, check_invariants=False)
 
 
 def few_both_ways(places: Tensor, entries: Tensor, size: int) -> Tensor:
@@ -122,31 +127,31 @@ def few_both_ways(places: Tensor, entries: Tensor, size: int) -> Tensor:
 
 
 def both_ways(matrix: Tensor, strip: Callable[[slice, Tensor], Tensor], shares: Tensor | None = None) -> Tensor:
-    """`strip(rows, M + Mᵀ of these rows)` of all rows, one strip after the other, so that no second matrix is filled.
+    """`strip(rows, M + Mᵀ of these rows)` for all rows, strip by strip, so that no second matrix is filled.
 
-    With `shares` it is that of M whose rows are multiplied by them. Copying the transpose first is several times faster
-    than adding it column by column.
+    With `shares` the rows of M are multiplied by them first. Copying the transpose is several times faster than adding
+    it column by column.
     """
 
     def sums(rows: slice) -> Tensor:
         turned = matrix[:, rows].contiguous().T.clone(memory_format=torch.contiguous_format)
         if shares is None:
             return turned.add_(matrix[rows])
-        # Where this is differentiated in turn, what is multiplied is still needed.
+        # Double backward still needs the factor.
         scaled = turned * shares if torch.is_grad_enabled() else turned.mul_(shares)
         return scaled.addcmul_(matrix[rows], shares[rows, None])
 
     size = len(matrix)
-    if size <= WAY_BACK:
+    if size <= BACKWARD_ROWS:
         return strip(slice(None), sums(slice(None)))
-    parts = (slice(start, start + WAY_BACK) for start in range(0, size, WAY_BACK))
+    parts = (slice(start, start + BACKWARD_ROWS) for start in range(0, size, BACKWARD_ROWS))
     return torch.cat([strip(rows, sums(rows)) for rows in parts])
 
 
 def symmetric(vectors: Tensor, strip: Callable[[slice, slice], Tensor]) -> Tensor:
-    """(N, N) of `strip(rows, columns)`, a symmetric measure of some vectors and others, each pair computed once.
+    """(N, N) of `strip(rows, columns)`, a symmetric measure of vectors, each pair computed once.
 
-    Strip by strip the entries right of the diagonal are computed, and copied to their mirror place.
+    Strip by strip the entries right of the diagonal are computed and mirrored.
     """
     size = len(vectors)
     if size < MANY_STRIPS * STRIP:
@@ -160,7 +165,7 @@ def symmetric(vectors: Tensor, strip: Callable[[slice, slice], Tensor]) -> Tenso
 
 
 class SelfProducts(torch.autograd.Function):
-    """S = X Xᵀ. Its gradient (G + Gᵀ) X is one matrix product; differentiating both factors apart would take two."""
+    """S = X Xᵀ. Its gradient (G + Gᵀ) X is one matrix product; differentiating each factor would take two."""
 
     @staticmethod
     def forward(context: Any, vectors: Tensor) -> Tensor:
@@ -169,21 +174,21 @@ class SelfProducts(torch.autograd.Function):
         return symmetric(vectors, lambda rows, columns: vectors[rows] @ vectors[columns].T)
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> Tensor:
+    def backward(context: Any, *grad_outputs: Tensor) -> Tensor:
         """(G + Gᵀ) X."""
         vectors: Tensor = context.saved_tensors[0]
         with full_precision(vectors.device.type):
-            few = few_entries(gradients[0])
+            few = few_entries(grad_outputs[0])
             if few is not None:
                 return few_both_ways(few.indices(), few.values(), len(vectors)) @ vectors
-            return both_ways(gradients[0], lambda _, sums: sums @ vectors)
+            return both_ways(grad_outputs[0], lambda _, sums: sums @ vectors)
 
 
 def squared_lengths(vectors: Tensor) -> Tensor:
     """(…, D) → (…,) ‖x‖², short by the rounding error of a matrix product of such vectors.
 
-    So ‖q‖² + ‖r‖² − 2 q·r of coincident points comes out at or below 0, and never as a small distance: a mean over
-    distances above zero would count it.
+    So ‖q‖² + ‖r‖² − 2 q·r of coincident points is at or below 0, and never a small distance that a mean over distances
+    above zero would count.
     """
     steps = 4 + sqrt(vectors.shape[-1]) / 4
     squares: Tensor = torch.linalg.vecdot(vectors, vectors)
@@ -209,48 +214,48 @@ class NegativeDistance(torch.autograd.Function):
         return distance
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(context: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """W R − q Σ_r W for the queries and Wᵀ Q − r Σ_q W for the references, W = g/d."""
         queries, references, distance = context.saved_tensors
 
-        def pull(rows: slice, slope: Tensor) -> Tensor:
-            return pulled(over_distances(slope, distance[rows]), queries[rows], references)
+        def pull(rows: slice, gradient: Tensor) -> Tensor:
+            return pull_rows(over_distances(gradient, distance[rows]), queries[rows], references)
 
-        few = few_entries(gradients[0], over=distance)
+        few = few_entries(grad_outputs[0], over=distance)
         if queries is references:
             if few is None:
-                return both_ways(gradients[0], pull), None
-            return pulled(few_both_ways(few.indices(), few.values(), len(queries)), queries, queries), None
-        slope = over_distances(gradients[0].clone(), distance) if few is None else few
+                return both_ways(grad_outputs[0], pull), None
+            return pull_rows(few_both_ways(few.indices(), few.values(), len(queries)), queries, queries), None
+        gradient = over_distances(grad_outputs[0].clone(), distance) if few is None else few
         wanted = context.needs_input_grad
         return (
-            pulled(slope, queries, references) if wanted[0] else None,
-            pulled(slope.T, references, queries) if wanted[1] else None,
+            pull_rows(gradient, queries, references) if wanted[0] else None,
+            pull_rows(gradient.T, references, queries) if wanted[1] else None,
         )
 
 
-def over_distance(slope: Tensor, negative: Tensor) -> Tensor:
-    """Numbers over the distance, in place, and 0 for coincident points."""
-    return slope.div_(torch.threshold_(negative.neg(), COINCIDENT, torch.inf))
+def over_distance(gradient: Tensor, negative: Tensor) -> Tensor:
+    """A gradient over the distance, in place, and 0 for coincident points."""
+    return gradient.div_(torch.threshold_(negative.neg(), COINCIDENT, torch.inf))
 
 
-def over_distances(slope: Tensor, negative: Tensor) -> Tensor:
-    """(Q, R) numbers over the distance, in place, a few rows after the other."""
-    for start in range(0, len(slope), STRIP):
+def over_distances(gradient: Tensor, negative: Tensor) -> Tensor:
+    """(Q, R) gradient over the distance, in place, a few rows at a time."""
+    for start in range(0, len(gradient), STRIP):
         rows = slice(start, start + STRIP)
-        over_distance(slope[rows], negative[rows])
-    return slope
+        over_distance(gradient[rows], negative[rows])
+    return gradient
 
 
-def pulled(slope: Tensor, vectors: Tensor, towards: Tensor) -> Tensor:
+def pull_rows(gradient: Tensor, vectors: Tensor, towards: Tensor) -> Tensor:
     """(N, D) Σ_j W_ij (y_j − x_i)."""
     with full_precision(vectors.device.type):
-        sums = slope @ torch.ones_like(towards[:, :1]) if slope.is_sparse else slope.sum(1, keepdim=True)
-        return torch.addcmul(slope @ towards, vectors, sums, value=-1)
+        sums = gradient @ torch.ones_like(towards[:, :1]) if gradient.is_sparse else gradient.sum(1, keepdim=True)
+        return torch.addcmul(gradient @ towards, vectors, sums, value=-1)
 
 
 def unit(vectors: Tensor) -> Tensor:
-    """Rows scaled to length 1; a zero row stays zero, and its gradient stays of the size of the incoming one."""
+    """Rows scaled to length 1; a zero row stays zero and passes its gradient on unchanged."""
     if plain_arithmetic():
         return vectors / unit_divisor(vectors)
     units: Tensor = Unit.apply(vectors)[0]  # type: ignore[no-untyped-call]
@@ -258,13 +263,13 @@ def unit(vectors: Tensor) -> Tensor:
 
 
 def safe_sqrt(squared: Tensor) -> Tensor:
-    """√max(x, 0) with value 0 *and gradient 0* at coincident points, where a plain root has an infinite slope."""
+    """√max(x, 0) with value 0 *and gradient 0* at coincident points, where a plain root has an infinite gradient."""
     apart = squared > COINCIDENT**2
     return torch.where(apart, torch.where(apart, squared, 1.0).sqrt(), 0.0)
 
 
 def inner_products(queries: Tensor, references: Tensor) -> Tensor:
-    """(Q, D), (R, D) → (Q, R); a set with itself takes a cheaper way back."""
+    """(Q, D), (R, D) → (Q, R); a set with itself has a cheaper backward."""
     if queries is not references or plain_arithmetic():
         return queries @ references.T
     products: Tensor = SelfProducts.apply(queries)  # type: ignore[no-untyped-call]
@@ -278,3 +283,30 @@ def negative_distance(queries: Tensor, references: Tensor) -> Tensor:
         return -safe_sqrt(lengths - 2 * queries @ references.T)
     distance: Tensor = NegativeDistance.apply(queries, references)  # type: ignore[no-untyped-call]
     return distance
+
+
+def squared_distance(queries: Tensor, references: Tensor) -> Tensor:
+    """(Q, R) ‖q‖² + ‖r‖² − 2 q·r, never below 0, and exactly 0 for coincident points."""
+    lengths = squared_lengths(queries)[:, None] + squared_lengths(references)
+    return torch.threshold(lengths - 2 * inner_products(queries, references), COINCIDENT**2, 0.0)
+
+
+def squared_chord(cosine: Tensor) -> Tensor:
+    """‖u − v‖² = 2 − 2 cos of unit vectors, at or below 0 where they coincide despite rounding."""
+    rounding = 16 * torch.finfo(cosine.dtype).eps
+    return (2 - rounding) - 2 * cosine
+
+
+@torch.no_grad()
+def pairwise(measure: Callable[[Tensor, Tensor], Tensor], vectors: Tensor, width: int) -> Tensor:
+    """(N, N) a symmetric measure of (…, D) and (…, D) vectors, without gradient, a few rows at a time.
+
+    `width` is the largest number of activations per pair, of which all pairs at once would hold N² times as many.
+    """
+    step = max(1, PAIRWISE_ENTRIES // (len(vectors) * width))
+    whole = vectors.new_empty(len(vectors), len(vectors))
+    for start in range(0, len(vectors), step):
+        rows, rest = slice(start, start + step), slice(start, None)
+        whole[rows, rest] = measure(vectors[rows, None], vectors[None, rest])
+        whole[rest, rows] = whole[rows, rest].T.clone()
+    return whole

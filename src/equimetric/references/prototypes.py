@@ -20,6 +20,10 @@ __all__ = ["PrototypeReferences"]
     "prototypes",
     paper="Snell, Swersky, Zemel: Prototypical networks for few-shot learning (2017)",
     search={"ns": Choice((2, 5))},
+    exempt={
+        "permutation": "the first rows of a class are its support",
+        "static shapes": "the number of queries depends on the labels",
+    },
 )
 class PrototypeReferences(References):
     """Queries are compared with the mean embedding of each class's support samples, μ_c = mean_{support of c} x.

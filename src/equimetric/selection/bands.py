@@ -5,8 +5,6 @@ from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs, TripletBand
 from equimetric.search_space import Uniform
 
-__all__ = ["all_pairs", "all_triplets", "hard", "semihard", "violating"]
-
 
 @selection("all", paper="")
 def all_pairs(pairs: Pairs) -> Pairs:
@@ -22,7 +20,7 @@ def all_triplets(pairs: Pairs) -> TripletBand:
 
 @selection("violating", paper="Weinberger, Saul: Distance metric learning for large margin nearest neighbour (2006)")
 def violating(pairs: Pairs, *, margin: float | None = None) -> TripletBand:
-    """Triples that violate the margin, 0.05 or 0.2 of squared distances unless given: s_an − s_ap > −margin."""
+    """Triples that violate the margin, by default 0.05, or 0.2 of squared distances: s_an − s_ap > −margin."""
     return TripletBand(pairs, above=-(pairs.default_margin() if margin is None else margin))
 
 
@@ -36,6 +34,6 @@ def hard(pairs: Pairs) -> TripletBand:
 def semihard(pairs: Pairs, *, margin: NotNegative | None = None) -> TripletBand:
     """Triples whose negative is farther than the positive but inside the margin: −margin < s_an − s_ap < 0.
 
-    The margin is 0.05, or 0.2 of squared distances, unless given.
+    The margin is by default 0.05, or 0.2 of squared distances.
     """
     return TripletBand(pairs, above=-(pairs.default_margin() if margin is None else margin), below=0.0)

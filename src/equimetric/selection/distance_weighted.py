@@ -5,13 +5,12 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import selection
 from equimetric.errors import EquimetricError
 from equimetric.option_values import Positive, Range
 from equimetric.pairs import Pairs, Triplets
 from equimetric.search_space import Uniform
-
-__all__ = ["Distance", "distance_weighted", "negative_probabilities"]
 
 Distance = Annotated[float, Range(0.0, 2.0, without_low=True)]
 """Of two unit vectors."""
@@ -43,26 +42,30 @@ def negative_probabilities(pairs: Pairs, *, cutoff: float = 0.5, upper: float = 
     also=("dw_probs",),
     paper="Wu, Manmatha, Smola, Krähenbühl: Sampling matters in deep embedding learning (2017)",
     search={"cutoff": Uniform(0.1, 1.0)},
+    exempt={
+        "permutation": "draws at random",
+        "multiplicity": "draws at random",
+        "static shapes": "the drawn triples are listed",
+    },
 )
 def distance_weighted(
     pairs: Pairs, *, cutoff: Distance = 0.5, upper: Positive = 1.4, generator: torch.Generator | None = None
 ) -> Triplets:
-    """For every positive pair one negative, drawn so that all distances are met equally often.
+    """For every positive pair one negative, drawn so that all distances occur equally often.
 
     Draws from torch's global generator unless one is given; anchors without a negative nearer than `upper` are left
     out.
     """
     probabilities = negative_probabilities(pairs, cutoff=cutoff, upper=upper)
-    columns, is_positive = pairs.positive_slots()
-    drawable = probabilities.sum(1) > 0
-    chosen = is_positive & drawable[:, None]
-    anchor, slot = chosen.nonzero(as_tuple=True)
-    positive, negative = columns[anchor, slot], anchor
+    positives = ops.list_positives(pairs)
+    columns, drawable = positives.columns, probabilities.sum(1) > 0
+    anchor, place = (positives.mask & drawable[:, None]).nonzero(as_tuple=True)
+    positive, negative = columns[anchor, place], anchor
     if len(anchor):
         drawn = torch.zeros_like(columns)
         drawn[drawable] = torch.multinomial(
             probabilities[drawable], columns.shape[1], replacement=True, generator=generator
         )
-        negative = drawn[anchor, slot]
+        negative = drawn[anchor, place]
     weight = None if pairs.weight is None else pairs.weight[anchor, positive]
     return Triplets(pairs, anchor, positive, negative, weight)

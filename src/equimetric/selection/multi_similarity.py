@@ -1,11 +1,9 @@
 """The miner of the multi-similarity loss, which is also valid-triplet hard mining (VTHM)."""
 
+from equimetric import ops
 from equimetric.components import selection
-from equimetric.ops.reductions import row_max, row_min
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
-
-__all__ = ["multi_similarity"]
 
 
 @selection(
@@ -21,8 +19,8 @@ def multi_similarity(pairs: Pairs, *, epsilon: float = 0.1) -> Pairs:
     positives or negatives keeps nothing.
     """
     similarity = pairs.similarity.detach()
-    hardest_negative = row_max(similarity, pairs.negative)
-    hardest_positive = row_min(similarity, pairs.positive)
+    hardest_negative = ops.row_max(similarity, pairs.negative)
+    hardest_positive = ops.row_min(similarity, pairs.positive)
     return pairs.keep(
         positive=similarity < hardest_negative + epsilon,
         negative=similarity > hardest_positive - epsilon,

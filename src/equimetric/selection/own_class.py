@@ -4,14 +4,12 @@ import torch
 
 from equimetric.pairs import Pairs, Triplets
 
-__all__ = ["OwnClassTriplets"]
-
 
 class OwnClassTriplets(Triplets):
     """Triples in which a pair's role, not its label, says whether it is pulled or pushed.
 
     No pair may have both roles. The positive of a triple may be the anchor itself, at distance 0; as a pair that
-    tells a loss nothing and is left out.
+    carries no information for a loss and is left out.
     """
 
     def as_pairs(self) -> Pairs:

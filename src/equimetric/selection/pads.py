@@ -5,23 +5,26 @@ from math import nan
 import torch
 from torch import Tensor, nn
 
+from equimetric import ops
 from equimetric.components import selection
 from equimetric.errors import EquimetricError
 from equimetric.option_values import Positive
 from equimetric.pairs import Pairs
-from equimetric.selection.draws import chances, draw_columns, own_column
 from equimetric.selection.own_class import OwnClassTriplets
 
-__all__ = ["Pads"]
-
 SMALLEST, LARGEST = 1e-25, 1e25
-"""Between these a bin is kept before normalisation, so that none is ever lost for good."""
+"""Bounds of a bin before normalisation, so that none vanishes for good."""
 
 
 @selection(
     "pads",
     paper="Roth, Milbich, Ommer: PADS: Policy-adapted sampling for visual similarity learning (2020)",
-    not_monotone="with include_pos a sample of the anchor's own class may be drawn as its negative",
+    exempt={
+        "permutation": "draws at random",
+        "multiplicity": "draws at random",
+        "monotone": "with include_pos a sample of the anchor's own class may be drawn as its negative",
+        "static shapes": "the drawn triples are listed",
+    },
 )
 class Pads(nn.Module):
     """Per anchor a random positive, and a negative drawn by an adaptable distribution over distances.
@@ -63,10 +66,10 @@ class Pads(nn.Module):
         self.generator = generator
         edges = torch.linspace(low, high, n_support, dtype=torch.float64)
         # The reference implementation takes 2 / n_support beyond a bin's left edge for its centre.
-        started = (edges[:-1] + 2 / n_support - mu).abs() <= half_width
+        at_start = (edges[:-1] + 2 / n_support - mu).abs() <= half_width
         self.register_buffer("inner_edges", edges[1:-1].to(torch.get_default_dtype()), persistent=False)
         self.register_buffer("distribution", torch.zeros(n_support - 1))
-        self.set_distribution(torch.where(started, 1.0, 1e-15))
+        self.set_distribution(torch.where(at_start, 1.0, 1e-15))
 
     def set_distribution(self, probabilities: Tensor) -> None:
         """Draw from these (bins,) probabilities from now on; they need not sum to 1."""
@@ -92,17 +95,17 @@ class Pads(nn.Module):
         if pairs.geometry is None:
             raise EquimetricError("PADS needs pairs that know their geometry, for their distances on the unit sphere")
         distance = pairs.geometry.chord(pairs.similarity.detach())
-        candidates = pairs.any | own_column(pairs) if self.include_pos else pairs.negative
-        weight = chances(pairs, candidates) * self.distribution.to(distance)[self.bins(distance)]
+        candidates = pairs.any | pairs.own_column() if self.include_pos else pairs.negative
+        weight = pairs.multiplicity(candidates) * self.distribution.to(distance)[self.bins(distance)]
         total = weight.sum(1, keepdim=True)
         return weight / torch.where(total > 0, total, torch.ones_like(total))
 
     def forward(self, pairs: Pairs) -> OwnClassTriplets:
         """One triple for each anchor that has a positive."""
-        pool = pairs.positive | own_column(pairs) if self.include_same else pairs.positive
+        pool = pairs.positive | pairs.own_column() if self.include_same else pairs.positive
         anchor = pairs.positive.any(1).nonzero()[:, 0]
-        positive = draw_columns(chances(pairs, pool)[anchor], self.generator)
+        positive = ops.draw_columns(pairs.multiplicity(pool)[anchor], self.generator)
         probabilities = self.probabilities(pairs)[anchor].scatter(1, positive[:, None], 0.0)
         possible = (probabilities > 0).any(1)
         anchor, positive, probabilities = anchor[possible], positive[possible], probabilities[possible]
-        return OwnClassTriplets(pairs, anchor, positive, draw_columns(probabilities, self.generator))
+        return OwnClassTriplets(pairs, anchor, positive, ops.draw_columns(probabilities, self.generator))

@@ -4,8 +4,6 @@ from equimetric.components import selection
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
-__all__ = ["pair_margin"]
-
 
 @selection(
     "pair_margin",

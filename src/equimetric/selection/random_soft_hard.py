@@ -1,20 +1,16 @@
-"""Random soft-hard and semi-hard sampling: one triple per anchor, drawn among those that matter."""
+"""Random soft-hard and semi-hard sampling: one triple per anchor, drawn among those that violate the order."""
 
 import torch
 from torch import Tensor
 
+from equimetric import ops
 from equimetric.components import selection
-from equimetric.ops.masks import has_any
-from equimetric.ops.reductions import row_max, row_min
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs, Triplets
 from equimetric.search_space import Uniform
-from equimetric.selection.draws import chances, draw_columns
-
-__all__ = ["random_semihard", "random_soft_hard"]
 
 
-def preferred(mask: Tensor, otherwise: Tensor) -> Tensor:
+def prefer(mask: Tensor, otherwise: Tensor) -> Tensor:
     """The rows of a mask, those of another where a row is empty."""
     return torch.where(mask.any(1, keepdim=True), mask, otherwise)
 
@@ -22,6 +18,7 @@ def preferred(mask: Tensor, otherwise: Tensor) -> Tensor:
 @selection(
     "random_soft_hard",
     paper="Roth, Milbich, Sinha, Gupta, Ommer, Cohen: Revisiting training strategies and generalization (2020)",
+    exempt={"permutation": "draws at random", "multiplicity": "draws at random"},
 )
 def random_soft_hard(pairs: Pairs, *, generator: torch.Generator | None = None) -> Triplets:
     """Per anchor a random positive beyond the closest negative and a random negative before the farthest positive.
@@ -30,17 +27,18 @@ def random_soft_hard(pairs: Pairs, *, generator: torch.Generator | None = None) 
     Draws from torch's global generator unless one is given.
     """
     similarity = pairs.similarity.detach()
-    hard_positive = pairs.positive & (similarity < row_max(similarity, pairs.negative))
-    hard_negative = pairs.negative & (similarity > row_min(similarity, pairs.positive))
-    anchor = (has_any(pairs.positive) & has_any(pairs.negative)).nonzero()[:, 0]
-    positive = draw_columns(chances(pairs, preferred(hard_positive, pairs.positive))[anchor], generator)
-    negative = draw_columns(chances(pairs, preferred(hard_negative, pairs.negative))[anchor], generator)
+    hard_positive = pairs.positive & (similarity < ops.row_max(similarity, pairs.negative))
+    hard_negative = pairs.negative & (similarity > ops.row_min(similarity, pairs.positive))
+    anchor = (ops.has_any(pairs.positive) & ops.has_any(pairs.negative)).nonzero()[:, 0]
+    positive = ops.draw_columns(pairs.multiplicity(prefer(hard_positive, pairs.positive))[anchor], generator)
+    negative = ops.draw_columns(pairs.multiplicity(prefer(hard_negative, pairs.negative))[anchor], generator)
     return Triplets(pairs, anchor, positive, negative)
 
 
 @selection(
     "random_semihard",
     paper="Roth, Milbich, Sinha, Gupta, Ommer, Cohen: Revisiting training strategies and generalization (2020)",
+    exempt={"permutation": "draws at random", "multiplicity": "draws at random"},
     search={"margin": Uniform(0.0, 0.5)},
 )
 def random_semihard(
@@ -48,15 +46,15 @@ def random_semihard(
 ) -> Triplets:
     """Per anchor a random positive and a random negative that is farther, but by less than the margin.
 
-    −margin < s_an − s_ap < 0, the margin 0.05 or 0.2 of squared distances unless given; where there is no such
+    −margin < s_an − s_ap < 0, the margin by default 0.05, or 0.2 of squared distances; where there is no such
     negative, any. Draws from torch's global generator unless one is given.
     """
-    anchor = (has_any(pairs.positive) & has_any(pairs.negative)).nonzero()[:, 0]
-    positive = draw_columns(chances(pairs, pairs.positive)[anchor], generator)
+    anchor = (ops.has_any(pairs.positive) & ops.has_any(pairs.negative)).nonzero()[:, 0]
+    positive = ops.draw_columns(pairs.multiplicity(pairs.positive)[anchor], generator)
     own = torch.zeros_like(pairs.similarity[:, :1])
     own[anchor] = pairs.similarity.detach()[anchor, positive, None]
     violation = pairs.similarity.detach() - own
     inside = -(pairs.default_margin() if margin is None else margin)
     semihard = pairs.negative & (violation > inside) & (violation < 0)
-    negative = draw_columns(chances(pairs, preferred(semihard, pairs.negative))[anchor], generator)
+    negative = ops.draw_columns(pairs.multiplicity(prefer(semihard, pairs.negative))[anchor], generator)
     return Triplets(pairs, anchor, positive, negative)

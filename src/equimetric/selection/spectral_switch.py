@@ -8,17 +8,19 @@ from equimetric.option_values import Positive, Share
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 from equimetric.selection.distance_weighted import Distance, distance_weighted
-from equimetric.selection.draws import own_column
 from equimetric.selection.own_class import OwnClassTriplets
-
-__all__ = ["spectral_switch"]
 
 
 @selection(
     "spectral_switch",
     paper="Roth, Milbich, Sinha, Gupta, Ommer, Cohen: Revisiting training strategies and generalization (2020)",
     search={"p_switch": Uniform(0.0, 0.5)},
-    not_monotone="the positives of switched anchors are pushed away, so that classes do not collapse",
+    exempt={
+        "permutation": "draws at random",
+        "multiplicity": "draws at random",
+        "monotone": "the positives of switched anchors are pushed away, so that classes do not collapse",
+        "static shapes": "the drawn triples are listed",
+    },
 )
 def spectral_switch(
     pairs: Pairs,
@@ -38,7 +40,7 @@ def spectral_switch(
     """
     switched = torch.rand(len(pairs.similarity), 1, device=pairs.similarity.device, generator=generator) < p_switch
     anchor, pushed = (pairs.positive & switched).nonzero(as_tuple=True)
-    itself = own_column(pairs)
+    itself = pairs.own_column()
     if not itself[anchor].any(1).all():
         raise EquimetricError(
             "the spectral switch needs every query among its references, as its own positive; use references='batch'"

@@ -5,8 +5,6 @@ from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 from equimetric.selection.multi_similarity import multi_similarity
 
-__all__ = ["vthm"]
-
 
 @selection(
     "vthm", paper="A unified view of deep metric learning via gradient analysis", search={"epsilon": Uniform(0.0, 1.0)}

@@ -1,4 +1,4 @@
-"""The cross-entropy that all classification losses share, and how they give the right class a margin."""
+"""The cross-entropy that classification losses share, and the margin that they give the right class."""
 
 from collections.abc import Callable
 
@@ -6,15 +6,16 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import unknown_name
+from equimetric.ops.exponentials import log_sum_exp
 from equimetric.ops.masks import has_any
-from equimetric.ops.reductions import log_sum_exp, reduce_rows, row_mean
+from equimetric.ops.reductions import mean, reduce_rows, row_mean
 from equimetric.pairs import Pairs
 
-__all__ = ["cross_entropy", "positives_changed"]
+__all__ = ["cross_entropy", "pair_cross_entropy", "replace_positives"]
 
 
-def positives_changed(values: Tensor, pairs: Pairs, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """(Q, R) values with those of the positives exchanged for `change(values)`: a margin for the right class.
+def replace_positives(values: Tensor, pairs: Pairs, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """(Q, R) values with those of the positives replaced by `change(values)`: a margin for the right class.
 
     Where each query has just one positive, nothing else is computed.
     """
@@ -42,7 +43,7 @@ def cross_entropy(
     if smoothing not in ("others", "uniform"):
         raise unknown_name("smoothing", smoothing, ("others", "uniform"))
     if pairs.target is not None and positive_in_denominator and not label_smoothing:
-        # Every row is one label among all classes: what torch computes in two calls.
+        # Every row is one label among all classes, which torch computes in two calls.
         values = torch.nn.functional.cross_entropy(logits, pairs.target, reduction="none")
         return reduce_rows(values, None, reduction)
     denominator = log_sum_exp(logits, pairs.any if positive_in_denominator else pairs.negative, pairs.weight)
@@ -51,5 +52,14 @@ def cross_entropy(
         share = pairs.negative if smoothing == "others" else pairs.any
         elsewhere = denominator - row_mean(logits, share, pairs.weight)
         values = (1 - label_smoothing) * values + label_smoothing * elsewhere
-    valid = has_any(pairs.positive) & has_any(pairs.negative)
-    return reduce_rows(values, valid, reduction)
+    return reduce_rows(values, has_any(pairs.positive) & has_any(pairs.negative), reduction)
+
+
+def pair_cross_entropy(logits: Tensor, pairs: Pairs) -> Tensor:
+    """Mean over positive pairs of log(1 + Σ_{n∈N_a} e^{z_an − z_ap}) = softplus(log Σ_n e^{z_an} − z_ap).
+
+    One log-sum-exp per anchor serves all its positives; anchors without negatives are left out.
+    """
+    negatives = log_sum_exp(logits, pairs.negative, pairs.weight)[:, None]
+    compared = pairs.positive & pairs.negative.any(1, keepdim=True)
+    return mean(torch.nn.functional.softplus(negatives - logits), compared, pairs.weight)

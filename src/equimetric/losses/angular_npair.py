@@ -1,0 +1,39 @@
+"""Angular loss in N-pair form."""
+
+from torch import Tensor
+
+from equimetric import ops
+from equimetric.components import loss
+from equimetric.losses.angular import coefficients
+from equimetric.losses.npairs import EXEMPT
+from equimetric.option_values import Acute
+from equimetric.pairs import Pairs
+from equimetric.search_space import Uniform
+
+
+@loss(
+    "angular_npair",
+    title="Angular (N-pair)",
+    family="ranking",
+    paper="Wang, Zhou, Wen, Liu, Lin: Deep metric learning with angular loss (2017)",
+    references="batch",
+    takes="batch",
+    search={"alpha_deg": Uniform(36.0, 55.0)},
+    exempt=EXEMPT,
+)
+def angular_npair(pairs: Pairs, *, alpha_deg: Acute = 45.0) -> Tensor:
+    """Angular loss with one pair per class, whose negatives are the positives of the other classes.
+
+    L = 1/N Σ_i log(1 + Σ_{j≠i} e^{f_ij}), f_ij = 4 tan²α (a_i + p_i)·p_j − 2(1 + tan²α) a_i·p_i, (a_i, p_i) the first
+    two rows of each of the N classes that have two.
+    """
+    references = ops.require.queries(pairs, "angular_npair").references
+    if references is None:
+        ops.require.square_batch(pairs, "angular_npair")
+    push, pull = coefficients(alpha_deg)
+    chosen = ops.first_pairs(pairs, "angular_npair")
+    of_anchors = chosen.logits(pairs.similarity)
+    among_references = pairs.similarity if references is None else references @ references.T
+    of_positives = chosen._replace(anchor=chosen.positive).logits(among_references)
+    angle = push * (of_anchors + of_positives) - pull * of_anchors.diagonal()[:, None]
+    return ops.mean(ops.log1p_sum_exp(angle, chosen.competes), chosen.present)

@@ -1,0 +1,25 @@
+"""The RAW loss of the unified view, which is the multi-similarity loss."""
+
+from torch import Tensor
+
+from equimetric.components import loss
+from equimetric.losses.multi_similarity import SEARCH, multi_similarity
+from equimetric.option_values import Positive
+from equimetric.pairs import Pairs
+
+
+@loss(
+    "raw",
+    title="RAW",
+    family="ranking",
+    separable=True,
+    paper="Anonymous: A unified view of deep metric learning via gradient analysis (2019)",
+    implies={"epsilon": "multi_similarity"},
+    search=SEARCH,
+)
+def raw(pairs: Pairs, *, alpha: Positive = 2.0, beta: Positive = 50.0, base: float = 0.5) -> Tensor:
+    """Relative and absolute weights: term by term the multi-similarity loss.
+
+    The paper's γ = `base`; its valid-triplet hard mining (VTHM) with margin λ is the miner with `epsilon` = λ.
+    """
+    return multi_similarity(pairs, alpha=alpha, beta=beta, base=base)

@@ -1,0 +1,50 @@
+"""One (anchor, positive) pair per class, as the N-pairs loss takes them."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+from equimetric.ops.masks import has_any
+from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.require import queries
+from equimetric.pairs import Pairs
+
+__all__ = ["FirstPairs", "first_pairs"]
+
+
+class FirstPairs(NamedTuple):
+    """N pairs, one per class. Where shapes cannot depend on data, as in a compiled graph, one for every query."""
+
+    anchor: Tensor
+    """(N,) rows."""
+    positive: Tensor
+    """(N,) columns."""
+    present: Tensor
+    """(N,) bool: which of them are such pairs."""
+    competes: Tensor
+    """(N, N) bool: [i, j] where the positive of pair j is one of the negatives of anchor i."""
+
+    def logits(self, similarity: Tensor) -> Tensor:
+        """(N, N) similarities of anchors and positives."""
+        return similarity.index_select(0, self.anchor).index_select(1, self.positive)
+
+
+def first_pairs(pairs: Pairs, loss: str) -> FirstPairs:
+    """One (anchor, positive) per class: its first row that has a positive, and that row's first positive.
+
+    Doubling a reference changes nothing, as one is chosen per class: of a weight only its presence counts.
+    """
+    labels = queries(pairs, loss).labels
+    if labels is None:
+        raise EquimetricError(f"loss {loss!r} takes one pair per class; give one class id per sample as labels")
+    has_positive = has_any(pairs.positive)
+    earlier = (labels[:, None] == labels).tril_(-1) & has_positive
+    is_anchor = has_positive & ~has_any(earlier)
+    anchor = torch.arange(len(labels), device=labels.device)
+    if not plain_arithmetic():
+        anchor = anchor[is_anchor]
+    rows, present = pairs.negative.index_select(0, anchor), is_anchor[anchor]
+    positive = pairs.positive.index_select(0, anchor).view(torch.uint8).argmax(1)
+    return FirstPairs(anchor, positive, present, rows.index_select(1, positive) & present)

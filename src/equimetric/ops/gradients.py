@@ -1,0 +1,74 @@
+"""Values whose gradient is computed in the forward pass, or is scaled in backward."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from equimetric.ops.products import plain_arithmetic
+
+__all__ = ["scale_gradient", "scale_saved", "sum_in_parts", "sum_scalars", "with_gradient"]
+
+PART_ENTRIES = 2**20
+"""Numbers that one part of a sum may hold."""
+
+
+def sum_scalars(parts: Sequence[Tensor]) -> Tensor:
+    """The sum of scalars; a single one as it is."""
+    return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum()
+
+
+def scale_gradient(values: Tensor, factor: Tensor | float) -> Tensor:
+    """The values; backward multiplies their gradient by `factor`, and −1 reverses it."""
+    fixed = values.detach()
+    return fixed + factor * (values - fixed)
+
+
+def scale_saved(grad_output: Tensor, gradient: Tensor) -> Tensor:
+    """A saved gradient times the scalar `grad_output`, which is 1 after `loss.backward()` and then saves a pass.
+
+    On an accelerator reading the scalar takes longer than multiplying by it.
+    """
+    if grad_output.is_cpu and not grad_output.requires_grad and not plain_arithmetic() and grad_output == 1:
+        return gradient
+    return grad_output * gradient
+
+
+class KnownGradient(torch.autograd.Function):
+    """A scalar whose gradient with respect to one tensor is computed in the forward pass."""
+
+    @staticmethod
+    def forward(context: Any, wrt: Tensor, value: Tensor, gradient: Tensor) -> Tensor:  # noqa: ARG004
+        """The value."""
+        context.save_for_backward(gradient)
+        return value.clone()
+
+    @staticmethod
+    def backward(context: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
+        """Scale the saved gradient by `grad_output`."""
+        return scale_saved(grad_outputs[0], context.saved_tensors[0]), None, None
+
+
+def with_gradient(value: Tensor, wrt: Tensor, gradient: Tensor) -> Tensor:
+    """A scalar function of `wrt` with the given gradient, which has the shape of `wrt`."""
+    result: Tensor = KnownGradient.apply(wrt, value, gradient)  # type: ignore[no-untyped-call]
+    return result
+
+
+def sum_in_parts(function: Callable[[Tensor, Tensor], Tensor], values: Tensor, index: Tensor) -> Tensor:
+    """Σ function(values, part of the columns of `index`), where a column takes as many numbers as a row of `values`.
+
+    The gradient of each part is computed at once, so that only the graph of one part is held in memory.
+    """
+    parts = torch.split(index, max(1, PART_ENTRIES // values.shape[1]), 1)
+    if len(parts) == 1 or plain_arithmetic() or not values.requires_grad:
+        return sum_scalars([function(values, part) for part in parts])
+    leaf = values.detach().requires_grad_()
+    total, gradient = torch.zeros_like(leaf[0, 0]), torch.zeros_like(values)
+    for part in parts:
+        with torch.enable_grad():
+            value = function(leaf, part)
+        total += value.detach()
+        gradient += torch.autograd.grad(value, leaf)[0]
+    return with_gradient(total, values, gradient)

@@ -1,0 +1,112 @@
+"""Requirements of a loss on its pairs beyond similarity and masks; what is missing raises an error that names it."""
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+from equimetric.pairs import Pairs, Queries
+
+__all__ = [
+    "batch_embeddings",
+    "class_labels",
+    "finite",
+    "is_square_batch",
+    "queries",
+    "rows_of_training_set",
+    "square_batch",
+    "whole_batch",
+]
+
+
+def queries(pairs: Pairs, loss: str) -> Queries:
+    """The queries, for losses that need the embeddings or labels themselves."""
+    if pairs.queries is None:
+        raise EquimetricError(f"loss {loss!r} needs pairs that know their queries; make them with an objective")
+    return pairs.queries
+
+
+def is_square_batch(pairs: Pairs) -> bool:
+    """Whether the references are the batch itself: column j the same sample as row j.
+
+    A sample and itself are never a pair, so a pair on the diagonal reveals an equally large set of other samples.
+    A compiled graph cannot branch on data; there only the shape is checked.
+    """
+    rows, columns = pairs.similarity.shape
+    if rows != columns or torch.compiler.is_compiling():
+        return rows == columns
+    return not bool((pairs.positive.diagonal() | pairs.negative.diagonal()).any())
+
+
+def square_batch(pairs: Pairs, loss: str) -> None:
+    """References that are the batch itself."""
+    if not is_square_batch(pairs):
+        raise EquimetricError(
+            f"loss {loss!r} compares the samples of a batch among themselves; give no reference_embeddings, "
+            "or the batch itself with its diagonal as self_mask"
+        )
+
+
+def batch_embeddings(pairs: Pairs, loss: str, dim: int | None = None) -> Tensor:
+    """(B, D) embeddings of a batch compared with itself, every pair present once; of dimension `dim` if given."""
+    square_batch(pairs, loss)
+    if pairs.weight is not None:
+        raise EquimetricError(f"loss {loss!r} compares the batch as a whole; use it with selection='all'")
+    return dimension(queries(pairs, loss).embeddings, dim, loss)
+
+
+def dimension(embeddings: Tensor, dim: int | None, loss: str) -> Tensor:
+    """The embeddings, which must have dimension `dim` if given."""
+    if dim is not None and embeddings.shape[1] != dim:
+        raise EquimetricError(
+            f"embeddings have dimension {embeddings.shape[1]}, but {loss} was made for {dim}; give dim=…"
+        )
+    return embeddings
+
+
+def finite(values: Tensor, loss: str) -> None:
+    """Embeddings or distances without NaN or infinity."""
+    if not torch.compiler.is_compiling() and not values.isfinite().all():
+        raise EquimetricError(
+            f"embeddings hold NaN or infinite numbers, which loss {loss!r} cannot cluster; "
+            "the network has diverged: lower its learning rate"
+        )
+
+
+def class_labels(pairs: Pairs, loss: str, classes: int | None = None) -> Tensor:
+    """(Q,) the class id of each query, in 0 … classes − 1 if `classes` is given."""
+    labels = queries(pairs, loss).labels
+    if labels is None or labels.ndim != 1:
+        raise EquimetricError(f"loss {loss!r} needs one class id per sample as labels")
+    if classes is not None and len(labels) and not torch.compiler.is_compiling():
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= classes:
+            raise EquimetricError(
+                f"labels must be class ids 0 … {classes - 1} for classes={classes}, got {low} … {high}"
+            )
+    return labels
+
+
+def rows_of_training_set(pairs: Pairs, loss: str, images: int) -> Tensor:
+    """(Q,) the position of each query in a training set of `images`."""
+    index = queries(pairs, loss).index
+    if index is None or (len(index) and not 0 <= int(index.min()) <= int(index.max()) < images):
+        raise EquimetricError(
+            f"{loss} keeps the clusters of {images} images; it needs index=… with every sample's place among them"
+        )
+    return index
+
+
+def whole_batch(pairs: Pairs, loss: str, dim: int | None = None) -> tuple[Tensor, Tensor]:
+    """(B, D) embeddings and (B,) labels of a batch compared with itself, every pair present once.
+
+    A compiled graph cannot branch on data; there the masks are not checked.
+    """
+    square_batch(pairs, loss)
+    labels = class_labels(pairs, loss)
+    complete = pairs.weight is None
+    if complete and not torch.compiler.is_compiling():
+        same = labels[:, None] == labels[None, :]
+        complete = torch.equal(pairs.negative, ~same) and torch.equal(pairs.positive, same.fill_diagonal_(False))
+    if not complete:
+        raise EquimetricError(f"loss {loss!r} scores the batch as a whole; use it with selection='all'")
+    return dimension(queries(pairs, loss).embeddings, dim, loss), labels

@@ -1,0 +1,199 @@
+"""Sums over triples (anchor, positive, negative) without listing them: O(B³) triples at the cost of B² pairs or so."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from equimetric.errors import unknown_name
+from equimetric.ops.gradients import sum_scalars, with_gradient
+from equimetric.ops.masks import columns_of, count_rows
+from equimetric.ops.positive_pairs import split_columns
+from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.ratios import ratio
+from equimetric.ops.reductions import REDUCTIONS, masked_sum, reduce
+from equimetric.pairs import Pairs, Selected, TripletBand, Triplets, round_ties
+
+__all__ = ["multiplicity", "triplet_sum"]
+
+FEW_POSITIVES = 16
+"""Up to this many positives per anchor, one pass for each is faster than sorting."""
+
+
+def triplet_sum(selected: Selected, margin: float, *, soft: bool = False, reduction: str = "nonzero") -> Tensor:
+    """R of [v + margin]₊ or, `soft`, softplus(v + margin) over triples, with the violation v = s_an − s_ap.
+
+    R is one of `reductions.REDUCTIONS`, rows being queries, or 'none' for every term in order of anchor, positive,
+    negative.
+    """
+    if reduction not in (*REDUCTIONS, "none"):
+        raise unknown_name("reduction", reduction, (*REDUCTIONS, "none"))
+    band = TripletBand(selected) if isinstance(selected, Pairs) else selected
+    # Only a list shows which anchors have triples.
+    if isinstance(band, TripletBand) and reduction in ("none", "valid"):
+        band = band.triplets()
+    if isinstance(band, Triplets):
+        return sum_listed(band, margin, soft=soft, reduction=reduction)
+    # A soft hinge is above zero for every triple, so 'nonzero' and 'mean' are the same there.
+    only_active = reduction == "nonzero" and not soft
+    if soft:
+        value, number = sum_by_positive(band, margin, softplus, only_active=False)
+    else:
+        value, number = sum_band(band, margin, only_active=only_active)
+    if reduction == "batch":
+        number = value.new_full((), len(band.pairs.similarity))
+    return ratio(value, None if reduction == "sum" else number)
+
+
+def sum_listed(triplets: Triplets, margin: float, *, soft: bool, reduction: str) -> Tensor:
+    """The reduced terms of listed triples."""
+    violation = triplets.violation() + margin
+    terms = softplus(violation) if soft else violation.relu()
+    if reduction == "none":
+        return terms
+    every = torch.ones_like(terms, dtype=torch.bool)
+    if reduction in ("batch", "valid"):
+        queries = len(triplets.pairs.similarity) if reduction == "batch" else len(torch.unique(triplets.anchor))
+        return ratio(masked_sum(terms, every, triplets.weight), terms.new_full((), queries))
+    return reduce(terms, every, triplets.weight, reduction)
+
+
+def sum_band(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Tensor, Tensor]:
+    """Σ [v + margin]₊ over a band, and the number of triples or of those with a term above zero."""
+    positives = columns_of(band.pairs.positive)
+    if positives[0].shape[1] > FEW_POSITIVES:
+        return sum_by_sorting(band, margin, positives, only_active=only_active)
+    if plain_arithmetic():
+        return sum_by_positive(band, margin, torch.relu, only_active=only_active)
+    value, number, gradient = sum_with_gradient(band, margin, positives, only_active=only_active)
+    return (value if gradient is None else with_gradient(value, band.pairs.similarity, gradient)), number
+
+
+@torch.no_grad()
+def sum_with_gradient(
+    band: TripletBand, margin: float, positives: tuple[Tensor, Tensor], *, only_active: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Σ [v + margin]₊, a number, and the (Q, R) gradient of the sum, None where it is known to be 0.
+
+    A hinge above zero has derivative 1, so the gradient of a pair is the number of such triples that it is in: added
+    for the negative, subtracted for the positive.
+    """
+    pairs = band.pairs
+    similarity, weight = pairs.similarity, pairs.weight
+    negatives = torch.where(pairs.negative, similarity, -torch.inf)[:, None]
+    gradient = None
+    value, number = similarity.new_zeros(()), similarity.new_zeros(())
+    for columns, is_positive in split_columns(positives, similarity.numel()):
+        own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
+        times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
+        violation = negatives - own
+        inside = None if band.is_everything else band.indicator(violation)
+        terms = violation.add_(margin).relu_()
+        if inside is not None:
+            terms *= inside
+            if not only_active:
+                number += inside.sum() if times is None else (inside * times).sum()
+        excess = terms.sum() if times is None else (terms * times).sum()
+        # Where all hinges are 0, so are their gradients. On an accelerator asking takes longer than computing them.
+        if excess.is_cpu and excess == 0:
+            continue
+        value += excess
+        active = terms.sign_() if times is None else terms.sign_().mul_(times)
+        of_positives = active.sum(2)
+        of_negatives = active[:, 0] if active.shape[1] == 1 else active.sum(1)
+        gradient = of_negatives if gradient is None else gradient.add_(of_negatives)
+        gradient.scatter_add_(1, columns, -of_positives)
+        if only_active:
+            number += of_positives.sum()
+    if band.is_everything and not only_active:
+        number = count_triples(pairs)
+    return value, number, gradient
+
+
+def sum_by_positive(
+    band: TripletBand, margin: float, term: Callable[[Tensor], Tensor], *, only_active: bool
+) -> tuple[Tensor, Tensor]:
+    """Σ term(v + margin) and a number, in one pass over the rows of negatives per positive of an anchor.
+
+    What is no triple has v = −∞, where every term is 0.
+    """
+    pairs = band.pairs
+    similarity, weight = pairs.similarity, pairs.weight
+    negatives = torch.where(pairs.negative, similarity, -torch.inf)[:, None]
+    values, numbers = [], []
+    for columns, is_positive in split_columns(columns_of(pairs.positive), similarity.numel()):
+        own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
+        terms = term(negatives - (own - margin))
+        times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
+        if not band.is_everything:
+            inside = band.indicator(negatives - own)
+            terms = terms * inside
+            if not only_active:
+                numbers.append((inside if times is None else inside * times).sum())
+        if only_active:
+            # The terms are hinges: their signs are 1 where they are above zero.
+            active = terms.detach().sign()
+            numbers.append((active if times is None else active * times).sum())
+        values.append((terms if times is None else terms * times).sum())
+    return sum_scalars(values), sum_scalars(numbers) if numbers else count_triples(pairs)
+
+
+def count_triples(pairs: Pairs) -> Tensor:
+    """Σ over the anchors of their positives times their negatives, by multiplicity."""
+    positives, negatives = (
+        count_rows(mask).to(pairs.similarity.dtype) if pairs.weight is None else (mask * pairs.weight).sum(1)
+        for mask in (pairs.positive, pairs.negative)
+    )
+    return torch.dot(positives, negatives)
+
+
+def sum_by_sorting(
+    band: TripletBand, margin: float, positives: tuple[Tensor, Tensor], *, only_active: bool
+) -> tuple[Tensor, Tensor]:
+    """The sum of hinges in O(Q R log R), however many positives an anchor has.
+
+    For one anchor with its negatives n sorted by similarity, the triples of positive p that lie in a band are a
+    stretch of them, so Σ_{p,n} (s_n − s_p + m) = Σ_p (C[high] − C[low] + (W[high] − W[low])(m − s_p)), where C and W
+    are prefix sums of the negatives' similarities and multiplicities.
+    """
+    pairs = band.pairs
+    columns, is_positive = positives
+    positive = pairs.similarity.gather(1, columns)
+    times = is_positive * multiplicity(pairs, columns)
+
+    order = pairs.similarity.detach().masked_fill(~pairs.negative, torch.inf).argsort(dim=1)
+    is_negative = pairs.negative.gather(1, order)
+    share = is_negative * multiplicity(pairs, order)
+    negative = pairs.similarity.gather(1, order)
+    prefix_weight = prefix_sum(share)
+    prefix_similarity = prefix_sum(share * negative)
+
+    ascending, own = round_ties(negative).masked_fill(~is_negative, torch.inf), round_ties(positive)
+    above_margin = torch.searchsorted(ascending, own - margin, right=True)
+    low = torch.maximum(
+        torch.searchsorted(ascending, own + band.above, right=True),
+        torch.searchsorted(ascending, own + band.at_least, right=False),
+    )
+    finite = is_negative.sum(1, keepdim=True)
+    high = torch.searchsorted(ascending, own + band.below, right=False).minimum(finite)
+    low = low.minimum(high)
+    active_low = torch.maximum(low, above_margin).minimum(high)
+
+    def stretch(prefix: Tensor, start: Tensor) -> Tensor:
+        return prefix.gather(1, high) - prefix.gather(1, start)
+
+    active = stretch(prefix_weight, active_low) * times
+    value = stretch(prefix_similarity, active_low) * times + active * (margin - positive)
+    number = active if only_active else stretch(prefix_weight, low) * times
+    return value.sum(), number.sum()
+
+
+def multiplicity(pairs: Pairs, columns: Tensor) -> Tensor:
+    """The multiplicity of the pairs at some columns of each row; 1 where pairs have no weight."""
+    return pairs.similarity.new_ones(columns.shape) if pairs.weight is None else pairs.weight.gather(1, columns)
+
+
+def prefix_sum(values: Tensor) -> Tensor:
+    """(Q, R + 1) sums of the first 0, 1, … R entries of each row."""
+    return torch.nn.functional.pad(values.cumsum(1), (1, 0))
