@@ -153,7 +153,7 @@ def test_a_run_that_lacks_a_metric_lowers_the_n_of_that_cell_only(run, study_of)
         )
     )
     assert "| triplet | 3 | 50.0 ± 0.0 | 60.0 ± 0.0 (n = 2) |" in to_markdown(table)
-    assert "Where some runs gave no finite value of a metric, n stands in the cell." in table.footnotes
+    assert "(n = …) in a cell: only n runs have a finite value of that metric." in table.footnotes
 
 
 @pytest.mark.parametrize(

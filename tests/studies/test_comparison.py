@@ -15,6 +15,7 @@ from equimetric.report import render_html, write_report
 from equimetric.studies import load_study
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.jobs import plan
+from equimetric.studies.store import conditions, statement
 
 TINY = {
     "name": "tiny",
@@ -37,12 +38,12 @@ def finished(tmp_path_factory):
 
 
 def table_of(folder):
-    """Everything of the table that does not depend on the clock."""
+    """All of the table except times."""
     record = load_study(folder)
     return [(run.method, run.seed, run.status, dict(run.metrics)) for run in record.runs]
 
 
-def test_every_method_and_seed_has_a_run_and_baselines_stand_beside(finished):
+def test_every_method_and_seed_has_a_run_beside_the_baselines(finished):
     runs = [(run.method, run.kind, run.seed) for run in finished.record.runs]
     assert sorted(runs) == [
         ("Contrastive", "trained", 0),
@@ -74,7 +75,7 @@ def test_only_the_objective_differs_between_methods():
     assert {k for k in first["optimizer"] if first["optimizer"][k] != second["optimizer"][k]} == {"objective_lr"}
 
 
-def test_run_folders_follow_the_map(finished):
+def test_run_folders_are_named_by_seed_and_hash(finished):
     for folder in finished.folder.glob("*/*-*"):
         seed, _, content = folder.name.partition("-")
         assert seed in "01"
@@ -82,14 +83,14 @@ def test_run_folders_follow_the_map(finished):
         assert json.loads((folder / "result.json").read_text())["schema"] == 2
 
 
-def test_doing_it_again_does_nothing(finished):
+def test_a_finished_study_is_not_run_again(finished):
     before = {file: file.stat().st_mtime_ns for file in finished.folder.rglob("result.json")}
     again = em.compare(TINY, output=finished.folder.parent)
     assert {file: file.stat().st_mtime_ns for file in finished.folder.rglob("result.json")} == before
     assert str(again) == str(finished)
 
 
-def test_a_further_seed_does_only_that(finished, tmp_path):
+def test_an_added_seed_trains_only_its_own_runs(finished, tmp_path):
     done = []
     more = {**TINY, "seeds": [0, 1, 2]}
     em.compare(more, output=finished.folder.parent, watch=lambda job, *_: done.append((job.row, job.config.seed)))
@@ -97,7 +98,7 @@ def test_a_further_seed_does_only_that(finished, tmp_path):
     em.compare(TINY, output=finished.folder.parent)
 
 
-def test_the_record_is_a_function_of_the_tree(finished):
+def test_the_record_is_a_function_of_the_run_folders(finished):
     assert table_of(finished.folder) == [(r.method, r.seed, r.status, dict(r.metrics)) for r in finished.record.runs]
     assert render_html(load_study(finished.folder)) == render_html(finished.record)
 
@@ -108,6 +109,25 @@ def test_the_gallery_shows_the_same_queries_for_every_row(finished):
     names = {method: [row.query_name for row in rows] for method, rows in galleries.items()}
     assert len({tuple(queries) for queries in names.values()}) == 1
     assert all(len(row.neighbours) == 8 for row in galleries["arcface"])
+
+
+def test_the_statement_names_the_metric_that_selects_weights_and_the_number_of_seeds():
+    study = load_config({**TINY, "evaluation": {"selected_by": "recall@1"}}, StudyConfig)
+    text = " ".join(statement(study, []))
+    assert "best recall@1 on validation classes" in text
+    assert "over 2 seeds" in text
+    assert "With one seed there are no intervals" in " ".join(
+        statement(load_config({**TINY, "seeds": [0]}, StudyConfig), [])
+    )
+
+
+def test_the_conditions_claim_unit_length_only_for_cosine():
+    lengths = {
+        geometry: "unit length" in conditions(load_config(study, StudyConfig), None)["Network"]
+        for geometry in ("cosine", "euclidean", "dot")
+        for study in [{**TINY, "evaluation": {"geometry": geometry}}]
+    }
+    assert lengths == {"cosine": True, "euclidean": False, "dot": False}
 
 
 def test_the_report_is_written(finished, tmp_path):
@@ -130,7 +150,7 @@ def test_a_failed_run_stops_no_other_and_says_why(tmp_path):
     assert "failed" in render_html(result.record)
 
 
-def test_mistakes_show_before_anything_is_trained(tmp_path):
+def test_mistakes_raise_before_training(tmp_path):
     for change, message in (
         ({"methods": {"a": {"method": "contrasitve"}}}, "unknown method 'contrasitve'; did you mean 'contrastive'"),
         ({"methods": {"contrastive": {"options": {"margn": 1.0}}}}, "no option 'margn'"),
@@ -144,7 +164,7 @@ def test_mistakes_show_before_anything_is_trained(tmp_path):
     assert not list(tmp_path.rglob("result.json"))
 
 
-def test_a_folder_that_is_no_study(tmp_path):
+def test_a_folder_without_a_study_is_an_error(tmp_path):
     with pytest.raises(EquimetricError, match="is not the folder of a study"):
         load_study(tmp_path)
 

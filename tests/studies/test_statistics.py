@@ -59,7 +59,7 @@ def test_welch_t_test():
     assert test.p_value == pytest.approx(0.05557732296354445)
 
 
-def test_welch_interval_contains_zero_just_when_p_exceeds_its_level():
+def test_welch_interval_contains_zero_exactly_when_p_exceeds_its_level():
     p = welch_t_test(A, B[:7]).p_value
     for confidence, inside in ((1 - p + 1e-6, True), (1 - p - 1e-6, False)):
         low, high = welch_t_test(A, B[:7], confidence).interval
@@ -75,7 +75,7 @@ def test_swapping_the_methods_swaps_the_sign_only(test):
 
 
 @pytest.mark.parametrize("test", [paired_t_test, welch_t_test])
-def test_without_any_spread_the_difference_is_certain(test):
+def test_without_spread_any_difference_has_p_zero(test):
     assert (test([2, 2, 2], [2, 2, 2]).p_value, test([2, 2, 2], [2, 2, 2]).statistic) == (1, 0)
     assert (test([1, 1], [2, 2]).p_value, test([1, 1], [2, 2]).statistic) == (0, -math.inf)
     assert test([1, 1], [2, 2]).interval == (-1, -1)
@@ -97,7 +97,7 @@ def test_sign_flip_test_counts_every_pattern():
     assert sign_flip_test(difference, [0] * 7).p_value == expected
 
 
-def test_sign_flip_test_knows_decimal_ties():
+def test_sign_flip_test_counts_decimal_ties():
     # Σ ±0.1, ±0.2, ±0.3 reaches |0.1 + 0.2 + 0.3| for two patterns only, |0.3 − 0.2 − 0.1| = 0 for all.
     assert sign_flip_test([0.1, 0.2, 0.3], [0, 0, 0]).p_value == 0.25
     assert sign_flip_test([0.1, 0.2, -0.3], [0, 0, 0]).p_value == 1
@@ -126,6 +126,6 @@ def test_holm():
         (lambda: holm([0.1, 1.5]), "p_values must lie between 0 and 1"),
     ],
 )
-def test_numbers_that_cannot_be_used(call, message):
+def test_invalid_numbers_raise_an_error(call, message):
     with pytest.raises(EquimetricError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""Fair comparisons: what to run, running it, keeping the results, and the statistics over them."""
+"""Fair comparisons: plan the runs, execute them, store the results, and compute statistics over them."""
 
 from equimetric.studies.comparison import Comparison, compare
 from equimetric.studies.store import load_study

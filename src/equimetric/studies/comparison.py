@@ -1,4 +1,4 @@
-"""A fair comparison from its configuration to its table and report; resumable at any moment."""
+"""A fair comparison, from its configuration to its table; resumable at any time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Comparison", "compare"]
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A finished comparison: `print` it for the table; `folder` holds every run."""
+    """A finished comparison: `print` shows the table; `folder` holds all runs."""
 
     record: StudyRecord
     folder: Path
@@ -49,10 +49,10 @@ def compare(
     retry_failed: bool = False,
     watch: Watcher | None = None,
 ) -> Comparison:
-    """Train every method with every seed under equal conditions; the result holds the table and prints as it.
+    """Train every method with every seed under equal conditions; the result prints as a table.
 
-    `study` is a TOML file, a mapping or a `StudyConfig`. Run again, only what is missing is done; a killed study
-    resumes where it stopped, to the same table. A run that fails is reported as failed and stops no other.
+    `study` is a TOML file, a mapping or a `StudyConfig`. Called again, it trains only the missing runs; a
+    killed study resumes where it stopped and gives the same table. A failed run is reported and stops no other.
     """
     config = load_config(study, StudyConfig, overrides)
     data = load_run_data(config.data)

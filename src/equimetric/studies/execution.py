@@ -1,4 +1,4 @@
-"""Runs of a study, several at a time, each in a process of its own."""
+"""Execute the runs of a study in parallel worker processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from equimetric.studies.jobs import Job
 __all__ = ["Watcher", "ignore_progress", "run_all", "unfinished"]
 
 Watcher = Callable[[Job, int, Mapping[str, float] | None], None]
-"""Called with a job, its steps taken, and its figures; None as figures when it has ended."""
+"""Called with a job, the number of its steps so far, and its figures, which are None when it has ended."""
 
 
 def ignore_progress(job: Job, step: int, figures: Mapping[str, float] | None) -> None:
@@ -25,13 +25,13 @@ def ignore_progress(job: Job, step: int, figures: Mapping[str, float] | None) ->
 
 
 def unfinished(jobs: Sequence[Job], *, retry_failed: bool) -> list[Job]:
-    """The jobs that have no result yet, and on request those that failed."""
+    """Jobs without a result, and failed ones if they are to be repeated."""
     results = [(job, RunFolder(job.folder).result()) for job in jobs]
     return [job for job, result in results if result is None or (retry_failed and result.status == "failed")]
 
 
 def run_all(jobs: Sequence[Job], *, workers: int, watch: Watcher) -> None:
-    """Do all jobs on `workers` processes; returns when all have a result."""
+    """Run all jobs in `workers` processes; return when all have a result."""
     waiting: queue.Queue[Job] = queue.Queue()
     for job in jobs:
         waiting.put(job)
@@ -40,7 +40,7 @@ def run_all(jobs: Sequence[Job], *, workers: int, watch: Watcher) -> None:
 
     def serve() -> None:
         try:
-            # Leaving the block closes the worker's input, at which it ends.
+            # Leaving the block closes the worker's input, which ends it.
             with start_worker() as process:
                 processes.append(process)
                 while True:
@@ -65,7 +65,7 @@ def run_all(jobs: Sequence[Job], *, workers: int, watch: Watcher) -> None:
 
 
 def start_worker() -> subprocess.Popen[str]:
-    """A fresh interpreter that waits for jobs: needs no import of the caller's own script."""
+    """A new interpreter that waits for jobs; it does not import the caller's script, as multiprocessing would."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "equimetric.studies.worker"],
@@ -79,7 +79,7 @@ def start_worker() -> subprocess.Popen[str]:
 
 
 def follow(process: subprocess.Popen[str], job: Job, watch: Watcher) -> None:
-    """Hand a job to a worker and pass on what it reports, until it is done."""
+    """Send a job to a worker and forward its reports until it is done."""
     assert process.stdin is not None
     assert process.stdout is not None
     watch(job, 0, {})

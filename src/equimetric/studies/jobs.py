@@ -1,4 +1,4 @@
-"""A study as a list of runs, each in a folder named after everything that determines it."""
+"""A study as a list of runs, each in a folder named by a hash of everything that determines it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Job", "check_study", "choose_baselines", "plan", "run_job"]
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a study: its key, whose method is the row of the table, its configuration and its folder."""
+    """One run of a study: key, configuration and folder. The method of the key is the row of the table."""
 
     key: RunKey
     config: RunConfig
@@ -33,7 +33,7 @@ class Job:
 
     @property
     def row(self) -> str:
-        """The row of the table it belongs to."""
+        """The row of the table that the run belongs to."""
         return self.key.method
 
     @property
@@ -42,17 +42,17 @@ class Job:
         return "baseline" if self.key.role == "baseline" else "trained"
 
     def to_json(self) -> dict[str, Any]:
-        """A form that crosses process boundaries."""
+        """Plain values, to send to a worker process."""
         return {"key": asdict(self.key), "config": self.config.model_dump(), "folder": str(self.folder)}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Job:
-        """The job behind `to_json`."""
+        """The job from the values of `to_json`."""
         return cls(RunKey(**values["key"]), load_config(values["config"], RunConfig), Path(values["folder"]))
 
 
 def choose_baselines(study: StudyConfig, data: RunData) -> StudyConfig:
-    """The study with the rows without training that its data allow, where it names none itself."""
+    """The study with the baselines that its data allow, unless it names its own."""
     if study.baselines is not None:
         return study
     chosen: list[Baseline] = ["raw_features"] if data.vectors else ["raw_pixels"]
@@ -62,7 +62,7 @@ def choose_baselines(study: StudyConfig, data: RunData) -> StudyConfig:
 
 
 def plan(study: StudyConfig, output: Path, data_fingerprint: str) -> list[Job]:
-    """All runs of a study, the baselines first; seed by seed, so that an early look shows every method."""
+    """All runs of a study: baselines first, then seed by seed, so that an unfinished study has all methods."""
     conditions = study.conditions()
     jobs = []
 
@@ -72,7 +72,7 @@ def plan(study: StudyConfig, output: Path, data_fingerprint: str) -> list[Job]:
         jobs.append(Job(key, config, output / study.name / row / key.folder))
 
     for baseline in study.baselines or ():
-        # Pixels and pretrained features know no randomness: one run is enough.
+        # Pixels and pretrained features are deterministic: one run is enough.
         random = baseline == "untrained" or (baseline == "raw_features" and study.model.pretrained is None)
         for seed in study.seeds if random else study.seeds[:1]:
             add(baseline, "baseline", {"method": baseline, "learner": {"name": baseline}, "seed": seed})
@@ -87,7 +87,7 @@ def plan(study: StudyConfig, output: Path, data_fingerprint: str) -> list[Job]:
 
 
 def check_study(jobs: list[Job], data: RunData) -> None:
-    """Build learner, optimiser and samplers of every row before anything is trained, so that mistakes show at once."""
+    """Build learner, optimiser and samplers of every row before training, so that mistakes raise at once."""
     labels = data.dataset.subset(data.split.train).labels
     for job in {job.row: job for job in jobs}.values():
         try:
@@ -100,7 +100,7 @@ def check_study(jobs: list[Job], data: RunData) -> None:
 
 
 def run_job(job: Job, progress: Progress | None = None) -> None:
-    """Do one run; an error is written into its result, so that the other runs go on."""
+    """Execute one run; an error is written to its result, so that the other runs continue."""
     try:
         train(job.config, folder=job.folder, progress=progress, role=job.key.role)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What a report is a pure function of: the runs of one study, and what was equal between them."""
+"""The input of a report: the runs of a study and the conditions they share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ from equimetric.errors import EquimetricError, unknown_name
 __all__ = ["GalleryRow", "Image", "Kind", "Neighbour", "RunRecord", "Status", "StudyRecord"]
 
 Image: TypeAlias = NDArray[np.uint8]
-"""A picture of shape (C, H, W) with C = 1 (grey) or C = 3 (red, green, blue)."""
+"""An image of shape (C, H, W) with C = 1 (grey) or C = 3 (RGB)."""
 
 Neighbour: TypeAlias = tuple[Image, str, bool]
-"""A retrieved picture, its name, and whether it has the query's label."""
+"""A retrieved image, its class name, and whether it has the query's label."""
 
 Kind: TypeAlias = Literal["trained", "baseline"]
 Status: TypeAlias = Literal["done", "failed"]
@@ -24,7 +24,7 @@ Status: TypeAlias = Literal["done", "failed"]
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run of one method: what it measured, what it logged on the way, and why it failed if it did."""
+    """One run of one method: its metrics, its training log, and the error if it failed."""
 
     method: str
     kind: Kind
@@ -37,7 +37,7 @@ class RunRecord:
     parameters: int
 
     def validation(self, metric: str) -> dict[int, float]:
-        """Step → value of a metric on the validation classes, as far as it was logged and is a finite number."""
+        """Step → value of a metric on the validation classes, where it was logged and is finite."""
         points: dict[int, float] = {}
         for entry in self.history:
             step, value = entry.get("step"), entry.get(metric)
@@ -48,7 +48,7 @@ class RunRecord:
 
 @dataclass(frozen=True, eq=False)
 class GalleryRow:
-    """A query and its nearest neighbours, nearest first. Compared by identity, since it holds arrays."""
+    """A query and its neighbours, nearest first. Compared by identity, because it holds arrays."""
 
     query: Image
     query_name: str
@@ -65,10 +65,10 @@ class GalleryRow:
 
 @dataclass(frozen=True, eq=False)
 class StudyRecord:
-    """A finished study: its runs, the conditions they shared, and sentences on what it can and cannot show.
+    """A study: its runs, the conditions they share, and sentences on what it can and cannot show.
 
-    `primary_metric` orders the methods and is what the figures draw; larger must be better. `shown` names the metrics
-    that become columns of the table; empty for all that were measured.
+    `primary_metric` orders the methods and is plotted; larger must be better. `shown` lists the metrics that become
+    columns of the table; empty for all measured ones.
     """
 
     name: str
@@ -94,12 +94,12 @@ class StudyRecord:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Every method of the study once, in the order of its first run."""
+        """All methods, in the order of their first runs."""
         return tuple(dict.fromkeys(run.method for run in self.runs))
 
     @property
     def failed(self) -> tuple[RunRecord, ...]:
-        """The runs that did not finish."""
+        """The failed runs."""
         return tuple(run for run in self.runs if run.status == "failed")
 
     def runs_of(self, method: str, status: Status) -> tuple[RunRecord, ...]:
@@ -111,7 +111,7 @@ class StudyRecord:
         return next(run.kind for run in self.runs if run.method == method)
 
     def values(self, method: str, metric: str) -> tuple[float, ...]:
-        """One value per finished run that measured this metric as a finite number."""
+        """One value per finished run, where it is finite."""
         measured = (run.metrics.get(metric) for run in self.runs_of(method, "done"))
         return tuple(float(value) for value in measured if value is not None and isfinite(value))
 

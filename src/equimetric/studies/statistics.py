@@ -1,7 +1,7 @@
-"""The statistics of a comparison: intervals and tests over independent runs, as pure functions of numbers.
+"""Statistics of a comparison: intervals and tests over independent runs, as pure functions.
 
-One value per run: folds of one run are not independent, so average them first. Where two methods ran with the same
-seeds or folds, compare them paired; otherwise with Welch's test. Several comparisons at once: Holm's correction.
+Give one value per run: folds of one run are not independent, so average them first. Compare two methods by a paired
+test if they share seeds or folds, otherwise by Welch's test. Correct several comparisons by Holm's method.
 """
 
 import math
@@ -23,8 +23,8 @@ Values = Sequence[float] | NDArray[np.floating]
 class Interval:
     """A mean over n runs and the half width of its confidence interval.
 
-    `deviation` is the standard deviation of the values (n − 1 in the denominator), which is not an interval. One run
-    tells nothing about the spread: with n = 1 both `deviation` and `half_width` are NaN.
+    `deviation` is the standard deviation of the values (n − 1 in the denominator), which is not an interval. With
+    n = 1 the spread is unknown: `deviation` and `half_width` are NaN.
     """
 
     mean: float
@@ -72,7 +72,7 @@ class SignFlipTest:
 
 def t_interval(values: Values, confidence: float = 0.95) -> Interval:
     """Mean ± t_{(1+confidence)/2, n−1} · s / √n, with s of n − 1 in the denominator; NaN half width for n = 1."""
-    array = _checked(values, "values", least=1)
+    array = _check_values(values, "values", least=1)
     n = len(array)
     if n == 1:
         _check_confidence(confidence)
@@ -83,7 +83,7 @@ def t_interval(values: Values, confidence: float = 0.95) -> Interval:
 
 
 def paired_t_test(a: Values, b: Values, confidence: float = 0.95) -> TTest:
-    """With t = mean(d) / (s_d / √n) over the differences d = a − b of runs that share their seed or fold."""
+    """T = mean(d) / (s_d / √n) over the differences d = a − b of runs that share a seed or fold."""
     difference = _paired_differences(a, b, least=2)
     n = len(difference)
     error = float(difference.std(ddof=1)) / math.sqrt(n)
@@ -92,7 +92,7 @@ def paired_t_test(a: Values, b: Values, confidence: float = 0.95) -> TTest:
 
 def welch_t_test(a: Values, b: Values, confidence: float = 0.95) -> TTest:
     """For unpaired runs: t = (mean(a) − mean(b)) / √(s_a²/n_a + s_b²/n_b), degrees of freedom by Satterthwaite."""
-    a, b = _checked(a, "a", least=2), _checked(b, "b", least=2)
+    a, b = _check_values(a, "a", least=2), _check_values(b, "b", least=2)
     share_a, share_b = float(a.var(ddof=1)) / len(a), float(b.var(ddof=1)) / len(b)
     total = share_a + share_b
     if total == 0:
@@ -103,7 +103,7 @@ def welch_t_test(a: Values, b: Values, confidence: float = 0.95) -> TTest:
 
 
 def sign_flip_test(a: Values, b: Values) -> SignFlipTest:
-    """Exact paired permutation test: under equality every difference a_i − b_i could as well have the other sign.
+    """Exact paired permutation test: under the null hypothesis the sign of every difference a_i − b_i is random.
 
     p = #{σ ∈ {±1}^n : |Σ σ_i d_i| ≥ |Σ d_i|} / 2^n. The smallest p that n pairs can give is 2^(1−n).
     """
@@ -113,11 +113,11 @@ def sign_flip_test(a: Values, b: Values) -> SignFlipTest:
         raise EquimetricError(
             f"the exact sign-flip test of {n} pairs would need 2^{n} sums; use paired_t_test above {MOST_FLIPS} pairs"
         )
-    # The first sign stays: a pattern and its negative have the same distance from zero.
+    # Fix the first sign: a pattern and its negative have the same distance from zero.
     sums = difference[:1]
     for step in difference[1:]:
         sums = np.concatenate([sums + step, sums - step])
-    # Sums that are equal in decimal may differ in their last bits, by the order in which they were added.
+    # Sums that are equal in decimal may differ in their last bits, depending on the order of addition.
     rounding = 1e-12 * float(np.abs(difference).sum())
     extreme = np.abs(sums) >= abs(float(difference.sum())) - rounding
     return SignFlipTest(float(difference.mean()), float(extreme.mean()), 2**n)
@@ -128,7 +128,7 @@ def holm(p_values: Values) -> list[float]:
 
     With p_(1) ≤ … ≤ p_(m): adjusted p_(i) = max_{j≤i} min(1, (m − j + 1) · p_(j)).
     """
-    p = _checked(p_values, "p_values", least=1)
+    p = _check_values(p_values, "p_values", least=1)
     if ((p < 0) | (p > 1)).any():
         raise EquimetricError("p_values must lie between 0 and 1")
     order = np.argsort(p, kind="stable")
@@ -138,7 +138,7 @@ def holm(p_values: Values) -> list[float]:
 
 
 def _t_test(difference: float, error: float, degrees: float, confidence: float) -> TTest:
-    """The test of a difference with this standard error; without any spread the difference is certain."""
+    """The test of a difference with this standard error; without spread any difference has p = 0."""
     from scipy.special import stdtr
 
     without_spread = math.copysign(math.inf, difference) if difference else 0.0
@@ -149,7 +149,7 @@ def _t_test(difference: float, error: float, degrees: float, confidence: float) 
 
 
 def _t_quantile(confidence: float, degrees: float) -> float:
-    """Student's t that a two-sided interval of this confidence reaches to."""
+    """Student's t at the end of a two-sided interval of this confidence."""
     from scipy.special import stdtrit
 
     _check_confidence(confidence)
@@ -161,7 +161,7 @@ def _check_confidence(confidence: float) -> None:
         raise EquimetricError(f"confidence is {confidence}; it must lie between 0 and 1, such as 0.95")
 
 
-def _checked(values: Values, name: str, *, least: int) -> NDArray[np.float64]:
+def _check_values(values: Values, name: str, *, least: int) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise EquimetricError(f"{name} have shape {array.shape}; give a plain list of numbers, one per run")
@@ -173,7 +173,7 @@ def _checked(values: Values, name: str, *, least: int) -> NDArray[np.float64]:
 
 
 def _paired_differences(a: Values, b: Values, *, least: int) -> NDArray[np.float64]:
-    first, second = _checked(a, "a", least=least), _checked(b, "b", least=least)
+    first, second = _check_values(a, "a", least=least), _check_values(b, "b", least=least)
     if len(first) != len(second):
         raise EquimetricError(
             f"a has {len(first)} runs and b has {len(second)}; a paired test needs the same seeds for both, "

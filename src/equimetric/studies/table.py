@@ -15,7 +15,7 @@ _MISSING = "–"
 
 @dataclass(frozen=True)
 class Column:
-    """One metric: fractions are shown in percent, all else as it is, with the decimals that its intervals need."""
+    """One metric: fractions in percent, other values unscaled, with the decimals that the intervals need."""
 
     metric: str
     percent: bool
@@ -32,13 +32,13 @@ class Column:
 
     @property
     def scale(self) -> float:
-        """What a stored value is multiplied by to be shown."""
+        """Factor from stored to displayed values."""
         return 100.0 if self.percent else 1.0
 
 
 @dataclass(frozen=True)
 class Row:
-    """One method: an interval per column (None where no run measured it) and how many of its runs finished."""
+    """One method: an interval per column (None where no run measured it), and its finished and failed runs."""
 
     method: str
     kind: Kind
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def runs(self) -> str:
-        """How many runs the intervals rest on, and how many failed."""
+        """Number of runs behind the intervals, and of failed ones."""
         return f"{self.done} of {self.done + self.failed}, {self.failed} failed" if self.failed else str(self.done)
 
     @property
@@ -73,7 +73,7 @@ class Row:
         if self.parameters is None:
             return _MISSING
         for unit, name in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-            # From 999.5 on, three digits round up to the next unit.
+            # From 999.5 on, three digits round to the next unit.
             if self.parameters >= 0.9995 * unit:
                 return f"{self.parameters / unit:#.3g}".rstrip(".") + f" {name}"
         return str(self.parameters)
@@ -81,7 +81,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """Baselines first, then the trained methods, both by falling primary metric; the first column is that metric."""
+    """Baselines, then trained methods, each by descending primary metric, which is the first column."""
 
     title: str
     columns: tuple[Column, ...]
@@ -109,7 +109,7 @@ class ComparisonTable:
 
 
 def comparison_table(study: StudyRecord) -> ComparisonTable:
-    """Mean and 95 % t-interval over seeds of every shown metric and method of a study."""
+    """Mean and 95 % t-interval over seeds, of every method and displayed metric of a study."""
     measured = [metric for run in study.runs if run.status == "done" for metric in run.metrics]
     metrics = tuple(dict.fromkeys([study.primary_metric, *(study.shown or measured)]))
     rows = tuple(sorted((_row(study, method, metrics) for method in study.methods), key=_rank))
@@ -137,7 +137,7 @@ def _rank(row: Row) -> tuple[bool, float, str]:
 
 
 def _column(study: StudyRecord, metric: str, cells: Iterable[Interval | None]) -> Column:
-    """Percent if all values are fractions and not all tiny; decimals for two digits of a typical interval."""
+    """Percent if all values are fractions and not all tiny; two significant digits for a typical interval."""
     values = [value for method in study.methods for value in study.values(method, metric)]
     percent = all(0 <= value <= 1 for value in values) and max(values, default=1) >= 0.01
     fewest, most, without_interval = (1, 2, 1) if percent else (0, 6, 3)
@@ -160,7 +160,7 @@ def _footnotes(rows: tuple[Row, ...]) -> Iterable[str]:
     if any(row.kind == "trained" and row.done == 1 for row in rows):
         yield "A method with one finished run (n = 1) has no interval: its spread over seeds is unknown."
     if any(cell is not None and cell.n != row.done for row in rows for cell in row.cells):
-        yield "Where some runs gave no finite value of a metric, n stands in the cell."
+        yield "(n = …) in a cell: only n runs have a finite value of that metric."
     failures = [f"{row.label} ({row.failed} of {row.done + row.failed})" for row in rows if row.failed]
     if failures:
         yield f"Failed runs, not in the means: {', '.join(failures)}."

@@ -1,7 +1,7 @@
-"""A process that does one run after another, told which by its parent: `python -m equimetric.studies.worker`.
+"""A process that executes the runs its parent sends: `python -m equimetric.studies.worker`.
 
-Jobs come as lines of JSON on standard input, progress and ends go as lines of JSON to standard output. When the
-parent dies, even by SIGKILL, the input ends and the worker stops at once, so that no orphan writes to a run folder.
+It reads jobs as lines of JSON from standard input and writes progress as lines of JSON to standard output. When the
+parent dies, even by SIGKILL, the input ends and the worker exits at once, so that no orphan writes to a run folder.
 """
 
 import json
@@ -19,9 +19,9 @@ STEPS_BETWEEN_REPORTS = 5
 
 
 def main() -> None:
-    """Serve jobs until the input ends."""
+    """Execute jobs until the input ends."""
     protocol = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
-    os.dup2(2, 1)  # Whatever a library prints must not mix into the protocol.
+    os.dup2(2, 1)  # Output of libraries must not mix with the protocol.
     jobs: queue.Queue[str] = queue.Queue()
 
     def listen() -> None:
