@@ -15,7 +15,7 @@ from equimetric.report import render_html, write_report
 from equimetric.studies import load_study
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.jobs import plan
-from equimetric.studies.store import conditions, statement
+from equimetric.studies.narrative import conditions, statement
 
 TINY = {
     "name": "tiny",

@@ -11,7 +11,7 @@ from equimetric.errors import EquimetricError
 from equimetric.runs.configuration import DataConfig
 from equimetric.runs.data import load_split
 from equimetric.studies.configuration import StudyConfig
-from equimetric.studies.store import conditions
+from equimetric.studies.narrative import conditions
 from equimetric.training import train
 
 DIGITS = tuple("0123456789")

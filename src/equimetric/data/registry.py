@@ -13,7 +13,7 @@ from equimetric.registry import Registry
 if TYPE_CHECKING:
     from equimetric.data.dataset import Dataset
 
-__all__ = ["DATASETS", "DatasetDescription", "dataset", "dataset_descriptions", "load_dataset"]
+__all__ = ["DATASETS", "DatasetDescription", "dataset", "dataset_descriptions", "load_dataset", "path_options"]
 
 DATASETS: Registry[Callable[..., Dataset]] = Registry("data set", "equimetric.data")
 """Name → loader; its keyword arguments are the options, its first docstring line the description."""
@@ -47,6 +47,12 @@ def load_dataset(name: str, /, **options: object) -> Dataset:
         if option not in options:
             raise EquimetricError(f"data set {name!r} needs the option {option!r}; give it a value")
     return load(**options)
+
+
+def path_options(name: str) -> set[str]:
+    """The options of a data set that name files or folders, by the annotations of its loader."""
+    parameters = inspect.signature(DATASETS.find(name)).parameters.values()
+    return {parameter.name for parameter in parameters if "Path" in str(parameter.annotation)}
 
 
 def _describe(name: str) -> DatasetDescription:

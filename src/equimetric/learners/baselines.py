@@ -34,6 +34,10 @@ class RawPixels(Baseline):
         """Needs nothing."""
         return cls()
 
+    def prepare(self, images: Tensor) -> Tensor:
+        """Pixels in [0, 1]; features as they are."""
+        return images if images.is_floating_point() else images / 255
+
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """(B, C·H·W) pixels, or features as they are."""
         return {"embedding": batch.images.flatten(1)}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from equimetric.backbones import find_weight_file
+from equimetric.data.registry import path_options
 from equimetric.files import hash_file
 from equimetric.runs.configuration import RunConfig
 
@@ -69,15 +69,11 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
     """Everything that determines a result, files by content instead of by path."""
     values = config.model_dump(exclude=NO_INFLUENCE)
     # The fingerprint stands for the content of these files, wherever they are.
-    values["data"]["options"] = {name: value for name, value in values["data"]["options"].items() if not is_path(value)}
+    for name in path_options(config.data.name):
+        values["data"]["options"].pop(name, None)
     if values["data"]["split"] is not None:
         values["data"]["split"].pop("file")
     weights = find_weight_file(config.model.backbone, config.model.pretrained)
     if weights is not None:
         values["model"]["pretrained"] = hash_file(weights)
     return {"config": values, "data": data_fingerprint, "protocol": PROTOCOL_VERSION}
-
-
-def is_path(value: object) -> bool:
-    """Whether an option names a file or folder that exists."""
-    return isinstance(value, str) and Path(value).expanduser().exists()

@@ -61,7 +61,7 @@ def compare(
     check_study(jobs, data)
     folder = Path(output) / config.name
     try:
-        save_study(folder, config, data.fingerprint)
+        save_study(folder, config, data.fingerprint, jobs)
     except OSError as error:
         raise EquimetricError(f"cannot write to the study folder {str(folder)!r}: {error.strerror}") from None
     run_all(

@@ -20,26 +20,32 @@ from equimetric.training.loop import Progress, train
 from equimetric.training.optimizers import build_optimizer
 from equimetric.training.sampling import TaskBatches
 
-__all__ = ["Job", "check_study", "choose_baselines", "plan", "run_job"]
+__all__ = ["Job", "RunEntry", "check_study", "choose_baselines", "plan", "run_job"]
 
 
 @dataclass(frozen=True)
-class Job:
-    """One run of a study: key, configuration and folder. The method of the key is the row of the table."""
+class RunEntry:
+    """One run of a study: its key, whose method is the row of the table, and its folder."""
 
     key: RunKey
-    config: RunConfig
     folder: Path
 
     @property
     def row(self) -> str:
-        """The row of the table that the run belongs to."""
+        """The row of the table it belongs to."""
         return self.key.method
 
     @property
     def kind(self) -> Literal["trained", "baseline"]:
         """Whether the run trains."""
         return "baseline" if self.key.role == "baseline" else "trained"
+
+
+@dataclass(frozen=True)
+class Job(RunEntry):
+    """A run to do, with its configuration."""
+
+    config: RunConfig
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, to send to a worker process."""
@@ -48,7 +54,7 @@ class Job:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Job:
         """The job from the values of `to_json`."""
-        return cls(RunKey(**values["key"]), load_config(values["config"], RunConfig), Path(values["folder"]))
+        return cls(RunKey(**values["key"]), Path(values["folder"]), load_config(values["config"], RunConfig))
 
 
 def choose_baselines(study: StudyConfig, data: RunData) -> StudyConfig:
@@ -69,7 +75,7 @@ def plan(study: StudyConfig, output: Path, data_fingerprint: str) -> list[Job]:
     def add(row: str, role: Role, values: dict[str, Any]) -> None:
         config = RunConfig.model_validate({**conditions, **values})
         key = RunKey.of(config, data_fingerprint, method=row, role=role)
-        jobs.append(Job(key, config, output / study.name / row / key.folder))
+        jobs.append(Job(key, output / study.name / row / key.folder, config))
 
     for baseline in study.baselines or ():
         # Pixels and pretrained features are deterministic: one run is enough.

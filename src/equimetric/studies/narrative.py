@@ -1,0 +1,102 @@
+"""A study in words: what was equal, what it can and cannot show, and which metrics its table has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from equimetric.data import Dataset
+from equimetric.runs.configuration import EvaluationConfig, LearnerConfig
+from equimetric.studies.configuration import StudyConfig
+from equimetric.studies.jobs import RunEntry
+
+__all__ = ["conditions", "shown_metrics", "statement"]
+
+SHOWN = ("map@r", "r_precision", "recall@1")
+"""Columns of the table, where runs report them; result.json has all metrics."""
+
+DEVIATIONS = {
+    ("crop_to_box", True): "images are cropped to bounding boxes; the zero-shot protocol uses whole images",
+    ("decoding", "fast"): "large JPEGs are decoded at a fraction of their size",
+}
+"""Data option and value → what a reader must know when comparing with published figures."""
+
+
+def shown_metrics(study: StudyConfig) -> tuple[str, ...]:
+    """The metric that selects weights, then the default columns, or all metrics of a list that the user gave."""
+    names = study.evaluation.names()
+    usual = study.evaluation.ks is None and study.evaluation.metrics == EvaluationConfig().metrics
+    chosen = [name for name in SHOWN if name in names] if usual else names
+    return tuple(dict.fromkeys([study.evaluation.selected_by, *chosen]))
+
+
+def statement(study: StudyConfig, entries: Sequence[RunEntry]) -> tuple[str, ...]:
+    """What was equal, and what the comparison does and does not show."""
+    planned = len(study.seeds)
+    sentences = [
+        "All methods have the same network, embedding dimension, images, augmentation, batches, optimiser, schedule "
+        f"and budget of {study.training.steps} steps, and for each seed the same initial network; only the method "
+        "differs.",
+        "All figures are measured on classes that are not in the training set. The evaluated weights are those with "
+        f"the best {study.evaluation.selected_by} on validation classes, which are neither training nor test classes; "
+        "the test classes were used once.",
+        f"± is the half width of the 95 % t-interval over {planned} seeds: the uncertainty of the mean due to the seed."
+        if planned > 1
+        else "With one seed there are no intervals: the spread over seeds is unknown.",
+        "The study shows what each method reaches with these options and this budget, on these images. It does not "
+        "show what tuning or longer training would give: the order of methods changes with the budget, and methods "
+        "with overlapping intervals cannot be separated.",
+    ]
+    missing = {(row, seed) for row in study.methods for seed in study.seeds} - {
+        (entry.row, entry.key.seed) for entry in entries
+    }
+    if missing:
+        sentences.append(f"Incomplete: {len(missing)} of {len(study.methods) * planned} runs have no result yet.")
+    return tuple(sentences)
+
+
+def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
+    """The shared conditions by name, in words."""
+    data, batch, optimizer, training = study.data, study.batch, study.optimizer, study.training
+    shown = {
+        "Images": data.name + "".join(f", {key} {value}" for key, value in data.options.items()),
+        "Split": (
+            "official, or by class with the second half for the test if there is none; "
+            if data.split is None
+            else f"class lists number {data.split.number} of {Path(data.split.file).name}; "
+        )
+        + f"validation block {data.fold + 1} of {data.folds} of the other classes"
+        + ("" if data.split_seed is None else f", shuffled by seed {data.split_seed}"),
+        "Transform": data.transform,
+        "Network": study.model.backbone
+        + (f", weights from {study.model.pretrained}" if study.model.pretrained else "")
+        + (", frozen" if study.model.frozen else "")
+        + f", {study.model.dim}-dimensional embedding"
+        + (" of unit length" if study.evaluation.geometry == "cosine" else ""),
+        "Batch": f"{batch.kind}, {batch.classes} × {batch.samples} images"
+        + "".join(f", {key} {value}" for key, value in batch.options.items()),
+        "Optimiser": f"{optimizer.name}, learning rate {optimizer.lr:g} ({optimizer.schedule}), "
+        f"weight decay {optimizer.weight_decay:g}",
+        "Objective's own parameters": f"{optimizer.objective_name or optimizer.name}, "
+        f"learning rate {optimizer.objective_lr:g}, "
+        f"weight decay {optimizer.objective_weight_decay:g}",
+        "Evaluation": f"{study.evaluation.compared_by()} geometry"
+        + f", best weights by {study.evaluation.selected_by}",
+        "Budget": f"{training.steps} steps, validation every {training.validate_every}",
+        "Seeds": ", ".join(map(str, study.seeds)),
+    }
+    deviations = [text for (option, value), text in DEVIATIONS.items() if data.options.get(option) == value]
+    if deviations:
+        shown["Departs from the literature's protocol"] = "; ".join(deviations)
+    if dataset is not None:
+        shown["Images"] += f": {len(dataset):,} images of {dataset.classes:,} classes, {dataset.size}×{dataset.size}"
+    for row, method in study.methods.items():
+        changes = [f"{key} = {value}" for key, value in method.options.items()]
+        if method.objective_lr is not None:
+            changes.append(f"learning rate of the objective's own parameters {method.objective_lr:g}")
+        if method.learner != LearnerConfig():
+            changes.append(f"learner {method.learner.name}")
+            changes += [f"{key} = {value}" for key, value in method.learner.options.items()]
+        if changes:
+            shown[row] = ", ".join(changes)
+    return shown

@@ -1,0 +1,110 @@
+"""What a study leaves on disk is enough for its report, whatever became of its data and weights."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import equimetric as em
+from equimetric.backbones import build_backbone
+from equimetric.report import render_html
+from equimetric.studies import load_study
+
+STUDY = {
+    "name": "small",
+    "seeds": [0],
+    "workers": 1,
+    "model": {"dim": 4},
+    "batch": {"classes": 2, "samples": 2},
+    "training": {"steps": 2, "validate_every": 2, "log_every": 2},
+    "methods": {"contrastive": {}},
+}
+
+
+@pytest.fixture
+def features(tmp_path):
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(12), 6)
+    vectors = (generator.normal(size=(12, 9))[labels] + generator.normal(size=(72, 9))).astype(np.float32)
+    np.savez(tmp_path / "features.npz", features=vectors, labels=labels)
+    return tmp_path / "features.npz"
+
+
+def study_of(file, **tables):
+    return {**STUDY, "data": {"name": "features", "options": {"file": str(file)}}, **tables}
+
+
+def metrics_of(record):
+    return [(run.method, run.seed, dict(run.metrics)) for run in record.runs]
+
+
+def test_the_report_needs_neither_data_nor_the_working_folder(features, tmp_path, monkeypatch):
+    finished = em.compare(study_of(features), output=tmp_path / "runs")
+    assert [run.method for run in finished.record.runs] == ["raw_features", "untrained", "contrastive"]
+    features.rename(tmp_path / "elsewhere.npz")
+    shutil.move(tmp_path / "runs", tmp_path / "moved")
+    monkeypatch.chdir("/")
+    again = load_study(tmp_path / "moved" / "small")
+    assert metrics_of(again) == metrics_of(finished.record)
+    assert "contrastive" in render_html(again)
+
+
+def test_the_report_does_not_follow_replaced_weights(tmp_path):
+    def write(seed):
+        torch.manual_seed(seed)
+        state = build_backbone("small_cnn", channels=1).state_dict()
+        save_file({name: tensor.contiguous() for name, tensor in state.items()}, tmp_path / "weights.safetensors")
+
+    write(0)
+    model = {"dim": 4, "frozen": True, "pretrained": str(tmp_path / "weights.safetensors")}
+    study = {**STUDY, "data": {"name": "digits"}, "model": model}
+    first = em.compare(study, output=tmp_path / "runs")
+    assert [run.method for run in first.record.runs] == ["raw_pixels", "raw_features", "untrained", "contrastive"]
+    write(1)
+    assert metrics_of(load_study(tmp_path / "runs" / "small")) == metrics_of(first.record)
+    second = em.compare(study, output=tmp_path / "runs")
+    changed = dict(zip([run.method for run in first.record.runs], metrics_of(second.record), strict=True))
+    for row in ("raw_features", "untrained", "contrastive"):
+        assert changed[row] not in metrics_of(first.record)
+
+
+def test_a_study_of_an_older_version_has_no_index_and_is_read_all_the_same(features, tmp_path):
+    finished = em.compare(study_of(features, seeds=[0, 1]), output=tmp_path)
+    (tmp_path / "small" / "index.json").unlink()
+    assert sorted(metrics_of(load_study(tmp_path / "small")), key=str) == sorted(metrics_of(finished.record), key=str)
+
+
+def test_the_table_has_the_usual_columns_or_those_of_the_study(features, tmp_path):
+    usual = em.compare(study_of(features), output=tmp_path)
+    assert usual.record.shown == ("map@r", "r_precision", "recall@1")
+    own = study_of(features, name="own", evaluation={"metrics": ["recall@1", "eer"], "selected_by": "recall@1"})
+    record = em.compare(own, output=tmp_path).record
+    assert record.shown == ("recall@1", "eer")
+    assert record.primary_metric == "recall@1"
+    assert record.conditions["Evaluation"] == "cosine geometry, best weights by recall@1"
+
+
+def test_methods_may_differ_in_their_learner(features, tmp_path):
+    methods = {"contrastive": {}, "nothing": {"method": "contrastive", "learner": {"name": "untrained"}}}
+    record = em.compare(study_of(features, methods=methods), output=tmp_path).record
+    assert record.conditions["nothing"] == "learner untrained"
+    rows = {run.method: run.metrics for run in record.runs}
+    assert rows["nothing"] == rows["untrained"]
+
+
+def test_principal_components_of_given_features_train(features, tmp_path):
+    """`features` data with head_init = "pca" failed in every run, and the study said that it had finished."""
+    record = em.compare(study_of(features, model={"dim": 4, "head_init": "pca"}), output=tmp_path).record
+    assert [run.status for run in record.runs] == ["done"] * 3
+
+
+def test_raw_pixels_are_pixels(tmp_path):
+    study = {**STUDY, "data": {"name": "digits", "transform": "none"}}
+    record = em.compare(study, output=tmp_path).record
+    digits = em.load_dataset("digits")
+    test = digits.labels >= 5
+    expected = em.evaluate(digits.images[test].flatten(1).float() / 255, digits.labels[test], metrics=["map@r"])
+    assert record.runs[0].method == "raw_pixels"
+    assert record.runs[0].metrics["map@r"] == pytest.approx(expected["map@r"], abs=1e-9)
