@@ -37,8 +37,8 @@ def sampled_step(options: argparse.Namespace, rate: float) -> Step:
 def floor_step(options: argparse.Namespace, rate: float) -> Step:
     columns = int(rate * options.classes)
     embeddings, weight = torch.randn(options.batch, options.dimension), torch.randn(columns, options.dimension)
-    upstream = torch.ones(options.batch, columns)
-    return lambda: (embeddings.requires_grad_() @ weight.requires_grad_().T).backward(upstream)
+    grad_output = torch.ones(options.batch, columns)
+    return lambda: (embeddings.requires_grad_() @ weight.requires_grad_().T).backward(grad_output)
 
 
 def fastest(step: Step, rounds: int = 3) -> float:

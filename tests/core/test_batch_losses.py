@@ -10,7 +10,7 @@ import equimetric as em
 from equimetric.errors import EquimetricError
 from equimetric.losses.hierarchical_triplet import build_class_tree
 from equimetric.losses.pddm import PositionDependentMetric
-from equimetric.ops import MedoidSearch
+from equimetric.ops.special import MedoidSearch
 
 
 def nmi(labels, clusters):

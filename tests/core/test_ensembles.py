@@ -12,7 +12,7 @@ from equimetric.errors import EquimetricError
 from equimetric.losses import hier
 from equimetric.losses.dreml import balanced_map
 from equimetric.losses.members import proportional_sizes
-from equimetric.ops import scale_gradient
+from equimetric.ops.special import scale_gradient
 
 # Worked values: three members of three dimensions for BIER, one of four for HDC.
 MEMBERS = torch.tensor(

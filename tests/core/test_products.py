@@ -95,9 +95,9 @@ def test_snr_within_one_set_equals_snr_between_two_copies():
     one, other = vectors().requires_grad_(), vectors().requires_grad_()
     within, between = GEOMETRIES["snr"].measure(one, one), GEOMETRIES["snr"].measure(one, other)
     torch.testing.assert_close(within, between)
-    upstream = torch.arange(36.0, dtype=torch.float64).view(6, 6)
-    (found,) = torch.autograd.grad(within, one, upstream)
-    torch.testing.assert_close(found, sum(torch.autograd.grad(between, (one, other), upstream)))
+    grad_output = torch.arange(36.0, dtype=torch.float64).view(6, 6)
+    (found,) = torch.autograd.grad(within, one, grad_output)
+    torch.testing.assert_close(found, sum(torch.autograd.grad(between, (one, other), grad_output)))
 
 
 @pytest.mark.parametrize("name", sorted(set(GEOMETRIES) - {"snr", "none"}))

@@ -12,7 +12,7 @@ import torch
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import METRICS, evaluate, metric
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.evidence import Detail, Score, mean_by_class
+from equimetric.evaluation.evidence import Detail, Score, average_by_class
 
 EMBEDDINGS = torch.randn(8, 3, generator=torch.Generator().manual_seed(2))
 LABELS = ["pear", "fig", "fig", "pear", "plum", "fig", "kiwi", "plum"]
@@ -161,6 +161,6 @@ def test_unknown_options_and_names(plugged):
 
 def test_class_means_exclude_queries_that_do_not_count():
     scores = torch.tensor([1.0, torch.nan, 0.5, 0.0, torch.nan], dtype=torch.float64)
-    means = mean_by_class(scores, torch.tensor([0, 0, 1, 1, 2]), 4).tolist()
+    means = average_by_class(scores, torch.tensor([0, 0, 1, 1, 2]), 4).tolist()
     assert means[:2] == [1.0, 0.25]
     assert np.isnan(means[2:]).all()

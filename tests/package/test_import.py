@@ -1,5 +1,6 @@
 """What an import costs and brings, and what the package promises about itself."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -82,3 +83,26 @@ def test_the_repository_has_no_paths_of_a_machine():
         if name.endswith((".py", ".md", ".toml", ".cff", ".txt")) and name != "tests/package/test_import.py":
             text = (ROOT / name).read_text()
             assert not re.search(r"(?<![\w.])/(?:root|home|work)/", text), name
+
+
+SEVERAL = {"main"}
+"""Names that every program has."""
+
+
+def public_names(file):
+    """Functions and classes that a module defines and exports; losses and selections export what they register."""
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    defined = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    for node in body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return {one.name for one in defined} & set(ast.literal_eval(node.value))
+    return {one.name for one in defined if one.decorator_list}
+
+
+def test_public_names_are_unique_across_the_package():
+    homes = {}
+    for file in sorted((ROOT / "src" / "equimetric").rglob("*.py")):
+        if file.name != "__init__.py":
+            for name in public_names(file) - SEVERAL:
+                homes.setdefault(name, []).append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}

@@ -82,8 +82,8 @@ train({EVERYTHING!r}, folder={str(tmp_path / "killed")!r}, progress=kill)
     assert same_run(tmp_path / "killed", tmp_path / "undisturbed"), step
 
 
-def test_the_average_is_judged_and_kept(tmp_path, monkeypatch):
-    own, judged = [], []
+def test_the_average_is_evaluated_and_kept(tmp_path, monkeypatch):
+    own, evaluated = [], []
     validate, embed_images = loop.validate, evaluation.embed_images
 
     def validated(session, log):
@@ -91,7 +91,7 @@ def test_the_average_is_judged_and_kept(tmp_path, monkeypatch):
         validate(session, log)
 
     def embedded(learner, *given, **options):
-        judged.append(learner.network.head.weight.detach().clone())
+        evaluated.append(learner.network.head.weight.detach().clone())
         return embed_images(learner, *given, **options)
 
     monkeypatch.setattr(loop, "validate", validated)
@@ -99,12 +99,12 @@ def test_the_average_is_judged_and_kept(tmp_path, monkeypatch):
     trained = train(changed(BASE, training={"ema": 0.5, "steps": 1, "validate_every": 1}), folder=tmp_path)
     # Judged at the start, after the one step, and in the end on the test classes. After step 0 the decay is 1/10.
     start, after = own
-    assert torch.equal(judged[0], start)
-    torch.testing.assert_close(judged[1], 0.1 * start + 0.9 * after, rtol=1e-5, atol=1e-6)
-    assert not torch.equal(judged[1], after)
+    assert torch.equal(evaluated[0], start)
+    torch.testing.assert_close(evaluated[1], 0.1 * start + 0.9 * after, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(evaluated[1], after)
     kept = load_weights(tmp_path / "model.safetensors")["network.head.weight"]
-    assert torch.equal(kept, judged[trained.best_step])
-    assert torch.equal(kept, judged[2])
+    assert torch.equal(kept, evaluated[trained.best_step])
+    assert torch.equal(kept, evaluated[2])
 
 
 def test_the_average_by_hand():
@@ -148,16 +148,16 @@ def test_patience_stops_when_the_best_validation_lies_more_than_so_many_steps_ba
 
 @pytest.mark.usefixtures("worse_and_worse")
 def test_a_run_killed_after_its_patience_ended_does_not_go_on(tmp_path, monkeypatch):
-    complete = loop.complete
+    finish_run = loop.finish_run
 
     def killed(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop, "complete", killed)
+    monkeypatch.setattr(loop, "finish_run", killed)
     config = changed(BASE, training={"patience": 3})
     with pytest.raises(KeyboardInterrupt):
         train(config, folder=tmp_path)
-    monkeypatch.setattr(loop, "complete", complete)
+    monkeypatch.setattr(loop, "finish_run", finish_run)
     train(config, folder=tmp_path)
     assert [line["step"] for line in log_of(tmp_path, "validation")] == [0, 2, 4]
 

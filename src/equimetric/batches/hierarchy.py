@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.base import require_at_least
-from equimetric.batches.mined import MinedBatches, mean_by_class, nearest_others
+from equimetric.batches.mined import MinedBatches, average_members, nearest_others
 from equimetric.batches.registry import batches
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
@@ -63,8 +63,8 @@ class HierarchyBatches(MinedBatches):
     def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
         """Nearest classes of each: as many as a batch has besides, since some may already be in it."""
         embeddings = unit(embeddings)
-        squares = mean_by_class(embeddings.square().sum(1, keepdim=True), self.members)[:, 0]
-        means = mean_by_class(embeddings, self.members)
+        squares = average_members(embeddings.square().sum(1, keepdim=True), self.members)[:, 0]
+        means = average_members(embeddings, self.members)
         return {"nearest": nearest_others(means, squares, self.units_per_batch - 1)}
 
     def units(self, number: int) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from equimetric.batches.base import Batches, EmbeddingView
 from equimetric.errors import EquimetricError, no_tensor
 
-__all__ = ["MinedBatches", "mean_by_class", "nearest_others"]
+__all__ = ["MinedBatches", "average_members", "nearest_others"]
 
 CHUNK_ENTRIES = 2**22
 """Distances computed at a time."""
@@ -64,7 +64,7 @@ class MinedBatches(Batches):
         self.mined = {name: value.clone() for name, value in state["mined"].items()}
 
 
-def mean_by_class(embeddings: Tensor, members: Sequence[Tensor]) -> Tensor:
+def average_members(embeddings: Tensor, members: Sequence[Tensor]) -> Tensor:
     """(classes, D) mean embedding of each class."""
     return torch.stack([embeddings[own].mean(0) for own in members])
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.base import ClassBatches
-from equimetric.batches.mined import MinedBatches, mean_by_class, nearest_others
+from equimetric.batches.mined import MinedBatches, average_members, nearest_others
 from equimetric.batches.registry import batches
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
@@ -22,7 +22,7 @@ class NeighbourClassBatches(ClassBatches, MinedBatches):
 
     def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
         """Nearest classes of each, and the unchanged class weights."""
-        centres = mean_by_class(unit(embeddings), self.members)
+        centres = average_members(unit(embeddings), self.members)
         nearest = nearest_others(centres, centres.square().sum(1), self.units_per_batch - 1)
         weights = self.mined.get("class_weights", torch.ones(len(self.members)))
         return {"nearest": nearest, "class_weights": weights}

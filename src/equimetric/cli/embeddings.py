@@ -23,7 +23,7 @@ class EmbeddingSource:
         arrays: the arguments of `evaluate`, the gallery included.
         pooled: all embeddings and labels as one set.
         metrics: the metrics that a run reports; None for a file.
-        geometry: how the embeddings are compared unless told otherwise.
+        geometry: how the embeddings are compared by default.
     """
 
     arrays: dict[str, Any]

@@ -9,7 +9,7 @@ from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, prep
 from equimetric.evaluation.engine.scan import Prefilter, scan
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
-from equimetric.evaluation.evidence import Evidence, mean_by_class
+from equimetric.evaluation.evidence import Evidence, average_by_class
 from equimetric.evaluation.families import METRICS, Metric, check_metric_options, parse_metrics
 from equimetric.evaluation.metrics.rankings import NearestNeighbours
 from equimetric.evaluation.result import Evaluation
@@ -86,7 +86,7 @@ def evaluate(
 
     per_query = {name: score.per_query for name, score in scores.items() if score.per_query is not None}
     query_classes, classes = sets.query_classes.cpu(), len(sets.class_labels)
-    per_class = {name: mean_by_class(score, query_classes, classes) for name, score in per_query.items()}
+    per_class = {name: average_by_class(score, query_classes, classes) for name, score in per_query.items()}
     per_class |= {name: score.per_class.cpu() for name, score in scores.items() if score.per_class is not None}
     return Evaluation(
         scores={name: score.value for name, score in scores.items()},

@@ -11,7 +11,7 @@ from torch import Tensor
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.sets import LabelledSets
 
-__all__ = ["Detail", "Evidence", "Score", "exact_mean", "mean_by_class"]
+__all__ = ["Detail", "Evidence", "Score", "average_by_class", "exact_mean"]
 
 Kind = TypeVar("Kind", bound=Collector)
 Value = TypeVar("Value")
@@ -76,7 +76,7 @@ def exact_mean(score: Tensor) -> float:
     return math.fsum(counted) / len(counted) if counted else math.nan
 
 
-def mean_by_class(per_query: Tensor, query_classes: Tensor, classes: int) -> Tensor:
+def average_by_class(per_query: Tensor, query_classes: Tensor, classes: int) -> Tensor:
     """The mean of each class without NaN entries, (C,); NaN for a class without a score."""
     counts = ~per_query.isnan()
     sums = torch.zeros(classes, dtype=torch.float64).index_add_(0, query_classes, per_query.nan_to_num(0.0))

@@ -31,7 +31,7 @@ def angular_npair(pairs: Pairs, *, alpha_deg: Acute = 45.0) -> Tensor:
     if references is None:
         ops.require.square_batch(pairs, "angular_npair")
     push, pull = coefficients(alpha_deg)
-    chosen = ops.first_pairs(pairs, "angular_npair")
+    chosen = ops.special.first_pairs(pairs, "angular_npair")
     of_anchors = chosen.logits(pairs.similarity)
     among_references = pairs.similarity if references is None else references @ references.T
     of_positives = chosen._replace(anchor=chosen.positive).logits(among_references)

@@ -57,5 +57,5 @@ def arcface(
             return torch.where(cosine >= -cos(margin_rad), widened, cosine - margin_rad * sin(margin_rad))
         return torch.where(cosine > 0, widened, cosine) if mode == "easy" else widened
 
-    logits = scale * ops.replace_positives(pairs.similarity, pairs, add_margin)
+    logits = scale * ops.special.replace_positives(pairs.similarity, pairs, add_margin)
     return ops.cross_entropy(logits, pairs, label_smoothing, smoothing, reduction)

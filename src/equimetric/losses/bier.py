@@ -93,18 +93,18 @@ class BoostedMembers(nn.Module):
 
     def boost(self, pairs: Pairs, members: Sequence[Tensor]) -> Tensor:
         """The mean of the members' losses, each over pairs weighted by the scores of the members before."""
-        numbers = [ops.count(mask, None, members[0].dtype) for mask in (pairs.positive, pairs.negative)]
+        numbers = [ops.special.count(mask, None, members[0].dtype) for mask in (pairs.positive, pairs.negative)]
 
         def loss(weighted: Pairs) -> Tensor:
             terms = softplus(-self.margin(weighted.similarity, weighted.negative))
             masks = (weighted.positive, weighted.negative)
-            sums = [ops.ratio(ops.masked_sum(terms, mask, weighted.weight), None) for mask in masks]
+            sums = [ops.ratio(ops.special.masked_sum(terms, mask, weighted.weight), None) for mask in masks]
             return ops.divide(sums[0], numbers[0]) + ops.divide(sums[1], numbers[1])
 
         values, weight, score = [], None, None
         for number, vectors in enumerate(members, start=1):
-            similarity = ops.inner_products(vectors, vectors)
-            values.append(ops.separable(loss, pairs.replace(similarity=similarity, weight=weight)))
+            similarity = ops.special.inner_products(vectors, vectors)
+            values.append(ops.special.separable(loss, pairs.replace(similarity=similarity, weight=weight)))
             if number < len(members):
                 with torch.no_grad():
                     score = self.score(score, similarity, pairs.negative, number)
@@ -131,7 +131,7 @@ class BoostedMembers(nn.Module):
 
     def adversary(self, outputs: Sequence[Tensor]) -> Tensor:
         """The term that regressors maximise and members minimise, with the regressors' own penalties."""
-        reversed_ = [ops.scale_gradient(output, -1.0) for output in outputs]
+        reversed_ = [ops.special.scale_gradient(output, -1.0) for output in outputs]
         values = []
         for regressor, (smaller, larger) in zip(self.regressors, combinations(reversed_, 2), strict=True):
             assert isinstance(regressor, Regressor)

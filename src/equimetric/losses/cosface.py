@@ -31,5 +31,5 @@ def cosface(
 
     L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos θ_y − margin)
     """
-    logits = scale * ops.replace_positives(pairs.similarity, pairs, lambda cosine: cosine - margin)
+    logits = scale * ops.special.replace_positives(pairs.similarity, pairs, lambda cosine: cosine - margin)
     return ops.cross_entropy(logits, pairs, label_smoothing, smoothing, reduction)

@@ -25,8 +25,8 @@ def ephn(pairs: Pairs, *, sigma: Positive = 0.1, semihard: bool = False) -> Tens
     the most similar one with s_an < s_ap; anchors without either are left out.
     """
     similarity, ranks = pairs.similarity, round_ties(pairs.similarity)
-    positive = ops.row_argmax(ranks, pairs.positive)[:, None]
+    positive = ops.special.row_argmax(ranks, pairs.positive)[:, None]
     allowed = pairs.negative & (ranks < ranks.gather(1, positive)) if semihard else pairs.negative
-    negative = ops.row_argmax(ranks, allowed)[:, None]
+    negative = ops.special.row_argmax(ranks, allowed)[:, None]
     violation = (similarity.gather(1, negative) - similarity.gather(1, positive))[:, 0]
     return ops.mean(softplus(violation / sigma), ops.has_any(pairs.positive) & ops.has_any(allowed))

@@ -27,7 +27,7 @@ def fastap(pairs: Pairs, *, num_bins: Count = 10) -> Tensor:
     L = 1 − mean_i FastAP_i = mean_i (1/|P_i|) Σ_l h⁺_l H⁻_l / (H⁺_l + H⁻_l), over anchors with positives.
     """
     squared_distance = 2 - 2 * pairs.similarity
-    positive, negative = ops.soft_histograms(pairs, squared_distance * (num_bins / 4), num_bins + 1)
+    positive, negative = ops.special.soft_histograms(pairs, squared_distance * (num_bins / 4), num_bins + 1)
     wrong, right = negative.cumsum(1), positive.cumsum(1)
     missed = (positive * ops.divide(wrong, wrong + right)).sum(1)
     return ops.mean(ops.divide(missed, positive.sum(1).detach()), ops.has_any(pairs.positive))

@@ -51,15 +51,15 @@ def hdc(
     numbers = [int(mask.sum()) for mask in masks]
     values = []
     for ratio, vectors in zip(ratios, map(ops.unit, members), strict=True):
-        similarity = ops.inner_products(vectors, vectors)
+        similarity = ops.special.inner_products(vectors, vectors)
         with torch.no_grad():
-            squared = ops.squared_chord(similarity).clamp_min_(0)
+            squared = ops.special.squared_chord(similarity).clamp_min_(0)
             losses = (squared, negative_factor * (margin - squared))
             wanted = [floor(ratio * number + 1e-9) for number in numbers]
-            kept = [ops.hardest_entries(*each) for each in zip(losses, masks, wanted, strict=True)]
+            kept = [ops.special.hardest_entries(*each) for each in zip(losses, masks, wanted, strict=True)]
         # One gather of both, whose backward is one matrix, not two.
         hard = torch.split(similarity.reshape(-1)[torch.cat(kept)], [len(places) for places in kept])
-        near, far = (ops.squared_chord(cosines).clamp_min(0) for cosines in hard)
+        near, far = (ops.special.squared_chord(cosines).clamp_min(0) for cosines in hard)
         total = near.sum() + negative_factor * (margin - far).sum()
         values.append(ops.divide(total, total.new_tensor(sum(map(len, kept)))))
         if cascade:

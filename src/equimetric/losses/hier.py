@@ -87,12 +87,14 @@ class HierarchicalRegulariser(nn.Module):
         points: Tensor = vectors / length * scaled.tanh().clamp_max(1 - EDGE) / math.sqrt(self.c)
         if not self.riemannian:
             return points
-        return ops.scale_gradient(points, (1 - self.c * points.detach().square().sum(1, keepdim=True)).square() / 4)
+        return ops.special.scale_gradient(
+            points, (1 - self.c * points.detach().square().sum(1, keepdim=True)).square() / 4
+        )
 
     def distance(self, ones: Tensor, others: Tensor) -> Tensor:
         """(N, M) distances in the ball."""
         stretch = [(1 - self.c * points.square().sum(1)).rsqrt() for points in (ones, others)]
-        euclidean = -ops.negative_distance(ones, others)
+        euclidean = -ops.special.negative_distance(ones, others)
         return 2 / math.sqrt(self.c) * (math.sqrt(self.c) * euclidean * stretch[0][:, None] * stretch[1]).asinh()
 
     def hierarchy(self, to_proxies: Tensor, closeness: Tensor) -> Tensor:
@@ -100,7 +102,7 @@ class HierarchicalRegulariser(nn.Module):
         triples = self.draw_triples(closeness)
         if not triples.shape[1]:
             return to_proxies.sum() * 0
-        return ops.sum_in_parts(self.triple_loss, to_proxies, triples) / triples.shape[1]
+        return ops.special.sum_in_parts(self.triple_loss, to_proxies, triples) / triples.shape[1]
 
     def draw_triples(self, closeness: Tensor) -> Tensor:
         """(3, T) rows i, j and k, `per_anchor` triples for each sample that has reciprocal neighbours and others."""

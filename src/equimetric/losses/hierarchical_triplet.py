@@ -38,12 +38,12 @@ def build_class_tree(embeddings: Tensor, labels: Tensor, levels: int) -> ClassTr
     zeros = embeddings.new_zeros(len(class_ids), embeddings.shape[1])
     mean = zeros.index_add(0, member, embeddings) / number[:, None]
     variance = torch.zeros_like(number).index_add(0, member, (embeddings - mean[member]).square().sum(1)) / number
-    class_distance = ops.squared_distance(mean, mean) + variance[:, None] + variance[None, :]
+    class_distance = ops.special.squared_distance(mean, mean) + variance[:, None] + variance[None, :]
     class_distance.diagonal().copy_(2 * variance)
     within_class = 2 * variance * number / (number - 1).clamp_min(1)
     start = within_class.sum() / (number > 1).sum().clamp_min(1)
     thresholds = start + torch.arange(levels + 1).to(start) * (4 - start) / levels
-    level = torch.searchsorted(thresholds, ops.widest_gaps(class_distance), right=True).clamp_max(levels)
+    level = torch.searchsorted(thresholds, ops.special.widest_gaps(class_distance), right=True).clamp_max(levels)
     return ClassTree(class_ids, within_class, class_distance, thresholds, thresholds[level])
 
 

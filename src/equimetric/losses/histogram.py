@@ -25,7 +25,7 @@ def histogram(pairs: Pairs, *, num_nodes: Annotated[int, Range(2)] = 101) -> Ten
     h^±_r = mean over pairs of [1 − |s − t_r|/Δ]₊ at the nodes t_r = −1 + rΔ, Δ = 2/(num_nodes − 1);
     L = Σ_r h⁻_r Σ_{q≤r} h⁺_q.
     """
-    by_row = ops.soft_histograms(pairs, (pairs.similarity + 1) * ((num_nodes - 1) / 2), num_nodes)
+    by_row = ops.special.soft_histograms(pairs, (pairs.similarity + 1) * ((num_nodes - 1) / 2), num_nodes)
     # The counts of all nodes add up to the number of pairs, whatever the similarities.
     positive, negative = (ops.ratio(counts.sum(0), counts.sum().detach()) for counts in by_row)
     return (negative * positive.cumsum(0)).sum()

@@ -83,7 +83,9 @@ class LargeMarginSoftmax(nn.Module):
             cosine = divide_by_length(product, length)
             return length * (blend * cosine + multiply_angle(cosine, self.m)) / (1 + blend)
 
-        return ops.cross_entropy(ops.replace_positives(logits, pairs, add_margin), pairs, reduction=self.reduction)
+        return ops.cross_entropy(
+            ops.special.replace_positives(logits, pairs, add_margin), pairs, reduction=self.reduction
+        )
 
 
 def target_product(pairs: Pairs) -> Tensor:

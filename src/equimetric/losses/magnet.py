@@ -68,7 +68,7 @@ class Magnet(nn.Module):
     def on_epoch(self, embeddings: Callable[[], Tensor], labels: Tensor) -> None:
         """Renew the clusters from the embeddings of the training set, where clusters are kept."""
         if self.clusters is not None:
-            self.set_clusters(ops.cluster_classes(embeddings(), labels, self.clusters_per_class))
+            self.set_clusters(ops.special.cluster_classes(embeddings(), labels, self.clusters_per_class))
 
     def groups(self) -> tuple[Tensor, Tensor] | None:
         """(images,) clusters and (images,) last losses, below 0 where unknown; None where clusters are not kept."""
@@ -93,13 +93,13 @@ class Magnet(nn.Module):
     def values(self, pairs: Pairs, cluster: Tensor | None) -> Tensor:
         """(B,) the loss of each sample; samples of a class with the same `cluster`, or of a class, are a cluster."""
         embeddings, labels = ops.require.whole_batch(pairs, "magnet")
-        column, number = ops.group_rows(*([labels] if cluster is None else [labels, cluster]))
+        column, number = ops.special.group_rows(*([labels] if cluster is None else [labels, cluster]))
         sizes = embeddings.new_zeros(number).index_add(0, column, torch.ones_like(embeddings[:, 0]))
         sums = embeddings.new_zeros(number, embeddings.shape[1]).index_add(0, column, embeddings)
         means = sums / sizes.clamp_min(1)[:, None]
         own = (embeddings - means.index_select(0, column)).square().sum(1)
         variance = (own.sum() / max(1, len(embeddings) - 1)).clamp_min(SMALLEST_VARIANCE)
         other_class = labels[:, None] != labels.new_zeros(number).scatter(0, column, labels)
-        distance = ops.squared_distance(embeddings, means)
+        distance = ops.special.squared_distance(embeddings, means)
         repelled = ops.log_sum_exp(distance * (-0.5 / variance), other_class & (sizes > 0))
         return (own / (2 * variance) + self.alpha + repelled).relu()

@@ -87,11 +87,13 @@ class MarginLoss(nn.Module):
         distance, beta = pairs.distance(), self.boundary(pairs)
         pull = (self.alpha + distance - beta).relu()
         push = (self.alpha - distance + beta).relu()
-        value = ops.masked_sum(pull, pairs.positive, pairs.weight) + ops.masked_sum(push, pairs.negative, pairs.weight)
+        value = ops.special.masked_sum(pull, pairs.positive, pairs.weight) + ops.special.masked_sum(
+            push, pairs.negative, pairs.weight
+        )
         active = (pairs.positive & (pull > 0)) | (pairs.negative & (push > 0))
         regularised = pairs.positive if listed else pairs.any
-        value = value + self.nu * ops.masked_sum(beta.expand_as(distance), regularised, pairs.weight)
-        return ops.ratio(value, ops.count(active, pairs.weight, value.dtype))
+        value = value + self.nu * ops.special.masked_sum(beta.expand_as(distance), regularised, pairs.weight)
+        return ops.ratio(value, ops.special.count(active, pairs.weight, value.dtype))
 
     def compute_listed(self, triplets: Triplets) -> Tensor:
         """The loss of listed triples, whose positive or negative may be the anchor itself."""
@@ -99,6 +101,6 @@ class MarginLoss(nn.Module):
         pull = (self.alpha + distance[triplets.anchor, triplets.positive] - beta).relu()
         push = (self.alpha - distance[triplets.anchor, triplets.negative] + beta).relu()
         every = torch.ones_like(pull, dtype=torch.bool)
-        value = ops.masked_sum(pull + push + self.nu * beta, every, triplets.weight)
-        active = sum(ops.count(terms > 0, triplets.weight, value.dtype) for terms in (pull, push))
+        value = ops.special.masked_sum(pull + push + self.nu * beta, every, triplets.weight)
+        active = sum(ops.special.count(terms > 0, triplets.weight, value.dtype) for terms in (pull, push))
         return ops.ratio(value, torch.as_tensor(active))

@@ -42,14 +42,14 @@ def npairs(pairs: Pairs, *, l2_reg: NotNegative = 0.002, symmetric: bool = False
         raise unknown_name("way with repeated classes", repeated, ("first", "soft"))
     if repeated == "soft":
         return soft_npairs(pairs, l2_reg, symmetric)
-    chosen = ops.first_pairs(pairs, "npairs")
+    chosen = ops.special.first_pairs(pairs, "npairs")
     compared = chosen.present & ops.has_any(chosen.competes)
     logits = chosen.logits(pairs.similarity)
     values = against_own(logits, chosen.competes)
     if symmetric:
         values = (values + against_own(logits.T, chosen.competes.T & chosen.present)) / 2
     if l2_reg:
-        anchors, positives = squared_lengths(pairs)
+        anchors, positives = pair_lengths(pairs)
         values = values + l2_reg / 4 * (anchors[chosen.anchor] + positives[chosen.positive])
     return ops.mean(values, compared)
 
@@ -62,14 +62,14 @@ def soft_npairs(pairs: Pairs, l2_reg: float, symmetric: bool) -> Tensor:
         reverse = Pairs(pairs.similarity.T, pairs.positive.T, pairs.negative.T, weight, geometry=pairs.geometry)
         value = (value + supcon(reverse, temperature=1.0)) / 2
     if l2_reg:
-        anchors, positives = squared_lengths(pairs)
+        anchors, positives = pair_lengths(pairs)
         compared = ops.has_any(pairs.positive) & ops.has_any(pairs.negative)
         wanted = ops.has_any(pairs.positive.T) & ops.has_any(pairs.negative.T)
         value = value + l2_reg / 4 * ops.mean(anchors, compared) + l2_reg / 4 * ops.mean(positives, wanted)
     return value
 
 
-def squared_lengths(pairs: Pairs) -> tuple[Tensor, Tensor]:
+def pair_lengths(pairs: Pairs) -> tuple[Tensor, Tensor]:
     """(Q,) ‖x‖² of the queries and (R,) of the references, which are the same or an explicit set."""
     queries = ops.require.queries(pairs, "npairs")
     of_queries = queries.embeddings.square().sum(1)

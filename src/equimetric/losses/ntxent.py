@@ -23,4 +23,4 @@ def ntxent(pairs: Pairs, *, temperature: Positive = 0.07) -> Tensor:
     L = mean_{(a,p)} −log( e^{s_ap/τ} / (e^{s_ap/τ} + Σ_{n∈N_a} e^{s_an/τ}) ), τ = `temperature`; the anchor's other
     positives are not in the denominator.
     """
-    return ops.pair_cross_entropy(pairs.similarity / temperature, pairs)
+    return ops.special.pair_cross_entropy(pairs.similarity / temperature, pairs)

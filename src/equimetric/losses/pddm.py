@@ -51,10 +51,10 @@ class PositionDependentMetric(nn.Module):
         """The loss of a batch; gradients are formed for the chosen pairs only."""
         dim = self.difference.in_features
         embeddings, _ = ops.require.whole_batch(pairs, "pddm", dim)
-        scores = ops.pairwise(self.score, embeddings, width=max(self.joint.in_features, dim))
+        scores = ops.special.pairwise(self.score, embeddings, width=max(self.joint.in_features, dim))
         anchor = torch.arange(len(embeddings), device=scores.device)
-        positive = ops.row_argmin(scores, pairs.positive)
-        negative = ops.row_argmax(scores, pairs.negative)
+        positive = ops.special.row_argmin(scores, pairs.positive)
+        negative = ops.special.row_argmax(scores, pairs.negative)
         edges = ((anchor, positive), (anchor, negative), (positive, negative[positive]))
         near, far, far_from_positive = (self.score(embeddings[i], embeddings[j]) for i, j in edges)
         learned = (self.a + far - near).relu() + (self.a + far_from_positive - near).relu()

@@ -46,7 +46,9 @@ def recall_at_k_surrogate(
         own = pairs.similarity.diagonal() if simix else pairs.own_similarity()
         pairs = pairs.add_query(own, positive=False)
     # Mixing joins rows; from here on they meet only in the mean.
-    return ops.separable(partial(soft_recall, ks=ranks, tau1=tau1, tau2=tau2, include_query=include_query), pairs)
+    return ops.special.separable(
+        partial(soft_recall, ks=ranks, tau1=tau1, tau2=tau2, include_query=include_query), pairs
+    )
 
 
 def check_ranks(ks: Sequence[int]) -> list[int]:

@@ -41,7 +41,7 @@ def structured_clustering(pairs: Pairs, *, gamma: NotNegative = 1.0, pam_iters: 
         return distance.sum() * 0
     with torch.no_grad():
         # A sequence of small steps, so not for an accelerator; in float64, which separates ties.
-        search = ops.MedoidSearch(distance.double().cpu(), member.cpu(), gamma)
+        search = ops.special.MedoidSearch(distance.double().cpu(), member.cpu(), gamma)
         nearest, delta = search.solve(pam_iters)
         true_medoid = search.class_medoids()[search.member]
     spread = distance[every, true_medoid.to(labels.device)].sum() - distance[every, nearest.to(labels.device)].sum()

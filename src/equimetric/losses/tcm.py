@@ -26,7 +26,7 @@ def tcm(pairs: Pairs, *, m_pos: float = 0.9, m_neg: float = 0.5, lam_pos: float 
 
     L = λ⁺ mean_{positives with s ≤ m⁺} (m⁺ − s) + λ⁻ mean_{negatives with s ≥ m⁻} (s − m⁻)
     """
-    similarity = ops.similarity(pairs)
+    similarity = ops.special.similarity(pairs)
     pull = ops.Hinge(m_pos - similarity, pairs.positive, factor=lam_pos)
     push = ops.Hinge(similarity - m_neg, pairs.negative, factor=lam_neg)
     return ops.sum_hinges(pull, push, pairs.weight, "nonzero", inclusive=True)

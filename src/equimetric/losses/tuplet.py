@@ -29,5 +29,5 @@ def tuplet_margin(pairs: Pairs, *, scale: Positive = 64.0, margin_deg: HalfTurn 
     """
     cosine, slack = pairs.similarity, radians(margin_deg)
     # cos(θ − β) without arccos, whose gradient is infinite where a positive pair coincides.
-    relaxed = cosine * cos(slack) + ops.safe_sqrt(1 - cosine.square()) * sin(slack)
-    return ops.pair_cross_entropy(scale * torch.where(pairs.positive, relaxed, cosine), pairs)
+    relaxed = cosine * cos(slack) + ops.special.safe_sqrt(1 - cosine.square()) * sin(slack)
+    return ops.special.pair_cross_entropy(scale * torch.where(pairs.positive, relaxed, cosine), pairs)

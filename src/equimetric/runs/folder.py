@@ -84,20 +84,20 @@ class RunFolder:
         raise EquimetricError(f"{str(self.path)!r} holds a run {other}; choose another folder or remove it")
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Lock the folder against other processes; the operating system releases it even after a kill."""
         if not self.writes:
             yield
             return
-        with self.writing():
+        with self.explain_write_errors():
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("w")
-        with lock as file:
+            lock_file = (self.path / ".lock").open("w")
+        with lock_file as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def explain_write_errors(self) -> Iterator[None]:
         """Turn a failed write into one sentence."""
         try:
             yield
@@ -111,7 +111,7 @@ class RunFolder:
     def write(self, name: str, content: str | bytes) -> None:
         """Write a file of the folder."""
         if self.writes:
-            with self.writing():
+            with self.explain_write_errors():
                 write_atomically(self.path / name, content)
 
     def result(self) -> RunResult | None:
@@ -143,7 +143,7 @@ class RunFolder:
     def log(self, record: Mapping[str, Any]) -> None:
         """Append a line to the log."""
         if self.writes:
-            with self.writing(), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            with self.explain_write_errors(), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
 
     def log_size(self) -> int:
@@ -155,7 +155,7 @@ class RunFolder:
         """Drop the lines after a checkpoint; a resumed run writes them again."""
         file = self.path / "metrics.jsonl"
         if self.writes and file.exists():
-            with self.writing(), file.open("r+b") as opened:
+            with self.explain_write_errors(), file.open("r+b") as opened:
                 opened.truncate(size)
 
     def history(self) -> list[dict[str, Any]]:

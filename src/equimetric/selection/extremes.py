@@ -22,23 +22,27 @@ def one_per_row(pairs: Pairs, positive: Tensor, negative: Tensor, allowed: Tenso
 def batch_hard(pairs: Pairs) -> Triplets:
     """Per anchor the farthest positive and the closest negative."""
     similarity = pairs.similarity.detach()
-    return one_per_row(pairs, ops.row_argmin(similarity, pairs.positive), ops.row_argmax(similarity, pairs.negative))
+    return one_per_row(
+        pairs, ops.special.row_argmin(similarity, pairs.positive), ops.special.row_argmax(similarity, pairs.negative)
+    )
 
 
 @selection("easy_positive_hard_negative", paper=EASY_POSITIVE, exempt=CHOSEN_ONCE)
 def easy_positive_hard_negative(pairs: Pairs) -> Triplets:
     """Per anchor the closest positive and the closest negative."""
     similarity = pairs.similarity.detach()
-    return one_per_row(pairs, ops.row_argmax(similarity, pairs.positive), ops.row_argmax(similarity, pairs.negative))
+    return one_per_row(
+        pairs, ops.special.row_argmax(similarity, pairs.positive), ops.special.row_argmax(similarity, pairs.negative)
+    )
 
 
 @selection("easy_positive_semihard_negative", paper=EASY_POSITIVE, exempt=CHOSEN_ONCE)
 def easy_positive_semihard_negative(pairs: Pairs) -> Triplets:
     """Per anchor the closest positive and the closest negative beyond it; anchors without one are left out."""
     similarity = pairs.similarity.detach()
-    positive = ops.row_argmax(similarity, pairs.positive)
+    positive = ops.special.row_argmax(similarity, pairs.positive)
     beyond = pairs.negative & (similarity < similarity.gather(1, positive[:, None]))
-    return one_per_row(pairs, positive, ops.row_argmax(similarity, beyond), beyond)
+    return one_per_row(pairs, positive, ops.special.row_argmax(similarity, beyond), beyond)
 
 
 @selection("facenet_semihard", paper="Schroff, Kalenichenko, Philbin: FaceNet (2015)", exempt=CHOSEN_ONCE)
@@ -48,5 +52,7 @@ def facenet_semihard(pairs: Pairs) -> Triplets:
     anchor, positive = (pairs.positive & pairs.negative.any(1, keepdim=True)).nonzero(as_tuple=True)
     rows, is_negative = similarity[anchor], pairs.negative[anchor]
     beyond = is_negative & (rows < similarity[anchor, positive, None])
-    negative = torch.where(ops.has_any(beyond), ops.row_argmax(rows, beyond), ops.row_argmin(rows, is_negative))
+    negative = torch.where(
+        ops.has_any(beyond), ops.special.row_argmax(rows, beyond), ops.special.row_argmin(rows, is_negative)
+    )
     return Triplets(pairs, anchor, positive, negative, None if pairs.weight is None else pairs.weight[anchor, positive])

@@ -12,7 +12,7 @@ from equimetric.search_space import Uniform
     paper="Wang, Han, Huang, Dong, Scott: Multi-similarity loss with general pair weighting (2019)",
     search={"epsilon": Uniform(0.0, 1.0)},
 )
-def multi_similarity(pairs: Pairs, *, epsilon: float = 0.1) -> Pairs:
+def mine_multi_similarity(pairs: Pairs, *, epsilon: float = 0.1) -> Pairs:
     """Keep a positive that is farther than the closest negative, a negative closer than the farthest positive.
 
     Positives with s_ij < max_{k∈N_i} s_ik + ε, negatives with s_ik > min_{j∈P_i} s_ij − ε; an anchor that lacks

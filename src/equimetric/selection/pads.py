@@ -104,8 +104,8 @@ class Pads(nn.Module):
         """One triple for each anchor that has a positive."""
         pool = pairs.positive | pairs.own_column() if self.include_same else pairs.positive
         anchor = pairs.positive.any(1).nonzero()[:, 0]
-        positive = ops.draw_columns(pairs.multiplicity(pool)[anchor], self.generator)
+        positive = ops.special.draw_columns(pairs.multiplicity(pool)[anchor], self.generator)
         probabilities = self.probabilities(pairs)[anchor].scatter(1, positive[:, None], 0.0)
         possible = (probabilities > 0).any(1)
         anchor, positive, probabilities = anchor[possible], positive[possible], probabilities[possible]
-        return OwnClassTriplets(pairs, anchor, positive, ops.draw_columns(probabilities, self.generator))
+        return OwnClassTriplets(pairs, anchor, positive, ops.special.draw_columns(probabilities, self.generator))

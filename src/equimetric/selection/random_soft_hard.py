@@ -30,8 +30,8 @@ def random_soft_hard(pairs: Pairs, *, generator: torch.Generator | None = None) 
     hard_positive = pairs.positive & (similarity < ops.row_max(similarity, pairs.negative))
     hard_negative = pairs.negative & (similarity > ops.row_min(similarity, pairs.positive))
     anchor = (ops.has_any(pairs.positive) & ops.has_any(pairs.negative)).nonzero()[:, 0]
-    positive = ops.draw_columns(pairs.multiplicity(prefer(hard_positive, pairs.positive))[anchor], generator)
-    negative = ops.draw_columns(pairs.multiplicity(prefer(hard_negative, pairs.negative))[anchor], generator)
+    positive = ops.special.draw_columns(pairs.multiplicity(prefer(hard_positive, pairs.positive))[anchor], generator)
+    negative = ops.special.draw_columns(pairs.multiplicity(prefer(hard_negative, pairs.negative))[anchor], generator)
     return Triplets(pairs, anchor, positive, negative)
 
 
@@ -50,11 +50,11 @@ def random_semihard(
     negative, any. Draws from torch's global generator unless one is given.
     """
     anchor = (ops.has_any(pairs.positive) & ops.has_any(pairs.negative)).nonzero()[:, 0]
-    positive = ops.draw_columns(pairs.multiplicity(pairs.positive)[anchor], generator)
+    positive = ops.special.draw_columns(pairs.multiplicity(pairs.positive)[anchor], generator)
     own = torch.zeros_like(pairs.similarity[:, :1])
     own[anchor] = pairs.similarity.detach()[anchor, positive, None]
     violation = pairs.similarity.detach() - own
     inside = -(pairs.default_margin() if margin is None else margin)
     semihard = pairs.negative & (violation > inside) & (violation < 0)
-    negative = ops.draw_columns(pairs.multiplicity(prefer(semihard, pairs.negative))[anchor], generator)
+    negative = ops.special.draw_columns(pairs.multiplicity(prefer(semihard, pairs.negative))[anchor], generator)
     return Triplets(pairs, anchor, positive, negative)

@@ -3,7 +3,7 @@
 from equimetric.components import selection
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
-from equimetric.selection.multi_similarity import multi_similarity
+from equimetric.selection.multi_similarity import mine_multi_similarity
 
 
 @selection(
@@ -15,4 +15,4 @@ def vthm(pairs: Pairs, *, epsilon: float = 0.1) -> Pairs:
     Positives with s_ij < max_{k∈N_i} s_ik + λ, negatives with s_ik > min_{j∈P_i} s_ij − λ, λ = `epsilon`: it is
     `multi_similarity`.
     """
-    return multi_similarity(pairs, epsilon=epsilon)
+    return mine_multi_similarity(pairs, epsilon=epsilon)

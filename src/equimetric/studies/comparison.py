@@ -11,7 +11,7 @@ from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError
 from equimetric.runs.data import load_run_data
 from equimetric.studies.configuration import StudyConfig
-from equimetric.studies.execution import Watcher, ignore_progress, run_all, unfinished
+from equimetric.studies.execution import Watcher, find_unfinished, ignore_progress, run_all
 from equimetric.studies.jobs import check_study, choose_baselines, plan
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.store import load_study, save_study
@@ -65,7 +65,7 @@ def compare(
     except OSError as error:
         raise EquimetricError(f"cannot write to the study folder {str(folder)!r}: {error.strerror}") from None
     run_all(
-        unfinished(jobs, retry_failed=retry_failed),
+        find_unfinished(jobs, retry_failed=retry_failed),
         workers=config.workers,
         watch=watch or ignore_progress,
     )

@@ -14,7 +14,7 @@ from equimetric.errors import EquimetricError
 from equimetric.runs.folder import RunFolder
 from equimetric.studies.jobs import Job
 
-__all__ = ["Watcher", "ignore_progress", "run_all", "unfinished"]
+__all__ = ["Watcher", "find_unfinished", "ignore_progress", "run_all"]
 
 Watcher = Callable[[Job, int, Mapping[str, float] | None], None]
 """Called with a job, the number of its steps so far, and its figures, which are None when it has ended."""
@@ -24,7 +24,7 @@ def ignore_progress(job: Job, step: int, figures: Mapping[str, float] | None) ->
     """Show nothing."""
 
 
-def unfinished(jobs: Sequence[Job], *, retry_failed: bool) -> list[Job]:
+def find_unfinished(jobs: Sequence[Job], *, retry_failed: bool) -> list[Job]:
     """Jobs without a result, and failed ones if they are to be repeated."""
     results = [(job, RunFolder(job.folder).result()) for job in jobs]
     return [job for job, result in results if result is None or (retry_failed and result.status == "failed")]

@@ -12,10 +12,10 @@ from equimetric.runs.result import RunResult
 from equimetric.training.checkpoint import all_weights, load_best_weights, remove_checkpoints
 from equimetric.training.session import Session
 
-__all__ = ["complete"]
+__all__ = ["finish_run"]
 
 
-def complete(session: Session, role: Role) -> TrainedModel:
+def finish_run(session: Session, role: Role) -> TrainedModel:
     """Load the best weights, evaluate them on the test classes, write weights and result, remove the checkpoints."""
     config, run, learner, state = session.config, session.run, session.learner, session.state
     load_best_weights(learner, state)

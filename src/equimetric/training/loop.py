@@ -16,7 +16,7 @@ from equimetric.runs.key import Role, RunKey
 from equimetric.runs.model import TrainedModel, load
 from equimetric.threads import use_threads
 from equimetric.training.averaging import update_average
-from equimetric.training.completion import complete
+from equimetric.training.completion import finish_run
 from equimetric.training.distributed import wrap_ddp
 from equimetric.training.epochs import start_stretch, starts_stretch
 from equimetric.training.gradients import backward
@@ -51,7 +51,7 @@ def train(
         data = load_run_data(config.data)
         key = RunKey.of(config, data.fingerprint, role=role)
         run = RunFolder(Path(folder) if folder else default_folder(key), writes=processes.writes)
-        with run.locked():
+        with run.lock():
             result = run.result()
             if processes.broadcast(result is not None and result.status == "done" and run.holds(key)):
                 return load(run.path)
@@ -59,7 +59,7 @@ def train(
             session = open_session(config, run, data, processes)
             run.prepare(config, data.fingerprint, key)
             train_steps(session, progress)
-            return complete(session, role)
+            return finish_run(session, role)
 
 
 def default_folder(key: RunKey) -> Path:

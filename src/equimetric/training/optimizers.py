@@ -71,19 +71,19 @@ class Optimizers:
     def state(self) -> dict[int, dict[str, Any]]:
         """The optimiser state of each parameter, by its position in the groups."""
         kept: dict[int, dict[str, Any]] = {}
-        for first, optimizer in self._numbered():
+        for first, optimizer in self._enumerate():
             kept |= {first + place: values for place, values in optimizer.state_dict()["state"].items()}
         return kept
 
     def load_state(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Restore what `state` gave; learning rates are functions of the step and are not part of it."""
-        for first, optimizer in self._numbered():
+        for first, optimizer in self._enumerate():
             groups = optimizer.state_dict()["param_groups"]
             places = {place for group in groups for place in group["params"]}
             own = {place: state[first + place] for place in places if first + place in state}
             optimizer.load_state_dict({"state": own, "param_groups": groups})
 
-    def _numbered(self) -> Iterator[tuple[int, Optimizer]]:
+    def _enumerate(self) -> Iterator[tuple[int, Optimizer]]:
         """Each optimiser with the position of its first parameter."""
         first = 0
         for optimizer in self.optimizers:

@@ -56,7 +56,7 @@ class TensorBoardSink:
     """Event files in the folder `tensorboard` of the run."""
 
     def __init__(self, run: RunFolder, first_step: int) -> None:
-        module = imported("torch.utils.tensorboard", "logging.tensorboard", "tensorboard")
+        module = import_extra("torch.utils.tensorboard", "logging.tensorboard", "tensorboard")
         # What was written after the checkpoint that the run goes on from is purged.
         self.writer = module.SummaryWriter(
             str(run.path / "tensorboard"), purge_step=first_step + 1 if first_step else 0
@@ -80,10 +80,10 @@ class MLflowSink:
     """
 
     def __init__(self, run: RunFolder, config: RunConfig) -> None:
-        self.mlflow = imported("mlflow", "logging.mlflow", "mlflow")
+        self.mlflow = import_extra("mlflow", "logging.mlflow", "mlflow")
         self.last_steps: dict[str, int] = {}
         kept = run.path / "mlflow_run"
-        with self.explained():
+        with self.explain_errors():
             self.mlflow.set_experiment(config.logging.mlflow)
             if kept.exists():
                 started = self.mlflow.start_run(run_id=kept.read_text(encoding="utf-8"))
@@ -103,7 +103,7 @@ class MLflowSink:
         """Log metrics."""
         new = {name: value for name, value in figures.items() if step > self.last_steps.get(name, -1)}
         if new:
-            with self.explained():
+            with self.explain_errors():
                 self.mlflow.log_metrics(new, step=step)
 
     def close(self, *, finished: bool) -> None:
@@ -111,7 +111,7 @@ class MLflowSink:
         self.mlflow.end_run("FINISHED" if finished else "FAILED")
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
+    def explain_errors(self) -> Iterator[None]:
         """Say in one sentence what MLflow refuses."""
         try:
             yield
@@ -132,7 +132,7 @@ def flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
             yield f"{before}{name}", value
 
 
-def imported(module: str, key: str, package: str) -> Any:
+def import_extra(module: str, key: str, package: str) -> Any:
     """A module of an optional package, or an error that says how to get it."""
     try:
         return import_module(module)

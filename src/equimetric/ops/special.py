@@ -1,0 +1,60 @@
+"""Operations that one or two methods need: look here before writing a kernel of your own.
+
+Vectors:      inner_products, squared_distance, pairwise, negative_distance, squared_chord, safe_sqrt
+Masks:        masked_sum, count, row_argmax, row_argmin, first_pairs, draw_columns, hardest_entries
+Terms:        similarity (of a hinge), pair_cross_entropy, replace_positives, row_violation, quadruplet_mean,
+              soft_histograms
+Gradients:    scale_gradient, sum_in_parts, separable
+Clusters:     cluster_classes, group_rows, MedoidSearch, widest_gaps
+"""
+
+from equimetric.ops.chunks import separable
+from equimetric.ops.class_pairs import first_pairs
+from equimetric.ops.classification import pair_cross_entropy, replace_positives
+from equimetric.ops.draws import draw_columns, hardest_entries, row_argmax, row_argmin
+from equimetric.ops.exponentials import row_violation
+from equimetric.ops.gradients import scale_gradient, sum_in_parts
+from equimetric.ops.hinges import similarity
+from equimetric.ops.histograms import soft_histograms
+from equimetric.ops.kmeans import cluster_classes, group_rows
+from equimetric.ops.medoids import MedoidSearch
+from equimetric.ops.products import (
+    inner_products,
+    negative_distance,
+    pairwise,
+    safe_sqrt,
+    squared_chord,
+    squared_distance,
+)
+from equimetric.ops.quadruplets import quadruplet_mean
+from equimetric.ops.reductions import count, masked_sum
+from equimetric.ops.trees import widest_gaps
+
+__all__ = [
+    "MedoidSearch",
+    "cluster_classes",
+    "count",
+    "draw_columns",
+    "first_pairs",
+    "group_rows",
+    "hardest_entries",
+    "inner_products",
+    "masked_sum",
+    "negative_distance",
+    "pair_cross_entropy",
+    "pairwise",
+    "quadruplet_mean",
+    "replace_positives",
+    "row_argmax",
+    "row_argmin",
+    "row_violation",
+    "safe_sqrt",
+    "scale_gradient",
+    "separable",
+    "similarity",
+    "soft_histograms",
+    "squared_chord",
+    "squared_distance",
+    "sum_in_parts",
+    "widest_gaps",
+]
