@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# One process per core, each with one thread.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-full lint benchmark docs clean
@@ -22,10 +24,10 @@ demo: $(READY) ## compare five methods on real glyphs, print the table, write th
 	$(BIN)/equimetric demo
 
 test: lint ## lint, types and the tests that fit into minutes
-	$(BIN)/python -m pytest -m "not slow" -q
+	$(PYTEST) -m "not slow"
 
 test-full: lint ## everything, the long checks included
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .

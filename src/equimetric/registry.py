@@ -86,11 +86,16 @@ class Registry(Mapping[str, Record], Generic[Record]):
                 return
             # Set first: modules may look something up while they are being imported.
             self._discovered = True
-            import_modules(self.package)
-            if self.decorator is None:
-                import_plugins()
-            else:
-                import_declaring_plugins(self.decorator)
+            try:
+                import_modules(self.package)
+                if self.decorator is None:
+                    import_plugins()
+                else:
+                    import_declaring_plugins(self.decorator)
+            except BaseException:
+                # A part of the components would pass for all of them.
+                self._discovered = False
+                raise
 
     def __getitem__(self, name: str) -> Record:
         if name not in self._records and name not in self._aliases:
@@ -123,11 +128,11 @@ def import_plugins() -> None:
     global _plugins_imported
     if _plugins_imported:
         return
-    _plugins_imported = True
     for plugin in entry_points(group=PLUGINS):
         with _importing(plugin.name):
             if hasattr(import_module(plugin.module), "__path__"):
                 import_modules(plugin.module)
+    _plugins_imported = True
 
 
 def import_declaring_plugins(decorator: str) -> None:

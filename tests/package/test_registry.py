@@ -58,6 +58,17 @@ def test_a_name_of_another_module_is_taken(room, name):
         THINGS.add(name, object, module="elsewhere")
 
 
+def test_a_broken_module_is_an_error_every_time(room):
+    (room / "second.py").write_text("import no_such_module\n")
+    from a_registry import THINGS
+
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+            list(THINGS)
+    (room / "second.py").unlink()
+    assert list(THINGS) == ["one"]
+
+
 def test_a_module_may_replace_its_own_record():
     registry: Registry[int] = Registry("number", "equimetric.losses")
     registry.add("a", 1, module="here")
