@@ -108,3 +108,9 @@ def test_raw_pixels_are_pixels(tmp_path):
     expected = em.evaluate(digits.images[test].flatten(1).float() / 255, digits.labels[test], metrics=["map@r"])
     assert record.runs[0].method == "raw_pixels"
     assert record.runs[0].metrics["map@r"] == pytest.approx(expected["map@r"], abs=1e-9)
+
+
+def test_tables_show_metrics_as_evaluate_does(features, tmp_path):
+    evaluation = {"metrics": ["map@r", "opis"]}
+    table = em.compare(study_of(features, evaluation=evaluation), output=tmp_path).table
+    assert [column.heading for column in table.columns] == ["map@r (%)", "opis"]

@@ -40,6 +40,7 @@ def train_command(
     key of it. With torchrun, several processes train one model together.
     """
     from equimetric.configuration import load_config, parse_overrides
+    from equimetric.evaluation import format_score
     from equimetric.processes import is_first_process
     from equimetric.runs.configuration import RunConfig
     from equimetric.training import train
@@ -56,5 +57,5 @@ def train_command(
         return
     show(f"Test classes, none of them used in training (best validation at step {trained.best_step}):")
     for name, value in trained.metrics.items():
-        show(f"  {name:<12} {100 * value:6.2f} %")
+        show(f"  {name:<14} {format_score(name, value)}")
     show(f"Run: {trained.folder}")

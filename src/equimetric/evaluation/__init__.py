@@ -14,7 +14,7 @@ One scan over tiles of the similarity matrix feeds collectors; a metric is a pur
 """
 
 from equimetric.evaluation.evaluate import default_metrics, evaluate
-from equimetric.evaluation.families import METRICS, Metric, list_metrics, metric, parse_metrics
+from equimetric.evaluation.families import METRICS, Metric, format_score, list_metrics, metric, parse_metrics
 from equimetric.evaluation.metrics.consistency import threshold_consistency
 from equimetric.evaluation.metrics.utility_curves import Consistency
 from equimetric.evaluation.result import Evaluation
@@ -26,6 +26,7 @@ __all__ = [
     "Metric",
     "default_metrics",
     "evaluate",
+    "format_score",
     "list_metrics",
     "metric",
     "parse_metrics",

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from equimetric.evaluation.resampling.class_statistics import ClassStatistic
     from equimetric.evaluation.result import Evaluation
 
-__all__ = ["METRICS", "Metric", "MetricFamily", "check_metric_options", "list_metrics", "metric", "parse_metrics"]
+__all__ = [
+    "METRICS",
+    "Metric",
+    "MetricFamily",
+    "check_metric_options",
+    "format_score",
+    "list_metrics",
+    "metric",
+    "parse_metrics",
+]
 
 METRICS: "Registry[MetricFamily]" = Registry("metric", "equimetric.evaluation.metrics")
 """Every metric family by name, such as `recall@K`."""
@@ -134,6 +143,11 @@ def parse_metrics(names: str | Iterable[str]) -> tuple[Metric, ...]:
     if not names:
         raise EquimetricError("metrics is empty; name at least one, or leave it out for the default")
     return tuple(Metric.parse(name) for name in dict.fromkeys(names))
+
+
+def format_score(name: str, value: float) -> str:
+    """A score as it is shown: most metrics are percentages."""
+    return f"{value:7.2%}" if METRICS[Metric.parse(name).family].percent else f"{value:8.5g}"
 
 
 def list_metrics() -> tuple[MetricFamily, ...]:

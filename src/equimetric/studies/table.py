@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import floor, log10
 from statistics import median
 
+from equimetric.errors import EquimetricError
+from equimetric.evaluation import METRICS, Metric
 from equimetric.studies.records import Kind, StudyRecord
 from equimetric.studies.statistics import Interval, t_interval
 
@@ -137,9 +139,9 @@ def _rank(row: Row) -> tuple[bool, float, str]:
 
 
 def _column(study: StudyRecord, metric: str, cells: Iterable[Interval | None]) -> Column:
-    """Percent if all values are fractions and not all tiny; two significant digits for a typical interval."""
+    """Fractions in percent, not all tiny, unless `evaluate` shows them otherwise; two digits for a typical interval."""
     values = [value for method in study.methods for value in study.values(method, metric)]
-    percent = all(0 <= value <= 1 for value in values) and max(values, default=1) >= 0.01
+    percent = all(0 <= value <= 1 for value in values) and max(values, default=1) >= 0.01 and shown_in_percent(metric)
     fewest, most, without_interval = (1, 2, 1) if percent else (0, 6, 3)
     scale = 100 if percent else 1
     widths = [scale * cell.half_width for cell in cells if cell is not None and cell.half_width > 0]
@@ -148,6 +150,14 @@ def _column(study: StudyRecord, metric: str, cells: Iterable[Interval | None]) -
     # The narrowest interval keeps at least one digit, or it would read as ± 0.
     decimals = max(1 - floor(log10(median(widths))), -floor(log10(min(widths))))
     return Column(metric, percent, min(max(decimals, fewest), most))
+
+
+def shown_in_percent(metric: str) -> bool:
+    """Whether `evaluate` shows a metric in percent; true for one that this version does not know."""
+    try:
+        return METRICS[Metric.parse(metric).family].percent
+    except EquimetricError:
+        return True
 
 
 def _footnotes(rows: tuple[Row, ...]) -> Iterable[str]:
