@@ -6,7 +6,7 @@ loss = em.objective("multi_similarity", alpha=2.0)
 loss(embeddings, labels).backward()
 
 em.evaluate(embeddings, labels)          # Recall@K, R-Precision, MAP@R, OPIS, …
-em.calibrate(embeddings, labels)         # the threshold for a wanted false accept rate
+em.calibrate(embeddings, labels)         # the threshold for a target false accept rate
 em.train(config)                         # one model
 em.compare(study)                        # a fair comparison of methods
 """

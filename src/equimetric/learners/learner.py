@@ -232,7 +232,7 @@ class Learner(nn.Module):
 
     def features(self, images: Tensor, stage: str | None = None) -> Tensor:
         """(B, F) pooled backbone features of prepared images, at the end or after a stage."""
-        raise EquimetricError(f"learner {type(self).__name__} has no backbone features to look at")
+        raise EquimetricError(f"learner {type(self).__name__} has no backbone features")
 
     def init_head(self, features: Callable[[], Tensor]) -> None:
         """Start the head at the principal components of the (N, F) training features, computed on demand."""
@@ -253,7 +253,7 @@ class Learner(nn.Module):
         return None
 
     def on_epoch(self, view: EpochView) -> None:
-        """Look at the whole training set: cluster it, refresh teachers, update a policy."""
+        """Inspect the whole training set: cluster it, refresh teachers, update a policy."""
 
     def before_step(self, step: int) -> bool:
         """Called before every step; True where other parameters require gradients from here on."""

@@ -17,10 +17,10 @@ __all__ = ["EpochHook", "GroupKeeper", "SingleLearner"]
 
 @runtime_checkable
 class EpochHook(Protocol):
-    """A loss, selection or kind of references that looks at the whole training set now and then."""
+    """A loss, selection or kind of references that inspects the whole training set every epoch."""
 
     def on_epoch(self, embeddings: Callable[[], Tensor], labels: Tensor) -> None:
-        """Look at the embeddings of the training set, computed on demand, and its class ids."""
+        """Inspect the embeddings of the training set, computed on demand, and its class ids."""
 
 
 @runtime_checkable

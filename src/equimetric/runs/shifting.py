@@ -33,14 +33,14 @@ def shift_split(
     step: int = 2,
     easier: bool = False,
 ) -> list[ShiftedSplit]:
-    """The split that a data set has, and ever farther shifted ones (see `shifted_splits`).
+    """The data set's split, followed by splits that are shifted farther and farther (see `shifted_splits`).
 
     Classes are represented by the mean features of their images in `backbone`, with weights `pretrained` as for
     `build_backbone`; a data set of feature vectors needs no backbone.
     """
     features = dataset.images if isinstance(dataset.images, Tensor) and dataset.images.ndim == 2 else None
     if features is None:
-        features = features_elsewhere(dataset, backbone, pretrained)
+        features = compute_features(dataset, backbone, pretrained)
     return shifted_splits(
         class_means(features, dataset.labels),
         dataset.class_names,
@@ -53,13 +53,13 @@ def shift_split(
 
 
 def training_classes(dataset: Dataset, split: Split) -> Sequence[int]:
-    """The labels of all classes that are not for the test."""
+    """Labels of the classes that are not test classes."""
     classes: list[int] = torch.unique(dataset.labels[torch.cat([split.train, split.validation])]).tolist()
     return classes
 
 
-def features_elsewhere(dataset: Dataset, backbone: str, pretrained: str | None) -> Tensor:
-    """(N, features) of all images in a network; without pretrained weights in one with random weights of one seed."""
+def compute_features(dataset: Dataset, backbone: str, pretrained: str | None) -> Tensor:
+    """(N, F) features of all images; without pretrained weights those of a network with random weights of one seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(0, "shifted splits"))
         network = build_backbone(backbone, channels=dataset.channels, pretrained=pretrained)
@@ -67,5 +67,5 @@ def features_elsewhere(dataset: Dataset, backbone: str, pretrained: str | None) 
 
 
 def view_of(convention: InputConvention) -> View:
-    """The centre of an image, in the size that a network's weights expect."""
+    """The centre crop of an image, in the size that a network expects."""
     return View(Resize(convention.resize, "shorter"), CentreCrop(convention.size))

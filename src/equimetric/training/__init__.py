@@ -1,4 +1,4 @@
-"""The training loop, and one file for each thing beside it: batches, gradients, validation, checkpoints, optimisers.
+"""The training loop; beside it batches, gradients, validation, checkpoints and optimisers, one subject per file.
 
 Knows learners by their protocol only, and runs; nothing of studies.
 """

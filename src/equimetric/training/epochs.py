@@ -1,4 +1,4 @@
-"""The start of an epoch: learner and samplers look at the training set, and batches are loaded until the next one."""
+"""The start of an epoch: learner and samplers inspect the training set, then batches are loaded until the next one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def starts_stretch(session: Session, step: int) -> bool:
 
 
 def start_stretch(session: Session, step: int) -> Iterator[Batch]:
-    """Let the learner and its samplers look at the training set; the batches up to the next such look."""
+    """Show the training set to the learner and its samplers; the batches until the next time."""
     learner, per_step = session.learner, session.config.batch.per_step
     session.seed("epoch", step)
     view = view_training_set(session)

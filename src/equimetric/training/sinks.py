@@ -15,13 +15,13 @@ __all__ = ["Log", "Sink", "open_log"]
 
 
 class Sink(Protocol):
-    """Takes numbers of a run."""
+    """A place that metrics of a run are written to."""
 
     def write(self, figures: Mapping[str, float], step: int) -> None:
-        """Take in the figures of one step, by names such as 'validation/map_at_r'."""
+        """Write the figures of one step, by names such as 'validation/map_at_r'."""
 
     def close(self, *, finished: bool) -> None:
-        """Nothing more will come: the run has finished, or was stopped by an error."""
+        """Close after the last figures of a finished or failed run."""
 
 
 class Log:
@@ -57,7 +57,7 @@ class TensorBoardSink:
 
     def __init__(self, run: RunFolder, first_step: int) -> None:
         module = import_extra("torch.utils.tensorboard", "logging.tensorboard", "tensorboard")
-        # What was written after the checkpoint that the run goes on from is purged.
+        # Purge what was written after the checkpoint that the run resumes from.
         self.writer = module.SummaryWriter(
             str(run.path / "tensorboard"), purge_step=first_step + 1 if first_step else 0
         )
@@ -73,10 +73,10 @@ class TensorBoardSink:
 
 
 class MLflowSink:
-    """A run of an MLflow experiment; its id is kept in the run's folder, so that a resumed run goes on with it.
+    """A run of an MLflow experiment; its id is kept in the run's folder, so that a resumed run continues it.
 
-    MLflow forgets nothing: what came after the checkpoint that a run goes on from is there already, with the same
-    values, and is not logged again.
+    MLflow deletes nothing: steps after the checkpoint that a run resumes from are logged already, with the same
+    values, and are not logged again.
     """
 
     def __init__(self, run: RunFolder, config: RunConfig) -> None:
@@ -112,7 +112,7 @@ class MLflowSink:
 
     @contextmanager
     def explain_errors(self) -> Iterator[None]:
-        """Say in one sentence what MLflow refuses."""
+        """Turn an error of MLflow into one sentence."""
         try:
             yield
         except self.mlflow.exceptions.MlflowException as error:
@@ -145,19 +145,19 @@ def import_extra(module: str, key: str, package: str) -> Any:
 
 @contextmanager
 def open_log(run: RunFolder, config: RunConfig, first_step: int) -> Iterator[Log]:
-    """The log of a run that stands at a step; sinks are closed at the end, whatever happens."""
+    """The log of a run from `first_step` on; sinks are closed at the end, also after an error."""
     with ExitStack() as stack:
         sinks: list[Sink] = []
         if run.writes and config.logging.tensorboard:
-            sinks.append(stack.enter_context(closed_at_the_end(TensorBoardSink(run, first_step))))
+            sinks.append(stack.enter_context(close_afterwards(TensorBoardSink(run, first_step))))
         if run.writes and config.logging.mlflow is not None:
-            sinks.append(stack.enter_context(closed_at_the_end(MLflowSink(run, config))))
+            sinks.append(stack.enter_context(close_afterwards(MLflowSink(run, config))))
         yield Log(run, sinks)
 
 
 @contextmanager
-def closed_at_the_end(sink: Sink) -> Iterator[Sink]:
-    """Close a sink after the block, and tell it whether the block came to its end."""
+def close_afterwards(sink: Sink) -> Iterator[Sink]:
+    """Close a sink after the block, as finished or failed."""
     finished = False
     try:
         yield sink
