@@ -15,7 +15,7 @@ class EquimetricError(ValueError):
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """The end of an error message: the nearest valid name, or all of them where none is near."""
-    valid = sorted(valid)
+    valid = sorted(set(valid))
     near = get_close_matches(name, valid, n=1)
     if near:
         return f"did you mean {near[0]!r}?"

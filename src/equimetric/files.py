@@ -2,18 +2,23 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from equimetric.errors import EquimetricError
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
-__all__ = ["cache_directory", "hash_file", "hash_files", "write_atomically"]
+__all__ = ["cache_directory", "hash_file", "hash_files", "read_json", "write_atomically"]
+
+Content = TypeVar("Content", dict[str, Any], list[Any])
 
 HASH_MEMORY = "hashes.sqlite"
 YOUNG = 2.0
@@ -36,6 +41,17 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def read_json(file: Path, kind: type[Content], advice: str) -> Content:
+    """The content of a JSON file, an object or a list; a damaged file raises one sentence with advice."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EquimetricError(f"{file} is damaged ({error}); {advice}") from None
+    if not isinstance(content, kind):
+        raise EquimetricError(f"{file} is damaged (it holds no {kind.__name__}); {advice}")
+    return content
 
 
 def cache_directory() -> Path:

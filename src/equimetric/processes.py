@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,7 @@ from equimetric.errors import EquimetricError
 from equimetric.references.gathered import gather_parts
 from equimetric.seeding import derive_seed
 
-__all__ = ["SINGLE", "Processes", "init_processes", "is_first_process"]
+__all__ = ["SINGLE", "Processes", "choose_device", "init_processes", "is_first_process"]
 
 Value = TypeVar("Value")
 
@@ -67,12 +67,20 @@ class Processes:
         """The rows of all processes in rank order, without gradient, in all processes."""
         return gather_parts(rows, self.sizes(rows)) if self.several else rows
 
-    def per_rank_rng(self) -> AbstractContextManager[object]:
-        """Inside the block every rank draws its own random numbers; the generator is restored afterwards."""
-        return per_rank_rng(self.rank) if self.several else nullcontext()
+    def per_rank_rng(self, purpose: str = "", number: int = 0) -> AbstractContextManager[object]:
+        """Inside the block every rank draws random numbers of its own, for a purpose and a batch.
+
+        The generator is restored afterwards.
+        """
+        return per_rank_rng(self.rank, purpose, number) if self.several else nullcontext()
 
 
 SINGLE = Processes()
+
+
+def choose_device(wanted: str) -> Literal["cpu", "cuda"]:
+    """The kind of device that 'auto', 'cpu' or 'cuda' stands for on this machine."""
+    return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def is_first_process() -> bool:
@@ -81,10 +89,10 @@ def is_first_process() -> bool:
 
 
 @contextmanager
-def per_rank_rng(rank: int) -> Iterator[None]:
-    """Draw from a seed that depends on the rank, then restore the generator."""
+def per_rank_rng(rank: int, purpose: str, number: int) -> Iterator[None]:
+    """Draw from a seed that depends on rank, purpose and number, then restore the generator."""
     state, seed = torch.get_rng_state(), torch.initial_seed()
-    torch.manual_seed(derive_seed(seed, "rank", rank))
+    torch.manual_seed(derive_seed(seed, "rank", rank, purpose, number))
     try:
         yield
     finally:
@@ -106,7 +114,7 @@ def init_processes(device: str) -> Iterator[Processes]:
         return
     if not dist.is_available():
         raise EquimetricError("this build of torch has no torch.distributed; install another or start one process")
-    cuda = torch.cuda.is_available() and device != "cpu"
+    cuda = choose_device(device) == "cuda"
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     if cuda:
         torch.cuda.set_device(local_rank)

@@ -351,3 +351,17 @@ def test_margin_terms_of_triples_that_hold_the_anchor_itself(weighted):
         total += times * (pull + push + 0.02 * 0.6)
         active += times * ((pull > 0) + (push > 0))
     assert found.item() == pytest.approx(total / active, abs=1e-7)
+
+
+# Of torch itself, where a graph is broken by shapes that depend on data.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_distance_weighted_negatives_are_the_same_in_a_compiled_graph():
+    objective = em.objective("margin").double()
+    embeddings = torch.randn(24, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    labels = torch.arange(24) % 6
+    torch.manual_seed(7)
+    expected = objective(embeddings, labels)
+    torch._dynamo.reset()
+    compiled = torch.compile(objective, backend="eager")
+    torch.manual_seed(7)
+    assert torch.equal(compiled(embeddings, labels), expected)

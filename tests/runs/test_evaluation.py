@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -91,3 +92,29 @@ def test_checkpoints_leave_a_frozen_backbone_out_and_the_model_holds_it(sources,
     assert names
     assert not any("backbone" in name for kept in names for name in kept)
     assert any("backbone" in name for name in load_weights(tmp_path / "run" / "model.safetensors"))
+
+
+def test_changed_data_are_noticed(sources, tmp_path, features):
+    train(sources["features"], folder=tmp_path / "run")
+    with np.load(features) as stored:
+        arrays = dict(stored)
+    arrays["features"] += 1
+    np.savez(features, **arrays)
+    with pytest.raises(em.EquimetricError, match="have changed since it was trained"):
+        embed_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("training", [{"precision": "float64"}, {"channels_last": True}, {"precision": "bfloat16"}])
+def test_precision_and_memory_format_are_those_of_the_run(training, sources, tmp_path):
+    config = sources["files through a view"]
+    trained = train({**config, "training": {**config["training"], **training}}, folder=tmp_path / "run")
+    run_config, found = embed_run(tmp_path / "run")
+    assert dict(evaluate_part(found, run_config.evaluation)) == dict(trained.metrics)
+
+
+def test_arrays_of_other_libraries_are_one_sentence(sources, tmp_path):
+    trained = train(sources["features"], folder=tmp_path / "run")
+    with pytest.raises(
+        em.EquimetricError, match=r"images must be a tensor, got ndarray; convert with torch\.as_tensor"
+    ):
+        trained.embed(np.zeros((2, 20), dtype=np.float32))

@@ -71,7 +71,6 @@ OTHER_VALUES = {
     "training.ema": 0.9,
     "training.log_every": 9,
     "training.threads": 2,
-    "training.device": "cpu",
     "training.precision": "float64",
     "training.channels_last": True,
     "training.compile": True,
@@ -88,7 +87,7 @@ TOGETHER = {
     "optimizer.plateau_steps": {"optimizer.schedule": "plateau", "optimizer.plateau_steps": 2},
 }
 WITHOUT_INFLUENCE = {"logging.tensorboard": True, "logging.mlflow": "a", "data.workers": 2}
-BY_CONTENT = {"data.name", "data.options", "data.split", "model.pretrained"}
+BY_CONTENT = {"data.name", "data.options", "data.split", "model.pretrained", "training.device"}
 
 
 def leaves(model, prefix=""):
@@ -132,6 +131,18 @@ def test_what_cannot_change_a_result_does_not_change_the_key(name):
     assert key_of(with_values(BASE, {name: WITHOUT_INFLUENCE[name]})) == key_of(BASE)
 
 
+def test_the_kind_of_device_is_part_of_the_key(monkeypatch):
+    on_cpu = with_values(BASE, {"training.device": "cpu"})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert key_of(BASE) == key_of(on_cpu)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert key_of(BASE) != key_of(on_cpu)
+
+
+def test_the_number_of_processes_is_part_of_the_key():
+    assert key_of(BASE) != key_of(BASE, processes=2)
+
+
 def test_role_and_trial_are_part_of_the_key():
     assert len({key_of(BASE), key_of(BASE, role="trial", trial=0), key_of(BASE, role="trial", trial=1)}) == 3
 
@@ -150,6 +161,15 @@ def test_weights_are_identified_by_content(tmp_path):
     before = key_of(config)
     assert key_of(with_values(BASE, {"model.pretrained": str(second)})) == before
     weight_file(first, 1)
+    assert key_of(config) != before
+
+
+def test_weights_in_the_home_folder_are_identified_by_content_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = with_values(BASE, {"model.pretrained": "~/weights.safetensors"})
+    weight_file(tmp_path / "weights.safetensors", 0)
+    before = key_of(config)
+    weight_file(tmp_path / "weights.safetensors", 1)
     assert key_of(config) != before
 
 

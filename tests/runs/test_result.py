@@ -95,3 +95,42 @@ def test_the_untrained_row_starts_where_every_method_starts(features, tmp_path, 
     assert same == (baseline == "untrained")
     assert row.result.steps == 0
     assert method.result.steps == 4
+
+
+def test_results_that_are_not_finite_round_trip(tmp_path):
+    run = RunFolder(tmp_path)
+    metrics = {"a": float("nan"), "b": float("inf")}
+    run.write_result(RunResult(status="done", role="final", method="m", seed=0, metrics=metrics))
+    read = run.result().metrics
+    assert read["a"] != read["a"]
+    assert read["b"] == float("inf")
+
+
+def test_a_finished_run_without_its_environment_is_not_overwritten(features, tmp_path):
+    config = configuration({"name": "features", "options": {"file": str(features)}})
+    train(config, folder=tmp_path / "run")
+    (tmp_path / "run" / "environment.json").unlink()
+    with pytest.raises(EquimetricError, match=r"without its environment\.json; choose another folder"):
+        train(config, folder=tmp_path / "run")
+
+
+@pytest.mark.parametrize("metric", ["eer", "opis", "frr@distance=0.5", "alignment"])
+def test_weights_are_not_selected_by_a_metric_to_minimise(features, metric):
+    config = configuration({"name": "features", "options": {"file": str(features)}}, evaluation={"selected_by": metric})
+    with pytest.raises(EquimetricError, match="keeps the weights with the largest value"):
+        train(config)
+
+
+def test_a_first_validation_without_a_value_does_not_keep_its_weights(features, tmp_path, monkeypatch):
+    from equimetric.runs import evaluation
+
+    evaluate, calls = evaluation.evaluate, []
+
+    def without_first(*given, **options):
+        calls.append(1)
+        scores = evaluate(*given, **options)
+        return {**scores, "map@r": float("nan")} if len(calls) == 1 else scores
+
+    monkeypatch.setattr(evaluation, "evaluate", without_first)
+    config = configuration({"name": "features", "options": {"file": str(features)}})
+    assert train(config, folder=tmp_path / "run").best_step > 0

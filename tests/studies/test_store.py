@@ -114,3 +114,34 @@ def test_tables_show_metrics_as_evaluate_does(features, tmp_path):
     evaluation = {"metrics": ["map@r", "opis"]}
     table = em.compare(study_of(features, evaluation=evaluation), output=tmp_path).table
     assert [column.heading for column in table.columns] == ["map@r (%)", "opis"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("index.json", "{"),
+        ("index.json", "[{}]"),
+        ("index.json", "null"),
+        ("index.json", '[{"key": {}, "folder": "x"}]'),
+        ("data.json", "{"),
+        ("data.json", "[]"),
+    ],
+)
+def test_damaged_files_of_a_study_are_one_sentence(features, tmp_path, file, content):
+    em.compare(study_of(features), output=tmp_path)
+    (tmp_path / "small" / file).write_text(content)
+    with pytest.raises(em.EquimetricError, match=r"is damaged .* it keeps the finished runs"):
+        load_study(tmp_path / "small")
+
+
+def test_an_index_does_not_lead_out_of_its_folder(features, tmp_path):
+    em.compare(study_of(features), output=tmp_path)
+    index = tmp_path / "small" / "index.json"
+    index.write_text(index.read_text().replace('"folder": "', '"folder": "../small/'))
+    with pytest.raises(em.EquimetricError, match="names a folder outside of the study"):
+        load_study(tmp_path / "small")
+
+
+def test_raw_features_that_are_given_have_one_run(features, tmp_path):
+    record = em.compare(study_of(features, seeds=[0, 1]), output=tmp_path).record
+    assert [run.seed for run in record.runs if run.method == "raw_features"] == [0]

@@ -145,19 +145,19 @@ def test_groups_without_weights_draw_clusters_uniformly():
 def test_magnet_keeps_the_last_loss_of_every_image_it_has_trained_on():
     objective = em.objective("magnet", images=14, clusters_per_class=2)
     objective.loss.set_clusters(CLUSTERS)
-    assert objective.loss.groups()[1].tolist() == [-1.0] * 14
+    assert objective.loss.row_groups()[1].tolist() == [-1.0] * 14
     index = torch.tensor([0, 1, 3, 4, 5, 6, 10, 11])
     value = objective(EMBEDDINGS[index], LABELS[index], index=index)
-    losses = objective.loss.groups()[1]
+    losses = objective.loss.row_groups()[1]
     torch.testing.assert_close(losses[index].mean(), value)
     assert (losses[[2, 7, 8, 9, 12, 13]] == -1).all()
     kept = losses.clone()
     objective.eval()(2 * EMBEDDINGS[index], LABELS[index], index=index)
-    assert torch.equal(objective.loss.groups()[1], kept)
+    assert torch.equal(objective.loss.row_groups()[1], kept)
     copy = em.objective("magnet", images=14)
     copy.load_state_dict(objective.state_dict())
-    assert torch.equal(copy.loss.groups()[1], kept)
-    assert em.objective("magnet").loss.groups() is None
+    assert torch.equal(copy.loss.row_groups()[1], kept)
+    assert em.objective("magnet").loss.row_groups() is None
 
 
 def test_of_an_image_that_is_twice_in_a_batch_the_larger_loss_is_kept():

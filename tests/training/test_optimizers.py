@@ -156,9 +156,9 @@ def test_clipping_by_norm_and_by_value():
     ("values", "message"),
     [
         ({"optimizer": {"momentum": 0.9}}, "optimizer: 'adamw' has no momentum to set"),
-        ({"optimizer": {"name": "sgd", "eps": 1e-8}}, "'sgd' divides by nothing"),
+        ({"optimizer": {"name": "sgd", "eps": 1e-8}}, "'sgd' has no eps"),
         ({"optimizer": {"objective_momentum": 0.9}}, "'adamw' has no momentum to set; leave objective_momentum out"),
-        ({"optimizer": {"objective_name": "sgd", "objective_eps": 1e-8}}, "so objective_eps means nothing"),
+        ({"optimizer": {"objective_name": "sgd", "objective_eps": 1e-8}}, "leave objective_eps out"),
         ({"optimizer": {"objective_name": "lion"}}, "optimizer.objective_name: input should be 'adamw', 'adam'"),
         ({"optimizer": {"schedule": "step"}}, "milestones and schedule = 'step' belong together"),
         ({"optimizer": {"milestones": [3]}}, "milestones and schedule = 'step' belong together"),

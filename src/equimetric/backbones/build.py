@@ -51,7 +51,7 @@ def find_weight_file(name: str, pretrained: str | None) -> Path | None:
     """The file that holds a backbone's initial weights; None where a library downloads them, or there are none."""
     if pretrained is None or (name.partition(":")[0] in LIBRARIES and pretrained in LIBRARIES):
         return None
-    found = Path(_weight_file(BACKBONES[name], pretrained) if name in BACKBONES else pretrained)
+    found = Path(_weight_file(BACKBONES[name], pretrained) if name in BACKBONES else pretrained).expanduser()
     return found if found.is_file() else None
 
 

@@ -49,13 +49,12 @@ def calibrate_command(
         raise EquimetricError(
             f"{str(source)!r} has a separate gallery; a threshold is calibrated on one set of labelled embeddings"
         )
-    options: dict[str, Any] = {
-        "far": far,
-        "geometry": geometry or found.geometry,
-        "folds": folds,
-        "seed": seed,
-        "progress": True,
-    }
+    compared_by = geometry or found.geometry
+    if geometry is None and compared_by not in ("cosine", "euclidean"):
+        raise EquimetricError(
+            f"embeddings compared by {compared_by} have no threshold to calibrate; give --geometry cosine or euclidean"
+        )
+    options: dict[str, Any] = {"far": far, "folds": folds, "seed": seed, "geometry": compared_by, "progress": True}
     result = calibrate(**found.pooled, **options)
     if out is not None:
         result.save(out)

@@ -62,7 +62,8 @@ def evaluate_command(
         Path | None, typer.Option("--plots", help="Write figures to this folder: utility curves, ROC, distances.")
     ] = None,
     block_rows: Annotated[
-        int | None, typer.Option("--block-rows", help="Queries per block, which bounds memory; by default 64 MB.")
+        int | None,
+        typer.Option("--block-rows", help="Queries per block, which bounds memory; by default what fits in 64 MB."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: metrics by name, sizes.")] = False,
 ) -> None:
@@ -91,7 +92,13 @@ def evaluate_command(
         lines += ["95 % intervals, whole classes resampled:"]
         lines += [f"  {name}  {one.low:.4f} to {one.high:.4f}" for name, one in ends.items()]
     if compare is not None:
-        comparison = result.compare(evaluate(**load_embeddings(compare, None, part).arrays, metrics=wanted, **options))
+        other = load_embeddings(compare, None, part)
+        if geometry is None and other.geometry != found.geometry:
+            raise EquimetricError(
+                f"{str(source)!r} is compared by {found.geometry} and {str(compare)!r} by {other.geometry}; "
+                "give --geometry to compare both alike"
+            )
+        comparison = result.compare(evaluate(**other.arrays, metrics=wanted, **options))
         document["comparison"] = comparison.to_dict()
         lines += [f"Compared with {compare}:", repr(comparison)]
     if plots is not None:

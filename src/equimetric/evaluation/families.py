@@ -79,6 +79,7 @@ class MetricFamily:
     defaults    values of parameters that the name leaves out
     options     keyword options of `evaluate` that the family reads, with their defaults
     percent     shown as a percentage
+    higher_is_better  whether the largest value is the best; False for rates of errors and for descriptions of a space
     """
 
     name: str
@@ -92,6 +93,7 @@ class MetricFamily:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     percent: bool = True
+    higher_is_better: bool = True
 
     def read_parameters(self, match: re.Match[str]) -> dict[str, Any]:
         """The typed parameters of a name that the pattern matches."""
@@ -110,6 +112,7 @@ def metric(
     defaults: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
     percent: bool = True,
+    higher_is_better: bool = True,
 ) -> Callable[[ScoreFunction], ScoreFunction]:
     """Register a score function as a metric family: see `MetricFamily`.
 
@@ -130,6 +133,7 @@ def metric(
             defaults or {},
             options or {},
             percent,
+            higher_is_better,
         )
         METRICS.add(name, family, module=score.__module__)
         return score

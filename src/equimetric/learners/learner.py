@@ -37,6 +37,7 @@ class Batch:
         group: (B,) clusters, where the learner has `groups`.
         views: further augmentations of the same images, where the learner asks for them.
         task: name of the task the batch was drawn for.
+        number: how many batches the run drew before it.
     """
 
     images: Tensor
@@ -45,6 +46,7 @@ class Batch:
     group: Tensor | None = None
     views: tuple[Tensor, ...] = ()
     task: str = "main"
+    number: int = 0
 
     @classmethod
     def unlabelled(cls, images: Tensor) -> Batch:

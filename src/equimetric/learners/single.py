@@ -27,7 +27,7 @@ class EpochHook(Protocol):
 class GroupKeeper(Protocol):
     """A part of an objective that clusters the training set, as magnet does."""
 
-    def groups(self) -> tuple[Tensor, Tensor] | None:
+    def row_groups(self) -> tuple[Tensor, Tensor] | None:
         """(N,) cluster and (N,) weight of every training row, where they are kept."""
 
 
@@ -91,5 +91,5 @@ class SingleLearner(Learner):
 
     def groups(self) -> Groups | None:
         """The clusters of the first part of the objective that keeps them."""
-        kept = (part.groups() for part in self.objective.modules() if isinstance(part, GroupKeeper))
+        kept = (part.row_groups() for part in self.objective.modules() if isinstance(part, GroupKeeper))
         return next((Groups(*found) for found in kept if found is not None), None)

@@ -70,7 +70,7 @@ class Magnet(nn.Module):
         if self.clusters is not None:
             self.set_clusters(ops.special.cluster_classes(embeddings(), labels, self.clusters_per_class))
 
-    def groups(self) -> tuple[Tensor, Tensor] | None:
+    def row_groups(self) -> tuple[Tensor, Tensor] | None:
         """(images,) clusters and (images,) last losses, below 0 where unknown; None where clusters are not kept."""
         return None if self.clusters is None or self.recorded is None else (self.clusters, self.recorded)
 

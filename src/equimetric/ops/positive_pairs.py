@@ -67,12 +67,12 @@ def positives(pairs: Pairs) -> Positives:
     return Positives(pairs, columns, mask)
 
 
-def list_positives(pairs: Pairs) -> Positives:
+def list_positives(pairs: Pairs, *, static_shapes: bool = True) -> Positives:
     """The positives, for losses that compare each of them with the whole row.
 
-    The length of the list depends on data, so a compiled graph visits all columns.
+    The length of the list depends on data. With `static_shapes` a compiled graph visits all columns instead.
     """
-    if torch.compiler.is_compiling():
+    if static_shapes and torch.compiler.is_compiling():
         return Positives(pairs, None, pairs.positive)
     return Positives(pairs, *columns_of(pairs.positive))
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from equimetric.configuration import Strict
-from equimetric.evaluation import parse_metrics
+from equimetric.evaluation import METRICS, parse_metrics
 
 __all__ = [
     "BatchConfig",
@@ -186,7 +186,7 @@ class OptimizerConfig(Strict):
                     f"{name!r} has no momentum to set; leave {before}momentum out or choose 'rmsprop' or 'sgd'"
                 )
             if getattr(self, f"{before}eps") is not None and name == "sgd":
-                raise ValueError(f"'sgd' divides by nothing, so {before}eps means nothing; leave it out")
+                raise ValueError(f"'sgd' has no eps; leave {before}eps out")
         if (self.schedule == "step") != bool(self.milestones):
             raise ValueError("milestones and schedule = 'step' belong together; give both or neither")
         if sorted(set(self.milestones)) != self.milestones or min(self.milestones, default=1) < 1:
@@ -264,6 +264,12 @@ class EvaluationConfig(Strict):
     @model_validator(mode="after")
     def _metrics_exist(self) -> EvaluationConfig:
         parse_metrics(self.names())
+        (selecting,) = parse_metrics(self.selected_by)
+        if not METRICS[selecting.family].higher_is_better:
+            raise ValueError(
+                f"selected_by keeps the weights with the largest value, which {self.selected_by!r} is not meant for; "
+                "choose a metric such as 'map@r' or 'tar@far=1e-2'"
+            )
         return self
 
     def names(self) -> list[str]:

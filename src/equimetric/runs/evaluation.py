@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from equimetric.errors import EquimetricError
 from equimetric.evaluation import Evaluation, evaluate
 from equimetric.learners import Learner
 from equimetric.processes import SINGLE, Processes
@@ -17,6 +18,7 @@ from equimetric.runs.configuration import EvaluationConfig, RunConfig
 from equimetric.runs.data import RunData, load_run_data
 from equimetric.runs.embedding import embed_images
 from equimetric.runs.features import cached_features
+from equimetric.runs.folder import RunFolder
 from equimetric.threads import use_threads
 
 __all__ = ["NEIGHBOURS", "LabelledEmbeddings", "embed_part", "evaluate_part", "evaluation_data", "per_query_arrays"]
@@ -104,5 +106,18 @@ def embed_run(folder: str | Path, part: str = "test") -> tuple[RunConfig, Labell
 
     model = load(folder)
     with use_threads(model.config.training.threads):
-        data = evaluation_data(model.config, model.learner, load_run_data(model.config.data))
+        data = load_run_data(model.config.data)
+        require_same_data(RunFolder(model.folder), data)
+        data = evaluation_data(model.config, model.learner, data)
         return model.config, embed_part(model.learner, data, part)
+
+
+def require_same_data(run: RunFolder, data: RunData) -> None:
+    """Raise an error where the data are not those that the run was trained and tested on."""
+    environment = run.environment() or {}
+    # Older versions had another fingerprint.
+    if "key" in environment and environment["data_fingerprint"] != data.fingerprint:
+        raise EquimetricError(
+            f"the data of {str(run.path)!r} have changed since it was trained, so its figures would not be theirs; "
+            "restore them, or embed the new ones with equimetric.load(…).embed"
+        )

@@ -18,7 +18,7 @@ import torch
 
 from equimetric.configuration import to_toml
 from equimetric.errors import EquimetricError
-from equimetric.files import write_atomically
+from equimetric.files import read_json, write_atomically
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.key import PROTOCOL_VERSION, RunKey
 from equimetric.runs.result import RunResult
@@ -63,8 +63,7 @@ class RunFolder:
         file = self.path / "environment.json"
         if not file.exists():
             return None
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return found
+        return read_json(file, dict, "remove the run's folder and run it again")
 
     def holds(self, key: RunKey) -> bool:
         """Whether the folder was prepared for this very run."""
@@ -73,7 +72,13 @@ class RunFolder:
     def require(self, key: RunKey, data_fingerprint: str) -> None:
         """Raise an error where the folder holds another run."""
         environment = self.environment()
-        if environment is None or self.holds(key):
+        if self.holds(key):
+            return
+        if environment is None:
+            if (self.path / "model.safetensors").exists():
+                raise EquimetricError(
+                    f"{str(self.path)!r} holds a run without its environment.json; choose another folder or remove it"
+                )
             return
         if "key" not in environment:
             other = "of an older version of Equimetric, which can be loaded but not continued"
@@ -119,11 +124,7 @@ class RunFolder:
         file = self.path / "result.json"
         if not file.exists():
             return None
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise EquimetricError(f"{file} is damaged ({error}); remove the run's folder and run it again") from None
-        return RunResult.parse(values, str(file))
+        return RunResult.parse(read_json(file, dict, "remove the run's folder and run it again"), str(file))
 
     def write_result(self, result: RunResult) -> None:
         """Write the result; its presence is what marks a run as finished."""

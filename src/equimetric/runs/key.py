@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from equimetric.backbones import find_weight_file
 from equimetric.data.registry import path_options
 from equimetric.files import hash_file
+from equimetric.processes import choose_device
 from equimetric.runs.configuration import RunConfig
 
 __all__ = ["PROTOCOL_VERSION", "Role", "RunKey", "run_inputs"]
@@ -52,9 +53,10 @@ class RunKey:
         method: str | None = None,
         trial: int | None = None,
         role: Role = "final",
+        processes: int = 1,
     ) -> RunKey:
-        """The key of a run of this configuration on data with this fingerprint."""
-        inputs = {**run_inputs(config, data_fingerprint), "trial": trial, "role": role}
+        """The key of a run of this configuration on data with this fingerprint, in a number of processes."""
+        inputs = {**run_inputs(config, data_fingerprint), "trial": trial, "role": role, "processes": processes}
         content = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
         return cls(method or config.method, config.seed, config.data.fold, trial, role, content)
 
@@ -73,6 +75,8 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
         values["data"]["options"].pop(name, None)
     if values["data"]["split"] is not None:
         values["data"]["split"].pop("file")
+    # 'auto' is another device, and gives other last digits, on another machine.
+    values["training"]["device"] = choose_device(config.training.device)
     weights = find_weight_file(config.model.backbone, config.model.pretrained)
     if weights is not None:
         values["model"]["pretrained"] = hash_file(weights)

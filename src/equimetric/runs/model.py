@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from equimetric.configuration import load_config
-from equimetric.data import Images, transform, view_images
-from equimetric.errors import EquimetricError
+from equimetric.data import ImageFiles, Images, transform, view_images
+from equimetric.errors import EquimetricError, no_tensor
 from equimetric.learners import Learner
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
@@ -52,6 +53,8 @@ class TrainedModel:
 
         Images pass the run's test view first, exactly as its test images did.
         """
+        if not isinstance(images, Tensor | ImageFiles):
+            raise no_tensor(images, "images")
         view = transform(self.config.data.transform).test
         if view is not None and len(images.shape) == 4:
             images = view_images(images, view)
@@ -72,7 +75,10 @@ def load(folder: str | Path) -> TrainedModel:
     config = load_config(run.path / "config.toml", RunConfig)
     learner = build_learner(config, result.data, pretrained=False)
     weights = load_weights(run.path / "model.safetensors")
-    learner.to(next((tensor.dtype for tensor in weights.values() if tensor.is_floating_point()), None))
+    if config.training.precision == "float64":
+        learner.to(torch.float64)
+    if config.training.channels_last:
+        learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
         learner.load_state_dict(weights)
     except RuntimeError as error:

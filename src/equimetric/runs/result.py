@@ -41,7 +41,7 @@ class RunResult(BaseModel):
         error, traceback: of a failed run.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     result_schema: int = Field(RESULT_SCHEMA, alias="schema")
     status: Literal["done", "failed"]

@@ -79,7 +79,8 @@ def plan(study: StudyConfig, output: Path, data_fingerprint: str) -> list[Job]:
 
     for baseline in study.baselines or ():
         # Pixels and pretrained features are deterministic: one run is enough.
-        random = baseline == "untrained" or (baseline == "raw_features" and study.model.pretrained is None)
+        given = study.model.pretrained is not None or study.data.name == "features"
+        random = baseline == "untrained" or (baseline == "raw_features" and not given)
         for seed in study.seeds if random else study.seeds[:1]:
             add(baseline, "baseline", {"method": baseline, "learner": {"name": baseline}, "seed": seed})
     for seed in study.seeds:
@@ -101,7 +102,7 @@ def check_study(jobs: list[Job], data: RunData) -> None:
             if learner.trains:
                 build_optimizer(learner, job.config.optimizer)
                 TaskBatches(job.config, learner, labels)
-        except TypeError as error:
+        except (TypeError, EquimetricError) as error:
             raise EquimetricError(f"method {job.row!r}: {error}") from None
 
 

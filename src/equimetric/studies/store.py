@@ -10,7 +10,7 @@ from pathlib import Path
 from equimetric.configuration import load_config, to_toml
 from equimetric.data import Dataset
 from equimetric.errors import EquimetricError
-from equimetric.files import write_atomically
+from equimetric.files import read_json, write_atomically
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import RunKey
@@ -23,6 +23,8 @@ from equimetric.studies.records import RunRecord, StudyRecord
 __all__ = ["load_study", "save_study"]
 
 INDEX = "index.json"
+
+ADVICE = "run `equimetric compare` with the study's file again: it keeps the finished runs"
 
 
 def save_study(folder: Path, study: StudyConfig, data_fingerprint: str, entries: Sequence[RunEntry]) -> None:
@@ -39,7 +41,7 @@ def load_study(folder: str | Path) -> StudyRecord:
     if not all((folder / name).exists() for name in ("study.toml", "data.json")):
         raise EquimetricError(f"{str(folder)!r} is not the folder of a study; give a folder such as runs/demo")
     study = load_config(folder / "study.toml", StudyConfig)
-    fingerprint = json.loads((folder / "data.json").read_text(encoding="utf-8"))["fingerprint"]
+    fingerprint = read_json(folder / "data.json", dict, ADVICE).get("fingerprint", "")
     entries = [entry for entry in read_index(folder, study) if RunFolder(entry.folder).result() is not None]
     if not entries:
         raise EquimetricError(f"study {study.name!r} has no finished run yet; run `equimetric compare` first")
@@ -61,9 +63,14 @@ def read_index(folder: Path, study: StudyConfig) -> list[RunEntry]:
     file = folder / INDEX
     if not file.exists():
         return find_runs(folder, study)
-    rows = json.loads(file.read_text(encoding="utf-8"))
-    # Names of run folders, which must not lead out of the study's.
-    return [RunEntry(RunKey(**row["key"]), folder / Path(row["folder"]).relative_to(".")) for row in rows]
+    try:
+        rows = [(RunKey(**row["key"]), Path(row["folder"])) for row in read_json(file, list, ADVICE)]
+    except (TypeError, KeyError) as error:
+        raise EquimetricError(f"{file} is damaged ({error!r}); {ADVICE}") from None
+    for _, path in rows:
+        if path.is_absolute() or ".." in path.parts:
+            raise EquimetricError(f"{file} names a folder outside of the study, {str(path)!r}; {ADVICE}")
+    return [RunEntry(key, folder / path) for key, path in rows]
 
 
 def find_runs(folder: Path, study: StudyConfig) -> list[RunEntry]:

@@ -8,11 +8,11 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
-from equimetric.backbones import EmbeddingNetwork
 from equimetric.learners import Learner
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.model import load_weights
 from equimetric.training.averaging import start_average
+from equimetric.training.frozen import frozen_names
 from equimetric.training.optimizers import Optimizers
 from equimetric.training.sampling import TaskBatches
 
@@ -62,16 +62,6 @@ class Checkpoint:
 
 PLAIN_FIELDS = [one.name for one in fields(Checkpoint) if one.name not in ("best_weights", "average")]
 """What of a checkpoint is written as JSON; the rest are tensors."""
-
-
-def frozen_names(learner: Learner) -> set[str]:
-    """State of backbones that never train: it follows from configuration and seed, and is not saved on the way."""
-    return {
-        f"{module}.backbone.{name}" if module else f"backbone.{name}"
-        for module, network in learner.named_modules()
-        if isinstance(network, EmbeddingNetwork) and network.backbone_frozen and network.backbone is not None
-        for name in network.backbone.state_dict()
-    }
 
 
 def all_weights(learner: Learner) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from equimetric.data import Dataset
 from equimetric.evaluation import evaluate
 from equimetric.learners import Batch, EpochView
 from equimetric.runs.embedding import apply_in_blocks
+from equimetric.training.distributed import sync_batch_norm
 from equimetric.training.loading import load_batches
 from equimetric.training.session import Session
 
@@ -27,6 +28,7 @@ def start_stretch(session: Session, step: int) -> Iterator[Batch]:
     """Show the training set to the learner and its samplers; the batches until the next time."""
     learner, per_step = session.learner, session.config.batch.per_step
     session.seed("epoch", step)
+    sync_batch_norm(learner, session.processes)
     view = view_training_set(session)
     if step % session.period == 0:
         learner.on_epoch(view)

@@ -42,7 +42,7 @@ def backward(
 
     def losses() -> dict[str, Tensor]:
         with placement.autocast():
-            with processes.per_rank_rng():
+            with processes.per_rank_rng("outputs", batch.number):
                 outputs = learner.outputs(batch)
             show(observe, learner, outputs)
             return learner.losses(*gather_outputs(outputs, batch, processes))
@@ -69,7 +69,7 @@ def backward_in_two_passes(
     learner = trainable.learner
     parts = [batch.rows(slice(start, start + at_once)) for start in range(0, len(batch), at_once)]
     outputs, states = [], []
-    with torch.no_grad(), placement.autocast(), processes.per_rank_rng():
+    with torch.no_grad(), placement.autocast(), processes.per_rank_rng("outputs", batch.number):
         for part in parts:
             states.append(random_state(placement.device))
             outputs.append(learner.outputs(part))
@@ -101,6 +101,8 @@ def show(observe: Observe | None, learner: Learner, outputs: Mapping[str, Tensor
 
 def backward_terms(terms: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
     """Back-propagate `scale` times the sum of the terms; the values of this 'loss' and of the terms."""
+    if not terms or "loss" in terms:
+        raise EquimetricError("losses() of a learner must name at least one term, and none of them 'loss', their sum")
     loss = torch.stack(list(terms.values())).sum()
     loss.backward(loss.new_tensor(scale))  # type: ignore[no-untyped-call]
     return {"loss": loss.detach(), **{name: value.detach() for name, value in terms.items()}}

@@ -41,13 +41,14 @@ def load_batches(session: Session, *, first: int, n: int) -> Iterator[Batch]:
         ahead=0 if batches.adapts else 2,
     )
     groups = learner.groups()
-    for chosen, pixels in loader:
+    for number, (chosen, pixels) in enumerate(loader, start=first):
         task = tasks.popleft()
-        with processes.per_rank_rng():
+        with processes.per_rank_rng("augment", number):
             prepared = learner.prepare(pixels.to(placement.device))
             views = [
                 placement.receive(transform.augment(prepared, torch.default_generator)) for _ in range(learner.views)
             ]
         index = chosen.to(placement.device)
         group = None if groups is None else groups.cluster.to(placement.device)[index]
-        yield Batch(views[0], batches.labels_of(task, chosen).to(placement.device), index, group, (*views[1:],), task)
+        labels = batches.labels_of(task, chosen).to(placement.device)
+        yield Batch(views[0], labels, index, group, (*views[1:],), task, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def train(
     config = load_config(config, RunConfig, overrides)
     with use_threads(config.training.threads), init_processes(config.training.device) as processes:
         data = load_run_data(config.data)
-        key = RunKey.of(config, data.fingerprint, role=role)
+        key = RunKey.of(config, data.fingerprint, role=role, processes=processes.world)
         run = RunFolder(Path(folder) if folder else default_folder(key), writes=processes.writes)
         with run.lock():
             result = run.result()
@@ -98,7 +99,7 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
                     scale=1 / per_step,
                     at_once=config.batch.at_once,
                     sync=number == per_step - 1,
-                    observe=session.batches.observe if session.batches.adapts else None,
+                    observe=partial(session.batches.observe, batch.task) if session.batches.adapts else None,
                 )
                 meter.add(terms, step)
             clip_gradients(optimizer, config.optimizer)

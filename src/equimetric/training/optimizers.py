@@ -144,9 +144,10 @@ def build_optimizer(learner: Learner, config: OptimizerConfig) -> Optimizers:
             rule, lr, weight_decay = group_settings(config, name)
             group = {"params": parameters, "lr": lr, "initial_lr": lr, "weight_decay": weight_decay}
             by_rule.setdefault(rule, []).append(group)
-    if not by_rule:
+    if not any(parameter.requires_grad for parameters in groups.values() for parameter in parameters):
         raise EquimetricError(
-            "there is nothing to train: the trunk is frozen, and head and objective have no parameters"
+            "there is nothing to train at the first step: trunk, head and objective are frozen or have no parameters; "
+            "leave one of them out of model.freeze"
         )
     return Optimizers(*(rule.build(of_rule) for rule, of_rule in by_rule.items()))
 

@@ -114,10 +114,9 @@ class TaskBatches:
             sampler.batches.set_groups(own)
             sampler.batches.refresh(partial(sampler.view, embeddings), sampler.take(sampler.labels))
 
-    def observe(self, embeddings: Tensor) -> None:
-        """Show the embeddings of the last batch to adaptive samplers."""
-        for sampler in self.samplers.values():
-            sampler.batches.observe(embeddings)
+    def observe(self, task: str, embeddings: Tensor) -> None:
+        """Show the embeddings of a task's last batch to its sampler."""
+        self.samplers[task].batches.observe(embeddings)
 
     def draw(self, first: int, n: int, processes: Processes) -> Iterator[tuple[str, Tensor]]:
         """N times a task and this rank's training rows for it, from batch number `first` on."""

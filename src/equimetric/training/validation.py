@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 from equimetric.runs.evaluation import embed_part, evaluate_part
 from equimetric.training.averaging import averaged_weights
 from equimetric.training.checkpoint import copy_weights
@@ -26,7 +28,7 @@ def validate(session: Session, log: Log) -> None:
         state.log_bytes = log.run.log_size()
         value = scores[config.evaluation.selected_by]
         # The first scores are kept even where they are NaN, so that there always are weights to return.
-        if value > state.best_value or state.best_weights is None:
+        if state.best_weights is None or value > state.best_value or (isnan(state.best_value) and not isnan(value)):
             state.best_value, state.best_step, state.best_scores = value, state.step, scores
             state.best_weights = copy_weights(learner)
     plateau = config.optimizer.plateau_steps

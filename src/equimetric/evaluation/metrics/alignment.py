@@ -57,6 +57,7 @@ def _check_alpha(alpha: float) -> float:
 
 @metric(
     "alignment@alpha=A",
+    higher_is_better=False,
     pattern=rf"alignment(?:@alpha=(?P<alpha>{DECIMAL}))?",
     parameters={"alpha": lambda text: _check_alpha(float(text))},
     defaults={"alpha": 2.0},

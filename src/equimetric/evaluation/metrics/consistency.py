@@ -183,6 +183,7 @@ def _spread_of_curves(utility: Floats, thresholds: Floats) -> Callable[[Floats],
 
 @metric(
     "opis@P%",
+    higher_is_better=False,
     pattern=r"opis(?:@(?P<share>[0-9]+(?:\.[0-9]+)?)%)?",
     parameters={"share": lambda percent: check_share(float(percent) / 100)},
     defaults={"share": None},

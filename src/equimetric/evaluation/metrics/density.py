@@ -98,6 +98,7 @@ def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic:
 
 @metric(
     "pi_KIND",
+    higher_is_better=False,
     pattern=r"pi_(?P<kind>intra|inter|ratio)(?:_(?P<distance>euclidean))?",
     parameters={"kind": str, "distance": str},
     defaults={"distance": "cosine"},

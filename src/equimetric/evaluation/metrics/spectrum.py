@@ -110,6 +110,7 @@ def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
 
 @metric(
     "spectral_decay",
+    higher_is_better=False,
     pattern=r"spectral_decay(?P<reverse>_reverse)?(?:@drop=(?P<drop>[0-9]+))?",
     parameters={"reverse": bool, "drop": int},
     defaults={"reverse": False, "drop": 0},

@@ -114,6 +114,7 @@ def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
 
 @metric(
     "uniformity@t=T",
+    higher_is_better=False,
     pattern=rf"uniformity(?:@t=(?P<t>{DECIMAL}))?",
     parameters={"t": float},
     defaults={"t": 2.0},

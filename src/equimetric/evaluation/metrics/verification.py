@@ -183,7 +183,13 @@ def _auc(_: Metric, evidence: Evidence) -> Score:
     return Score(area_under_roc(evidence[PairDistances]), details=(*_curves(evidence), _class_curves(evidence)))
 
 
-@metric("eer", examples=("eer",), collectors=(PairDistances,), resample=_resample_curves(_equal_rates))
+@metric(
+    "eer",
+    higher_is_better=False,
+    examples=("eer",),
+    collectors=(PairDistances,),
+    resample=_resample_curves(_equal_rates),
+)
 def _eer(_: Metric, evidence: Evidence) -> Score:
     """Equal error rate: where the false accept rate equals the false reject rate."""
     error, threshold = equal_error_rate(evidence[PairDistances])
@@ -209,6 +215,7 @@ def _tar(metric: Metric, evidence: Evidence) -> Score:
 
 @metric(
     "far@distance=D",
+    higher_is_better=False,
     pattern=rf"far@distance=(?P<distance>{NUMBER})",
     parameters={"distance": float},
     examples=("far@distance=0.9",),
@@ -225,6 +232,7 @@ def _far(metric: Metric, evidence: Evidence) -> Score:
 
 @metric(
     "frr@distance=D",
+    higher_is_better=False,
     pattern=rf"frr@distance=(?P<distance>{NUMBER})",
     parameters={"distance": float},
     examples=("frr@distance=0.9",),
