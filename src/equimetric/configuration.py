@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -36,7 +37,7 @@ def load_config(
     if isinstance(source, model):
         values = source.model_dump()
     elif isinstance(source, Mapping):
-        values = json.loads(json.dumps(dict(source)))
+        values = json.loads(json.dumps(dict(source), default=to_plain))
     else:
         values = read_toml(Path(str(source)))
     for key, value in (overrides or {}).items():
@@ -46,6 +47,15 @@ def load_config(
         return model.model_validate(values)
     except ValidationError as error:
         raise EquimetricError(where + "; ".join(explain(model, e) for e in error.errors())) from None
+
+
+def to_plain(value: Any) -> Any:
+    """A path as text, numbers of other libraries as Python's own."""
+    if isinstance(value, PathLike):
+        return fspath(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise EquimetricError(f"a configuration holds text, numbers, lists and tables, not {type(value).__name__}")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

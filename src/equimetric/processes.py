@@ -30,18 +30,18 @@ class Processes:
     local_rank: int = 0
 
     @property
-    def several(self) -> bool:
+    def is_distributed(self) -> bool:
         """Whether there is more than one process."""
         return self.world > 1
 
     @property
-    def writes(self) -> bool:
-        """Whether this process writes the files of the run: the first one does."""
+    def is_main(self) -> bool:
+        """Whether this is the first process, which writes the files of the run."""
         return self.rank == 0
 
     def broadcast(self, value: Value) -> Value:
         """The first process's value, in all processes."""
-        if not self.several:
+        if not self.is_distributed:
             return value
         values = [value]
         dist.broadcast_object_list(values, src=0)
@@ -49,7 +49,7 @@ class Processes:
 
     def barrier(self) -> None:
         """Wait for all processes."""
-        if self.several:
+        if self.is_distributed:
             dist.barrier()
 
     def shard(self, n: int) -> range:
@@ -65,14 +65,14 @@ class Processes:
 
     def gather(self, rows: Tensor) -> Tensor:
         """The rows of all processes in rank order, without gradient, in all processes."""
-        return gather_parts(rows, self.sizes(rows)) if self.several else rows
+        return gather_parts(rows, self.sizes(rows)) if self.is_distributed else rows
 
     def per_rank_rng(self, purpose: str = "", number: int = 0) -> AbstractContextManager[object]:
         """Inside the block every rank draws random numbers of its own, for a purpose and a batch.
 
         The generator is restored afterwards.
         """
-        return per_rank_rng(self.rank, purpose, number) if self.several else nullcontext()
+        return per_rank_rng(self.rank, purpose, number) if self.is_distributed else nullcontext()
 
 
 SINGLE = Processes()

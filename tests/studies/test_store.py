@@ -145,3 +145,21 @@ def test_an_index_does_not_lead_out_of_its_folder(features, tmp_path):
 def test_raw_features_that_are_given_have_one_run(features, tmp_path):
     record = em.compare(study_of(features, seeds=[0, 1]), output=tmp_path).record
     assert [run.seed for run in record.runs if run.method == "raw_features"] == [0]
+
+
+def test_a_report_makes_do_without_neighbours_and_with_a_log_that_was_cut_off(tmp_path):
+    study = {**STUDY, "data": {"name": "digits"}}
+    finished = em.compare(study, output=tmp_path)
+    for file in (tmp_path / "small").rglob("per_query.npz"):
+        file.unlink()
+    for file in (tmp_path / "small").rglob("metrics.jsonl"):
+        file.write_text(file.read_text() + '{"kind": "tra')
+    record = load_study(tmp_path / "small")
+    assert metrics_of(record) == metrics_of(finished.record)
+    assert record.galleries == {}
+
+
+def test_raw_features_of_a_backbone_have_no_head(tmp_path):
+    study = {**STUDY, "data": {"name": "digits"}, "baselines": ["raw_features", "untrained"]}
+    sizes = {run.method: run.parameters for run in em.compare(study, output=tmp_path).record.runs}
+    assert sizes["untrained"] - sizes["raw_features"] == 1792 * 4 + 4

@@ -1,6 +1,9 @@
 import tomllib
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from equimetric.configuration import load_config, parse_overrides, to_toml
 from equimetric.errors import EquimetricError
@@ -87,3 +90,22 @@ def test_round_trip_through_toml():
     assert load_config(tomllib.loads(to_toml(staged)), RunConfig) == staged
     study = load_config({**STUDY, "methods": {"a": {"objective_lr": 0.5}, "b": {}}}, StudyConfig)
     assert load_config(tomllib.loads(to_toml(study)), StudyConfig) == study
+
+
+def test_paths_and_numbers_of_other_libraries_are_plain_values():
+    config = load_config(
+        {"seed": np.int64(3), "data": {"options": {"root": Path("images")}}, "optimizer": {"lr": torch.tensor(0.5)}},
+        RunConfig,
+    )
+    assert (config.seed, config.data.options, config.optimizer.lr) == (3, {"root": "images"}, 0.5)
+    with pytest.raises(EquimetricError, match="holds text, numbers, lists and tables, not object"):
+        load_config({"data": {"options": {"root": object()}}}, RunConfig)
+
+
+def test_groups_of_parameters_are_checked_as_the_network_is():
+    for group, message in (
+        ({"name": "adam", "momentum": 0.5}, r"'adam' has no momentum to set; leave groups\.x\.momentum out"),
+        ({"name": "sgd", "eps": 1e-5}, r"'sgd' has no eps; leave groups\.x\.eps out"),
+    ):
+        with pytest.raises(EquimetricError, match=message):
+            load_config({"optimizer": {"groups": {"x": group}}}, RunConfig)

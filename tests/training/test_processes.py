@@ -53,7 +53,7 @@ from equimetric.training import train
 from equimetric.processes import init_processes
 folder = Path(sys.argv[1])
 with init_processes("cpu") as processes:
-    assert processes.several
+    assert processes.is_distributed
     for name, config in json.loads((folder / "runs.json").read_text()).items():
         trained = train(config, folder=folder / name)
         (folder / f"{name}-{processes.rank}.json").write_text(json.dumps(trained.metrics))
@@ -99,8 +99,8 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     with init_processes("auto") as processes:
         assert processes == Processes(0, 1, 0)
-        assert processes.writes
-        assert not processes.several
+        assert processes.is_main
+        assert not processes.is_distributed
 
 
 @pytest.mark.parametrize(("things", "world"), [(7, 2), (2, 3), (0, 2), (9, 3)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from typing import TYPE_CHECKING
 
 from equimetric.errors import EquimetricError, unknown_name
@@ -46,6 +47,11 @@ def load_dataset(name: str, /, **options: object) -> Dataset:
     for option in known.required:
         if option not in options:
             raise EquimetricError(f"data set {name!r} needs the option {option!r}; give it a value")
+    for option in path_options(name) & options.keys():
+        if not isinstance(options[option], str | PathLike | None):
+            raise EquimetricError(
+                f"option {option!r} of data set {name!r} is a path in quotes, not {options[option]!r}"
+            )
     return load(**options)
 
 

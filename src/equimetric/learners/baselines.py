@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
 from equimetric.learners.learner import Batch, Learner, LearnerParts, Outputs, learner
@@ -43,18 +43,12 @@ class RawPixels(Baseline):
         return {"embedding": batch.images.flatten(1)}
 
 
-@learner("raw_features")
-class RawFeatures(Baseline):
-    """The features of the backbone before any head, or given features as they are."""
+class NetworkBaseline(Baseline):
+    """A network that is not trained."""
 
     def __init__(self, network: EmbeddingNetwork) -> None:
         super().__init__()
         self.network = network
-
-    @classmethod
-    def build(cls, parts: LearnerParts) -> RawFeatures:
-        """The configured backbone."""
-        return cls(parts.network())
 
     def prepare(self, images: Tensor) -> Tensor:
         """Images by the input convention of the backbone's weights."""
@@ -64,14 +58,29 @@ class RawFeatures(Baseline):
         """The network's backbone."""
         return self.network.backbone
 
+
+@learner("raw_features")
+class RawFeatures(NetworkBaseline):
+    """The features of the backbone before any head, or given features as they are."""
+
+    @classmethod
+    def build(cls, parts: LearnerParts) -> RawFeatures:
+        """The configured backbone without its head."""
+        return cls(EmbeddingNetwork(parts.network().backbone, nn.Identity()))
+
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """(B, F) features."""
         return {"embedding": self.network.features(batch.images)}
 
 
 @learner("untrained")
-class Untrained(RawFeatures):
+class Untrained(NetworkBaseline):
     """The network as every method starts from it, its head included."""
+
+    @classmethod
+    def build(cls, parts: LearnerParts) -> Untrained:
+        """The configured network."""
+        return cls(parts.network())
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """(B, dim) embeddings."""

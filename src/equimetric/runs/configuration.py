@@ -180,12 +180,15 @@ class OptimizerConfig(Strict):
 
     @model_validator(mode="after")
     def _keys_belong_together(self) -> OptimizerConfig:
-        for before, name in {"": self.name, "objective_": self.objective_name or self.name}.items():
-            if getattr(self, f"{before}momentum") is not None and name in ("adam", "adamw"):
+        rules = [("", self.name, self.momentum, self.eps)]
+        rules += [("objective_", self.objective_name or self.name, self.objective_momentum, self.objective_eps)]
+        rules += [(f"groups.{key}.", own.name or self.name, own.momentum, own.eps) for key, own in self.groups.items()]
+        for before, name, momentum, eps in rules:
+            if momentum is not None and name in ("adam", "adamw"):
                 raise ValueError(
                     f"{name!r} has no momentum to set; leave {before}momentum out or choose 'rmsprop' or 'sgd'"
                 )
-            if getattr(self, f"{before}eps") is not None and name == "sgd":
+            if eps is not None and name == "sgd":
                 raise ValueError(f"'sgd' has no eps; leave {before}eps out")
         if (self.schedule == "step") != bool(self.milestones):
             raise ValueError("milestones and schedule = 'step' belong together; give both or neither")

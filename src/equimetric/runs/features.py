@@ -27,7 +27,7 @@ def cached_features(backbone: Backbone, dataset: Dataset, processes: Processes =
     The file's name is a hash of images, weights and input convention.
     """
     file = cache_directory() / "features" / f"{features_fingerprint(backbone, dataset)}.npy"
-    if processes.writes and not is_complete(file, (len(dataset), backbone.features)):
+    if processes.is_main and not is_complete(file, (len(dataset), backbone.features)):
         try:
             write_features(file, backbone, dataset)
         except OSError as error:

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from io import BytesIO
@@ -136,6 +136,10 @@ class RunFolder:
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         self.write("per_query.npz", buffer.getvalue())
 
+    def has_per_query(self) -> bool:
+        """Whether per-query scores are there."""
+        return (self.path / "per_query.npz").exists()
+
     def per_query(self) -> dict[str, np.ndarray[Any, Any]]:
         """Per-query scores and neighbours."""
         with np.load(self.path / "per_query.npz", allow_pickle=False) as arrays:
@@ -164,4 +168,9 @@ class RunFolder:
         file = self.path / "metrics.jsonl"
         if not file.exists():
             return []
-        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        lines = []
+        for line in file.read_text(encoding="utf-8").splitlines():
+            # A line that a crash cut off is the last one; a resumed run writes it again.
+            with suppress(ValueError):
+                lines.append(json.loads(line))
+        return lines

@@ -78,14 +78,14 @@ class RunResult(BaseModel):
 
 def from_first_schema(values: dict[str, Any]) -> dict[str, Any]:
     """Results of schema 1: `kind` instead of `role`, the data's shape in three keys."""
-    renewed = {key: value for key, value in values.items() if key not in ("kind", "channels", "vectors", "context")}
-    renewed |= {"schema": RESULT_SCHEMA, "role": {"trained": "final"}.get(values["kind"], values["kind"])}
+    upgraded = {key: value for key, value in values.items() if key not in ("kind", "channels", "vectors", "context")}
+    upgraded |= {"schema": RESULT_SCHEMA, "role": {"trained": "final"}.get(values["kind"], values["kind"])}
     if "context" in values:
         context = values["context"]
-        renewed["data"] = {
+        upgraded["data"] = {
             "channels": values["channels"],
             "vectors": values.get("vectors", False),
             "classes": context["classes"],
             "images": context["images"],
         }
-    return renewed
+    return upgraded

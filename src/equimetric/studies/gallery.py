@@ -27,7 +27,7 @@ def galleries(study: StudyConfig, entries: Sequence[RunEntry], dataset: Dataset)
     for entry in entries:
         run = RunFolder(entry.folder)
         result = run.result()
-        if entry.row not in shown and result is not None and result.status == "done":
+        if entry.row not in shown and result is not None and result.status == "done" and run.has_per_query():
             shown[entry.row] = gallery(run.per_query(), dataset, derive_seed(study.name, "gallery"))
     return shown
 

@@ -44,7 +44,7 @@ class Checkpoint:
         lowered_at: the step at which this last happened.
         history: the records of all validations.
         log_bytes: length of the log when the checkpoint was written; what follows is written again after resuming.
-        seconds: training time so far, over all sittings.
+        seconds: training time so far, including the time before resuming.
     """
 
     step: int = 0

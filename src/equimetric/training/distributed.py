@@ -50,7 +50,7 @@ class Trainable:
 
 def wrap_ddp(learner: Learner, processes: Processes) -> Trainable:
     """The learner as it is trained. To be called again whenever other parameters require gradients."""
-    if not processes.several:
+    if not processes.is_distributed:
         return Trainable(learner)
     # A part that a step leaves out (frozen, or no pair active) is left out by all processes. Buffers are the same
     # everywhere, or batch statistics, which `sync_batch_norm` makes equal before they are used.
@@ -66,7 +66,7 @@ def gather_outputs(
     outputs: Mapping[str, Tensor], batch: Batch, processes: Processes
 ) -> tuple[dict[str, Tensor], Batch]:
     """Outputs (with gradient) and labels of the whole batch, in every process."""
-    if not processes.several:
+    if not processes.is_distributed:
         return dict(outputs), batch
     sizes = processes.sizes(batch.labels)
 
@@ -81,7 +81,7 @@ def gather_outputs(
 
 def sync_batch_norm(learner: nn.Module, processes: Processes) -> None:
     """Take the first process's batch statistics: those of the others come from other images."""
-    if processes.several:
+    if processes.is_distributed:
         for module in learner.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 for buffer in module.buffers():
@@ -90,11 +90,11 @@ def sync_batch_norm(learner: nn.Module, processes: Processes) -> None:
 
 def shard_batches(batches: Batches, processes: Processes) -> Iterator[Tensor]:
     """The rows of every batch that this rank owns, epoch after epoch, from the sampler's position on."""
-    if not processes.several:
+    if not processes.is_distributed:
         return batches.stream()
     if batches.adapts:
         raise EquimetricError(
-            f"batches of kind {type(batches).__name__} adapt to the embeddings of the whole batch, which no one of "
-            "several processes forms; choose another batch.kind or start one process"
+            f"batches of kind {type(batches).__name__} adapt to the embeddings of the whole batch, which no "
+            "single process has; choose another batch.kind or start one process"
         )
     return ShardedBatches(batches, processes.rank, processes.world).stream()

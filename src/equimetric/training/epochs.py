@@ -16,15 +16,15 @@ from equimetric.training.distributed import sync_batch_norm
 from equimetric.training.loading import load_batches
 from equimetric.training.session import Session
 
-__all__ = ["start_stretch", "starts_stretch", "view_training_set"]
+__all__ = ["start_epoch", "starts_epoch", "view_training_set"]
 
 
-def starts_stretch(session: Session, step: int) -> bool:
+def starts_epoch(session: Session, step: int) -> bool:
     """Whether an epoch begins: after every validation, and where the learner asks for it."""
-    return step % session.epoch == 0 or step % session.period == 0
+    return step % session.validate_every == 0 or step % session.period == 0
 
 
-def start_stretch(session: Session, step: int) -> Iterator[Batch]:
+def start_epoch(session: Session, step: int) -> Iterator[Batch]:
     """Show the training set to the learner and its samplers; the batches until the next time."""
     learner, per_step = session.learner, session.config.batch.per_step
     session.seed("epoch", step)
@@ -34,8 +34,13 @@ def start_stretch(session: Session, step: int) -> Iterator[Batch]:
         learner.on_epoch(view)
     session.batches.set_tasks()
     session.batches.refresh(view.embeddings, learner.groups())
-    stops = (session.epoch - step % session.epoch, session.period - step % session.period, session.steps - step)
-    return load_batches(session, first=step * per_step, n=min(stops) * per_step)
+    left = min(until_next(step, session.validate_every), until_next(step, session.period), session.steps - step)
+    return load_batches(session, first=step * per_step, n=left * per_step)
+
+
+def until_next(step: int, period: int) -> int:
+    """Steps to the next multiple of `period`."""
+    return period - step % period
 
 
 def view_training_set(session: Session) -> EpochView:
@@ -44,7 +49,7 @@ def view_training_set(session: Session) -> EpochView:
     images = data.images("train")
 
     def score(embeddings: Tensor, labels: Tensor, metrics: Sequence[str]) -> dict[str, float]:
-        return processes.broadcast(dict(evaluate(embeddings, labels, metrics=metrics)) if processes.writes else {})
+        return processes.broadcast(dict(evaluate(embeddings, labels, metrics=metrics)) if processes.is_main else {})
 
     return EpochView(
         learner,

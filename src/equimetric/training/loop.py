@@ -19,7 +19,7 @@ from equimetric.threads import use_threads
 from equimetric.training.averaging import update_average
 from equimetric.training.completion import finish_run
 from equimetric.training.distributed import wrap_ddp
-from equimetric.training.epochs import start_stretch, starts_stretch
+from equimetric.training.epochs import start_epoch, starts_epoch
 from equimetric.training.gradients import backward
 from equimetric.training.meter import LossMeter
 from equimetric.training.optimizers import clip_gradients, learning_rate_factor, set_learning_rates
@@ -51,7 +51,7 @@ def train(
     with use_threads(config.training.threads), init_processes(config.training.device) as processes:
         data = load_run_data(config.data)
         key = RunKey.of(config, data.fingerprint, role=role, processes=processes.world)
-        run = RunFolder(Path(folder) if folder else default_folder(key), writes=processes.writes)
+        run = RunFolder(Path(folder) if folder else default_folder(key), writes=processes.is_main)
         with run.lock():
             result = run.result()
             if processes.broadcast(result is not None and result.status == "done" and run.holds(key)):
@@ -82,10 +82,10 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
             if learner.before_step(step) or step == first:
                 learner.train()
                 trainable = wrap_ddp(learner, session.processes)
-            if starts_stretch(session, step):
+            if starts_epoch(session, step):
                 if out_of_patience(session, step):
                     break
-                batches = start_stretch(session, step)
+                batches = start_epoch(session, step)
             session.seed("step", step)
             set_learning_rates(optimizer, learning_rate_factor(config.optimizer, step, session.steps, state.lowered))
             optimizer.zero_grad()
@@ -109,7 +109,7 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
                 update_average(state.average, learner, config.training.ema, step)
 
             state.step, state.seconds = step + 1, time.perf_counter() - began
-            validating = state.step % session.epoch == 0 or state.step == session.steps
+            validating = state.step % session.validate_every == 0 or state.step == session.steps
             logging = validating or state.step % config.training.log_every == 0
             # Reading values makes a GPU wait, so there only where they are needed.
             if logging or session.placement.device.type == "cpu":

@@ -1,4 +1,4 @@
-"""Means of the loss terms between two lines of the log, and a stop where one is not finite."""
+"""Means of the loss terms between two lines of the log; raises an error if one is not finite."""
 
 from __future__ import annotations
 

@@ -59,14 +59,14 @@ class Session:
         return self.config.training.steps if self.learner.trains else 0
 
     @property
-    def epoch(self) -> int:
+    def validate_every(self) -> int:
         """Steps between validations."""
         return self.config.training.validate_every
 
     @property
     def period(self) -> int:
-        """Steps between two looks of the learner at the training set."""
-        return self.learner.period or self.epoch
+        """Steps between calls of the learner's `on_epoch`."""
+        return self.learner.period or self.validate_every
 
     def seed(self, purpose: str, step: int) -> None:
         """Seed everything random that follows by a purpose and a step, so nothing random has to be saved."""

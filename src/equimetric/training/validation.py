@@ -20,7 +20,7 @@ def validate(session: Session, log: Log) -> None:
     sync_batch_norm(learner, processes)
     with averaged_weights(learner, state.average):
         found = embed_part(learner, session.data, "validation", processes)
-        scores = dict(evaluate_part(found, config.evaluation)) if processes.writes else {}
+        scores = dict(evaluate_part(found, config.evaluation)) if processes.is_main else {}
         scores = processes.broadcast(scores)
         record = {"kind": "validation", "step": state.step, **scores}
         log.write(record)
@@ -39,4 +39,4 @@ def validate(session: Session, log: Log) -> None:
 def out_of_patience(session: Session, step: int) -> bool:
     """Whether, at a validation, the best one is too many steps back."""
     patience = session.config.training.patience
-    return patience is not None and step % session.epoch == 0 and step - session.state.best_step > patience
+    return patience is not None and step % session.validate_every == 0 and step - session.state.best_step > patience
