@@ -71,6 +71,10 @@ def sources(image_folder, arrays, features, zoom):
             vectors, evaluation={"metrics": ["recall@1", "eer", "opis", "tar@far=1e-1"], "selected_by": "map@r"}
         ),
         "distances of raw embeddings": configuration(vectors, evaluation={"geometry": "euclidean"}),
+        "cohort": configuration(
+            vectors, evaluation={"metrics": ["recall@1", "map@r", "tar@far=1e-1", "opis"], "cohort": {"strength": 0.5}}
+        ),
+        "queries, gallery and cohort": configuration(gallery, evaluation={"cohort": {"part": "validation"}}),
         "signs": configuration(vectors, evaluation={"binarise": True, "ks": [1, 3]}),
     }
 
@@ -84,6 +88,8 @@ KINDS = (
     "features, principal components",
     "metrics of one's own",
     "distances of raw embeddings",
+    "cohort",
+    "queries, gallery and cohort",
     "signs",
 )
 

@@ -79,6 +79,7 @@ OTHER_VALUES = {
     "evaluation.selected_by": "recall@1",
     "evaluation.geometry": "euclidean",
     "evaluation.binarise": True,
+    "evaluation.cohort": {"strength": 0.25},
 }
 TOGETHER = {
     "optimizer.momentum": {"optimizer.name": "sgd", "optimizer.momentum": 0.5},

@@ -49,6 +49,10 @@ def calibrate_command(
         raise EquimetricError(
             f"{str(source)!r} has a separate gallery; a threshold is calibrated on one set of labelled embeddings"
         )
+    if geometry is None and "cohort" in found.arrays:
+        raise EquimetricError(
+            "this run normalises similarities by a cohort; give --geometry cosine to calibrate its plain distances"
+        )
     compared_by = geometry or found.geometry
     if geometry is None and compared_by not in ("cosine", "euclidean"):
         raise EquimetricError(

@@ -3,6 +3,7 @@
 One scan over tiles of the similarity matrix feeds collectors; a metric is a pure function of finished collectors.
 
 * `evaluate`    the requested metrics from one scan
+* `cohort`      similarities normalised by a cohort of other classes
 * `result`      `Evaluation`, what `evaluate` returns
 * `families`    parsed metric names and the registry of metric families
 * `evidence`    what a metric reads and returns
@@ -13,6 +14,7 @@ One scan over tiles of the similarity matrix feeds collectors; a metric is a pur
 * `files`       embeddings read from files
 """
 
+from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.evaluate import default_metrics, evaluate
 from equimetric.evaluation.families import METRICS, Metric, format_score, list_metrics, metric, parse_metrics
 from equimetric.evaluation.metrics.consistency import threshold_consistency
@@ -21,6 +23,7 @@ from equimetric.evaluation.result import Evaluation
 
 __all__ = [
     "METRICS",
+    "Cohort",
     "Consistency",
     "Evaluation",
     "Metric",

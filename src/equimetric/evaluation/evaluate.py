@@ -1,9 +1,11 @@
 """`evaluate`: the requested metrics from one scan."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.evaluation.cohort import Cohort, check_cohort_metrics
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, prepare_sets
 from equimetric.evaluation.engine.scan import Prefilter, scan
@@ -29,6 +31,7 @@ def evaluate(
     lone: Literal["exclude", "zero"] = "exclude",
     query_ids: LabelsLike | None = None,
     gallery_ids: LabelsLike | None = None,
+    cohort: Cohort | None = None,
     neighbours: int = 0,
     block_rows: int | None = None,
     prefilter: Prefilter = "auto",
@@ -54,6 +57,7 @@ def evaluate(
     lone          queries without a relevant gallery item: `exclude` them from the means, or count them as `zero`
     query_ids     N and G image ids, integers or strings: a query and a gallery item with the same id are one image
     gallery_ids   and are not compared; without a gallery query_ids alone
+    cohort        other classes by which cosines are normalised (`Cohort`), for metrics of similarities
     neighbours    keep the gallery indices of the n nearest items of each query (all, where there are fewer)
     block_rows    queries compared at a time; memory is block_rows × G; default: 64 MB
     prefilter     find candidates by `bfloat16` products and compare these again: the same result; `auto` where faster
@@ -67,6 +71,16 @@ def evaluate(
         raise EquimetricError(f"block_rows is {block_rows}; give at least 1, or None to let memory decide")
     if neighbours < 0:
         raise EquimetricError(f"neighbours is {neighbours}; give how many nearest items to keep, or 0 for none")
+    if cohort is not None:
+        if geometry != "cosine":
+            raise EquimetricError(f"a cohort normalises cosines; leave geometry = {geometry!r} out, or the cohort")
+        check_cohort_metrics(parsed)
+        given = cohort.arguments(embeddings, labels, gallery_embeddings, gallery_labels, query_ids, gallery_ids)
+        rest: dict[str, Any] = {"lone": lone, "neighbours": neighbours, "block_rows": block_rows, "progress": progress}
+        names = [metric.name for metric in parsed]
+        result = evaluate(**given, metrics=names, prefilter=prefilter, **rest, **options)
+        itself = gallery_embeddings is None
+        return replace(result, geometry="cosine, cohort", gallery=None if itself else result.gallery)
     options = {**check_metric_options(options), "lone": lone, "neighbours": neighbours}
 
     sets = prepare_sets(

@@ -8,9 +8,11 @@ from pydantic import Field, field_validator, model_validator
 
 from equimetric.configuration import Strict
 from equimetric.evaluation import METRICS, parse_metrics
+from equimetric.evaluation.cohort import check_cohort_metrics
 
 __all__ = [
     "BatchConfig",
+    "CohortConfig",
     "Conditions",
     "DataConfig",
     "EvaluationConfig",
@@ -245,6 +247,14 @@ class LoggingConfig(Strict):
     )
 
 
+class CohortConfig(Strict):
+    """Classes of the run by which the similarities of its test classes are normalised."""
+
+    part: Literal["train", "validation"] = Field("train", description="which classes are the cohort")
+    strength: float = Field(0.5, ge=0, le=1, description="from 0, no normalisation, to 1")
+    nearest: int = Field(50, ge=1, description="how many of the most similar cohort images count")
+
+
 class EvaluationConfig(Strict):
     """What is measured on validation and test classes."""
 
@@ -257,6 +267,9 @@ class EvaluationConfig(Strict):
     selected_by: str = Field("map@r", description="validation metric that selects the best weights; higher is better")
     geometry: Literal["cosine", "euclidean", "dot"] = Field("cosine", description="how embeddings are compared")
     binarise: bool = Field(False, description="compare the signs of the embeddings by Hamming distance")
+    cohort: CohortConfig | None = Field(
+        None, description="normalise the similarities of test images by a cohort of other classes: { strength = 0.5 }"
+    )
 
     @model_validator(mode="after")
     def _binary_codes_have_one_geometry(self) -> EvaluationConfig:
@@ -266,7 +279,11 @@ class EvaluationConfig(Strict):
 
     @model_validator(mode="after")
     def _metrics_exist(self) -> EvaluationConfig:
-        parse_metrics(self.names())
+        parsed = parse_metrics(self.names())
+        if self.cohort is not None:
+            if self.binarise or self.geometry != "cosine":
+                raise ValueError("a cohort normalises cosines; leave geometry and binarise out, or the cohort")
+            check_cohort_metrics(parsed)
         (selecting,) = parse_metrics(self.selected_by)
         if not METRICS[selecting.family].higher_is_better:
             raise ValueError(

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import Evaluation, evaluate
+from equimetric.evaluation import Cohort, Evaluation, evaluate
 from equimetric.learners import Learner
 from equimetric.processes import SINGLE, Processes
-from equimetric.runs.configuration import EvaluationConfig, RunConfig
+from equimetric.runs.configuration import CohortConfig, EvaluationConfig, RunConfig
 from equimetric.runs.data import RunData, load_run_data
 from equimetric.runs.embedding import embed_images
 from equimetric.runs.features import cached_features
@@ -37,6 +37,7 @@ class LabelledEmbeddings:
         rows: (M,) rows of the data set.
         query, gallery: positions among the M, where queries are searched for in a gallery; None elsewhere.
         class_names: names by class id.
+        cohort: other classes that similarities are normalised by, where the run asks for it.
     """
 
     embeddings: Tensor
@@ -45,12 +46,15 @@ class LabelledEmbeddings:
     query: Tensor | None
     gallery: Tensor | None
     class_names: tuple[str, ...]
+    cohort: Cohort | None = None
 
     def arrays(self) -> dict[str, Any]:
-        """The embeddings and labels as `evaluate(**arrays)` takes them, the gallery included."""
+        """The embeddings and labels as `evaluate(**arrays)` takes them, gallery and cohort included."""
+        cohort = {} if self.cohort is None else {"cohort": self.cohort}
         if self.query is None or self.gallery is None:
-            return {"embeddings": self.embeddings, "labels": self.labels}
+            return {"embeddings": self.embeddings, "labels": self.labels, **cohort}
         return {
+            **cohort,
             "embeddings": self.embeddings[self.query],
             "labels": self.labels[self.query],
             "gallery_embeddings": self.embeddings[self.gallery],
@@ -66,8 +70,15 @@ def evaluation_data(config: RunConfig, learner: Learner, data: RunData, processe
     return data.with_features(cached_features(backbone, data.eval_data, processes))
 
 
-def embed_part(learner: Learner, data: RunData, part: str, processes: Processes = SINGLE) -> LabelledEmbeddings:
-    """The embeddings of one part of evaluation data: train, validation or test."""
+def embed_part(
+    learner: Learner,
+    data: RunData,
+    part: str,
+    processes: Processes = SINGLE,
+    *,
+    cohort: CohortConfig | None = None,
+) -> LabelledEmbeddings:
+    """The embeddings of one part of evaluation data: train, validation or test, the latter with a cohort."""
     rows, split = data.rows(part), data.split
     embeddings = embed_images(learner, data.images(part), processes=processes)
     query, gallery = (split.query, split.gallery) if part == "test" else (None, None)
@@ -78,7 +89,14 @@ def embed_part(learner: Learner, data: RunData, part: str, processes: Processes 
         query=None if query is None else torch.searchsorted(rows, query),
         gallery=None if gallery is None else torch.searchsorted(rows, gallery),
         class_names=data.dataset.class_names,
+        cohort=None if cohort is None or part != "test" else embed_cohort(learner, data, cohort, processes),
     )
+
+
+def embed_cohort(learner: Learner, data: RunData, config: CohortConfig, processes: Processes) -> Cohort:
+    """The cohort of a run: its training or validation classes, which share no class with the test."""
+    embeddings = embed_images(learner, data.images(config.part), processes=processes)
+    return Cohort(embeddings, config.strength, config.nearest)
 
 
 def evaluate_part(found: LabelledEmbeddings, config: EvaluationConfig, *, neighbours: int = 0) -> Evaluation:
@@ -109,7 +127,7 @@ def embed_run(folder: str | Path, part: str = "test") -> tuple[RunConfig, Labell
         data = load_run_data(model.config.data)
         require_same_data(RunFolder(model.folder), data)
         data = evaluation_data(model.config, model.learner, data)
-        return model.config, embed_part(model.learner, data, part)
+        return model.config, embed_part(model.learner, data, part, cohort=model.config.evaluation.cohort)
 
 
 def require_same_data(run: RunFolder, data: RunData) -> None:

@@ -19,7 +19,7 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
     """Load the best weights, evaluate them on the test classes, write weights and result, remove the checkpoints."""
     config, run, learner, state = session.config, session.run, session.learner, session.state
     load_best_weights(learner, state)
-    found = embed_part(learner, session.data, "test", session.processes)
+    found = embed_part(learner, session.data, "test", session.processes, cohort=config.evaluation.cohort)
     scores = evaluate_part(found, config.evaluation, neighbours=NEIGHBOURS)
     run.write_per_query(per_query_arrays(scores, found))
     if run.writes:
