@@ -46,9 +46,11 @@ def test_inner_products_of_extended_vectors_are_the_formula(space, strength, nea
 
 def test_strength_zero_changes_nothing(space):
     embeddings, cohort = space
-    # Thresholds of `opis` are scores here, not distances: it is that of inner products.
+    # Thresholds of `opis` are scores here, not distances, and every pair is there in both directions.
     plain = em.evaluate(embeddings, LABELS, metrics=METRICS[:-1], neighbours=5)
-    expected = {**plain, **em.evaluate(unit(embeddings), LABELS, metrics=["opis"], geometry="dot")}
+    ids, vectors = torch.arange(48), unit(embeddings)
+    options = {"query_ids": ids, "gallery_ids": ids, "metrics": ["opis"], "geometry": "dot"}
+    expected = {**plain, **em.evaluate(vectors, LABELS, vectors, LABELS, **options)}
     with_cohort = em.evaluate(embeddings, LABELS, metrics=METRICS, neighbours=5, cohort=Cohort(cohort, strength=0.0))
     assert dict(with_cohort) == pytest.approx(expected, abs=1e-9)
     assert torch.equal(with_cohort.neighbours, plain.neighbours)
