@@ -188,7 +188,11 @@ def write_images(root, counts):
             Image.new("RGB", (8, 8), (30 * number, 40 * image, 9)).save(folder / f"{image}.png")
 
 
-def test_mistakes_are_one_sentence_and_exit_code_2(equimetric, is_one_sentence, run_file, study_file, tmp_path):
+def test_mistakes_are_one_sentence_and_exit_code_2(
+    equimetric, is_one_sentence, run_file, study_file, tmp_path, monkeypatch
+):
+    # A failed start leaves its folder below the working one.
+    monkeypatch.chdir(tmp_path)
     wrong_key = tmp_path / "wrong.toml"
     wrong_key.write_text("[optimizer]\nlearning_rate = 1.0\n")
     lengths = tmp_path / "lengths.npz"
