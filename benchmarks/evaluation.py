@@ -109,7 +109,7 @@ def kmeans_passes(embeddings: Any, labels: Any) -> None:
     """As many passes of k-means as `centre_products` has: one for the seeds and one for each update."""
     import torch
 
-    from equimetric.evaluation.engine.kmeans import lloyd
+    from equimetric.ops.kmeans import lloyd
 
     seeds = torch.randperm(len(embeddings), generator=torch.Generator().manual_seed(0))[: int(labels.max()) + 1]
     # One update takes two passes, before and after it, and never ends early.

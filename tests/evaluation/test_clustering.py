@@ -10,11 +10,9 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 from torch.nn.functional import normalize
 
+import equimetric.ops.kmeans as kmeans_module
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
-from equimetric.evaluation.engine import class_sums, kmeans
-from equimetric.evaluation.engine.class_sums import sum_by_group
-from equimetric.evaluation.engine.kmeans import exact_kmeans
 from equimetric.evaluation.metrics import partitions
 from equimetric.evaluation.metrics.clustering import ClusterAssignments
 from equimetric.evaluation.metrics.partitions import (
@@ -23,6 +21,9 @@ from equimetric.evaluation.metrics.partitions import (
     normalized_mutual_information,
     pairwise_f1,
 )
+from equimetric.ops import blocks
+from equimetric.ops.blocks import sum_by_group
+from equimetric.ops.kmeans import kmeans
 
 WORKED = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 2]), np.array([0, 0, 1, 1, 1, 1, 2, 2, 1, 2])
 
@@ -121,7 +122,7 @@ def test_invalid_tables():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_separated_clusters_are_found(spherical, dtype):
     points, labels = blobs(30, 8, 16, 0.001, dtype=dtype)
-    found = exact_kmeans(points, 30, spherical=spherical)
+    found = kmeans(points, 30, spherical=spherical)
     assert found.converged
     assert pairwise_f1(Contingency.of(labels, found.assignment)) == 1
     assert found.centres.dtype == dtype
@@ -130,8 +131,8 @@ def test_separated_clusters_are_found(spherical, dtype):
 def test_lloyd_from_the_same_seeds_as_scikit_learn():
     points, _ = blobs(12, 20, 6, 0.5, dtype=torch.float64)
     squared_lengths = points.square().sum(dim=1)
-    seeds = points[kmeans._seeds(points, squared_lengths, 12, seed=0)]
-    found = exact_kmeans(points, 12, iterations=100)
+    seeds = points[kmeans_module._seeds(points, squared_lengths, 12, seed=0)]
+    found = kmeans(points, 12, iterations=100)
     peer = LloydOfScikitLearn(12, init=seeds.numpy(), n_init=1, max_iter=100, tol=0).fit(points.numpy())
     assert found.converged
     assert found.iterations > 3
@@ -141,7 +142,7 @@ def test_lloyd_from_the_same_seeds_as_scikit_learn():
 
 def test_spherical_centres_are_unit_vectors_that_only_improve():
     points, _ = blobs(10, 30, 8, 0.8, dtype=torch.float64)
-    runs = [exact_kmeans(points, 10, iterations=count, spherical=True) for count in range(1, 8)]
+    runs = [kmeans(points, 10, iterations=count, spherical=True) for count in range(1, 8)]
     for run in runs:
         torch.testing.assert_close(run.centres.norm(dim=1), torch.ones(10, dtype=torch.float64))
     assert all(later.inertia <= earlier.inertia for earlier, later in itertools.pairwise(runs))
@@ -153,17 +154,17 @@ def test_spherical_centres_are_unit_vectors_that_only_improve():
 def test_no_cluster_is_ever_empty():
     points = torch.tensor([[1.0, 0], [1, 0], [1, 0], [0, 1], [0, 1], [-1, 0]])
     for seed in range(5):
-        found = exact_kmeans(points, 5, seed=seed)
+        found = kmeans(points, 5, seed=seed)
         assert found.assignment.bincount(minlength=5).min() >= 1
     points, _ = blobs(40, 3, 4, 0.5)
-    assert exact_kmeans(points, 100).assignment.bincount(minlength=100).min() >= 1
-    assert exact_kmeans(points, 120).assignment.sort().values.tolist() == list(range(120))
+    assert kmeans(points, 100).assignment.bincount(minlength=100).min() >= 1
+    assert kmeans(points, 120).assignment.sort().values.tolist() == list(range(120))
 
 
 def test_an_empty_cluster_takes_the_farthest_point_it_can():
     assignment = torch.tensor([0, 0, 0, 2, 4, 4])
     squared_distance = torch.tensor([0.1, 0.7, 0.7, 9.0, 0.2, 0.3])
-    kmeans._fill_empty_clusters(assignment, squared_distance, 5)
+    kmeans_module._fill_empty_clusters(assignment, squared_distance, 5)
     # Point 3 is the farthest but alone in its cluster; 1 and 2 tie, so the lower index goes first.
     assert assignment.tolist() == [0, 1, 3, 2, 4, 4]
     assert squared_distance.tolist() == pytest.approx([0.1, 0, 0, 9, 0.2, 0.3])
@@ -173,7 +174,10 @@ def test_a_block_of_candidates_is_distributed_like_single_draws():
     points = torch.tensor([[0.0], [1.0], [1.2], [3.0]])
     start = np.array([0.0, 1.0, 1.44, 9.0])  # squared distances to the first seed, point 0
     generator = np.random.default_rng(0)
-    blocks = [kmeans._accept(points, start, kmeans._draw(start, (4,), generator), generator) for _ in range(8_000)]
+    blocks = [
+        kmeans_module._accept(points, start, kmeans_module._draw(start, (4,), generator), generator)
+        for _ in range(8_000)
+    ]
     firsts = Counter(int(block[0]) for block in blocks)
     for point in (1, 2, 3):
         assert firsts[point] / len(blocks) == pytest.approx(start[point] / start.sum(), abs=0.02)
@@ -188,7 +192,7 @@ def test_the_gain_of_a_seed():
     points, _ = blobs(5, 6, 4, 0.5, dtype=torch.float64)
     squared_lengths = points.square().sum(dim=1)
     nearest = torch.cdist(points, points[[3, 11]]).square().amin(dim=1)
-    gains = kmeans._gains(points, squared_lengths, nearest, np.array([0, 3, 20]))
+    gains = kmeans_module._gains(points, squared_lengths, nearest, np.array([0, 3, 20]))
     for candidate, gain in zip((0, 3, 20), gains, strict=True):
         after = torch.minimum(nearest, (points - points[candidate]).square().sum(dim=1))
         assert gain == pytest.approx(float((nearest - after).sum()), abs=1e-12)
@@ -201,14 +205,14 @@ def test_seeds_are_as_good_as_those_of_scikit_learn():
         return float(torch.cdist(points, seeds).square().amin(dim=1).sum())
 
     squared_lengths = points.square().sum(dim=1)
-    ours = [spread(points[kmeans._seeds(points, squared_lengths, 80, seed)]) for seed in range(5)]
+    ours = [spread(points[kmeans_module._seeds(points, squared_lengths, 80, seed)]) for seed in range(5)]
     theirs = [spread(torch.from_numpy(kmeans_plusplus(points.numpy(), 80, random_state=seed)[0])) for seed in range(5)]
     assert np.mean(ours) < 1.03 * np.mean(theirs)
 
 
 def test_seeds_are_distinct_and_spread_out():
     points, labels = blobs(200, 4, 32, 0.0005)
-    seeds = kmeans._seeds(points, points.double().square().sum(dim=1), 200, seed=1)
+    seeds = kmeans_module._seeds(points, points.double().square().sum(dim=1), 200, seed=1)
     assert len(seeds.unique()) == 200
     # With clusters this tight, k-means++ practically never takes two seeds from one.
     assert len(labels[seeds].unique()) == 200
@@ -217,9 +221,9 @@ def test_seeds_are_distinct_and_spread_out():
 def test_the_seed_determines_the_result():
     points, _ = blobs(20, 10, 8, 0.7)
     first, again, other = (
-        exact_kmeans(points, 20, seed=1),
-        exact_kmeans(points, 20, seed=1),
-        exact_kmeans(points, 20, seed=2),
+        kmeans(points, 20, seed=1),
+        kmeans(points, 20, seed=1),
+        kmeans(points, 20, seed=2),
     )
     assert first.assignment.tolist() == again.assignment.tolist()
     assert first.assignment.tolist() != other.assignment.tolist()
@@ -228,10 +232,10 @@ def test_the_seed_determines_the_result():
 @pytest.mark.parametrize("tile_bytes", [1, 4000])
 def test_tiles_change_nothing(monkeypatch, tile_bytes):
     points, _ = blobs(20, 10, 8, 0.3)
-    whole = exact_kmeans(points, 20)
-    for module in (kmeans, class_sums):
+    whole = kmeans(points, 20)
+    for module in (kmeans_module, blocks):
         monkeypatch.setattr(module, "TILE_BYTES", tile_bytes)
-    tiled = exact_kmeans(points, 20)
+    tiled = kmeans(points, 20)
     assert tiled.assignment.tolist() == whole.assignment.tolist()
     torch.testing.assert_close(tiled.centres, whole.centres)
 
@@ -249,9 +253,9 @@ def test_invalid_clusterings():
     points = torch.eye(4)
     for clusters in (0, 5):
         with pytest.raises(EquimetricError, match="4 points cannot form"):
-            exact_kmeans(points, clusters)
+            kmeans(points, clusters)
     with pytest.raises(EquimetricError, match="at least 1"):
-        exact_kmeans(points, 2, iterations=0)
+        kmeans(points, 2, iterations=0)
     with pytest.raises(EquimetricError, match="clustering_runs is 0"):
         evaluate(points, [0, 0, 1, 1], metrics=["nmi"], clustering_runs=0)
 

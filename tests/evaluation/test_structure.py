@@ -11,6 +11,7 @@ from equimetric.evaluation.engine import class_sums
 from equimetric.evaluation.metrics import spectrum
 from equimetric.evaluation.metrics.density import distance_between_classes, distance_within_classes
 from equimetric.evaluation.metrics.spectrum import singular_values, spectral_decay
+from equimetric.ops import blocks
 
 ANGLES = torch.deg2rad(torch.tensor([0.0, 35.0, 50.0, 75.0, 170.0, 225.0], dtype=torch.float64))
 CIRCLE = torch.stack([ANGLES.cos(), ANGLES.sin()], dim=1)
@@ -93,7 +94,8 @@ def test_density_of_a_large_class_in_blocks(monkeypatch):
         distance_within_classes(embeddings, labels, 6, "euclidean"),
         distance_between_classes(embeddings, labels, 6, "euclidean"),
     )
-    monkeypatch.setattr(class_sums, "TILE_BYTES", 200)
+    for module in (class_sums, blocks):
+        monkeypatch.setattr(module, "TILE_BYTES", 200)
     torch.testing.assert_close(
         distance_within_classes(embeddings, labels, 6, "euclidean"), whole[0], rtol=1e-13, atol=0, equal_nan=True
     )

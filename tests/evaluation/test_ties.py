@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from equimetric.evaluation import evaluate
-from equimetric.evaluation.engine.arrays import slices
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.exact import FixedPoint, exact_products, exact_rows
 from equimetric.evaluation.engine.nearest import find_nearest, first_k, top_entries
 from equimetric.evaluation.engine.positive_ranks import count_above
 from equimetric.evaluation.engine.scan import scan
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
-from equimetric.evaluation.engine.tiles import TILE_BYTES, default_block_rows
+from equimetric.evaluation.engine.tiles import default_block_rows
+from equimetric.ops.blocks import TILE_BYTES, slices
 
 LABELS = torch.randint(0, 6, (70,), generator=torch.Generator().manual_seed(1))
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.arrays import slices
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, convert_embeddings
 from equimetric.evaluation.families import METRICS, Metric
+from equimetric.ops.blocks import slices
 
 __all__ = ["Cohort", "check_cohort_metrics"]
 

@@ -35,7 +35,7 @@ def angular(pairs: Pairs, *, alpha_deg: Acute = 45.0) -> Tensor:
     """
     ops.require.square_batch(pairs, "angular")
     push, pull = coefficients(alpha_deg)
-    similarity, positive = pairs.similarity, ops.list_positives(pairs)
+    similarity, positive = pairs.similarity, ops.special.list_positives(pairs)
     weight = None if pairs.weight is None else pairs.weight[:, None]
     terms = []
     for some, own in positive.split(positive.at(similarity)):

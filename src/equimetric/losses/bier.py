@@ -98,7 +98,7 @@ class BoostedMembers(nn.Module):
         def loss(weighted: Pairs) -> Tensor:
             terms = softplus(-self.margin(weighted.similarity, weighted.negative))
             masks = (weighted.positive, weighted.negative)
-            sums = [ops.ratio(ops.special.masked_sum(terms, mask, weighted.weight), None) for mask in masks]
+            sums = [ops.special.ratio(ops.special.masked_sum(terms, mask, weighted.weight), None) for mask in masks]
             return ops.divide(sums[0], numbers[0]) + ops.divide(sums[1], numbers[1])
 
         values, weight, score = [], None, None

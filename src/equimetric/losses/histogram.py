@@ -27,5 +27,5 @@ def histogram(pairs: Pairs, *, num_nodes: Annotated[int, Range(2)] = 101) -> Ten
     """
     by_row = ops.special.soft_histograms(pairs, (pairs.similarity + 1) * ((num_nodes - 1) / 2), num_nodes)
     # The counts of all nodes add up to the number of pairs, whatever the similarities.
-    positive, negative = (ops.ratio(counts.sum(0), counts.sum().detach()) for counts in by_row)
+    positive, negative = (ops.special.ratio(counts.sum(0), counts.sum().detach()) for counts in by_row)
     return (negative * positive.cumsum(0)).sum()

@@ -27,7 +27,7 @@ def lifted(pairs: Pairs, *, margin: float = 1.0) -> Tensor:
     (`normalize=False`).
     """
     ops.require.square_batch(pairs, "lifted")
-    distance, positive = pairs.distance(), ops.list_positives(pairs)
+    distance, positive = pairs.distance(), ops.special.list_positives(pairs)
     negatives = ops.log_sum_exp(margin - distance, pairs.negative, pairs.weight)
     has_negatives = ops.has_any(pairs.negative)
     both_ends = torch.logaddexp(negatives[:, None], negatives[positive.columns])

@@ -28,4 +28,4 @@ def lifted_generalized(pairs: Pairs, *, margin: float = 1.0, reduction: str = "b
     positives = ops.log_sum_exp(-positive.at(pairs.similarity), positive.mask, positive.weight)
     negatives = ops.log_sum_exp(margin + pairs.similarity, pairs.negative, pairs.weight)
     valid = ops.has_any(pairs.positive) & ops.has_any(pairs.negative)
-    return ops.reduce_rows((positives + negatives).relu(), valid, reduction, choices=("valid", "batch"))
+    return ops.special.reduce_rows((positives + negatives).relu(), valid, reduction, choices=("valid", "batch"))

@@ -93,7 +93,7 @@ class MarginLoss(nn.Module):
         active = (pairs.positive & (pull > 0)) | (pairs.negative & (push > 0))
         regularised = pairs.positive if listed else pairs.any
         value = value + self.nu * ops.special.masked_sum(beta.expand_as(distance), regularised, pairs.weight)
-        return ops.ratio(value, ops.special.count(active, pairs.weight, value.dtype))
+        return ops.special.ratio(value, ops.special.count(active, pairs.weight, value.dtype))
 
     def compute_listed(self, triplets: Triplets) -> Tensor:
         """The loss of listed triples, whose positive or negative may be the anchor itself."""
@@ -103,4 +103,4 @@ class MarginLoss(nn.Module):
         every = torch.ones_like(pull, dtype=torch.bool)
         value = ops.special.masked_sum(pull + push + self.nu * beta, every, triplets.weight)
         active = sum(ops.special.count(terms > 0, triplets.weight, value.dtype) for terms in (pull, push))
-        return ops.ratio(value, torch.as_tensor(active))
+        return ops.special.ratio(value, torch.as_tensor(active))

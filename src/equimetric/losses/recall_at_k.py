@@ -71,7 +71,7 @@ def soft_recall(pairs: Pairs, *, ks: Sequence[int], tau1: float, tau2: float, in
     size = 1 + ops.row_sum(torch.ones_like(logits), pairs.any, pairs.weight)
     k = torch.minimum(logits.new_tensor(list(ks))[None, :], size[:, None])
     found = (k + logits.sum(1, keepdim=True)) * 0
-    positive = ops.list_positives(pairs)
+    positive = ops.special.list_positives(pairs)
     for some, own in positive.split(positive.at(logits)):
         # The sum holds σ(0) = ½ for the positive itself, which counts 1.
         rank = 0.5 + soft_rank(own, logits, ranked, pairs.weight)

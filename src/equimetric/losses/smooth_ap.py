@@ -30,7 +30,7 @@ def smooth_ap(pairs: Pairs, *, tau: Positive = 0.01, include_query: bool = False
     valid = ops.has_any(pairs.positive) & ops.has_any(pairs.negative)
     if include_query:
         pairs = pairs.add_query(pairs.own_similarity(), positive=True)
-    logits, positive = pairs.similarity / tau, ops.list_positives(pairs)
+    logits, positive = pairs.similarity / tau, ops.special.list_positives(pairs)
     of_positives = positive.at(logits)
     missed = logits.sum(1) * 0
     for some, own in positive.split(of_positives):

@@ -27,4 +27,4 @@ def supcon(pairs: Pairs, *, temperature: Positive = 0.1, reduction: str = "valid
     logits = pairs.similarity / temperature
     values = ops.log_sum_exp(logits, pairs.any, pairs.weight) - ops.row_mean(logits, pairs.positive, pairs.weight)
     valid = ops.has_any(pairs.positive) & ops.has_any(pairs.negative)
-    return ops.reduce_rows(values, valid, reduction, choices=("valid", "batch"))
+    return ops.special.reduce_rows(values, valid, reduction, choices=("valid", "batch"))

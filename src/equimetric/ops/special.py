@@ -1,7 +1,9 @@
-"""Operations that one or two methods need: look here before writing a kernel of your own.
+"""Operations that a few methods need: look here before writing a kernel of your own.
 
 Vectors:      inner_products, squared_distance, pairwise, negative_distance, squared_chord, safe_sqrt
-Masks:        masked_sum, count, row_argmax, row_argmin, first_pairs, draw_columns, hardest_entries
+Masks:        masked_sum, count, row_max, row_min, row_argmax, row_argmin, list_positives, first_pairs, draw_columns,
+              hardest_entries
+Ratios:       ratio, reduce_rows
 Terms:        similarity (of a hinge), pair_cross_entropy, replace_positives, row_violation, quadruplet_mean,
               soft_histograms
 Gradients:    scale_gradient, sum_in_parts, separable
@@ -14,10 +16,12 @@ from equimetric.ops.classification import pair_cross_entropy, replace_positives
 from equimetric.ops.draws import draw_columns, hardest_entries, row_argmax, row_argmin
 from equimetric.ops.exponentials import row_violation
 from equimetric.ops.gradients import scale_gradient, sum_in_parts
+from equimetric.ops.groups import group_rows
 from equimetric.ops.hinges import similarity
 from equimetric.ops.histograms import soft_histograms
-from equimetric.ops.kmeans import cluster_classes, group_rows
+from equimetric.ops.kmeans import cluster_classes
 from equimetric.ops.medoids import MedoidSearch
+from equimetric.ops.positive_pairs import list_positives
 from equimetric.ops.products import (
     inner_products,
     negative_distance,
@@ -27,7 +31,8 @@ from equimetric.ops.products import (
     squared_distance,
 )
 from equimetric.ops.quadruplets import quadruplet_mean
-from equimetric.ops.reductions import count, masked_sum
+from equimetric.ops.ratios import ratio
+from equimetric.ops.reductions import count, masked_sum, reduce_rows, row_max, row_min
 from equimetric.ops.trees import widest_gaps
 
 __all__ = [
@@ -39,14 +44,19 @@ __all__ = [
     "group_rows",
     "hardest_entries",
     "inner_products",
+    "list_positives",
     "masked_sum",
     "negative_distance",
     "pair_cross_entropy",
     "pairwise",
     "quadruplet_mean",
+    "ratio",
+    "reduce_rows",
     "replace_positives",
     "row_argmax",
     "row_argmin",
+    "row_max",
+    "row_min",
     "row_violation",
     "safe_sqrt",
     "scale_gradient",

@@ -58,7 +58,7 @@ def distance_weighted(
     """
     probabilities = negative_probabilities(pairs, cutoff=cutoff, upper=upper)
     # As many draws per anchor in a compiled graph as without one, for the same random numbers.
-    positives = ops.list_positives(pairs, static_shapes=False)
+    positives = ops.special.list_positives(pairs, static_shapes=False)
     columns, drawable = positives.columns, probabilities.sum(1) > 0
     anchor, place = (positives.mask & drawable[:, None]).nonzero(as_tuple=True)
     positive, negative = columns[anchor, place], anchor

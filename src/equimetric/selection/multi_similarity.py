@@ -19,8 +19,8 @@ def mine_multi_similarity(pairs: Pairs, *, epsilon: float = 0.1) -> Pairs:
     positives or negatives keeps nothing.
     """
     similarity = pairs.similarity.detach()
-    hardest_negative = ops.row_max(similarity, pairs.negative)
-    hardest_positive = ops.row_min(similarity, pairs.positive)
+    hardest_negative = ops.special.row_max(similarity, pairs.negative)
+    hardest_positive = ops.special.row_min(similarity, pairs.positive)
     return pairs.keep(
         positive=similarity < hardest_negative + epsilon,
         negative=similarity > hardest_positive - epsilon,

@@ -27,8 +27,8 @@ def random_soft_hard(pairs: Pairs, *, generator: torch.Generator | None = None) 
     Draws from torch's global generator unless one is given.
     """
     similarity = pairs.similarity.detach()
-    hard_positive = pairs.positive & (similarity < ops.row_max(similarity, pairs.negative))
-    hard_negative = pairs.negative & (similarity > ops.row_min(similarity, pairs.positive))
+    hard_positive = pairs.positive & (similarity < ops.special.row_max(similarity, pairs.negative))
+    hard_negative = pairs.negative & (similarity > ops.special.row_min(similarity, pairs.positive))
     anchor = (ops.has_any(pairs.positive) & ops.has_any(pairs.negative)).nonzero()[:, 0]
     positive = ops.special.draw_columns(pairs.multiplicity(prefer(hard_positive, pairs.positive))[anchor], generator)
     negative = ops.special.draw_columns(pairs.multiplicity(prefer(hard_negative, pairs.negative))[anchor], generator)

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equimetric.evaluation.engine.arrays import Floats, Integers, slices
+from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.pair_counts import (
     BLOCK_PAIRS,
     ClassCounts,
@@ -17,6 +17,7 @@ from equimetric.evaluation.engine.pair_counts import (
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Strip, Tile
+from equimetric.ops.blocks import slices
 
 __all__ = ["AllPairs"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.arrays import Floats, Integers, slices
+from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.bins import BINS, Grid, Histogram, closeness_at, distance_at, tile_closeness
 from equimetric.evaluation.engine.pair_counts import (
     ClassCounts,
@@ -20,6 +20,7 @@ from equimetric.evaluation.engine.pair_counts import (
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.survey import Survey
 from equimetric.evaluation.engine.tiles import Strip, Tile
+from equimetric.ops.blocks import slices
 from equimetric.ops.masks import flatnonzero
 
 __all__ = ["BinnedPairs"]

@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equimetric.evaluation.engine.arrays import Floats, Integers, slices
+from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.tiles import Tile
+from equimetric.ops.blocks import slices
 
 __all__ = ["BINS", "Grid", "Histogram", "closeness_at", "distance_at", "tile_closeness"]
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from equimetric.evaluation.engine.arrays import slices
 from equimetric.evaluation.engine.nearest import top_entries
 from equimetric.evaluation.engine.similarity import LEAST_BLOCK_ROWS, SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Strip
+from equimetric.ops.blocks import slices
 from equimetric.ops.masks import flatnonzero
 
 __all__ = ["HalfMatrixCandidates", "candidate_capacity"]

@@ -1,25 +1,13 @@
-"""Sums of vectors by class, and distances within classes, in blocks of bounded memory."""
+"""Distances within classes, in blocks of bounded memory."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
-from equimetric.evaluation.engine.arrays import slices
-from equimetric.evaluation.engine.tiles import TILE_BYTES
+from equimetric.ops.blocks import TILE_BYTES, slices
 
-__all__ = ["distances_within_classes", "rows_beside", "sum_by_group"]
-
-
-def sum_by_group(vectors: Tensor, group: Tensor, groups: int, *, unit: bool = False) -> Tensor:
-    """Σ of the vectors (N, D) of each group (N,), or of their directions, in float64: (groups, D)."""
-    sums = torch.zeros(groups, vectors.shape[1], dtype=torch.float64, device=vectors.device)
-    # Large blocks: each costs a pass over all sums as well.
-    for rows in slices(len(vectors), max(1, TILE_BYTES // (8 * vectors.shape[1]))):
-        exact = vectors[rows].double()
-        sums.index_add_(0, group[rows], normalize(exact, dim=1) if unit else exact)
-    return sums
+__all__ = ["distances_within_classes", "rows_beside"]
 
 
 def distances_within_classes(

@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.arrays import slices
+from equimetric.ops.blocks import slices
 
 __all__ = ["FixedPoint", "exact_products", "exact_rows", "float64_products"]
 

@@ -7,10 +7,10 @@ candidates to the later queries. Every query keeps its top entries so far, and m
 import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.arrays import slices
 from equimetric.evaluation.engine.nearest import top_entries
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Strip
+from equimetric.ops.blocks import slices
 
 __all__ = ["HalfMatrixTopK"]
 

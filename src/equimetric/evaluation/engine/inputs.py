@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.evaluation.engine.arrays import slices
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
+from equimetric.ops.blocks import slices
 
 __all__ = [
     "GEOMETRY_NAMES",

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from equimetric.evaluation.engine.arrays import slices
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Tile
+from equimetric.ops.blocks import slices
 
 __all__ = ["SPARE", "find_nearest", "first_k", "rerank_near_ties", "top_entries"]
 

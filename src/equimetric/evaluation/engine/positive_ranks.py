@@ -9,10 +9,10 @@ are sorted without rounding.
 import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.arrays import slices
 from equimetric.evaluation.engine.exact import WORKING_BYTES
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.tiles import Tile
+from equimetric.ops.blocks import slices
 
 __all__ = ["count_above", "count_others_before"]
 

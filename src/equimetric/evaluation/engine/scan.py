@@ -6,7 +6,6 @@ Memory is bounded by the tile (block × gallery), never by the square of the dat
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache
 from typing import Literal
 
@@ -14,12 +13,12 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.evaluation.engine.arrays import slices
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Strip, Tile, default_block_rows, strip_slices
+from equimetric.ops.blocks import disable_reduced_precision, slices
 
-__all__ = ["Prefilter", "disable_reduced_precision", "scan"]
+__all__ = ["Prefilter", "scan"]
 
 Prefilter = Literal["auto", "bfloat16", "none"]
 
@@ -126,18 +125,3 @@ def _track(blocks: list[slice], progress: bool) -> Iterable[slice]:
     from equimetric.data.progress import track
 
     return track(blocks, "comparing", len(blocks))
-
-
-@contextmanager
-def disable_reduced_precision(device: torch.device) -> Iterator[None]:
-    """Keep the caller's autocast and reduced-precision (TF32, bfloat16) products out of the measurement."""
-    cuda = torch.backends.cuda.matmul
-    precision, reduced = torch.get_float32_matmul_precision(), cuda.allow_bf16_reduced_precision_reduction
-    torch.set_float32_matmul_precision("highest")
-    cuda.allow_bf16_reduced_precision_reduction = False
-    try:
-        with torch.autocast(device.type, enabled=False):
-            yield
-    finally:
-        torch.set_float32_matmul_precision(precision)
-        cuda.allow_bf16_reduced_precision_reduction = reduced

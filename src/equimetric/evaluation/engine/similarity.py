@@ -6,9 +6,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.arrays import slices
 from equimetric.evaluation.engine.exact import FixedPoint, exact_products, exact_rows, float64_products
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
+from equimetric.ops.blocks import slices
 
 __all__ = ["LEAST_BLOCK_ROWS", "SimilarityMatrix"]
 

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from equimetric.evaluation.engine.arrays import slices
 from equimetric.evaluation.engine.similarity import LEAST_BLOCK_ROWS, SimilarityMatrix
+from equimetric.ops.blocks import TILE_BYTES, slices
 
-__all__ = ["TILE_BYTES", "Strip", "Tile", "default_block_rows", "strip_slices"]
+__all__ = ["Strip", "Tile", "default_block_rows", "strip_slices"]
 
-TILE_BYTES = 2**26
 CACHE_BYTES = 2**24
 QUICK_BLOCK_ROWS = 256
 FEWEST_STRIPS = 16

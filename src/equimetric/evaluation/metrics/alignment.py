@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.class_sums import distances_within_classes, sum_by_group
+from equimetric.evaluation.engine.class_sums import distances_within_classes
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.evidence import Evidence, Score
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.resampling.class_statistics import resample_positive_pairs
+from equimetric.ops.blocks import sum_by_group
 
 __all__ = ["DECIMAL", "alignment", "check_vector_distances"]
 

@@ -16,10 +16,8 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.arrays import Floats, Integers, slices
-from equimetric.evaluation.engine.class_sums import sum_by_group
+from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.kmeans import exact_kmeans
 from equimetric.evaluation.evidence import Detail, Evidence, Score
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.metrics.partitions import (
@@ -30,6 +28,8 @@ from equimetric.evaluation.metrics.partitions import (
 )
 from equimetric.evaluation.resampling.class_statistics import DRAWN_AT_A_TIME, ClassStatistic, shift_to
 from equimetric.evaluation.result import Evaluation
+from equimetric.ops.blocks import slices, sum_by_group
+from equimetric.ops.kmeans import kmeans
 from equimetric.seeding import derive_seed
 
 __all__ = ["ClusterAssignments", "Clusters"]
@@ -72,7 +72,7 @@ class Clusters(Collector):
         clusters = int((classes.bincount() > 0).sum())
         spherical, starts = self.options["clustering_spherical"], self.options["clustering_starts"]
         self.runs = [
-            exact_kmeans(
+            kmeans(
                 points,
                 clusters,
                 seed=derive_seed(self.options["clustering_seed"], "run", run),

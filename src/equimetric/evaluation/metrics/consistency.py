@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.arrays import Floats, slices
+from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, convert_labels, prepare_sets
 from equimetric.evaluation.engine.pair_distances import PairDistances, pair_distances
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
@@ -30,6 +30,7 @@ from equimetric.evaluation.metrics.utility_curves import (
 )
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic
 from equimetric.evaluation.result import Evaluation
+from equimetric.ops.blocks import slices
 
 __all__ = ["class_consistency", "data_set_consistency", "threshold_consistency"]
 

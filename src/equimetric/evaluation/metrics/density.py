@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.evaluation.engine.arrays import slices
-from equimetric.evaluation.engine.class_sums import distances_within_classes, rows_beside, sum_by_group
+from equimetric.evaluation.engine.class_sums import distances_within_classes, rows_beside
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.evidence import Evidence, Score, exact_mean
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic, mean_between_classes, mean_over_classes
 from equimetric.evaluation.result import Evaluation
+from equimetric.ops.blocks import slices, sum_by_group
 
 __all__ = ["ClassDensity", "distance_between_classes", "distance_to_other_classes", "distance_within_classes"]
 

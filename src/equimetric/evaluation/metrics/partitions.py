@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.evaluation.engine.arrays import Integers, slices
+from equimetric.evaluation.engine.arrays import Integers
+from equimetric.ops.blocks import slices
 
 __all__ = [
     "Contingency",

@@ -18,10 +18,11 @@ from equimetric.evaluation.engine.half_matrix import HalfMatrixTopK
 from equimetric.evaluation.engine.nearest import SPARE, find_nearest, rerank_near_ties
 from equimetric.evaluation.engine.positive_ranks import count_others_before
 from equimetric.evaluation.engine.sets import LabelledSets
-from equimetric.evaluation.engine.tiles import TILE_BYTES, Strip, Tile
+from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.evaluation.evidence import Evidence, Score
 from equimetric.evaluation.families import Metric
 from equimetric.evaluation.families import metric as register_metric
+from equimetric.ops.blocks import TILE_BYTES
 
 __all__ = ["NearestNeighbours", "RelevantRanks", "first_ranks_metric", "relevant_ranks_metric"]
 

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.arrays import Floats, slices
+from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.evidence import Detail, Evidence, Score
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic, shift_to
 from equimetric.evaluation.result import Evaluation
+from equimetric.ops.blocks import slices
 
 __all__ = ["SingularValues", "Spectrum", "singular_values", "spectral_decay"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.arrays import Floats, slices
+from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.class_sums import distances_within_classes
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.sets import LabelledSets
@@ -23,6 +23,7 @@ from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.metrics.alignment import DECIMAL, check_vector_distances
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic, shift_to
 from equimetric.evaluation.result import Evaluation
+from equimetric.ops.blocks import slices
 
 __all__ = ["ClassPotentials", "PairPotential"]
 

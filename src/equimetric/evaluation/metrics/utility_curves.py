@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.arrays import Floats, Integers, slices
+from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.evidence import Detail
+from equimetric.ops.blocks import slices
 
 __all__ = ["CLASSES_AT_A_TIME", "Consistency", "average_over_range", "check_share", "group_size", "utility"]
 

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.arrays import Floats, slices
+from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.resampling.class_statistics import DRAWN_AT_A_TIME, ClassStatistic, class_statistic
 from equimetric.evaluation.result import Evaluation
+from equimetric.ops.blocks import slices
 from equimetric.seeding import derive_seed
 
 __all__ = ["BootstrapInterval", "bootstrap_interval", "check_resampling", "percentile_interval", "resample_both"]

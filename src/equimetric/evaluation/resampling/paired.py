@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.arrays import Floats, slices
+from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.resampling.bootstrap import check_resampling, percentile_interval, resample_both
 from equimetric.evaluation.resampling.class_statistics import DRAWN_AT_A_TIME, class_statistic
 from equimetric.evaluation.result import Evaluation
+from equimetric.ops.blocks import slices
 from equimetric.seeding import derive_seed
 
 __all__ = ["PairedComparison", "PairedDifference", "compare_paired"]
