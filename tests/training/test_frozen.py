@@ -118,7 +118,7 @@ def test_a_head_that_starts_at_the_principal_directions(tmp_path, model):
     trained = train(config, folder=tmp_path)
     weight = trained.learner.network.head.weight
     torch.testing.assert_close(weight @ weight.T, torch.eye(8), rtol=0, atol=1e-5)
-    plain = train({**config, "model": {"dim": 8, **model}}, folder=tmp_path / "random")
+    plain = train({**config, "model": {"dim": 8, "head_init": "random", **model}}, folder=tmp_path / "random")
     assert trained.validation["map@r"] > plain.validation["map@r"]
 
 

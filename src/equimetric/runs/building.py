@@ -12,6 +12,7 @@ from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.learners import LEARNERS, Learner
 from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
 from equimetric.runs.configuration import RunConfig
+from equimetric.runs.regimes import fit_to_data
 from equimetric.runs.result import DataShape
 from equimetric.seeding import derive_seed
 
@@ -37,6 +38,7 @@ class RunParts:
     @property
     def dim(self) -> int:
         """The configured embedding dimension."""
+        assert self.config.model.dim is not None, "fit_to_data chooses one"
         return self.config.model.dim
 
     @property
@@ -61,11 +63,11 @@ class RunParts:
         if self.shape.vectors:
             if model.frozen:
                 raise EquimetricError("model.frozen computes features of images, and these data are features already")
-            return EmbeddingNetwork(None, build_head(model.head, self.shape.channels, dim or model.dim, model.dropout))
+            return EmbeddingNetwork(None, build_head(model.head, self.shape.channels, dim or self.dim, model.dropout))
         network = build_network(
             model.backbone,
             channels=self.shape.channels,
-            dim=dim or model.dim,
+            dim=dim or self.dim,
             head=model.head,
             dropout=model.dropout,
             pooling=model.pooling,
@@ -93,6 +95,7 @@ class RunParts:
 
 def build_learner(config: RunConfig, shape: DataShape, *, pretrained: bool = True) -> Learner:
     """The learner as it is before its first step."""
+    config = fit_to_data(config, shape)
     definition = LEARNERS.find(config.learner.name)
     parameters = inspect.signature(definition.build).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -9,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from equimetric.configuration import Strict
 from equimetric.evaluation import METRICS, parse_metrics
 from equimetric.evaluation.cohort import check_cohort_metrics
+from equimetric.runs.regimes import fill_defaults
 
 __all__ = [
     "BatchConfig",
@@ -90,7 +92,11 @@ class ModelConfig(Strict):
         False,
         description="compute the backbone's features once, with the test view, and train the head alone",
     )
-    dim: int = Field(64, ge=1, description="embedding dimension")
+    dim: int | None = Field(
+        None,
+        ge=1,
+        description="embedding dimension; default: 64 from scratch, else 256, or what the data allow",
+    )
     head: str = Field("linear", description="'linear', or 'layer_norm' as for normalised softmax")
     head_init: Literal["random", "pca"] = Field(
         "random", description="initial head: random, or the principal components of the training features"
@@ -108,7 +114,9 @@ class BatchConfig(Strict):
     """Which images a step compares: C classes with M samples each."""
 
     kind: str = Field("class_balanced", description="batch sampler, a name of `equimetric.batches.BATCHES`")
-    classes: int = Field(32, ge=1, description="classes per batch (C), or pairs, or triples")
+    classes: int | None = Field(
+        None, ge=1, description="classes per batch (C), or pairs, or triples; default: 32, or all where there are fewer"
+    )
     samples: int = Field(4, ge=1, description="samples of each (M)")
     options: dict[str, Any] = Field(default_factory=dict, description="further options of the sampler")
     per_step: int = Field(1, ge=1, description="batches (or episodes) averaged for one optimiser step")
@@ -321,6 +329,11 @@ class Conditions(Strict):
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     logging: LoggingConfig = Field(default_factory=LoggingConfig)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_defaults(cls, values: Any) -> Any:
+        return fill_defaults(values) if isinstance(values, Mapping) else values
 
     @model_validator(mode="after")
     def _warmup_ends_before_the_budget(self) -> Conditions:

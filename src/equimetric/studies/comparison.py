@@ -10,6 +10,7 @@ from typing import Any
 from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError
 from equimetric.runs.data import load_run_data
+from equimetric.runs.regimes import fit_to_data
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.execution import Watcher, find_unfinished, ignore_progress, run_all
 from equimetric.studies.jobs import check_study, choose_baselines, plan
@@ -56,7 +57,7 @@ def compare(
     """
     config = load_config(study, StudyConfig, overrides)
     data = load_run_data(config.data)
-    config = choose_baselines(config, data)
+    config = fit_to_data(choose_baselines(config, data), data.shape)
     jobs = plan(config, Path(output), data.fingerprint)
     check_study(jobs, data)
     folder = Path(output) / config.name

@@ -15,6 +15,7 @@ from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import Role, RunKey
 from equimetric.runs.model import TrainedModel, load
+from equimetric.runs.regimes import fit_to_data
 from equimetric.threads import use_threads
 from equimetric.training.averaging import update_average
 from equimetric.training.completion import finish_run
@@ -50,6 +51,7 @@ def train(
     config = load_config(config, RunConfig, overrides)
     with use_threads(config.training.threads), init_processes(config.training.device) as processes:
         data = load_run_data(config.data)
+        config = fit_to_data(config, data.shape)
         key = RunKey.of(config, data.fingerprint, role=role, processes=processes.world)
         run = RunFolder(Path(folder) if folder else default_folder(key), writes=processes.is_main)
         with run.lock():

@@ -26,6 +26,7 @@ MAIN = "main"
 def build_run_batches(config: RunConfig, labels: Tensor, *, kind: str | None = None, task: str = MAIN) -> Batches:
     """The configured sampler over (N,) labels, before its first batch."""
     batch = config.batch
+    assert batch.classes is not None, "fit_to_data chooses a number"
     return build_batches(
         kind or batch.kind,
         labels,

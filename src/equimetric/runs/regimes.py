@@ -1,0 +1,82 @@
+"""Defaults by regime: what a key is where the configuration leaves it out.
+
+A head on frozen features, a pretrained network and a network from scratch want different learning rates, budgets and
+starts. The values were chosen on validation classes; `results/defaults` shows what they do on test classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from equimetric.runs.configuration import Conditions
+    from equimetric.runs.result import DataShape
+
+__all__ = ["DEFAULTS", "Regime", "fill_defaults", "find_regime", "fit_to_data"]
+
+AnyConditions = TypeVar("AnyConditions", bound="Conditions")
+
+Regime: TypeAlias = Literal["frozen features", "fine-tuning", "from scratch"]
+
+DEFAULTS: dict[Regime, dict[str, dict[str, Any]]] = {
+    # The principal components keep what the features know; small steps add to it without forgetting it.
+    "frozen features": {"model": {"head_init": "pca"}, "optimizer": {"lr": 1e-3}},
+    "fine-tuning": {
+        "model": {"head_init": "pca", "frozen_batch_norm": True},
+        "optimizer": {"lr": 1e-4},
+        "training": {"steps": 300, "validate_every": 50},
+    },
+    "from scratch": {"model": {"dim": 64}},
+}
+"""Keys that differ from the defaults of the tables themselves."""
+
+LARGEST_DIM = 256
+"""Embedding dimension on features of a pretrained network."""
+
+LARGEST_BATCH = 32
+"""Classes of a batch."""
+
+
+def find_regime(values: Mapping[str, Any]) -> Regime:
+    """What a configuration trains: a head on features, a pretrained network, or a network from scratch."""
+    data, model = (to_values(values.get(table)) for table in ("data", "model"))
+    if model.get("frozen") or data.get("name") == "features":
+        return "frozen features"
+    return "fine-tuning" if model.get("pretrained") is not None else "from scratch"
+
+
+def fill_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with the defaults of their regime for keys that are not given."""
+    filled = dict(values)
+    for table, defaults in DEFAULTS[find_regime(values)].items():
+        given = values.get(table)
+        # What is no table is left to the schema, which says so.
+        if given is None or isinstance(given, (Mapping, BaseModel)):
+            filled[table] = {**defaults, **to_values(given)}
+    return filled
+
+
+def to_values(table: object) -> Mapping[str, Any]:
+    """The keys that a table of a configuration gives."""
+    if isinstance(table, BaseModel):
+        return table.model_dump(exclude_unset=True)
+    return table if isinstance(table, Mapping) else {}
+
+
+def fit_to_data(config: AnyConditions, shape: DataShape) -> AnyConditions:
+    """The configuration with what it leaves to the data: the embedding dimension and the classes of a batch.
+
+    There are at most min(D, N − 1) principal components of N training images with D features.
+    """
+    changes: dict[str, BaseModel] = {}
+    if config.model.dim is None:
+        features = shape.channels if shape.vectors else LARGEST_DIM
+        dim = max(1, min(LARGEST_DIM, features, shape.images - 1))
+        changes["model"] = config.model.model_copy(update={"dim": dim})
+    if config.batch.classes is None:
+        classes = max(1, min(LARGEST_BATCH, shape.classes))
+        changes["batch"] = config.batch.model_copy(update={"classes": classes})
+    return config.model_copy(update=changes) if changes else config
