@@ -68,7 +68,7 @@ class Component:
         search: the range of each tunable option.
         like: for references, kinds in whose place they can stand: a loss that is defined for one of them takes these.
         separable: for losses, whether the rows of the pairs meet only in the loss's final means; or the option values
-            with which they do.
+            with which they do. For selections, whether each row is chosen from by itself.
         exempt: law of `LAWS` → why the method breaks it.
 
     """
@@ -219,9 +219,18 @@ def selection(
     search: Mapping[str, SearchSpace] | None = None,
     exempt: Mapping[str, str] | None = None,
     also: tuple[str, ...] = (),
+    separable: bool = True,
 ) -> Callable[[Definition], Definition]:
     """Register a selection: a function `(pairs, *, options) -> Pairs | Triplets | TripletBand`."""
-    return _register(SELECTIONS, name=name, paper=paper, search=search or {}, exempt=exempt or {}, also=also)
+    return _register(
+        SELECTIONS,
+        name=name,
+        paper=paper,
+        search=search or {},
+        exempt=exempt or {},
+        also=also,
+        separable=separable,
+    )
 
 
 def references(
