@@ -22,6 +22,8 @@ class SuperclassBatches(Batches):
     enough classes, their classes without replacement. Rows are grouped by superclass, then by class.
     """
 
+    per_sample = ("superclass",)
+
     def __init__(
         self,
         labels: Tensor,
@@ -52,8 +54,8 @@ class SuperclassBatches(Batches):
         self.superclasses = [classes for classes in every if len(classes) >= classes_per_superclass]
         if len(self.superclasses) < superclasses_per_batch:
             raise EquimetricError(
-                f"a batch of {superclasses_per_batch} superclasses with {classes_per_superclass} classes each cannot be "
-                f"drawn: {len(self.superclasses)} of {len(every)} superclasses have as many classes; "
+                f"a batch has {superclasses_per_batch} superclasses with {classes_per_superclass} classes each, "
+                f"but only {len(self.superclasses)} of {len(every)} superclasses have as many classes; "
                 "lower the classes of a batch, or superclasses_per_batch"
             )
 

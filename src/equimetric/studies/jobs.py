@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import Role, RunKey
 from equimetric.runs.result import RunResult
 from equimetric.studies.configuration import Baseline, StudyConfig
+from equimetric.training.attributes import attribute_ids
 from equimetric.training.loop import Progress, train
 from equimetric.training.optimizers import build_optimizer
 from equimetric.training.sampling import TaskBatches
@@ -95,13 +97,13 @@ def plan(study: StudyConfig, output: Path, data_fingerprint: str) -> list[Job]:
 
 def check_study(jobs: list[Job], data: RunData) -> None:
     """Build learner, optimiser and samplers of every row before training, so that mistakes raise at once."""
-    labels = data.dataset.subset(data.split.train).labels
+    train_data = data.dataset.subset(data.split.train)
     for job in {job.row: job for job in jobs}.values():
         try:
             learner = build_learner(job.config, data.shape)
             if learner.trains:
                 build_optimizer(learner, job.config.optimizer)
-                TaskBatches(job.config, learner, labels)
+                TaskBatches(job.config, learner, train_data.labels, partial(attribute_ids, train_data))
         except (TypeError, EquimetricError) as error:
             raise EquimetricError(f"method {job.row!r}: {error}") from None
 

@@ -18,6 +18,7 @@ from equimetric.runs.features import cached_features
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.result import DataShape
 from equimetric.seeding import derive_seed
+from equimetric.training.attributes import attribute_ids
 from equimetric.training.averaging import start_average
 from equimetric.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from equimetric.training.gradients import require_no_batch_statistics
@@ -88,7 +89,7 @@ def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Pr
     data = evaluation_data(config, learner, data, processes)
     train_data = data.dataset.subset(data.split.train)
     optimizer = build_optimizer(learner, config.optimizer) if learner.trains else Optimizers()
-    batches = TaskBatches(config, learner, train_data.labels)
+    batches = TaskBatches(config, learner, train_data.labels, partial(attribute_ids, train_data))
     if config.batch.at_once is not None and learner.trains:
         require_no_batch_statistics(learner, config.training.steps - 1)
     state = load_checkpoint(run, learner, optimizer, batches)
