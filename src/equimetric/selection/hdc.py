@@ -24,10 +24,10 @@ def hardest_share(pairs: Pairs, *, share: Share = 0.5) -> Pairs:
     Of n positives those at least as far as the ⌈share · n⌉-th farthest, of the negatives those at least as close as
     the ⌈share · n⌉-th closest; pairs that tie with the last one are kept, too.
     """
-    similarity = pairs.similarity.detach()
+    similarity, counted = pairs.similarity.detach(), pairs.count_queries()
     return pairs.keep(
-        positive=similarity <= bound(similarity, pairs.multiplicity(pairs.positive), share),
-        negative=similarity >= -bound(-similarity, pairs.multiplicity(pairs.negative), share),
+        positive=similarity <= bound(similarity, counted.multiplicity(pairs.positive), share),
+        negative=similarity >= -bound(-similarity, counted.multiplicity(pairs.negative), share),
     )
 
 
