@@ -283,8 +283,10 @@ def find_geometry(geometry: str | Geometry) -> Geometry:
 def check_new(geometry: Geometry) -> Geometry:
     """The geometry, unless another one has its name."""
     if not isinstance(geometry, Geometry):
-        remedy = "; wrap it as Geometry('name', measure=…)" if callable(geometry) else ""
-        raise EquimetricError(f"a geometry is a name or a Geometry, not {type(geometry).__name__} {geometry!r}{remedy}")
+        raise EquimetricError(
+            f"a geometry is a name or a Geometry, not {type(geometry).__name__} {geometry!r}"
+            + ("; wrap it as Geometry('name', measure=…)" if callable(geometry) else "")
+        )
     if geometry.name in GEOMETRIES and vars(geometry) != vars(GEOMETRIES[geometry.name]):
         raise EquimetricError(f"there is a geometry named {geometry.name!r} already; choose another name")
     return geometry

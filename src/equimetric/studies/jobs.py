@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from equimetric.configuration import load_config
+from equimetric.data.attributes import attribute_ids
 from equimetric.errors import EquimetricError
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
@@ -17,7 +18,6 @@ from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import Role, RunKey
 from equimetric.runs.result import RunResult
 from equimetric.studies.configuration import Baseline, StudyConfig
-from equimetric.training.attributes import attribute_ids
 from equimetric.training.loop import Progress, train
 from equimetric.training.optimizers import build_optimizer
 from equimetric.training.sampling import TaskBatches

@@ -7,10 +7,10 @@ from functools import partial
 
 from torch import Tensor
 
+from equimetric.data.attributes import attribute_ids
 from equimetric.evaluation import evaluate
 from equimetric.learners import Batch, EpochView
 from equimetric.runs.embedding import apply_in_blocks
-from equimetric.training.attributes import attribute_ids
 from equimetric.training.distributed import sync_batch_norm
 from equimetric.training.loading import load_batches
 from equimetric.training.session import Session

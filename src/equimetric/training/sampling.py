@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from equimetric.batches import BATCHES, Batches, Groups, build_batches
+from equimetric.data.attributes import find_attribute
 from equimetric.errors import EquimetricError
 from equimetric.learners import Learner, Task
 from equimetric.processes import Processes
 from equimetric.runs.configuration import RunConfig
 from equimetric.seeding import derive_seed
-from equimetric.training.attributes import find_attribute
 from equimetric.training.distributed import shard_batches
 
 __all__ = ["TaskBatches", "build_run_batches"]

@@ -8,6 +8,7 @@ from functools import partial
 from torch import Tensor
 
 from equimetric.data import Dataset
+from equimetric.data.attributes import attribute_ids
 from equimetric.learners import Learner
 from equimetric.processes import Processes
 from equimetric.runs.building import build_learner
@@ -18,7 +19,6 @@ from equimetric.runs.features import cached_features
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.result import DataShape
 from equimetric.seeding import derive_seed
-from equimetric.training.attributes import attribute_ids
 from equimetric.training.averaging import start_average
 from equimetric.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from equimetric.training.gradients import require_no_batch_statistics

@@ -2,6 +2,7 @@
 
 import math
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -53,7 +54,7 @@ class SimilarityMatrix:
         self._coarse: tuple[Tensor, Tensor, Tensor] | None = None
 
     @classmethod
-    def of(cls, sets: LabelledSets) -> "SimilarityMatrix":
+    def of(cls, sets: LabelledSets) -> Self:
         """The matrix of checked sets, visited class by class."""
         return cls(
             sets.queries,

@@ -1,11 +1,11 @@
-"""Attributes of the training rows, as numbers."""
+"""Attributes of the classes and images of a data set, as numbers."""
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from equimetric.data import Dataset
+from equimetric.data.dataset import Dataset
 from equimetric.errors import EquimetricError, did_you_mean
 
 __all__ = ["attribute_ids", "find_attribute"]
@@ -26,9 +26,5 @@ def attribute_ids(data: Dataset) -> dict[str, Tensor]:
 def find_attribute(attributes: Mapping[str, Tensor], name: str, option: str) -> Tensor:
     """(N,) ids of an attribute that an option names."""
     if name not in attributes:
-        raise EquimetricError(
-            f"{option} = {name!r} names no attribute of the data; {did_you_mean(name, attributes)}"
-            if attributes
-            else f"{option} = {name!r} names an attribute of the data, but these have none"
-        )
+        raise EquimetricError(f"{option} = {name!r} names no attribute of the data; {did_you_mean(name, attributes)}")
     return attributes[name]
