@@ -53,11 +53,7 @@ class SuperclassBatches(Batches):
         every = group_classes(self.members, superclass, len(self.labels))
         self.superclasses = [classes for classes in every if len(classes) >= classes_per_superclass]
         if len(self.superclasses) < superclasses_per_batch:
-            raise EquimetricError(
-                f"a batch has {superclasses_per_batch} superclasses with {classes_per_superclass} classes each, "
-                f"but only {len(self.superclasses)} of {len(every)} superclasses have as many classes; "
-                "lower the classes of a batch, or superclasses_per_batch"
-            )
+            raise too_few(sorted(map(len, every), reverse=True), superclasses_per_batch, classes_per_superclass)
 
     @classmethod
     def shape_options(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,6 +76,19 @@ class SuperclassBatches(Batches):
             order = torch.randperm(len(own), generator=generator)[: self.classes_per_superclass]
             classes += [own[place] for place in order.tolist()]
         return self.draw_from_classes(classes, self.samples_per_unit, generator)
+
+
+def too_few(sizes: list[int], superclasses: int, classes: int) -> EquimetricError:
+    """The error for batches that superclasses of these falling numbers of classes cannot fill."""
+    if len(sizes) < superclasses:
+        remedy = f"set superclasses_per_batch to {len(sizes)} or fewer"
+    else:
+        remedy = f"set the classes of each superclass to {sizes[superclasses - 1]} or fewer"
+    enough = sum(size >= classes for size in sizes)
+    return EquimetricError(
+        f"{superclasses} superclasses with {classes} classes each cannot be drawn from {len(sizes)}, of which {enough} "
+        f"have as many classes; {remedy}"
+    )
 
 
 def group_classes(

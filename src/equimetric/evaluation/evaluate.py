@@ -90,7 +90,8 @@ def evaluate(
         names = [metric.name for metric in parsed]
         result = evaluate(**given, metrics=names, prefilter=prefilter, **rest, **options)
         itself = gallery_embeddings is None
-        return replace(result, geometry="cosine, cohort", gallery=None if itself else result.gallery)
+        within = "" if parents is None else " within parents"
+        return replace(result, geometry=f"cosine, cohort{within}", gallery=None if itself else result.gallery)
     options = {**check_metric_options(options), "lone": lone, "neighbours": neighbours}
 
     sets = prepare_sets(
@@ -124,7 +125,7 @@ def evaluate(
         queries=len(sets.queries),
         gallery=None if sets.gallery is None else len(sets.gallery),
         lone=int((sets.relevant == 0).sum()),
-        geometry=sets.geometry,
+        geometry=sets.geometry if sets.parents is None else f"{sets.geometry} within parents",
         path=path,
         percent=frozenset(metric.name for metric in parsed if METRICS[metric.family].percent),
         details={name: score.details for name, score in scores.items() if score.details},
