@@ -355,6 +355,7 @@ SHAPES = {
     "neighbour_classes": (4, 3, {}, {"units": 4, "samples": 3}),
     "hierarchy": (6, 2, {"neighbourhood": 3}, {"units": 6, "samples": 2}),
     "smart_mining": (5, 3, {"neighbours": 9}, {"units": 5, "samples": 3}),
+    "superclasses": (4, 3, {"superclass": OPTIONS["superclasses"]["superclass"]}, {"units": 4, "samples": 3}),
     "clusters": (5, 3, {"clusters_per_class": 2}, {"units": 5, "samples": 3}),
 }
 

@@ -48,6 +48,7 @@ class SuperclassBatches(Batches):
             batches=batches,
             seed=seed,
         )
+        self.superclass = superclass
         self.superclasses_per_batch = superclasses_per_batch
         self.classes_per_superclass = classes_per_superclass
         every = group_classes(self.members, superclass, len(self.labels))
