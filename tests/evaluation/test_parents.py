@@ -7,6 +7,7 @@ import torch
 import equimetric as em
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import Cohort, evaluate
+from equimetric.evaluation.files import read_embeddings
 from equimetric.geometry import Geometry, LpGeometry
 
 METRICS = ["recall@1", "recall@2", "precision@1", "r_precision", "map@r", "map", "mrr"]
@@ -108,6 +109,7 @@ def test_parents_and_a_cohort():
     other = torch.randn(40, 5, generator=torch.Generator().manual_seed(9))
     result = evaluate(embeddings, labels, parents=parents, metrics=METRICS, cohort=Cohort(other, strength=0.0))
     assert dict(result) == pytest.approx(dict(evaluate(embeddings, labels, parents=parents, metrics=METRICS)))
+    assert result.geometry == "cosine, cohort within parents"
 
 
 def test_wrong_parents_are_errors():
@@ -120,6 +122,21 @@ def test_wrong_parents_are_errors():
         evaluate(embeddings, labels, gallery_parents=parents)
     with pytest.raises(EquimetricError, match="60 embeddings but 5 parents"):
         evaluate(embeddings, labels, parents=parents[:5])
+
+
+def test_parents_of_a_file_are_read_where_they_are_named(tmp_path):
+    embeddings, labels, parents = space()
+    arrays = {"embeddings": embeddings.numpy(), "labels": labels.numpy()}
+    np.savez(tmp_path / "space.npz", **arrays, genus=parents.numpy())
+    found = read_embeddings(tmp_path / "space.npz", parents="genus")
+    assert dict(evaluate(**found, metrics=METRICS)) == dict(
+        evaluate(embeddings, labels, parents=parents, metrics=METRICS)
+    )
+    with pytest.raises(EquimetricError, match="has no array 'genius' of parents; did you mean 'genus'"):
+        read_embeddings(tmp_path / "space.npz", parents="genius")
+    np.savez(tmp_path / "space.npz", **arrays, parents=parents.numpy())
+    assert set(read_embeddings(tmp_path / "space.npz")) == {"embeddings", "labels"}
+    assert set(read_embeddings(tmp_path / "space.npz", parents="parents")) == {"embeddings", "labels", "parents"}
 
 
 @pytest.mark.parametrize(("name", "p"), [("l1", 1.0), ("l3", 3.0), ("linf", float("inf"))])
