@@ -251,9 +251,7 @@ class Triplets:
     @classmethod
     def chosen(cls, pairs: Pairs, anchor: Tensor, positive: Tensor, negative: Tensor) -> Triplets:
         """Triples whose multiplicity follows from that of their two pairs."""
-        weight = pairs.weight
-        if weight is not None:
-            weight = weight[anchor, positive] * weight[anchor, negative]
+        weight = None if pairs.weight is None else pairs.weight[anchor, positive] * pairs.weight[anchor, negative]
         return cls(pairs, anchor, positive, negative, weight)
 
     @classmethod
@@ -285,9 +283,8 @@ class Triplets:
 
     def as_pairs(self) -> Pairs:
         """The pairs that occur in the triples, weighted by how often they do."""
-        once = torch.ones_like(self.anchor, dtype=self.pairs.similarity.dtype)
-        share = once if self.weight is None else self.weight
         count = torch.zeros_like(self.pairs.similarity)
+        share = torch.ones_like(self.anchor, dtype=count.dtype) if self.weight is None else self.weight
         count = count.index_put((self.anchor, self.positive), share, accumulate=True)
         count = count.index_put((self.anchor, self.negative), share, accumulate=True)
         return self.pairs.replace(weight=count)
