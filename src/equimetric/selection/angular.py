@@ -19,7 +19,7 @@ from equimetric.search_space import Uniform
     separable=False,
     exempt={"static shapes": "the triples are listed"},
 )
-def angular(pairs: Pairs, *, angle_deg: Acute = 20.0) -> Triplets:
+def wide_angles(pairs: Pairs, *, angle_deg: Acute = 20.0) -> Triplets:
     """Triples whose angle at the negative is wider than a bound.
 
     tan α = ‖x_a − x_p‖ / (2 ‖x_n − c‖) > tan(angle_deg), c = (x_a + x_p) / 2 of the unit vectors;
