@@ -36,6 +36,7 @@ LAWS = {
     "permutation": "the order of the batch changes nothing",
     "multiplicity": "a weight of 2 is as if a reference were present twice, a weight of 0 as if it were absent",
     "doubling": "a reference that is present twice counts twice",
+    "sample weights": "a sample of weight 2 is as if present twice, as query and as reference",
     "finite differences": "gradients of the embeddings agree with finite differences",
     "parameter differences": "gradients of the parameters agree with finite differences",
     "monotone": "no positive is pushed away, no negative pulled closer",
@@ -68,7 +69,8 @@ class Component:
         search: the range of each tunable option.
         like: for references, kinds in whose place they can stand: a loss that is defined for one of them takes these.
         separable: for losses, whether the rows of the pairs meet only in the loss's final means; or the option values
-            with which they do.
+            with which they do. For selections, whether each row is chosen from by itself.
+        per_query: for losses that are not separable, whether their final means still run over queries.
         exempt: law of `LAWS` → why the method breaks it.
 
     """
@@ -87,6 +89,7 @@ class Component:
     normalize: bool | None = None
     search: Mapping[str, SearchSpace] = field(default_factory=dict)
     separable: bool | Mapping[str, object] = False
+    per_query: bool = False
     exempt: Mapping[str, str] = field(default_factory=dict)
     also: tuple[str, ...] = ()
     like: tuple[str, ...] = ()
@@ -189,6 +192,7 @@ def loss(
     normalize: bool | None = None,
     search: Mapping[str, SearchSpace] | None = None,
     separable: bool | Mapping[str, object] = False,
+    per_query: bool = False,
     exempt: Mapping[str, str] | None = None,
 ) -> Callable[[Definition], Definition]:
     """Register a loss: a function `(pairs, *, options) -> scalar` or an `nn.Module` class of such functions."""
@@ -208,6 +212,7 @@ def loss(
         normalize=normalize,
         search=search or {},
         separable=separable,
+        per_query=per_query,
         exempt=exempt or {},
     )
 
@@ -219,9 +224,18 @@ def selection(
     search: Mapping[str, SearchSpace] | None = None,
     exempt: Mapping[str, str] | None = None,
     also: tuple[str, ...] = (),
+    separable: bool = True,
 ) -> Callable[[Definition], Definition]:
     """Register a selection: a function `(pairs, *, options) -> Pairs | Triplets | TripletBand`."""
-    return _register(SELECTIONS, name=name, paper=paper, search=search or {}, exempt=exempt or {}, also=also)
+    return _register(
+        SELECTIONS,
+        name=name,
+        paper=paper,
+        search=search or {},
+        exempt=exempt or {},
+        also=also,
+        separable=separable,
+    )
 
 
 def references(

@@ -2,14 +2,16 @@
 
 A loss written in `pairs.similarity` therefore works in every geometry. `Geometry` describes one of your own:
 
-    manhattan = Geometry("manhattan", measure=lambda q, r: -torch.cdist(q, r, p=1), to_distance=torch.neg)
-    em.objective("triplet", geometry=manhattan)
+    canberra = Geometry("canberra", measure=negative_canberra, to_distance=torch.neg)
+    em.objective("triplet", geometry=canberra)
 
-`add_geometry(manhattan)` lets configurations name it.
+`add_geometry(canberra)` lets configurations name it.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,7 +37,17 @@ from equimetric.registry import import_plugins
 MIN_POWER = 1e-12
 """Keeps the noise-to-signal ratio of a constant vector, which has no signal, finite."""
 
-__all__ = ["BUILT_IN", "GEOMETRIES", "Geometry", "add_geometry", "find_geometry", "safe_sqrt", "squared_chord", "unit"]
+__all__ = [
+    "BUILT_IN",
+    "GEOMETRIES",
+    "Geometry",
+    "LpGeometry",
+    "add_geometry",
+    "find_geometry",
+    "safe_sqrt",
+    "squared_chord",
+    "unit",
+]
 
 
 def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
@@ -145,7 +157,31 @@ class Geometry:
         return self.to_chord(similarity)
 
 
+class LpGeometry(Geometry):
+    """s = −‖q − r‖_p = −(Σ_d |q_d − r_d|^p)^{1/p}, p ≥ 1; p = ∞ is the largest difference of a coordinate.
+
+    The names `l1`, `l3`, `l1.5`, `linf` stand for it; `l2` is `euclidean`. Unit length means ‖x‖₂ = 1 for every p.
+    """
+
+    def __init__(self, p: float, *, normalize: bool = True) -> None:
+        if isinstance(p, bool) or not isinstance(p, int | float) or not p >= 1:
+            raise EquimetricError(f"the p of an Lp distance is a number of 1 or more, or inf, got {p!r}")
+        super().__init__(
+            f"l{p:g}",
+            partial(negative_lp_distance, p=float(p)),
+            summary=f"s = −‖q − r‖_{p:g}",
+            to_distance=torch.neg,
+            normalize=normalize,
+        )
+
+
 # Functions, not lambdas: objectives are pickled with their geometry.
+
+
+def negative_lp_distance(queries: Tensor, references: Tensor, *, p: float) -> Tensor:
+    """(Q, R) −‖q − r‖_p, without the (Q, R, D) differences; the gradient at coincident points is 0."""
+    # By products of matrices, as for p = 2 by default, coincident points would have a distance.
+    return -torch.cdist(queries, references, p=p, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def chord_from_cosine(similarity: Tensor) -> Tensor:
@@ -235,15 +271,22 @@ def find_geometry(geometry: str | Geometry) -> Geometry:
         return check_new(geometry)
     if geometry not in GEOMETRIES:
         import_plugins()
-    if geometry not in GEOMETRIES:
-        raise unknown_name("geometry", geometry, GEOMETRIES)
-    return GEOMETRIES[geometry]
+    if geometry in GEOMETRIES:
+        return GEOMETRIES[geometry]
+    power = re.fullmatch(r"l(\d+(?:\.\d+)?|inf)", geometry)
+    if power is None:
+        raise unknown_name("geometry", geometry, [*GEOMETRIES, "l1", "l3", "linf"])
+    p = float(power[1])
+    return GEOMETRIES["euclidean"] if p == 2 else LpGeometry(p)
 
 
 def check_new(geometry: Geometry) -> Geometry:
     """The geometry, unless another one has its name."""
     if not isinstance(geometry, Geometry):
-        raise EquimetricError(f"a geometry is a name or a Geometry, not {type(geometry).__name__} {geometry!r}")
+        raise EquimetricError(
+            f"a geometry is a name or a Geometry, not {type(geometry).__name__} {geometry!r}"
+            + ("; wrap it as Geometry('name', measure=…)" if callable(geometry) else "")
+        )
     if geometry.name in GEOMETRIES and vars(geometry) != vars(GEOMETRIES[geometry.name]):
         raise EquimetricError(f"there is a geometry named {geometry.name!r} already; choose another name")
     return geometry

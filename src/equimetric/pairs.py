@@ -47,6 +47,8 @@ class Queries:
     """(Q,) or one for all: length of the one vector that represents the query's class, where there is one."""
     references: Tensor | None = None
     """(R, D) an explicit reference set, as the geometry compared it."""
+    weight: Tensor | None = None
+    """(Q,) the multiplicity of each query: 0 is as if absent, 2 as if present twice; None is 1."""
 
     def rows(self, rows: slice) -> Queries:
         """Some of the queries."""
@@ -57,6 +59,7 @@ class Queries:
             None if index is None else index[rows],
             length[rows] if isinstance(length, Tensor) else length,
             self.references,
+            None if self.weight is None else self.weight[rows],
         )
 
 
@@ -90,6 +93,9 @@ class Pairs:
         if weight is not None:
             present = weight > 0
             positive, negative = positive & present, negative & present
+        if queries is not None and queries.weight is not None:
+            counted = (queries.weight > 0)[:, None]
+            positive, negative = positive & counted, negative & counted
         self.similarity = similarity
         self.positive = positive
         self.negative = negative
@@ -157,6 +163,16 @@ class Pairs:
             negative=torch.cat([unmarked, self.negative], 1),
             weight=None if self.weight is None else torch.cat([torch.ones_like(own), self.weight], 1),
         )
+
+    @property
+    def query_weight(self) -> Tensor | None:
+        """(Q,) the multiplicity of each query; None where all count once."""
+        return None if self.queries is None else self.queries.weight
+
+    def count_queries(self) -> Pairs:
+        """The pairs with the multiplicity of their query as part of their own."""
+        weight = self.query_weight
+        return self if weight is None else self.weighted(weight[:, None].expand_as(self.similarity))
 
     def keep(self, *, positive: Tensor, negative: Tensor) -> Pairs:
         """The same pairs with narrower masks."""
@@ -235,9 +251,7 @@ class Triplets:
     @classmethod
     def chosen(cls, pairs: Pairs, anchor: Tensor, positive: Tensor, negative: Tensor) -> Triplets:
         """Triples whose multiplicity follows from that of their two pairs."""
-        weight = pairs.weight
-        if weight is not None:
-            weight = weight[anchor, positive] * weight[anchor, negative]
+        weight = None if pairs.weight is None else pairs.weight[anchor, positive] * pairs.weight[anchor, negative]
         return cls(pairs, anchor, positive, negative, weight)
 
     @classmethod
@@ -269,9 +283,8 @@ class Triplets:
 
     def as_pairs(self) -> Pairs:
         """The pairs that occur in the triples, weighted by how often they do."""
-        once = torch.ones_like(self.anchor, dtype=self.pairs.similarity.dtype)
-        share = once if self.weight is None else self.weight
         count = torch.zeros_like(self.pairs.similarity)
+        share = torch.ones_like(self.anchor, dtype=count.dtype) if self.weight is None else self.weight
         count = count.index_put((self.anchor, self.positive), share, accumulate=True)
         count = count.index_put((self.anchor, self.negative), share, accumulate=True)
         return self.pairs.replace(weight=count)

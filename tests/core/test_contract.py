@@ -13,6 +13,7 @@ from equimetric.components import LAWS, LOSSES, SELECTIONS
 from equimetric.objectives import Context, build_objective
 from equimetric.objectives.recipes import recipes
 from equimetric.pairs import Pairs
+from equimetric.references.batch import BatchReferences
 
 DIMENSION = 5
 CLASSES = 4
@@ -117,6 +118,47 @@ def test_weight_is_multiplicity(method):
     times = torch.randint(0, most + 1, (pairs.similarity.shape[1],), generator=torch.Generator().manual_seed(2))
     weighted = pairs.weighted(times.to(torch.float64).expand_as(pairs.similarity))
     torch.testing.assert_close(objective.value(weighted), objective.value(repeat_columns(pairs, times)))
+
+
+TIMES = torch.tensor([1, 2, 0, 3, 1, 1, 2, 1, 1, 2])
+WEIGHTED = [method for method in keeping("sample weights") if not draws_at_random(method)]
+
+
+def repeat_rows(objective, embeddings):
+    """The loss of a batch with each row present as often as `TIMES` says; copies are no pairs of one another."""
+    rows = torch.arange(len(LABELS)).repeat_interleave(TIMES)
+    embeddings, labels = embeddings[rows], LABELS[rows]
+    if not isinstance(objective.references, BatchReferences):
+        return objective(embeddings, labels)
+    return objective(embeddings, labels, embeddings, labels, self_mask=rows[:, None] == rows)
+
+
+@pytest.mark.parametrize("method", [m for m in WEIGHTED if m not in ("prototypical", "xbm")])
+def test_a_sample_weight_is_the_number_of_its_rows(method):
+    objective, embeddings = build(method), batch().requires_grad_()
+    weighted, repeated = objective(embeddings, LABELS, sample_weight=TIMES), repeat_rows(objective, embeddings)
+    torch.testing.assert_close(weighted, repeated)
+    gradients = [torch.autograd.grad(value, embeddings, allow_unused=True)[0] for value in (weighted, repeated)]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("method", keeping("sample weights"))
+def test_weights_of_one_change_nothing_and_no_weight_at_all_is_no_loss(method):
+    objective, embeddings = build(method), batch()
+    ones, zeros = torch.ones(len(LABELS)), torch.zeros(len(LABELS))
+    value, gradient = value_and_gradient(objective, embeddings, LABELS)
+    torch.testing.assert_close(value_and_gradient(objective, embeddings, LABELS, sample_weight=ones), (value, gradient))
+    empty, no_gradient = value_and_gradient(objective, embeddings, LABELS, sample_weight=zeros)
+    assert empty.isfinite()
+    assert (no_gradient == 0).all()
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - set(keeping("sample weights"))))
+def test_losses_without_weights_say_why(method):
+    with pytest.raises(em.EquimetricError, match=r"takes no weights: .*; leave them out"):
+        build(method)(batch(), LABELS, sample_weight=torch.ones(len(LABELS)))
+    with pytest.raises(em.EquimetricError, match=r"takes no weights: .*; leave them out"):
+        build(method, class_weight=[1.0] * CLASSES)
 
 
 @pytest.mark.parametrize("method", keeping("finite differences"))
@@ -346,12 +388,12 @@ def test_every_method_says_what_it_is(method):
 SEPARABLE = [method for method in METHODS if LOSSES[recipes()[method].loss].separable]
 
 
-def both_ways_agree(objective, monkeypatch, *, exactly=True):
+def both_ways_agree(objective, monkeypatch, *, exactly=True, **options):
     embeddings = batch(4)
 
     def gradients():
         objective.zero_grad()
-        value, gradient = value_and_gradient(objective, embeddings, LABELS, index=index(LABELS))
+        value, gradient = value_and_gradient(objective, embeddings, LABELS, index=index(LABELS), **options)
         return [value, gradient, *(parameter.grad for parameter in objective.parameters())]
 
     at_once = gradients()
@@ -368,6 +410,20 @@ def both_ways_agree(objective, monkeypatch, *, exactly=True):
 @pytest.mark.parametrize("method", SEPARABLE)
 def test_a_few_rows_at_a_time_give_the_same_value_and_gradients(method, monkeypatch):
     both_ways_agree(build(method), monkeypatch, exactly=not draws_at_random(method))
+
+
+@pytest.mark.parametrize("method", sorted(set(SEPARABLE) & set(WEIGHTED)))
+def test_a_few_weighted_rows_at_a_time_give_the_same_value_and_gradients(method, monkeypatch):
+    both_ways_agree(build(method), monkeypatch, sample_weight=TIMES)
+
+
+@pytest.mark.parametrize("method", [m for m in SEPARABLE if not draws_at_random(m)])
+def test_every_query_of_a_separable_loss_has_a_loss_of_its_own(method):
+    objective, plain = build(method, reduction="query"), build(method)
+    pairs = pairs_of(plain)
+    rows = [slice(row, row + 1) for row in range(len(pairs.similarity))]
+    alone = [plain.value(pairs.rows(row, pairs.similarity[row])) for row in rows]
+    torch.testing.assert_close(objective.value(pairs), torch.stack(alone))
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "nonzero", "batch"])

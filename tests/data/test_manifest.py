@@ -43,6 +43,16 @@ def test_other_columns_and_another_root(images):
     assert [part.tolist() for part in (split.train, split.validation, split.test)] == [[0], [1], [2]]
 
 
+def test_a_column_of_superclasses_is_a_class_attribute(images):
+    text = "path,label,genus\nimages/0.png,b,corvus\nimages/1.png,a,pica\nimages/2.png,b,corvus\n"
+    assert manifest(images, text).class_attributes == {}
+    assert manifest(images, text, superclass="genus").class_attributes == {"genus": ("pica", "corvus")}
+    with pytest.raises(EquimetricError, match=r"row 3 .* puts the label 'b' into 'pica', another row into 'corvus'"):
+        manifest(images, text.replace("2.png,b,corvus", "2.png,b,pica"), superclass="genus")
+    with pytest.raises(EquimetricError, match="has no column 'family'"):
+        manifest(images, text, superclass="family")
+
+
 def test_query_and_gallery_marks(images):
     rows = ["path,label,split,set", "images/0.png,a,train,", "images/1.png,b,validation,"]
     rows += ["images/2.png,c,test,query", "images/3.png,c,test,Gallery"]

@@ -81,6 +81,11 @@ def reference():
     return Reference
 
 
+@pytest.fixture
+def definition():
+    return score_by_definition
+
+
 @pytest.fixture(autouse=True)
 def threads():
     """One thread unless a test sets another number: most tests are too small for more."""

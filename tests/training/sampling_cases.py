@@ -18,6 +18,12 @@ OPTIONS = {
     "neighbour_classes": {"classes_per_batch": 4, "samples_per_class": 3},
     "hierarchy": {"anchor_classes": 2, "neighbourhood": 2, "samples_per_class": 3},
     "smart_mining": {"triples": 4, "neighbours": 10},
+    "superclasses": {
+        "superclasses_per_batch": 2,
+        "classes_per_superclass": 2,
+        "samples_per_class": 3,
+        "superclass": ["low" if label < 6 else "high" for label in LABELS.tolist()],
+    },
     "clusters": {"clusters_per_batch": 4, "samples_per_cluster": 2, "clusters_per_class": 2},
 }
 MINED = [name for name, kind in BATCHES.items() if issubclass(kind, MinedBatches)]

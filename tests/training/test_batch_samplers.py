@@ -13,6 +13,7 @@ from equimetric.batches import (
     NeighbourClassBatches,
     NPairBatches,
     ShardedBatches,
+    SuperclassBatches,
     build_batches,
 )
 from equimetric.errors import EquimetricError
@@ -91,6 +92,7 @@ TOO_MANY = {
     "neighbour_classes": {"classes_per_batch": 7},
     "hierarchy": {"neighbourhood": 4},
     "smart_mining": {"triples": 33},
+    "superclasses": {"classes_per_superclass": 4},
     "clusters": {"clusters_per_batch": 25},
 }
 TOO_FEW = {name: {next(iter(options)): 0} for name, options in OPTIONS.items()}
@@ -104,7 +106,7 @@ def test_impossible_batches_are_refused_with_a_way_out(name):
         make(name, **TOO_FEW[name])
 
 
-@pytest.mark.parametrize("name", ["class_balanced", "exhaustive", "neighbour_classes", "hierarchy"])
+@pytest.mark.parametrize("name", ["class_balanced", "exhaustive", "neighbour_classes", "hierarchy", "superclasses"])
 def test_classes_and_samples_are_exact_and_rows_grouped_by_class(name):
     batches = make(name)
     for batch in batches:
@@ -160,6 +162,46 @@ def test_exhaustive_batches_warn_of_classes_that_are_never_drawn_and_refuse_too_
     assert set(LABELS[torch.tensor(list(batches)).flatten()].tolist()) == {7, 2**40, 12}
     with pytest.raises(EquimetricError, match="only 3 classes have 5 samples or more, fewer than the 4"):
         ExhaustiveBatches(LABELS, classes_per_batch=4, samples_per_class=5)
+
+
+# -- superclasses
+
+
+def test_superclass_batches_hold_classes_of_a_few_superclasses():
+    labels = torch.arange(24).repeat_interleave(3)
+    superclass = labels // 6
+    batches = SuperclassBatches(
+        labels, superclass=superclass, superclasses_per_batch=3, classes_per_superclass=4, samples_per_class=2
+    )
+    drawn = set()
+    for batch in batches:
+        of_units = labels[batch].view(12, 2)
+        assert (of_units == of_units[:, :1]).all()
+        assert len(of_units[:, 0].unique()) == 12
+        groups = superclass[batch].view(3, 8)
+        assert (groups == groups[:, :1]).all()
+        assert len(groups[:, 0].unique()) == 3
+        drawn.add(tuple(sorted(groups[:, 0].tolist())))
+    assert len(drawn) > 1
+
+
+def test_superclasses_with_too_few_classes_are_not_drawn():
+    labels, superclass = torch.tensor([0, 0, 1, 1, 2, 2, 3]), ["a", "a", "a", "a", "b", "b", "a"]
+    options = {"superclass": superclass, "classes_per_superclass": 2, "samples_per_class": 2}
+    batches = SuperclassBatches(labels, superclasses_per_batch=1, batches=20, **options)
+    assert 2 not in {label for batch in batches for label in labels[batch].tolist()}
+    with pytest.raises(
+        EquimetricError, match="of which 1 have as many classes; set the classes of each superclass to 1"
+    ):
+        SuperclassBatches(labels, superclasses_per_batch=2, **options)
+    with pytest.raises(EquimetricError, match="set superclasses_per_batch to 2 or fewer"):
+        SuperclassBatches(labels, superclasses_per_batch=3, **options)
+    with pytest.raises(EquimetricError, match="every class belongs to one"):
+        SuperclassBatches(labels, **{**options, "superclass": [1, 2, 3, 4, 5, 6, 7]})
+    with pytest.raises(EquimetricError, match="7 samples but 3 superclasses"):
+        SuperclassBatches(labels, **{**options, "superclass": [1, 2, 3]})
+    with pytest.raises(EquimetricError, match="a divisor of 5"):
+        build_batches("superclasses", labels, classes=5, samples=2, batches=3, options={"superclass": superclass})
 
 
 # -- N-pairs
@@ -313,6 +355,7 @@ SHAPES = {
     "neighbour_classes": (4, 3, {}, {"units": 4, "samples": 3}),
     "hierarchy": (6, 2, {"neighbourhood": 3}, {"units": 6, "samples": 2}),
     "smart_mining": (5, 3, {"neighbours": 9}, {"units": 5, "samples": 3}),
+    "superclasses": (4, 3, {"superclass": OPTIONS["superclasses"]["superclass"]}, {"units": 4, "samples": 3}),
     "clusters": (5, 3, {"clusters_per_class": 2}, {"units": 5, "samples": 3}),
 }
 

@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from equimetric.batches import BATCHES, Batches, SmartMiningBatches
 from equimetric.configuration import load_config
+from equimetric.data import load_dataset
 from equimetric.errors import EquimetricError
 from equimetric.learners import Batch, EpochView
 from equimetric.losses.hierarchical_triplet import HierarchicalTriplet
@@ -33,6 +35,7 @@ KINDS = {
     "neighbour_classes": ("multi_similarity", {"classes": 2, "samples": 4}),
     "hierarchy": ("hierarchical_triplet", {"classes": 2, "samples": 4, "options": {"neighbourhood": 2}}),
     "smart_mining": ("triplet", {"classes": 8, "samples": 3, "options": {"neighbours": 20, "interval": 2}}),
+    "superclasses": ("contrastive", {"classes": 2, "samples": 4, "options": {"superclass": "parity"}}),
     "clusters": ("magnet_clusters", {"classes": 4, "samples": 3}),
 }
 OPTIONS = {"prototypical": {"episodes": 2}}
@@ -47,6 +50,13 @@ def configuration(method, batch, **options):
         "batch": batch,
         "training": {"steps": 9, "validate_every": 3, "log_every": 3},
     }
+
+
+def digits_with_parity(folder):
+    digits = load_dataset("digits")
+    parity = ["odd" if label % 2 else "even" for label in digits.labels.tolist()]
+    np.savez(folder / "digits.npz", images=digits.images[:, 0], labels=digits.labels, parity=parity)
+    return {"name": "arrays", "options": {"file": str(folder / "digits.npz")}}
 
 
 class KilledError(Exception):
@@ -71,6 +81,8 @@ def last_losses(folder):
 def test_every_kind_of_batches_trains_and_resumes_bit_for_bit(tmp_path, kind):
     method, batch = KINDS[kind]
     config = configuration(method, {"kind": kind, **batch})
+    if kind == "superclasses":
+        config["data"] = digits_with_parity(tmp_path)
     train(config, folder=tmp_path / "undisturbed")
     with pytest.raises(KilledError):
         train(config, folder=tmp_path / "killed", progress=kill)

@@ -209,3 +209,12 @@ def test_epochs_begin_after_validations_also_when_resumed(tmp_path, monkeypatch)
     assert len(begun) == 4
     images = sum(label < 3 for label in em.load_dataset("digits").labels.tolist())
     assert set(begun) == {(images, 8, images)}
+
+
+def test_class_weights_train_and_values_of_queries_do_not(tmp_path):
+    weighted = {**TINY, "method": "contrastive", "options": {"class_weight": [1.0, 5.0, 0.0]}}
+    train(weighted, folder=tmp_path / "weighted")
+    train({**weighted, "options": {}}, folder=tmp_path / "plain")
+    assert log_of(tmp_path / "weighted") != log_of(tmp_path / "plain")
+    with pytest.raises(EquimetricError, match="one number; choose reduction='mean'"):
+        train({**weighted, "options": {"reduction": "query"}}, folder=tmp_path / "query")

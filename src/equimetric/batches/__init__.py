@@ -18,6 +18,7 @@ from equimetric.batches.neighbour_classes import NeighbourClassBatches
 from equimetric.batches.registry import BATCHES, build_batches
 from equimetric.batches.sharded import ShardedBatches
 from equimetric.batches.smart_mining import SmartMiningBatches
+from equimetric.batches.superclasses import SuperclassBatches
 
 __all__ = [
     "BATCHES",
@@ -34,5 +35,6 @@ __all__ = [
     "NeighbourClassBatches",
     "ShardedBatches",
     "SmartMiningBatches",
+    "SuperclassBatches",
     "build_batches",
 ]

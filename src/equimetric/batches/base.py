@@ -64,11 +64,13 @@ class Batches(ABC):
         by_role: whether a batch lists the first samples of all units, then the second ones and so on, instead of
             unit after unit.
         adapts: whether batches depend on the embeddings of earlier batches, which `observe` is given.
+        per_sample: options with one value per sample; a configuration names an attribute of the data for each.
 
     """
 
     by_role: ClassVar[bool] = False
     adapts: ClassVar[bool] = False
+    per_sample: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, labels: Tensor, *, units_per_batch: int, samples_per_unit: int, batches: int | None, seed: int

@@ -32,15 +32,17 @@ class EmbeddingSource:
     geometry: str = "cosine"
 
 
-def load_embeddings(source: Path, labels: Path | None, part: str = "test") -> EmbeddingSource:
+def load_embeddings(
+    source: Path, labels: Path | None, part: str = "test", parents: str | None = None
+) -> EmbeddingSource:
     """The arrays of a file, or a part of the classes of a run, exactly as its own result was computed."""
     if not source.is_dir():
         from equimetric.evaluation.files import read_embeddings
 
-        arrays = dict(read_embeddings(source, labels))
+        arrays = dict(read_embeddings(source, labels, parents))
         return EmbeddingSource(arrays, {} if "gallery_embeddings" in arrays else arrays)
     from equimetric.runs.evaluation import embed_run
 
-    config, found = embed_run(source, part)
+    config, found = embed_run(source, part, parents=parents)
     pooled = {"embeddings": found.embeddings, "labels": found.labels}
     return EmbeddingSource(found.arrays(), pooled, config.evaluation.names(), config.evaluation.compared_by())

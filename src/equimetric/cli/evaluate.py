@@ -32,6 +32,7 @@ PLOTS = {
     equimetric evaluate space.npz -m recall@1,map@r,opis --intervals
     equimetric evaluate space.npz --compare other.npz --plots figures
     equimetric evaluate runs/single/my-run --json
+    equimetric evaluate runs/single/my-run --parents alphabet
     """,
 )
 def evaluate_command(
@@ -49,7 +50,16 @@ def evaluate_command(
     part: Annotated[str, RUN_PART] = "test",
     geometry: Annotated[
         str | None,
-        typer.Option("--geometry", help="cosine, euclidean, dot, or hamming (of the signs); by default cosine."),
+        typer.Option(
+            "--geometry", help="cosine, euclidean, dot, hamming (of the signs), l1, l3, linf; by default cosine."
+        ),
+    ] = None,
+    parents: Annotated[
+        str | None,
+        typer.Option(
+            "--parents",
+            help="Compare within superclasses alone: an attribute of a run's data, or an array of the .npz file.",
+        ),
     ] = None,
     intervals: Annotated[
         bool, typer.Option("--intervals", help="Add 95 % intervals, from resampling whole classes.")
@@ -76,7 +86,7 @@ def evaluate_command(
     """
     from equimetric.evaluation import evaluate
 
-    found = load_embeddings(source, labels, part)
+    found = load_embeddings(source, labels, part, parents)
     wanted = wanted_metrics(found, metrics, ks)
     drawn = [name for needed in PLOTS.values() for name in needed] if plots is not None else []
     names = list(dict.fromkeys([*wanted, *drawn]))
@@ -92,7 +102,7 @@ def evaluate_command(
         lines += ["95 % intervals, whole classes resampled:"]
         lines += [f"  {name}  {one.low:.4f} to {one.high:.4f}" for name, one in ends.items()]
     if compare is not None:
-        other = load_embeddings(compare, None, part)
+        other = load_embeddings(compare, None, part, parents)
         if geometry is None and other.geometry != found.geometry:
             raise EquimetricError(
                 f"{str(source)!r} is compared by {found.geometry} and {str(compare)!r} by {other.geometry}; "

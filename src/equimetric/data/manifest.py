@@ -27,6 +27,7 @@ def load_manifest(
     label: str = "label",
     split: str = "split",
     mark: str = "set",
+    superclass: str | None = None,
     size: int = 224,
     channels: int = 3,
     damaged: Damaged = "refuse",
@@ -37,11 +38,12 @@ def load_manifest(
 
     `path`, `label`, `split` and `mark` name the columns. Paths are relative to `root`, by default the file's folder.
     Optional columns: `split` (train, validation, test), `set` (query or gallery, for test images), and the bounding box
-    x, y, w, h in pixels of the upright image; an empty box means the whole image. Labels that are all whole numbers are
-    ordered by value, others as text.
+    x, y, w, h in pixels of the upright image; an empty box means the whole image. `superclass` names a column that
+    becomes the class attribute of that name. Labels that are all whole numbers are ordered by value, others as text.
     """
     file = Path(file).expanduser()
-    columns = read_columns(file, required=(path, label), optional=(split, mark, *BOX_COLUMNS))
+    superclasses = () if superclass is None else (superclass,)
+    columns = read_columns(file, required=(path, label, *superclasses), optional=(split, mark, *BOX_COLUMNS))
     base = file.parent if root is None else Path(root).expanduser()
     labels = columns[label]
     for row, value in enumerate(labels, start=1):
@@ -55,6 +57,7 @@ def load_manifest(
         class_order=_sort_labels(set(labels)),
         parts=_parts(columns.get(split), columns.get(mark), file),
         boxes=_boxes(columns, file),
+        class_attributes={name: _superclass_of(labels, columns[name], file) for name in superclasses},
     )
     return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)
 
@@ -126,6 +129,18 @@ def _parts(split: Sequence[str] | None, mark: Sequence[str] | None, file: Path) 
     if "test" in parts and ("query" in parts or "gallery" in parts):
         raise EquimetricError(f"{str(file)!r} marks some test images as query or gallery; mark all of them or none")
     return parts
+
+
+def _superclass_of(labels: Sequence[str], superclasses: Sequence[str], file: Path) -> dict[str, str]:
+    """The superclass of each label, which must be the same in all its rows."""
+    found: dict[str, str] = {}
+    for row, (label, superclass) in enumerate(zip(labels, superclasses, strict=True), start=1):
+        if found.setdefault(label, superclass) != superclass:
+            raise EquimetricError(
+                f"row {row} of {str(file)!r} puts the label {label!r} into {superclass!r}, another row into "
+                f"{found[label]!r}; a label has one superclass"
+            )
+    return found
 
 
 def _boxes(columns: Mapping[str, Sequence[str]], file: Path) -> list[Box | None] | None:

@@ -7,13 +7,14 @@ from typing import Any, Literal
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.cohort import Cohort, check_cohort_metrics
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, prepare_sets
+from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryLike, LabelsLike, prepare_sets
+from equimetric.evaluation.engine.measured import similarity_matrix
 from equimetric.evaluation.engine.scan import Prefilter, scan
-from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
-from equimetric.evaluation.engine.similarity import SimilarityMatrix
+from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.evidence import Evidence, average_by_class
 from equimetric.evaluation.families import METRICS, Metric, check_metric_options, parse_metrics
 from equimetric.evaluation.metrics.rankings import NearestNeighbours
+from equimetric.evaluation.parents import check_parent_metrics, number_parents
 from equimetric.evaluation.result import Evaluation
 
 __all__ = ["default_metrics", "evaluate"]
@@ -27,10 +28,12 @@ def evaluate(
     *,
     metrics: str | Iterable[str] | None = None,
     ks: Iterable[int] = (1, 2, 4, 8),
-    geometry: GeometryName = "cosine",
+    geometry: GeometryLike = "cosine",
     lone: Literal["exclude", "zero"] = "exclude",
     query_ids: LabelsLike | None = None,
     gallery_ids: LabelsLike | None = None,
+    parents: LabelsLike | None = None,
+    gallery_parents: LabelsLike | None = None,
     cohort: Cohort | None = None,
     neighbours: int = 0,
     block_rows: int | None = None,
@@ -53,10 +56,13 @@ def evaluate(
                   consistency of a threshold: `opis`, `opis@10%`
                   structure: `pi_ratio`, `spectral_decay`, `alignment`, `uniformity`
     ks            the K of the default's `recall@K`
-    geometry      compare by `cosine`, `euclidean` distance, `dot` product, or `hamming` distance of the signs
+    geometry      compare by `cosine`, `euclidean` distance, `dot` product, or `hamming` distance of the signs;
+                  by a Lp distance `l1`, `l3`, `linf` of the unit vectors, or by a `Geometry` of your own
     lone          queries without a relevant gallery item: `exclude` them from the means, or count them as `zero`
     query_ids     N and G image ids, integers or strings: a query and a gallery item with the same id are one image
     gallery_ids   and are not compared; without a gallery query_ids alone
+    parents       N and G superclasses, integers or strings: a query is compared with the items of its own parent alone,
+    gallery_parents  for metrics of rankings and of pairs; without a gallery parents alone
     cohort        other classes by which cosines are normalised (`Cohort`), for metrics of similarities
     neighbours    keep the gallery indices of the n nearest items of each query (all, where there are fewer)
     block_rows    queries compared at a time; memory is block_rows × G; default: 64 MB
@@ -71,16 +77,21 @@ def evaluate(
         raise EquimetricError(f"block_rows is {block_rows}; give at least 1, or None to let memory decide")
     if neighbours < 0:
         raise EquimetricError(f"neighbours is {neighbours}; give how many nearest items to keep, or 0 for none")
+    if parents is not None or gallery_parents is not None:
+        check_parent_metrics(parsed)
     if cohort is not None:
         if geometry != "cosine":
             raise EquimetricError(f"a cohort normalises cosines; leave geometry = {geometry!r} out, or the cohort")
         check_cohort_metrics(parsed)
         given = cohort.arguments(embeddings, labels, gallery_embeddings, gallery_labels, query_ids, gallery_ids)
         rest: dict[str, Any] = {"lone": lone, "neighbours": neighbours, "block_rows": block_rows, "progress": progress}
+        if parents is not None:
+            given |= {"parents": parents, "gallery_parents": parents if gallery_embeddings is None else gallery_parents}
         names = [metric.name for metric in parsed]
         result = evaluate(**given, metrics=names, prefilter=prefilter, **rest, **options)
         itself = gallery_embeddings is None
-        return replace(result, geometry="cosine, cohort", gallery=None if itself else result.gallery)
+        within = "" if parents is None else " within parents"
+        return replace(result, geometry=f"cosine, cohort{within}", gallery=None if itself else result.gallery)
     options = {**check_metric_options(options), "lone": lone, "neighbours": neighbours}
 
     sets = prepare_sets(
@@ -92,8 +103,10 @@ def evaluate(
         query_ids=query_ids,
         gallery_ids=gallery_ids,
     )
+    if parents is not None or gallery_parents is not None:
+        sets = replace(sets, parents=number_parents(sets, parents, gallery_parents))
     collectors = _build_collectors(parsed, sets, options)
-    matrix = SimilarityMatrix.of(sets)
+    matrix = similarity_matrix(sets)
     path = scan(matrix, collectors, block_rows=block_rows, prefilter=prefilter, progress=progress)
     evidence = Evidence(sets, options, collectors)
     scores = {metric.name: METRICS[metric.family].score(metric, evidence) for metric in parsed}
@@ -112,7 +125,7 @@ def evaluate(
         queries=len(sets.queries),
         gallery=None if sets.gallery is None else len(sets.gallery),
         lone=int((sets.relevant == 0).sum()),
-        geometry=geometry,
+        geometry=sets.geometry if sets.parents is None else f"{sets.geometry} within parents",
         path=path,
         percent=frozenset(metric.name for metric in parsed if METRICS[metric.family].percent),
         details={name: score.details for name, score in scores.items() if score.details},

@@ -17,21 +17,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equimetric.errors import EquimetricError, unknown_name
+from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 
 __all__ = ["read_embeddings"]
 
 REQUIRED = ("embeddings", "labels")
 OPTIONAL = ("gallery_embeddings", "gallery_labels")
+PARENTS = ("parents", "gallery_parents")
 SIDES = ("query", "gallery")
 INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
-def read_embeddings(file: Path | str, labels: Path | str | None = None) -> dict[str, NDArray[Any]]:
+def read_embeddings(
+    file: Path | str, labels: Path | str | None = None, parents: str | None = None
+) -> dict[str, NDArray[Any]]:
     """The arrays `embeddings` and `labels`, and those of the gallery if present, as arguments of `evaluate`.
 
-    file    .npz with these arrays, .parquet, or .npy with an (N, D) array of embeddings
-    labels  the .csv with the labels of an .npy file; default: the same name with the ending .csv
+    file     .npz with these arrays, .parquet, or .npy with an (N, D) array of embeddings
+    labels   the .csv with the labels of an .npy file; default: the same name with the ending .csv
+    parents  the array of an .npz file with the superclass of every sample, `gallery_…` for those of a gallery
     """
     file = Path(file)
     reader = READERS.get(file.suffix.lower())
@@ -41,23 +45,38 @@ def read_embeddings(file: Path | str, labels: Path | str | None = None) -> dict[
         raise EquimetricError(f"{str(file)!r} is not one of the file types that can be read: {', '.join(READERS)}")
     if labels is not None and file.suffix.lower() != ".npy":
         raise EquimetricError(f"{str(file)!r} holds its own labels; a file of labels goes only with an .npy file")
+    if reader is _read_npz:
+        return _read_npz(file, parents=parents)
+    if parents is not None:
+        raise EquimetricError(f"parents are read from an .npz file or from a run, not from {str(file)!r}")
     return reader(file, Path(labels) if labels is not None else file.with_suffix(".csv"))
 
 
-def _read_npz(file: Path, _: Path) -> dict[str, NDArray[Any]]:
+def _read_npz(file: Path, _: Path | None = None, *, parents: str | None = None) -> dict[str, NDArray[Any]]:
     arrays = _load(file)
     if not isinstance(arrays, dict):
         raise EquimetricError(
             f"{str(file)!r} is not an .npz file of plain arrays; write one with "
             "numpy.savez(file, embeddings=…, labels=…)"
         )
+    if parents is not None:
+        arrays = _name_parents(arrays, parents, file)
     for name in arrays:
-        if name not in REQUIRED + OPTIONAL:
-            raise unknown_name(f"array in {str(file)!r}", name, REQUIRED + OPTIONAL)
+        if name not in REQUIRED + OPTIONAL + PARENTS:
+            raise unknown_name(f"array in {str(file)!r}", name, REQUIRED + OPTIONAL + PARENTS)
     missing = [name for name in REQUIRED if name not in arrays]
     if missing:
         raise EquimetricError(f"{str(file)!r} has no array {missing[0]!r}; it needs 'embeddings' and 'labels'")
-    return arrays
+    # Without the option a file's parents are not used.
+    return arrays if parents is not None else {name: array for name, array in arrays.items() if name not in PARENTS}
+
+
+def _name_parents(arrays: dict[str, NDArray[Any]], parents: str, file: Path) -> dict[str, NDArray[Any]]:
+    """The arrays with those of this name as `parents` and `gallery_parents`."""
+    if parents not in arrays:
+        raise EquimetricError(f"{str(file)!r} has no array {parents!r} of parents; {did_you_mean(parents, arrays)}")
+    named = {parents: "parents", f"gallery_{parents}": "gallery_parents"}
+    return {named.get(name, name): array for name, array in arrays.items()}
 
 
 def _read_npy(file: Path, labels: Path) -> dict[str, NDArray[Any]]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
 from equimetric.batches import Groups
+from equimetric.errors import EquimetricError
 from equimetric.learners.learner import Batch, EpochView, Learner, LearnerParts, Outputs, learner
 from equimetric.objectives import Objective, ObjectiveSum
 
@@ -59,7 +60,13 @@ class SingleLearner(Learner):
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The terms of the objective."""
-        return self.objective.terms(outputs["embedding"], batch.labels, index=batch.index)
+        terms = self.objective.terms(outputs["embedding"], batch.labels, index=batch.index)
+        for name, value in terms.items():
+            if value.ndim:
+                raise EquimetricError(
+                    f"{name!r} has a value for each query, but training minimises one number; choose reduction='mean'"
+                )
+        return terms
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
         """Trunk and head of the network, and what the objective learns."""

@@ -23,6 +23,7 @@ def coefficients(alpha_deg: float) -> tuple[float, float]:
     "angular",
     title="Angular",
     family="ranking",
+    per_query=True,
     paper="Wang, Zhou, Wen, Liu, Lin: Deep metric learning with angular loss (2017)",
     references="batch",
     search={"alpha_deg": Uniform(36.0, 55.0)},

@@ -31,7 +31,11 @@ SHRINKAGE, FIRST_SCORE, NEGATIVES_TIMES = 0.06, 0.5, 2.0
     references="batch",
     takes="batch",
     search={"beta1": Uniform(1.0, 4.0), "beta2": Uniform(0.3, 0.7), "lambda_div": LogUniform(1e-6, 1e-2)},
-    exempt={**EXEMPT, "finite differences": "the weights w are held constant in the gradient"},
+    exempt={
+        **EXEMPT,
+        "finite differences": "the weights w are held constant in the gradient",
+        "sample weights": "its members weigh the pairs of a batch themselves",
+    },
 )
 class BoostedMembers(nn.Module):
     """Online gradient boosting over the members of an ensemble: each learns the pairs that those before it got wrong.

@@ -18,6 +18,7 @@ from equimetric.seeding import derive_seed
     "dreml",
     title="DREML",
     family="ensemble",
+    per_query=True,
     paper="Xuan, Souvenir, Pless: Deep randomized ensembles for metric learning (2018)",
     geometry="none",
     references="batch",
@@ -61,7 +62,7 @@ class RandomizedMembers(nn.Module):
         labels = ops.require.class_labels(pairs, "dreml", classes=len(self.meta_classes))
         outputs = member_slices(ops.require.queries(pairs, "dreml").embeddings, self.sizes, "dreml")
         targets = self.meta_classes[labels].unbind(1)
-        return torch.stack([self.member(m, *both) for m, both in enumerate(zip(outputs, targets, strict=True))]).sum()
+        return torch.stack([self.member(m, *both) for m, both in enumerate(zip(outputs, targets, strict=True))]).sum(0)
 
     def member(self, number: int, output: Tensor, target: Tensor) -> Tensor:
         """The loss of one member, from its (B, D) outputs and the meta-classes of the samples."""

@@ -24,7 +24,11 @@ from equimetric.search_space import Uniform
     references="batch",
     takes="batch",
     search={"margin": Uniform(0.5, 2.0), "negative_factor": Uniform(1.0, 20.0)},
-    exempt={**EXEMPT, "static shapes": "the hardest pairs are listed"},
+    exempt={
+        **EXEMPT,
+        "static shapes": "the hardest pairs are listed",
+        "sample weights": "the hardest pairs of a batch are listed, each once",
+    },
 )
 def hdc(
     pairs: Pairs,

@@ -26,6 +26,7 @@ EDGE = 1e-3
     takes="batch",
     search={"margin": Uniform(0.0, 0.5), "tau": LogUniform(0.02, 0.5)},
     exempt={
+        "sample weights": "draws its triples from the batch as a whole",
         "monotone": "compares distances to the proxies of a hierarchy, not pairs",
         **dict.fromkeys(
             ("permutation", "multiplicity", "finite differences", "parameter differences", "static shapes"),

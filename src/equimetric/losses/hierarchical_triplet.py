@@ -51,6 +51,7 @@ def build_class_tree(embeddings: Tensor, labels: Tensor, levels: int) -> ClassTr
     "hierarchical_triplet",
     title="Hierarchical triplet",
     family="ranking",
+    per_query=True,
     paper="Ge, Huang, Dong, Scott: Deep metric learning with hierarchical triplet loss (2018)",
     geometry="sqeuclidean",
     references="batch",

@@ -27,5 +27,7 @@ def histogram(pairs: Pairs, *, num_nodes: Annotated[int, Range(2)] = 101) -> Ten
     """
     by_row = ops.special.soft_histograms(pairs, (pairs.similarity + 1) * ((num_nodes - 1) / 2), num_nodes)
     # The counts of all nodes add up to the number of pairs, whatever the similarities.
-    positive, negative = (ops.special.ratio(counts.sum(0), counts.sum().detach()) for counts in by_row)
-    return (negative * positive.cumsum(0)).sum()
+    positive, negative = (
+        ops.special.ratio(counts, counts.sum(-1, keepdim=True).detach()) for counts in map(ops.special.sum_rows, by_row)
+    )
+    return (negative * positive.cumsum(-1)).sum(-1)

@@ -32,6 +32,7 @@ def multiply_angle(cosine: Tensor, m: int) -> Tensor:
     "large_margin_softmax",
     title="L-Softmax",
     family="classification",
+    per_query=True,
     paper="Liu, Wen, Yu, Yang: Large-margin softmax loss for convolutional neural networks (2016)",
     geometry="dot",
     references="proxies",

@@ -13,6 +13,7 @@ from equimetric.search_space import Uniform
     "lifted",
     title="Lifted structure",
     family="ranking",
+    per_query=True,
     paper="Oh Song, Xiang, Jegelka, Savarese: Deep metric learning via lifted structured feature embedding (2016)",
     geometry="euclidean",
     references="batch",

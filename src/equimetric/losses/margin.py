@@ -101,6 +101,7 @@ class MarginLoss(nn.Module):
         pull = (self.alpha + distance[triplets.anchor, triplets.positive] - beta).relu()
         push = (self.alpha - distance[triplets.anchor, triplets.negative] + beta).relu()
         every = torch.ones_like(pull, dtype=torch.bool)
-        value = ops.special.masked_sum(pull + push + self.nu * beta, every, triplets.weight)
-        active = sum(ops.special.count(terms > 0, triplets.weight, value.dtype) for terms in (pull, push))
+        weight, anchor = triplets.weight, triplets.anchor
+        value = ops.special.masked_sum(pull + push + self.nu * beta, every, weight, anchor)
+        active = sum(ops.special.count(terms > 0, weight, value.dtype, anchor) for terms in (pull, push))
         return ops.special.ratio(value, torch.as_tensor(active))

@@ -14,6 +14,7 @@ from equimetric.search_space import Uniform
 EXEMPT = {
     "permutation": "anchor and positive are the first two rows of a class",
     "multiplicity": "one pair is chosen per class, so only the presence of a reference counts",
+    "sample weights": "one pair is chosen per class, whatever the multiplicity of its samples",
 }
 
 

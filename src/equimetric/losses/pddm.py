@@ -13,11 +13,15 @@ from equimetric.pairs import Pairs
     "pddm",
     title="PDDM",
     family="ranking",
+    per_query=True,
     paper="Huang, Loy, Tang: Local similarity-aware deep feature embedding (2016)",
     geometry="sqeuclidean",
     references="batch",
     takes="batch",
-    exempt={"multiplicity": "rows and columns are the same samples: columns cannot be repeated alone"},
+    exempt={
+        "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
+        "sample weights": "chooses one quadruplet for each sample of the batch as a whole",
+    },
 )
 class PositionDependentMetric(nn.Module):
     """A similarity learned from difference and position of two embeddings, trained on the hard quadruplets it picks.

@@ -1,6 +1,5 @@
 """Proxy-Anchor: every proxy is compared with the whole batch."""
 
-import torch
 from torch import Tensor
 
 from equimetric import ops
@@ -29,11 +28,14 @@ def proxy_anchor(pairs: Pairs, *, alpha: Positive = 32.0, delta: float = 0.1, re
     # An anchor is a column of the pairs: its weight is the column's multiplicity times that of each sample.
     multiplicity = similarity.new_ones(len(similarity)) if weight is None else weight.amax(0)
     share = None if weight is None else weight.T / multiplicity.where(multiplicity > 0, 1.0)[:, None]
+    if pairs.query_weight is not None:
+        share = pairs.query_weight.expand_as(similarity) * (1.0 if share is None else share)
     pull = ops.log1p_sum_exp(alpha * (delta - similarity), positive, share)
     push = ops.log1p_sum_exp(alpha * (similarity + delta), negative, share)
     if reduction == "none":
         return pull + push
     if reduction != "mean":
         raise unknown_name("reduction", reduction, ("mean", "none"))
-    every = torch.ones_like(multiplicity).bool()
-    return ops.mean(pull, ops.has_any(positive), multiplicity) + ops.mean(push, every, multiplicity)
+    # Means over the proxies, not over the queries.
+    present = multiplicity * ops.has_any(positive)
+    return ops.divide(pull @ present, present.sum()) + ops.divide(push @ multiplicity, multiplicity.sum())

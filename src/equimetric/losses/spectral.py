@@ -17,6 +17,7 @@ from equimetric.pairs import Pairs
     references="batch",
     takes="batch",
     exempt={
+        "sample weights": "compares subspaces that the whole batch spans",
         "monotone": "compares subspaces that the whole batch spans, not pairs",
         "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
     },

@@ -14,6 +14,7 @@ from equimetric.pairs import Pairs
     "sphereface",
     title="SphereFace",
     family="classification",
+    per_query=True,
     paper="Liu, Wen, Yu, Li, Raj, Song: SphereFace: deep hypersphere embedding for face recognition (2017)",
     geometry="dot",
     references="proxies",

@@ -20,6 +20,7 @@ from equimetric.search_space import LogUniform
     takes="batch",
     search={"gamma": LogUniform(1.0, 1e4)},
     exempt={
+        "sample weights": "scores clusterings of the whole batch",
         "monotone": "samples are pushed from the medoids of a wrong clustering, also from those of their own class",
         "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
         "static shapes": "medoids are searched one by one",

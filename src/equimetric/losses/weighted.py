@@ -20,6 +20,7 @@ def equal_weight(pairs: Pairs) -> Tensor:
     "weighted",
     title="Weighted pairs",
     family="ranking",
+    per_query=True,
     paper="Anonymous: A unified view of deep metric learning via gradient analysis (2019)",
     geometry=("cosine", "euclidean", "sqeuclidean", "dot"),
 )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component
-from equimetric.errors import EquimetricError, did_you_mean
+from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 from equimetric.objectives.grammar import flatten_options, parse_method, route
 from equimetric.objectives.objective import SELECTS_ITSELF, Objective, ObjectiveSum
 from equimetric.objectives.recipes import Context
+from equimetric.objectives.weights import check_class_weight
+from equimetric.ops.reductions import ROW_REDUCTIONS
 from equimetric.option_values import check_options
 from equimetric.references.base import References
 
@@ -56,13 +58,18 @@ def compose(
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: str | None = None,
     **options: Any,
 ) -> Objective:
     """An objective from its parts; each further option goes to the part or parts that own it (see `route_options`).
 
     `loss` is a registered name, a function of `Pairs`, or a module, and so is `selection`; `references` are a name or
     an object such as `StaticProxy(dim)`; `geometry` is a name or a `Geometry`. A combination that makes no sense, an
-    unknown option and a misspelt name raise an error that explains why.
+    unknown option and a misspelt name raise an error that explains why. `class_weight` holds a weight for each class
+    id. `reduction` goes to a loss that has one of its own; of any other loss whose queries meet only in its final
+    mean, and with 'query' of every such loss, it reduces the losses of the queries by themselves: 'query' or 'none' is
+    the vector, 'sum', 'batch' (the sum / number of queries), 'mean' or 'valid' (that of queries that have pairs).
     """
     switches = {"normalize": normalize, "gather": gather, "require_both": require_both}
     check_options("objective", compose, switches)
@@ -88,7 +95,12 @@ def compose(
         selection_component = wrap_function("selection", given_selection)
 
     owners = {"loss": component, "selection": selection_component, "references": reference_component}
-    routed = route_options(name or component.name, owners, options, [*chosen, *switches, *component.aliases])
+    if reduction is not None and "reduction" in component.options and reduction != "query":
+        options["reduction"], reduction = reduction, None
+    others = [*chosen, *switches, "class_weight", "reduction", *component.aliases]
+    routed = route_options(name or component.name, owners, options, others)
+    separable = component.is_separable(routed["loss"])
+    check_weights(component, separable or component.per_query, class_weight, reduction)
     return Objective(
         name or component.name,
         loss=loss if isinstance(loss, nn.Module) else component.build(routed["loss"]),
@@ -100,8 +112,29 @@ def compose(
         gather=gather,
         require_both=require_both,
         # Without a final reduction there is no ratio to sum up.
-        separable=component.is_separable(routed["loss"]) and routed["loss"].get("reduction") != "none",
+        separable=separable
+        and selection_component.is_separable(routed["selection"])
+        and "none" not in (routed["loss"].get("reduction"), reduction)
+        and reduction != "query",
+        class_weight=check_class_weight(class_weight),
+        unweighted=component.exempt.get("sample weights"),
+        reduction="none" if reduction == "query" else reduction,
     )
+
+
+def check_weights(loss: Component, per_query: bool, class_weight: Any, reduction: str | None) -> None:
+    """Raise an error where a loss takes no weights, or has no value for each query that could be reduced."""
+    if class_weight is not None and "sample weights" in loss.exempt:
+        raise EquimetricError(f"loss {loss.name!r} takes no weights: {loss.exempt['sample weights']}; leave them out")
+    if reduction is None:
+        return
+    if not per_query:
+        raise EquimetricError(
+            f"loss {loss.name!r} has no reduction {reduction!r}: it scores the batch as a whole and no query "
+            "by itself; leave reduction out"
+        )
+    if reduction not in ("query", *ROW_REDUCTIONS):
+        raise unknown_name("reduction", reduction, ("query", *ROW_REDUCTIONS))
 
 
 def resolve_aliases(loss: Component, chosen: dict[str, Any], options: dict[str, Any]) -> None:
@@ -182,7 +215,15 @@ def wrap_function(kind: str, function: Callable[..., Any] | nn.Module) -> Compon
         type(function).__name__ if isinstance(function, nn.Module) else getattr(whole, "__name__", type(whole).__name__)
     )
     every_geometry = ("cosine", "euclidean", "sqeuclidean", "dot")
-    return Component(kind, name, definition, "", geometries=every_geometry, reference_kinds=tuple(REFERENCES))
+    return Component(
+        kind,
+        name,
+        definition,
+        "",
+        geometries=every_geometry,
+        reference_kinds=tuple(REFERENCES),
+        separable=kind == "selection",
+    )
 
 
 def build_selection(given: Any, component: Component, options: dict[str, Any]) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,8 +11,12 @@ from torch import Tensor, nn
 from equimetric.components import FunctionModule
 from equimetric.errors import EquimetricError, no_tensor
 from equimetric.geometry import Geometry
+from equimetric.objectives.weights import check_weight, weigh_samples
 from equimetric.ops.chunks import compute_chunked
+from equimetric.ops.masks import has_any
 from equimetric.ops.products import full_precision
+from equimetric.ops.reductions import reduce_rows
+from equimetric.ops.rows import separate_rows, weigh_rows
 from equimetric.pairs import Pairs, Selected, Triplets, round_ties
 from equimetric.references.base import Inputs, PairTerms, References
 from equimetric.references.batch import BatchReferences
@@ -31,6 +36,14 @@ def attach_zero_grad(value: Tensor, *tensors: Tensor) -> Tensor:
         if tensor.requires_grad:
             value = torch.add(value, tensor.sum(dtype=value.dtype), alpha=0)
     return value
+
+
+def has_terms(selected: Selected) -> Tensor:
+    """(Q,) bool: the queries that have a pair, or are the anchor of a listed triple."""
+    if not isinstance(selected, Triplets):
+        return has_any((selected if isinstance(selected, Pairs) else selected.pairs).any)
+    queries = len(selected.pairs.similarity)
+    return torch.zeros(queries, dtype=torch.bool, device=selected.anchor.device).index_fill(0, selected.anchor, True)
 
 
 class Summable(nn.Module):
@@ -75,9 +88,10 @@ class Objective(Summable):
     Optionally `objective(embeddings, labels, reference_embeddings, reference_labels, self_mask=…, index=…)`:
     `self_mask` (Q, R) marks references that are the query itself; `index` (Q,) is each query's position in the
     training set, for losses with a parameter per image. `triplets=` (T, 3), rows of anchor, positive and negative,
-    replaces the selection. With `gather=True` the batches of all ranks of torch.distributed are one batch. With
-    `require_both=True` a batch without positives or without negatives has the value 0, also where the loss sums over
-    either kind alone.
+    replaces the selection. `sample_weight` (Q,) and `reference_weight` (R,) say how often samples count, times the
+    `class_weight` of their class (see `objectives.weights`). With `gather=True` the batches of all ranks of
+    torch.distributed are one batch. With `require_both=True` a batch without positives or without negatives has the
+    value 0, also where the loss sums over either kind alone. A `reduction` is one of the queries' own losses.
     """
 
     def __init__(
@@ -93,6 +107,9 @@ class Objective(Summable):
         gather: bool = False,
         require_both: bool = False,
         separable: bool = False,
+        class_weight: Tensor | None = None,
+        unweighted: str | None = None,
+        reduction: str | None = None,
     ) -> None:
         super().__init__()
         self.name = name
@@ -105,6 +122,12 @@ class Objective(Summable):
         self.gather = gather
         self.require_both = require_both
         self.separable = separable
+        # No buffer: half precision would round the weights.
+        self.class_weight = class_weight
+        self.unweighted = unweighted
+        self.reduction = reduction
+        # A learned geometry is a part of the objective, with its parameters.
+        self.measure = geometry.measure if isinstance(geometry.measure, nn.Module) else None
 
     def pair_terms(
         self,
@@ -115,19 +138,35 @@ class Objective(Summable):
         *,
         self_mask: Tensor | None = None,
         index: Tensor | None = None,
+        sample_weight: Tensor | None = None,
+        reference_weight: Tensor | None = None,
     ) -> PairTerms:
         """All sets of pairs that the references make, before selection, in full precision even under autocast."""
         if not isinstance(embeddings, Tensor):
             raise no_tensor(embeddings, "embeddings")
         check_index(index, embeddings)
+        sample_weight = check_weight(sample_weight, embeddings)
         with full_precision(embeddings.device.type):
             if self.gather:
                 if isinstance(labels, tuple):
                     raise EquimetricError("gather=True needs class ids or multi-hot labels, not masks of pairs")
-                embeddings, labels, index = gather_batch(embeddings, labels, index)
+                embeddings, labels, index, sample_weight = gather_batch(embeddings, labels, index, sample_weight)
             inputs = Inputs(embeddings, labels, index, reference_embeddings, reference_labels, self_mask)
+            if any(one is not None for one in (sample_weight, reference_weight, self.class_weight)):
+                inputs = self.weigh(inputs, sample_weight, reference_weight)
             terms: PairTerms = self.references(self.geometry, self.normalize, inputs)
             return terms
+
+    def weigh(self, inputs: Inputs, sample_weight: Tensor | None, reference_weight: Tensor | None) -> Inputs:
+        """The inputs with weights: those given, times those of the classes."""
+        if self.unweighted is not None:
+            raise EquimetricError(f"{self.name!r} takes no weights: {self.unweighted}; leave them out")
+        samples, references = inputs.embeddings, inputs.reference_embeddings
+        weight = weigh_samples(self.class_weight, inputs.labels, sample_weight, samples)
+        if references is not None:
+            reference_weight = check_weight(reference_weight, references, "reference_weight")
+            reference_weight = weigh_samples(self.class_weight, inputs.reference_labels, reference_weight, references)
+        return replace(inputs, sample_weight=weight, reference_weight=reference_weight)
 
     def pairs(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> Pairs:
         """The first set of pairs: with a memory that of the batch, with most references the only one."""
@@ -172,7 +211,20 @@ class Objective(Summable):
 
     def compute_rows(self, pairs: Pairs) -> Tensor:
         """The loss of these pairs, all rows at once."""
-        return self.check_value(self.loss(self.select(pairs)))
+        return self.reduce(self.select(pairs), pairs.query_weight)
+
+    def reduce(self, selected: Selected, weight: Tensor | None) -> Tensor:
+        """The loss of what counts, every query by its (Q,) weight; with a `reduction`, of the queries' own losses."""
+        if self.reduction is None:
+            if weight is None:
+                return self.check_value(self.loss(selected))
+            with weigh_rows(weight):
+                return self.check_value(self.loss(selected))
+        pairs = selected if isinstance(selected, Pairs) else selected.pairs
+        with separate_rows(len(pairs.similarity)):
+            values = self.check_value(self.loss(selected))
+        with weigh_rows(weight):
+            return reduce_rows(values, has_terms(selected), self.reduction)
 
     def compute_listed(self, pairs: Pairs, triplets: Tensor) -> Tensor:
         """The loss of these (T, 3) triples of the pairs, without the selection."""
@@ -183,7 +235,7 @@ class Objective(Summable):
         with torch.no_grad():
             selected = self.as_taken(Triplets.listed(pairs, triplets))
         with full_precision(pairs.similarity.device.type):
-            return self.check_value(self.loss(selected))
+            return self.reduce(selected, pairs.query_weight)
 
     def check_value(self, result: Any) -> Tensor:
         """The result of a loss, which must be a tensor."""
@@ -195,6 +247,8 @@ class Objective(Summable):
 
     def empty_value(self, pairs: Pairs) -> Tensor:
         """The loss of queries without any reference: 0, or with reduction='none' a 0 for each term."""
+        if self.reduction == "none":
+            return torch.zeros_like(pairs.similarity[:, :0].sum(1))
         if not isinstance(self.loss, FunctionModule) or self.loss.options.get("reduction") != "none":
             return pairs.similarity.new_zeros(())
         # A reference that is neither positive nor negative counts for nothing, and leaves the loss no empty rows.

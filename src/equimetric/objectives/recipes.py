@@ -22,7 +22,7 @@ __all__ = ["ROWS", "Context", "Recipe", "find_recipe", "recipes"]
 PARTS = ("geometry", "references", "selection")
 """Parts of an objective that an option of this name replaces."""
 
-SWITCHES = ("normalize", "gather", "require_both")
+SWITCHES = ("normalize", "gather", "require_both", "class_weight")
 """Options of the objective itself."""
 
 ROLES = ("loss", "selection", "references")
@@ -114,7 +114,7 @@ class Recipe:
 
         loss = self.parts()[0]
         owners = {"loss": [loss], "selection": SELECTIONS.values(), "references": REFERENCES.values()}
-        return {*PARTS, *SWITCHES, *loss.aliases, *qualify_options(owners)}
+        return {*PARTS, *SWITCHES, "reduction", *loss.aliases, *qualify_options(owners)}
 
     def takes(self, option: str) -> bool:
         """Whether `option` belongs to this method as it stands, or replaces one of its parts."""

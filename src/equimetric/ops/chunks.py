@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from equimetric.ops.gradients import scale_saved, sum_scalars
 from equimetric.ops.ratios import defer_ratios, quotient
+from equimetric.ops.rows import rows_are_separate, weigh_rows
 from equimetric.pairs import Pairs
 
 __all__ = ["compute_chunked", "separable"]
@@ -112,7 +113,8 @@ class ByRows(torch.autograd.Function):
 
         def run(rows: slice, differentiate: bool = True) -> tuple[Pairs, Collect]:
             chunk = pairs.rows(rows, similarity[rows].detach().requires_grad_())
-            with torch.set_grad_enabled(differentiate), defer_ratios(collected := Collect()):
+            counted = weigh_rows(chunk.query_weight)
+            with torch.set_grad_enabled(differentiate), defer_ratios(collected := Collect()), counted:
                 function(chunk)
             return chunk, collected
 
@@ -135,7 +137,7 @@ class ByRows(torch.autograd.Function):
                 gradients.take(rows, chunk, [numerator], [torch.ones_like(numerator)], again=number + 1 < len(kept))
 
         ratios = [quotient(numerator, denominator).requires_grad_() for numerator, denominator in sums]
-        with torch.enable_grad(), defer_ratios(Replay(ratios)):
+        with torch.enable_grad(), defer_ratios(Replay(ratios)), weigh_rows(chunk.query_weight):
             value = function(chunk)
         factors = [
             quotient(gradient, denominator)
@@ -176,7 +178,7 @@ def compute_chunked(
 
     `parameters()` are the learned tensors of the function; `generator` is the one it draws from, if not torch's own.
     """
-    if pairs.similarity.numel() < LARGE or not pairs.similarity.requires_grad:
+    if pairs.similarity.numel() < LARGE or not pairs.similarity.requires_grad or rows_are_separate():
         return function(pairs)
     own_generator = torch.default_generator if generator is None else generator
     value: Tensor = ByRows.apply(  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ PART_ENTRIES = 2**20
 
 def sum_scalars(parts: Sequence[Tensor]) -> Tensor:
     """The sum of scalars; a single one as it is."""
-    return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum()
+    return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum(0)
 
 
 def scale_gradient(values: Tensor, factor: Tensor | float) -> Tensor:

@@ -15,6 +15,7 @@ from equimetric.ops.masks import FEW_OF, flatnonzero, has_any
 from equimetric.ops.products import plain_arithmetic
 from equimetric.ops.ratios import quotient, ratio, ratios_are_deferred
 from equimetric.ops.reductions import denominator, mean, row_mean, times
+from equimetric.ops.rows import rows_count_alike, total, weigh_terms
 from equimetric.pairs import Pairs
 
 __all__ = ["Affine", "Hinge", "distance", "similarity", "sum_hinges"]
@@ -96,12 +97,12 @@ def sum_hinges(
     """
     both = (few, many)
     if reduction == "none":
-        return torch.cat([hinge.scale(hinge.excess.compute()[hinge.mask].relu() ** power) for hinge in both])
+        return torch.cat([hinge.scale(list_terms(hinge, weight, power)) for hinge in both])
     if reduction == "anchor":
         terms = [row_mean(hinge.excess.compute().relu() ** power, hinge.mask, weight) for hinge in both]
         parts = [mean(part, has_any(hinge.mask)) for part, hinge in zip(terms, both, strict=True)]
         return few.scale(parts[0]) + many.scale(parts[1])
-    known = power == 1 and few.excess.values.numel() > FEW and not plain_arithmetic()
+    known = power == 1 and few.excess.values.numel() > FEW and rows_count_alike() and not plain_arithmetic()
     if known and weight is None and not ratios_are_deferred():
         value = fuse_hinges(few, many, reduction, inclusive=inclusive)
         if value is not None:
@@ -111,6 +112,15 @@ def sum_hinges(
         for hinge in both
     ]
     return reduced[0] + reduced[1]
+
+
+def list_terms(hinge: Hinge, weight: Tensor | None, power: int) -> Tensor:
+    """(T,) every term, without its factor; where queries have weights, times the multiplicity of its pair."""
+    terms = hinge.excess.compute()[hinge.mask].relu() ** power
+    if rows_count_alike():
+        return terms
+    rows = hinge.mask.nonzero()[:, 0]
+    return weigh_terms(terms if weight is None else terms * weight[hinge.mask], rows)
 
 
 def reduce_hinge(
@@ -127,8 +137,8 @@ def reduce_hinge(
         excess = hinge.excess.compute()
         reached = counted * (excess >= 0 if inclusive else excess > 0)
         terms = excess if power == 1 else excess.relu() ** power
-        numerator = torch.dot(terms.flatten(), reached.flatten())
-        active = reached.sum()
+        numerator = torch.dot(terms.flatten(), reached.flatten()) if rows_count_alike() else total(terms * reached)
+        active = total(reached)
     return ratio(numerator, denominator(reduction, hinge.mask, weight, values.dtype, lambda: active))
 
 

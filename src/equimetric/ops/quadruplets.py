@@ -18,6 +18,8 @@ def quadruplet_mean(pairs: Pairs, margin: float) -> Tensor:
 
     A negative pair (k, l) meets all positive pairs but those of the classes of k and of l.
     """
+    # Queries meet before the mean, so their multiplicity is one of pairs.
+    pairs = pairs.count_queries()
     labels, member = torch.unique(class_labels(pairs, "quadruplet"), return_inverse=True)
     columns, is_positive = columns_of(pairs.positive)
     positive = pairs.similarity.gather(1, columns)[is_positive].double() - margin

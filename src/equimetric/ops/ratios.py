@@ -11,6 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from equimetric.ops.rows import rows_are_separate
+
 __all__ = ["RatioTaker", "defer_ratios", "divide", "quotient", "ratio", "ratios_are_deferred"]
 
 
@@ -54,5 +56,5 @@ def ratio(numerator: Tensor, denominator: Tensor | None) -> Tensor:
 
     Gradients pass through the numerator only. Without a denominator it is the sum.
     """
-    taker = None if torch.compiler.is_compiling() else _taker.get()
+    taker = None if torch.compiler.is_compiling() or rows_are_separate() else _taker.get()
     return quotient(numerator, denominator) if taker is None else taker.take(numerator, denominator)

@@ -15,9 +15,11 @@ from torch import Tensor
 from equimetric.errors import unknown_name
 from equimetric.ops.masks import count_rows, has_any, to_dtype
 from equimetric.ops.ratios import divide, ratio
+from equimetric.ops.rows import rows_count_alike, total, weigh_terms
 
 __all__ = [
     "REDUCTIONS",
+    "ROW_REDUCTIONS",
     "count",
     "denominator",
     "masked_sum",
@@ -44,13 +46,15 @@ def times(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
     return to_dtype(mask, dtype) if weight is None else mask * weight
 
 
-def masked_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Σ values inside the mask, the numerator of a `ratio`."""
-    return weigh(values, mask, weight).sum()
+def masked_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
+    """Σ values inside the mask, the numerator of a `ratio`; listed (T,) values belong to the queries `rows`."""
+    return total(weigh(values, mask, weight), rows)
 
 
-def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """The number of entries in the mask, by multiplicity."""
+def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype, rows: Tensor | None = None) -> Tensor:
+    """The number of entries in the mask, by multiplicity; listed (T,) entries belong to the queries `rows`."""
+    if not rows_count_alike():
+        return total(times(mask, weight, dtype).to(dtype), rows)
     # count_nonzero, because summing booleans goes through 64-bit integers and takes twenty times as long.
     return mask.count_nonzero().to(dtype) if weight is None else (mask * weight).sum().to(dtype)
 
@@ -58,7 +62,8 @@ def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
 def mean(values: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
     """Mean of the entries in the mask; without a mask of all (Q,) values, those that are 0 included."""
     if mask is None:
-        return ratio(values.sum(), values.new_full((), len(values)))
+        number = values.new_full((), len(values)) if rows_count_alike() else total(torch.ones_like(values))
+        return ratio(total(values), number)
     return ratio(masked_sum(values, mask, weight), count(mask, weight, values.dtype))
 
 
@@ -68,27 +73,37 @@ number of rows that have terms."""
 
 
 def denominator(
-    reduction: str, mask: Tensor, weight: Tensor | None, dtype: torch.dtype, active: Callable[[], Tensor]
+    reduction: str,
+    mask: Tensor,
+    weight: Tensor | None,
+    dtype: torch.dtype,
+    active: Callable[[], Tensor],
+    rows: Tensor | None = None,
 ) -> Tensor | None:
-    """The number by which a reduction divides Σ over a mask, None for a sum; `active` counts the terms above zero."""
+    """The number by which a reduction divides Σ over a mask, None for a sum; `active` counts the terms above zero.
+
+    A list of (T,) terms of the queries `rows` has no 'batch' or 'valid'.
+    """
     if reduction not in REDUCTIONS:
         raise unknown_name("reduction", reduction, (*REDUCTIONS, "none"))
     if reduction == "nonzero":
         return active()
     if reduction == "mean":
-        return count(mask, weight, dtype)
+        return count(mask, weight, dtype, rows)
     if reduction == "sum":
         return None
-    rows = torch.ones_like(mask[:, 0]) if reduction == "batch" else has_any(mask)
-    return count(rows, None, dtype)
+    counted = torch.ones_like(mask[:, 0]) if reduction == "batch" else has_any(mask)
+    return count(counted, None, dtype)
 
 
-def reduce(values: Tensor, mask: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
-    """Reduce terms by one of `REDUCTIONS`."""
-    number = denominator(
-        reduction, mask, weight, values.dtype, lambda: count(mask & (values > 0), weight, values.dtype)
-    )
-    return ratio(masked_sum(values, mask, weight), number)
+def reduce(values: Tensor, mask: Tensor, weight: Tensor | None, reduction: str, rows: Tensor | None = None) -> Tensor:
+    """Reduce terms by one of `REDUCTIONS`, listed (T,) terms of the queries `rows` by 'nonzero', 'mean' or 'sum'."""
+
+    def active() -> Tensor:
+        return count(mask & (values > 0), weight, values.dtype, rows)
+
+    number = denominator(reduction, mask, weight, values.dtype, active, rows)
+    return ratio(masked_sum(values, mask, weight, rows), number)
 
 
 def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -125,7 +140,7 @@ def reduce_rows(
         values = torch.where(valid, values, torch.zeros_like(values))
     if reduction == "batch":
         return mean(values)
-    return values if reduction == "none" else ratio(values.sum(), None)
+    return weigh_terms(values) if reduction == "none" else ratio(total(values), None)
 
 
 def row_max(values: Tensor, mask: Tensor) -> Tensor:

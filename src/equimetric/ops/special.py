@@ -3,7 +3,7 @@
 Vectors:      inner_products, squared_distance, pairwise, negative_distance, squared_chord, safe_sqrt
 Masks:        masked_sum, count, row_max, row_min, row_argmax, row_argmin, list_positives, first_pairs, draw_columns,
               hardest_entries
-Ratios:       ratio, reduce_rows
+Ratios:       ratio, reduce_rows, sum_rows
 Terms:        similarity (of a hinge), pair_cross_entropy, replace_positives, row_violation, quadruplet_mean,
               soft_histograms
 Gradients:    scale_gradient, sum_in_parts, separable
@@ -33,6 +33,7 @@ from equimetric.ops.products import (
 from equimetric.ops.quadruplets import quadruplet_mean
 from equimetric.ops.ratios import ratio
 from equimetric.ops.reductions import count, masked_sum, reduce_rows, row_max, row_min
+from equimetric.ops.rows import sum_rows
 from equimetric.ops.trees import widest_gaps
 
 __all__ = [
@@ -66,5 +67,6 @@ __all__ = [
     "squared_chord",
     "squared_distance",
     "sum_in_parts",
+    "sum_rows",
     "widest_gaps",
 ]

@@ -12,7 +12,8 @@ from equimetric.ops.masks import columns_of, count_rows
 from equimetric.ops.positive_pairs import split_columns
 from equimetric.ops.products import plain_arithmetic
 from equimetric.ops.ratios import ratio
-from equimetric.ops.reductions import REDUCTIONS, masked_sum, reduce
+from equimetric.ops.reductions import REDUCTIONS, count, masked_sum, reduce
+from equimetric.ops.rows import rows_count_alike, total, weigh_terms
 from equimetric.pairs import Pairs, Selected, TripletBand, Triplets, round_ties
 
 __all__ = ["multiplicity", "triplet_sum"]
@@ -42,7 +43,7 @@ def triplet_sum(selected: Selected, margin: float, *, soft: bool = False, reduct
     else:
         value, number = sum_band(band, margin, only_active=only_active)
     if reduction == "batch":
-        number = value.new_full((), len(band.pairs.similarity))
+        number = count_queries(band.pairs)
     return ratio(value, None if reduction == "sum" else number)
 
 
@@ -50,13 +51,26 @@ def sum_listed(triplets: Triplets, margin: float, *, soft: bool, reduction: str)
     """The reduced terms of listed triples."""
     violation = triplets.violation() + margin
     terms = softplus(violation) if soft else violation.relu()
+    weight, anchor = triplets.weight, triplets.anchor
     if reduction == "none":
-        return terms
+        weighted = weight is not None and not rows_count_alike()
+        return weigh_terms(terms * weight if weighted and weight is not None else terms, anchor)
     every = torch.ones_like(terms, dtype=torch.bool)
     if reduction in ("batch", "valid"):
-        queries = len(triplets.pairs.similarity) if reduction == "batch" else len(torch.unique(triplets.anchor))
-        return ratio(masked_sum(terms, every, triplets.weight), terms.new_full((), queries))
-    return reduce(terms, every, triplets.weight, reduction)
+        number = count_queries(triplets.pairs, None if reduction == "batch" else anchor)
+        return ratio(masked_sum(terms, every, weight, anchor), number)
+    return reduce(terms, every, weight, reduction, anchor)
+
+
+def count_queries(pairs: Pairs, anchor: Tensor | None = None) -> Tensor:
+    """The number of queries, or of those that are the anchor of a listed triple, by multiplicity."""
+    queries = len(pairs.similarity)
+    if rows_count_alike():
+        return pairs.similarity.new_full((), queries if anchor is None else len(torch.unique(anchor)))
+    present = torch.full((queries,), anchor is None, device=pairs.similarity.device)
+    if anchor is not None:
+        present[anchor] = True
+    return count(present, None, pairs.similarity.dtype)
 
 
 def sum_band(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Tensor, Tensor]:
@@ -64,7 +78,7 @@ def sum_band(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Te
     positives = columns_of(band.pairs.positive)
     if positives[0].shape[1] > FEW_POSITIVES:
         return sum_by_sorting(band, margin, positives, only_active=only_active)
-    if plain_arithmetic():
+    if plain_arithmetic() or not rows_count_alike():
         return sum_by_positive(band, margin, torch.relu, only_active=only_active)
     value, number, gradient = sum_with_gradient(band, margin, positives, only_active=only_active)
     return (value if gradient is None else with_gradient(value, band.pairs.similarity, gradient)), number
@@ -130,12 +144,12 @@ def sum_by_positive(
             inside = band.indicator(negatives - own)
             terms = terms * inside
             if not only_active:
-                numbers.append((inside if times is None else inside * times).sum())
+                numbers.append(total(inside if times is None else inside * times))
         if only_active:
             # The terms are hinges: their signs are 1 where they are above zero.
             active = terms.detach().sign()
-            numbers.append((active if times is None else active * times).sum())
-        values.append((terms if times is None else terms * times).sum())
+            numbers.append(total(active if times is None else active * times))
+        values.append(total(terms if times is None else terms * times))
     return sum_scalars(values), sum_scalars(numbers) if numbers else count_triples(pairs)
 
 
@@ -145,7 +159,7 @@ def count_triples(pairs: Pairs) -> Tensor:
         count_rows(mask).to(pairs.similarity.dtype) if pairs.weight is None else (mask * pairs.weight).sum(1)
         for mask in (pairs.positive, pairs.negative)
     )
-    return torch.dot(positives, negatives)
+    return torch.dot(positives, negatives) if rows_count_alike() else total(positives * negatives)
 
 
 def sum_by_sorting(
@@ -186,7 +200,7 @@ def sum_by_sorting(
     active = stretch(prefix_weight, active_low) * times
     value = stretch(prefix_similarity, active_low) * times + active * (margin - positive)
     number = active if only_active else stretch(prefix_weight, low) * times
-    return value.sum(), number.sum()
+    return total(value), total(number)
 
 
 def multiplicity(pairs: Pairs, columns: Tensor) -> Tensor:

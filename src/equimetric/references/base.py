@@ -25,6 +25,7 @@ class Inputs:
         index: (Q,) positions in the training set.
         reference_embeddings, reference_labels: an explicit reference set.
         self_mask: (Q, R), the references that are the query itself.
+        sample_weight, reference_weight: (Q,) and (R,) how often each sample counts; None is once.
     """
 
     embeddings: Tensor
@@ -33,10 +34,13 @@ class Inputs:
     reference_embeddings: Tensor | None = None
     reference_labels: Labels | None = None
     self_mask: Tensor | None = None
+    sample_weight: Tensor | None = None
+    reference_weight: Tensor | None = None
 
     def forbid_references(self, own: str) -> None:
         """Raise an error where the caller gives a reference set to references that have their own."""
-        if any(one is not None for one in (self.reference_embeddings, self.reference_labels, self.self_mask)):
+        given = (self.reference_embeddings, self.reference_labels, self.self_mask, self.reference_weight)
+        if any(one is not None for one in given):
             raise EquimetricError(
                 f"this objective compares with {own} and takes no reference_embeddings; "
                 "choose references='batch' to compare with a set of your own"

@@ -21,12 +21,15 @@ def make_pairs(
     self_mask: Tensor | None = None,
     *,
     same_set: bool = False,
+    reference_weight: Tensor | None = None,
 ) -> Pairs:
-    """Every query against every reference; with `same_set` the references are the queries."""
+    """Every query against every reference, (R,) by multiplicity; with `same_set` the references are the queries."""
     shape = (len(queries.embeddings), len(reference_embeddings))
     positive, negative = relation(labels, reference_labels, shape, self_mask, same_set=same_set)
     similarity = geometry.measure(queries.embeddings, reference_embeddings)
-    return Pairs(similarity, positive, negative, geometry=geometry, queries=queries)
+    weight = queries.weight if same_set else reference_weight
+    weight = None if weight is None else weight.expand_as(similarity)
+    return Pairs(similarity, positive, negative, weight, geometry=geometry, queries=queries)
 
 
 @references("batch")
@@ -47,13 +50,21 @@ class BatchReferences(References):
         if inputs.reference_embeddings is None:
             if inputs.reference_labels is not None or inputs.self_mask is not None:
                 raise EquimetricError("reference_labels and self_mask need reference_embeddings beside them")
-            queries = Queries(embeddings, class_ids(labels), inputs.index)
+            if inputs.reference_weight is not None:
+                raise EquimetricError("reference_weight needs reference_embeddings beside it; give sample_weight")
+            queries = Queries(embeddings, class_ids(labels), inputs.index, weight=inputs.sample_weight)
             return PairTerms([(1.0, make_pairs(geometry, queries, labels, embeddings, labels, same_set=True))])
         references, reference_labels = check_reference_set(inputs, embeddings, labels)
         if normalize:
             references = unit(references)
-        queries = Queries(embeddings, class_ids(labels), inputs.index, references=references)
-        return PairTerms([(1.0, make_pairs(geometry, queries, labels, references, reference_labels, inputs.self_mask))])
+        weight = inputs.reference_weight
+        queries = Queries(
+            embeddings, class_ids(labels), inputs.index, references=references, weight=inputs.sample_weight
+        )
+        pairs = make_pairs(
+            geometry, queries, labels, references, reference_labels, inputs.self_mask, reference_weight=weight
+        )
+        return PairTerms([(1.0, pairs)])
 
 
 def check_reference_set(inputs: Inputs, embeddings: Tensor, labels: Labels) -> tuple[Tensor, Labels | None]:

@@ -50,8 +50,10 @@ class GatherRows(torch.autograd.Function):
         return total[start : start + context.sizes[rank]], None
 
 
-def gather_batch(embeddings: Tensor, labels: Tensor, index: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Embeddings (with gradient), labels and training-set positions of all ranks' batches."""
+def gather_batch(
+    embeddings: Tensor, labels: Tensor, index: Tensor | None, weight: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Embeddings (with gradient), labels, training-set positions and weights of all ranks' batches."""
     require_processes("gather=True")
     size = torch.tensor([len(embeddings)], device=embeddings.device)
     gathered = [torch.empty_like(size) for _ in range(dist.get_world_size())]
@@ -62,4 +64,5 @@ def gather_batch(embeddings: Tensor, labels: Tensor, index: Tensor | None) -> tu
         result: Tensor = GatherRows.apply(rows, sizes)  # type: ignore[no-untyped-call]
         return result
 
-    return gather(embeddings), gather(labels), None if index is None else gather(index)
+    index, weight = (None if rows is None else gather(rows) for rows in (index, weight))
+    return gather(embeddings), gather(labels), index, weight

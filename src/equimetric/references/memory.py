@@ -1,5 +1,7 @@
 """The batch and a memory of past batches as references."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -29,9 +31,10 @@ class MemoryReferences(References):
     """The last `size` embeddings of past batches are further references.
 
     L = L(batch, batch) + weight · L(batch, memory), for any loss of pairs, with its selection applied to both. The
-    memory is a ring buffer of detached embeddings and class ids; a batch is stored after its own loss is computed, so
-    no sample is compared with itself. The memory stays empty for the first `start_iteration` training steps, because
-    early embeddings drift too fast. In evaluation mode the memory is read, never changed.
+    memory is a ring buffer of detached embeddings and class ids, and of the samples' weights where they have any; a
+    batch is stored after its own loss is computed, so no sample is compared with itself. The memory stays empty for the
+    first `start_iteration` training steps, because early embeddings drift too fast. In evaluation mode the memory is
+    read, never changed.
     """
 
     embeddings: Tensor
@@ -39,6 +42,7 @@ class MemoryReferences(References):
     pointer: Tensor
     filled: Tensor
     iteration: Tensor
+    weights: Tensor | None
 
     def __init__(
         self, *, dim: Count, size: Count = 8192, start_iteration: Number = 1000, weight: NotNegative = 1.0
@@ -49,6 +53,8 @@ class MemoryReferences(References):
         self.memory_weight = weight
         self.register_buffer("embeddings", torch.zeros(size, dim))
         self.register_buffer("labels", torch.zeros(size, dtype=torch.int64))
+        # Kept once a batch has weights, and only then part of the state.
+        self.register_buffer("weights", None)
         for counter in ("pointer", "filled", "iteration"):
             self.register_buffer(counter, torch.zeros((), dtype=torch.int64))
 
@@ -62,12 +68,14 @@ class MemoryReferences(References):
             raise EquimetricError(f"embeddings have dimension {embeddings.shape[1]}, the memory {dim}; give dim=…")
         if normalize:
             embeddings = unit(embeddings)
-        queries = Queries(embeddings, labels, inputs.index)
+        queries = Queries(embeddings, labels, inputs.index, weight=inputs.sample_weight)
         weighted = [(1.0, make_pairs(geometry, queries, labels, embeddings, labels, same_set=True))]
         filled = int(self.filled) if int(self.iteration) >= self.start_iteration else 0
         if filled:
             stored = self.embeddings[:filled].to(embeddings)
-            weighted.append((self.memory_weight, make_pairs(geometry, queries, labels, stored, self.labels[:filled])))
+            weight = None if self.weights is None else self.weights[:filled].to(embeddings)
+            pairs = make_pairs(geometry, queries, labels, stored, self.labels[:filled], reference_weight=weight)
+            weighted.append((self.memory_weight, pairs))
         return PairTerms(weighted)
 
     def after_loss(self, terms: PairTerms) -> None:
@@ -78,20 +86,30 @@ class MemoryReferences(References):
             queries = terms.weighted[0][1].queries
             assert queries is not None
             assert queries.labels is not None
-            self.store(queries.embeddings, queries.labels)
+            self.store(queries.embeddings, queries.labels, queries.weight)
         self.iteration += 1
 
     @torch.no_grad()
-    def store(self, embeddings: Tensor, labels: Tensor) -> None:
+    def store(self, embeddings: Tensor, labels: Tensor, weight: Tensor | None = None) -> None:
         """Overwrite the oldest entries; of a batch larger than the memory, keep the last rows."""
         embeddings, labels = embeddings[-self.size :], labels[-self.size :]
+        if weight is not None and self.weights is None:
+            self.weights = torch.ones_like(self.embeddings[:, 0])
         number = len(labels)
         places = (self.pointer + torch.arange(number, device=labels.device)) % self.size
         # New tensors instead of writing in place: the backward pass still reads the old ones.
         self.embeddings = self.embeddings.index_copy(0, places, embeddings.to(self.embeddings))
         self.labels = self.labels.index_copy(0, places, labels)
+        if self.weights is not None:
+            weight = torch.ones_like(embeddings[:, 0]) if weight is None else weight[-self.size :]
+            self.weights = self.weights.index_copy(0, places, weight.to(self.weights))
         self.pointer = (self.pointer + number) % self.size
         self.filled = (self.filled + number).clamp_max(self.size)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        has_weights = prefix + "weights" in state_dict
+        self.weights = torch.ones_like(self.embeddings[:, 0]) if has_weights else None
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def extra_repr(self) -> str:
         """Size and fill level, for `repr`."""

@@ -6,6 +6,7 @@ from torch import Tensor
 from equimetric.components import references
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
+from equimetric.ops.ratios import divide
 from equimetric.option_values import Count
 from equimetric.pairs import Pairs, Queries
 from equimetric.references.base import Inputs, PairTerms, References
@@ -32,7 +33,8 @@ class PrototypeReferences(References):
     least one; the rest are queries. A class without queries still has a prototype. With `episodes` > 1 the batch is
     that many consecutive parts of equal size, queries are compared with the prototypes of their own part, and the loss
     is the mean over the parts. `nc` and `nq` require that many classes in every part and queries in every class.
-    An explicit reference set is the support, and the whole batch are queries. Means are not scaled to unit length.
+    An explicit reference set is the support, and the whole batch are queries. Means are not scaled to unit length;
+    where samples have weights, they are weighted means.
     """
 
     def __init__(
@@ -52,18 +54,21 @@ class PrototypeReferences(References):
             embeddings = unit(embeddings)
         reference_embeddings, reference_labels = inputs.reference_embeddings, inputs.reference_labels
         if reference_embeddings is None and reference_labels is None:
-            return self.split_batch(geometry, embeddings, labels, inputs.index)
+            return self.split_batch(geometry, Queries(embeddings, labels, inputs.index, weight=inputs.sample_weight))
         if reference_embeddings is None or reference_labels is None:
             raise EquimetricError("an explicit support set needs both reference_embeddings and reference_labels")
         support = check_embeddings(reference_embeddings, "reference_embeddings").to(embeddings)
         support_labels = check_class_ids(reference_labels, support, "reference_labels")
         classes, group = torch.unique(support_labels, return_inverse=True)
-        means = group_means(unit(support) if normalize else support, group, len(classes))
-        queries = Queries(embeddings, labels, inputs.index)
-        return PairTerms([(1.0, make_pairs(geometry, queries, labels, means, classes))])
+        weight = inputs.reference_weight
+        means, present = group_means(unit(support) if normalize else support, group, len(classes), weight)
+        queries = Queries(embeddings, labels, inputs.index, weight=inputs.sample_weight)
+        return PairTerms([(1.0, make_pairs(geometry, queries, labels, means, classes, reference_weight=present))])
 
-    def split_batch(self, geometry: Geometry, embeddings: Tensor, labels: Tensor, index: Tensor | None) -> PairTerms:
+    def split_batch(self, geometry: Geometry, batch: Queries) -> PairTerms:
         """Split the batch into support and queries and make their pairs."""
+        embeddings, labels, index, weight = batch.embeddings, batch.labels, batch.index, batch.weight
+        assert labels is not None
         number = len(labels)
         if number % self.episodes:
             raise EquimetricError(
@@ -77,11 +82,17 @@ class PrototypeReferences(References):
         half = (sizes // 2).clamp_min(1)
         wanted = half if self.ns is None else torch.full_like(sizes, self.ns)
         is_support = rank_in_group(group, sizes) < wanted[group]
-        means = group_means(embeddings[is_support], group[is_support], len(groups))
+        own = None if weight is None else weight[is_support]
+        means, present = group_means(embeddings[is_support], group[is_support], len(groups), own)
 
         is_query = ~is_support
-        queries = Queries(embeddings[is_query], labels[is_query], None if index is None else index[is_query])
-        pairs = make_pairs(geometry, queries, labels[is_query], means, groups[:, 1])
+        queries = Queries(
+            embeddings[is_query],
+            labels[is_query],
+            None if index is None else index[is_query],
+            weight=None if weight is None else weight[is_query],
+        )
+        pairs = make_pairs(geometry, queries, labels[is_query], means, groups[:, 1], reference_weight=present)
         same_episode = episode[is_query][:, None] == groups[None, :, 0]
         pairs = pairs.keep(positive=same_episode, negative=same_episode)
         return split_episodes(pairs, episode[is_query]) if self.episodes > 1 else PairTerms([(1.0, pairs)])
@@ -122,7 +133,16 @@ def rank_in_group(group: Tensor, sizes: Tensor) -> Tensor:
     return place
 
 
-def group_means(embeddings: Tensor, group: Tensor, groups: int) -> Tensor:
-    """(groups, D) mean of the rows of each group, as a product: a scatter would not be deterministic everywhere."""
+def group_means(
+    embeddings: Tensor, group: Tensor, groups: int, weight: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """(groups, D) mean of the rows of each group, as a product: a scatter would not be deterministic everywhere.
+
+    With (N,) weights of the rows also (groups,) 1 where a group has any weight, else 0.
+    """
     member = (group[None, :] == torch.arange(groups, device=group.device)[:, None]).to(embeddings)
-    return member @ embeddings / member.sum(1, keepdim=True)
+    if weight is None:
+        return member @ embeddings / member.sum(1, keepdim=True), None
+    member = member * weight
+    numbers = member.sum(1, keepdim=True)
+    return divide(member @ embeddings, numbers), (numbers[:, 0] > 0).to(embeddings)

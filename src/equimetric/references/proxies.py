@@ -202,7 +202,7 @@ class ProxyReferences(References):
         positive, negative = relation(target, columns, (len(labels), len(columns)), None)
         lengths = self.lengths(proxies, is_unit, counts)
         target_length = lengths[target] if isinstance(lengths, Tensor) else lengths
-        queries = Queries(embeddings, labels, inputs.index, target_length)
+        queries = Queries(embeddings, labels, inputs.index, target_length, weight=inputs.sample_weight)
         pairs = Pairs(similarity, positive, negative, geometry=geometry, queries=queries, target=target)
         if not self.tau or self.per_class == 1:
             return PairTerms([(1.0, pairs)])

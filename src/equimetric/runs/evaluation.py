@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from equimetric.data.attributes import attribute_ids, find_attribute
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import Cohort, Evaluation, evaluate
 from equimetric.learners import Learner
@@ -38,6 +39,7 @@ class LabelledEmbeddings:
         query, gallery: positions among the M, where queries are searched for in a gallery; None elsewhere.
         class_names: names by class id.
         cohort: other classes that similarities are normalised by, where the run asks for it.
+        parents: (M,) superclasses, where items are compared within these alone.
     """
 
     embeddings: Tensor
@@ -47,14 +49,19 @@ class LabelledEmbeddings:
     gallery: Tensor | None
     class_names: tuple[str, ...]
     cohort: Cohort | None = None
+    parents: Tensor | None = None
 
     def arrays(self) -> dict[str, Any]:
-        """The embeddings and labels as `evaluate(**arrays)` takes them, gallery and cohort included."""
-        cohort = {} if self.cohort is None else {"cohort": self.cohort}
+        """The embeddings and labels as `evaluate(**arrays)` takes them, gallery, cohort and parents included."""
+        others: dict[str, Any] = {} if self.cohort is None else {"cohort": self.cohort}
+        if self.parents is not None:
+            others["parents"] = self.parents if self.query is None else self.parents[self.query]
         if self.query is None or self.gallery is None:
-            return {"embeddings": self.embeddings, "labels": self.labels, **cohort}
+            return {"embeddings": self.embeddings, "labels": self.labels, **others}
+        if self.parents is not None:
+            others["gallery_parents"] = self.parents[self.gallery]
         return {
-            **cohort,
+            **others,
             "embeddings": self.embeddings[self.query],
             "labels": self.labels[self.query],
             "gallery_embeddings": self.embeddings[self.gallery],
@@ -118,8 +125,13 @@ def per_query_arrays(scores: Evaluation, found: LabelledEmbeddings) -> dict[str,
     }
 
 
-def embed_run(folder: str | Path, part: str = "test") -> tuple[RunConfig, LabelledEmbeddings]:
-    """The embeddings behind the figures of a finished run: the same model, view, features, split and threads."""
+def embed_run(
+    folder: str | Path, part: str = "test", *, parents: str | None = None
+) -> tuple[RunConfig, LabelledEmbeddings]:
+    """The embeddings behind the figures of a finished run: the same model, view, features, split and threads.
+
+    `parents` names an attribute of the data, within whose values they are to be compared.
+    """
     from equimetric.runs.model import load
 
     model = load(folder)
@@ -127,7 +139,11 @@ def embed_run(folder: str | Path, part: str = "test") -> tuple[RunConfig, Labell
         data = load_run_data(model.config.data)
         require_same_data(RunFolder(model.folder), data)
         data = evaluation_data(model.config, model.learner, data)
-        return model.config, embed_part(model.learner, data, part, cohort=model.config.evaluation.cohort)
+        found = embed_part(model.learner, data, part, cohort=model.config.evaluation.cohort)
+        if parents is not None:
+            ids = find_attribute(attribute_ids(data.dataset), parents, "--parents")
+            found = replace(found, parents=ids[found.rows])
+        return model.config, found
 
 
 def require_same_data(run: RunFolder, data: RunData) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from equimetric.configuration import load_config
+from equimetric.data.attributes import attribute_ids
 from equimetric.errors import EquimetricError
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
@@ -95,13 +97,13 @@ def plan(study: StudyConfig, output: Path, data_fingerprint: str) -> list[Job]:
 
 def check_study(jobs: list[Job], data: RunData) -> None:
     """Build learner, optimiser and samplers of every row before training, so that mistakes raise at once."""
-    labels = data.dataset.subset(data.split.train).labels
+    train_data = data.dataset.subset(data.split.train)
     for job in {job.row: job for job in jobs}.values():
         try:
             learner = build_learner(job.config, data.shape)
             if learner.trains:
                 build_optimizer(learner, job.config.optimizer)
-                TaskBatches(job.config, learner, labels)
+                TaskBatches(job.config, learner, train_data.labels, partial(attribute_ids, train_data))
         except (TypeError, EquimetricError) as error:
             raise EquimetricError(f"method {job.row!r}: {error}") from None
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-import torch
 from torch import Tensor
 
-from equimetric.data import Dataset
+from equimetric.data.attributes import attribute_ids
 from equimetric.evaluation import evaluate
 from equimetric.learners import Batch, EpochView
 from equimetric.runs.embedding import apply_in_blocks
@@ -59,15 +58,3 @@ def view_training_set(session: Session) -> EpochView:
         lambda function: apply_in_blocks(learner, function, images, processes=processes),
         score,
     )
-
-
-def attribute_ids(data: Dataset) -> dict[str, Tensor]:
-    """(N,) ids of every attribute of a data set's classes and samples, values in sorted order."""
-    by_class = {
-        name: [values[label] for label in data.labels.tolist()] for name, values in data.class_attributes.items()
-    }
-    found = {}
-    for name, values in {**by_class, **data.sample_attributes}.items():
-        number = {value: place for place, value in enumerate(sorted(set(values)))}
-        found[name] = torch.tensor([number[value] for value in values])
-    return found

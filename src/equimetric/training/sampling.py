@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from equimetric.batches import Batches, Groups, build_batches
+from equimetric.batches import BATCHES, Batches, Groups, build_batches
+from equimetric.data.attributes import find_attribute
 from equimetric.errors import EquimetricError
 from equimetric.learners import Learner, Task
 from equimetric.processes import Processes
@@ -23,10 +24,21 @@ __all__ = ["TaskBatches", "build_run_batches"]
 MAIN = "main"
 
 
-def build_run_batches(config: RunConfig, labels: Tensor, *, kind: str | None = None, task: str = MAIN) -> Batches:
-    """The configured sampler over (N,) labels, before its first batch."""
+def build_run_batches(
+    config: RunConfig,
+    labels: Tensor,
+    *,
+    kind: str | None = None,
+    task: str = MAIN,
+    attributes: Callable[[], Mapping[str, Tensor]] = dict,
+) -> Batches:
+    """The configured sampler over (N,) labels, before its first batch; `attributes()` are (N,) ids by name."""
     batch = config.batch
     assert batch.classes is not None, "fit_to_data chooses a number"
+    options = dict(batch.options) if kind in (None, batch.kind) else {}
+    for option in BATCHES.find(kind or batch.kind).per_sample:
+        if isinstance(options.get(option), str):
+            options[option] = find_attribute(attributes(), options[option], f"batch.options.{option}")
     return build_batches(
         kind or batch.kind,
         labels,
@@ -34,7 +46,7 @@ def build_run_batches(config: RunConfig, labels: Tensor, *, kind: str | None = N
         samples=batch.samples,
         batches=config.training.steps * batch.per_step,
         seed=config.seed if task == MAIN else derive_seed(config.seed, "task", task),
-        options=batch.options if kind in (None, batch.kind) else {},
+        options=options,
     )
 
 
@@ -59,10 +71,17 @@ class TaskSampler:
 class TaskBatches:
     """Batches of all tasks of a learner: which task, and which training rows."""
 
-    def __init__(self, config: RunConfig, learner: Learner, labels: Tensor) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        learner: Learner,
+        labels: Tensor,
+        attributes: Callable[[], Mapping[str, Tensor]] = dict,
+    ) -> None:
         self.config = config
         self.learner = learner
         self.labels = labels
+        self.attributes = attributes
         self.held_out = learner.holdout(labels)
         self.samplers: dict[str, TaskSampler] = {}
         if learner.trains:
@@ -103,7 +122,14 @@ class TaskBatches:
         drawn = labels >= 0
         rows = None if bool(drawn.all()) else drawn.nonzero()[:, 0]
         own = labels if rows is None else labels[rows]
-        return TaskSampler(task, labels, rows, build_run_batches(self.config, own, kind=task.batches, task=task.name))
+        attributes = partial(self.take_attributes, rows)
+        batches = build_run_batches(self.config, own, kind=task.batches, task=task.name, attributes=attributes)
+        return TaskSampler(task, labels, rows, batches)
+
+    def take_attributes(self, rows: Tensor | None) -> Mapping[str, Tensor]:
+        """The attributes of some training rows, or of all."""
+        attributes = self.attributes()
+        return attributes if rows is None else {name: ids[rows] for name, ids in attributes.items()}
 
     def refresh(self, embeddings: Callable[[], Tensor], groups: Groups | None) -> None:
         """Show the training set to samplers that mine it."""

@@ -8,6 +8,7 @@ from functools import partial
 from torch import Tensor
 
 from equimetric.data import Dataset
+from equimetric.data.attributes import attribute_ids
 from equimetric.learners import Learner
 from equimetric.processes import Processes
 from equimetric.runs.building import build_learner
@@ -88,7 +89,7 @@ def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Pr
     data = evaluation_data(config, learner, data, processes)
     train_data = data.dataset.subset(data.split.train)
     optimizer = build_optimizer(learner, config.optimizer) if learner.trains else Optimizers()
-    batches = TaskBatches(config, learner, train_data.labels)
+    batches = TaskBatches(config, learner, train_data.labels, partial(attribute_ids, train_data))
     if config.batch.at_once is not None and learner.trains:
         require_no_batch_statistics(learner, config.training.steps - 1)
     state = load_checkpoint(run, learner, optimizer, batches)

@@ -150,14 +150,24 @@ class BinnedPairs:
         """Pairs with exactly one end in each class, (C,), without excluded ones, in both orders of one set."""
         sets, classes = self.sets, len(self.sets.class_labels)
         queries, items = (torch.bincount(of, minlength=classes) for of in (sets.query_classes, sets.gallery_classes))
-        pairs = queries * (items.sum() - items)
+        pairs = queries * (self._compared(items, 1) - items)
         if self._with_gallery:
-            pairs += items * (queries.sum() - queries)
+            pairs += items * (self._compared(queries, 0) - queries)
         if sets.excluded is not None:
             first, second = sets.query_classes[sets.excluded[:, 0]], sets.gallery_classes[sets.excluded[:, 1]]
             for end in (first, second) if self._with_gallery else (first,):
                 pairs -= torch.bincount(end[first != second], minlength=classes)
         return pairs
+
+    def _compared(self, sizes: Tensor, side: int) -> Tensor:
+        """Number of samples that each class is compared with, its own included: all, or (C,) those of its parent."""
+        sets = self.sets
+        if sets.parents is None:
+            return sizes.sum()
+        parent_of = torch.zeros_like(sizes)
+        for classes, parents in zip((sets.query_classes, sets.gallery_classes), sets.parents, strict=True):
+            parent_of[classes] = parents
+        return torch.bincount(sets.parents[side], minlength=int(parent_of.max()) + 1)[parent_of]
 
     def accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
         """From the kept pairs where they reach, from the bins elsewhere."""

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
+from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 from equimetric.ops.blocks import slices
 
 __all__ = [
     "GEOMETRY_NAMES",
     "EmbeddingsLike",
+    "GeometryLike",
     "LabelArray",
     "LabelsLike",
     "convert_embeddings",
@@ -22,6 +24,7 @@ __all__ = [
     "prepare_sets",
 ]
 
+GeometryLike = str | Geometry
 EmbeddingsLike = Tensor | NDArray[Any]
 LabelsLike = Tensor | NDArray[Any] | Sequence[int] | Sequence[str]
 LabelArray = NDArray[np.int64] | NDArray[np.str_]
@@ -38,13 +41,12 @@ def prepare_sets(
     gallery_embeddings: EmbeddingsLike | None = None,
     gallery_labels: LabelsLike | None = None,
     *,
-    geometry: GeometryName = "cosine",
+    geometry: GeometryLike = "cosine",
     query_ids: LabelsLike | None = None,
     gallery_ids: LabelsLike | None = None,
 ) -> LabelledSets:
     """Check both sets, bring them to one precision, device and geometry, and number the classes."""
-    if geometry not in GEOMETRY_NAMES:
-        raise unknown_name("geometry", geometry, GEOMETRY_NAMES)
+    own = None if isinstance(geometry, str) and geometry in GEOMETRY_NAMES else find_own_geometry(geometry)
     queries, gallery = convert_embeddings(embeddings, "embeddings"), None
     query_labels = labels_of_gallery = convert_labels(labels, "labels", len(queries))
     if (gallery_embeddings is None) != (gallery_labels is None):
@@ -55,7 +57,7 @@ def prepare_sets(
         queries, gallery = _match_precision(queries, gallery)
     class_labels, query_classes, gallery_classes = _number_classes(query_labels, labels_of_gallery)
     excluded = _find_same_images(query_ids, gallery_ids, len(queries), None if gallery is None else len(gallery))
-    queries, gallery = _apply_geometry(queries, gallery, geometry)
+    queries, gallery = _apply_geometry(queries, gallery, geometry if own is None else own)
     sets = LabelledSets(
         queries,
         gallery,
@@ -63,8 +65,9 @@ def prepare_sets(
         torch.from_numpy(gallery_classes).to(queries.device),
         tuple(query_labels.tolist()) if query_labels.dtype.kind == "U" else torch.from_numpy(query_labels),
         class_labels,
-        geometry,
+        str(geometry) if own is None else own.name,
         None if excluded is None else torch.from_numpy(excluded).to(queries.device),
+        own,
     )
     if not sets.relevant.any():
         raise EquimetricError("no query has a gallery item of its class; retrieval cannot be evaluated on these labels")
@@ -149,9 +152,17 @@ def _find_same_images(
     return pairs[pairs[:, 0] != pairs[:, 1]] if gallery is None else pairs
 
 
-def _apply_geometry(queries: Tensor, gallery: Tensor | None, geometry: GeometryName) -> tuple[Tensor, Tensor | None]:
+def find_own_geometry(geometry: GeometryLike) -> Geometry:
+    """A Lp distance by name, a geometry that was registered, or one of the user's own."""
+    # Those of objectives that the scan does not know would be slow and inexact, or compare nothing.
+    if isinstance(geometry, str) and geometry in BUILT_IN:
+        raise unknown_name("geometry of an evaluation", geometry, [*GEOMETRY_NAMES, "l1", "linf"])
+    return find_geometry(geometry)
+
+
+def _apply_geometry(queries: Tensor, gallery: Tensor | None, geometry: GeometryLike) -> tuple[Tensor, Tensor | None]:
     """The vectors that the geometry compares: unit length for cosine, ±1 for Hamming, else unchanged."""
-    if geometry == "cosine":
+    if geometry == "cosine" or (isinstance(geometry, Geometry) and geometry.normalize):
         unit = _normalize_rows(queries, "embeddings")
         return unit, None if gallery is None else _normalize_rows(gallery, "gallery_embeddings")
     if geometry == "hamming":

@@ -33,7 +33,7 @@ def find_nearest(tile: Tile, k: int, *, sets: LabelledSets | None = None, ordere
     Given the sets with their classes, near-ties after rank `ordered` are resolved only between relevant and other
     items: the order among relevant items, or among others, changes no metric.
     """
-    if tile.matrix.free_of_rounding:
+    if tile.matrix.ranks_as_computed:
         return torch.cat(
             [_first_compared(tile.similarity[rows], k) for rows in slices(len(tile.rows), _share(tile.rows))]
         )

@@ -26,6 +26,7 @@ from equimetric.evaluation.engine.all_pairs import AllPairs
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.binned_pairs import BinnedPairs
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.measured import similarity_matrix
 from equimetric.evaluation.engine.pair_counts import ClosestPairs, PairCounts
 from equimetric.evaluation.engine.scan import scan
 from equimetric.evaluation.engine.sets import LabelledSets
@@ -189,5 +190,5 @@ def pair_distances(
     """
     collector = PairDistances(sets, options)
     collector.range_only = range_only
-    scan(SimilarityMatrix.of(sets), [collector], block_rows=block_rows, progress=progress)
+    scan(similarity_matrix(sets), [collector], block_rows=block_rows, progress=progress)
     return collector

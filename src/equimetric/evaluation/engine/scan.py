@@ -14,6 +14,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.measured import MeasuredMatrix
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Strip, Tile, default_block_rows, strip_slices
 from equimetric.ops.blocks import disable_reduced_precision, slices
@@ -58,6 +59,8 @@ def scan(
         for collector in collectors:
             collector.finish()
     exact = str(matrix.gallery.vectors.dtype).removeprefix("torch.")
+    if isinstance(matrix, MeasuredMatrix):
+        return f"{exact} similarities on {matrix.device.type}"
     products = f"bfloat16 products, candidates taken again in {exact}" if coarse else f"{exact} products"
     return f"{products}{', each pair once,' if halves else ''} on {matrix.device.type}"
 
@@ -90,7 +93,7 @@ def _tiles(matrix: SimilarityMatrix, coarse: bool, block_rows: int | None, progr
 def _use_coarse(matrix: SimilarityMatrix, readers: Sequence[Collector], prefilter: Prefilter) -> bool:
     if prefilter not in ("auto", "bfloat16", "none"):
         raise unknown_name("prefilter", prefilter, ["auto", "bfloat16", "none"])
-    possible = not matrix.free_of_rounding and all(collector.accepts_coarse for collector in readers)
+    possible = not matrix.ranks_as_computed and all(collector.accepts_coarse for collector in readers)
     if prefilter == "bfloat16" and not possible:
         raise EquimetricError(
             "prefilter='bfloat16' finds nearest neighbours only, and not by Hamming distance; leave it at 'auto', "

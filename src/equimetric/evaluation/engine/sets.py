@@ -7,6 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from equimetric.geometry import Geometry
+
 __all__ = ["GeometryName", "LabelledSets"]
 
 GeometryName = Literal["cosine", "euclidean", "dot", "hamming"]
@@ -20,6 +22,8 @@ class LabelledSets:
     query_classes (N,), gallery_classes (G,): index of the label in `class_labels`
     labels: those of the queries as given
     excluded (P, 2): pairs (query, gallery item) of the same image, which are not compared
+    own_geometry: what measures similarities, where that is no inner product
+    parents (N,), (G,): superclasses of queries and gallery items, of which only equal ones are compared
     """
 
     queries: Tensor
@@ -28,8 +32,10 @@ class LabelledSets:
     gallery_classes: Tensor
     labels: Tensor | tuple[str, ...]
     class_labels: tuple[int, ...] | tuple[str, ...]
-    geometry: GeometryName = "cosine"
+    geometry: str = "cosine"
     excluded: Tensor | None = None
+    own_geometry: Geometry | None = None
+    parents: tuple[Tensor, Tensor] | None = None
 
     @property
     def gallery_vectors(self) -> Tensor:

@@ -2,12 +2,13 @@
 
 import math
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from equimetric.evaluation.engine.exact import FixedPoint, exact_products, exact_rows, float64_products
-from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
+from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.ops.blocks import slices
 
 __all__ = ["LEAST_BLOCK_ROWS", "SimilarityMatrix"]
@@ -27,8 +28,8 @@ class SimilarityMatrix:
     euclidean  (q, 1, 1) and (g, −‖g‖²/2 in two parts): ⟨q, g⟩ − ‖g‖²/2 = (‖q‖² − d²) / 2 ranks as −d does
 
     Without a gallery the queries are their own, each excluded from its own ranking by index. `excluded` (P, 2) lists
-    further pairs (query, gallery item) to exclude. Excluded pairs have similarity −∞. A scan visits the queries in
-    `order` (N,).
+    further pairs (query, gallery item) to exclude; so are all pairs of different `parents` (N,), (G,). Excluded pairs
+    have similarity −∞. A scan visits the queries in `order` (N,).
     """
 
     def __init__(
@@ -36,13 +37,15 @@ class SimilarityMatrix:
         queries: Tensor,
         gallery: Tensor | None = None,
         *,
-        geometry: GeometryName = "cosine",
+        geometry: str = "cosine",
         excluded: Tensor | None = None,
         order: Tensor | None = None,
+        parents: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         self.geometry, self.dimension, self.device = geometry, queries.shape[1], queries.device
         self.order = torch.arange(len(queries), device=self.device) if order is None else order
         self._excluded_from, self._excluded_columns = _index_excluded(queries, gallery, excluded)
+        self._parents = parents
         if geometry == "euclidean":
             queries, gallery, self._scale, self._squared_length = _as_inner_products(queries, gallery)
         self.queries = FixedPoint(queries)
@@ -51,7 +54,7 @@ class SimilarityMatrix:
         self._coarse: tuple[Tensor, Tensor, Tensor] | None = None
 
     @classmethod
-    def of(cls, sets: LabelledSets) -> "SimilarityMatrix":
+    def of(cls, sets: LabelledSets) -> Self:
         """The matrix of checked sets, visited class by class."""
         return cls(
             sets.queries,
@@ -59,6 +62,7 @@ class SimilarityMatrix:
             geometry=sets.geometry,
             excluded=sets.excluded,
             order=sets.order_by_class,
+            parents=sets.parents,
         )
 
     @property
@@ -71,6 +75,11 @@ class SimilarityMatrix:
         """Whether tiles have exact similarities: sums of ±1 are exact."""
         return self.geometry == "hamming"
 
+    @property
+    def ranks_as_computed(self) -> bool:
+        """Whether the similarities of a tile rank as they are, and never need to be computed again."""
+        return self.free_of_rounding
+
     def similarity(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
         """Inner products of some queries with the gallery, (rows, G), in the embeddings' own precision."""
         similarity = self.queries.vectors.new_empty(len(rows), len(self.gallery)) if out is None else out[: len(rows)]
@@ -82,7 +91,7 @@ class SimilarityMatrix:
         queries, later = self.order[rows], self.order[rows.start :]
         similarity = out[: len(queries) * len(later)].view(len(queries), len(later))
         _multiply(self.queries.vectors[queries], self.queries.vectors, similarity, later)
-        return self.mask_excluded(similarity, queries, self.place - rows.start)
+        return self.mask_excluded(similarity, queries, later)
 
     @cached_property
     def place(self) -> Tensor:
@@ -153,16 +162,20 @@ class SimilarityMatrix:
         squared = self._squared_length[rows, None].to(similarity.dtype) - 2 * similarity
         return squared.clamp_(min=0).sqrt_().mul_(self._scale)
 
-    def mask_excluded(self, similarity: Tensor, rows: Tensor, column_of: Tensor | None = None) -> Tensor:
+    def mask_excluded(self, similarity: Tensor, rows: Tensor, later: Tensor | None = None) -> Tensor:
         """Set the similarities of excluded pairs to −∞, in place.
 
-        Columns are all gallery items, or some of them: then item j is column column_of[j], below 0 if missing.
+        Columns are all gallery items, or of one set the `later` ones, those at the end of `order`.
         """
+        if self._parents is not None:
+            of_queries, of_items = self._parents
+            of_items = of_items if later is None else of_items[later]
+            similarity.masked_fill_(of_queries[rows, None] != of_items, -torch.inf)
         start, counts = self._excluded_from[rows], self._excluded_from[rows + 1] - self._excluded_from[rows]
         places = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)
         within = torch.arange(len(places), device=rows.device) - (counts.cumsum(0) - counts)[places]
         items = self._excluded_columns[start[places] + within]
-        columns = items if column_of is None else column_of[items]
+        columns = items if later is None else self.place[items] - (len(self.order) - len(later))
         similarity[places[columns >= 0], columns[columns >= 0]] = -torch.inf
         return similarity
 

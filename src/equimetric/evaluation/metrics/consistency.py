@@ -116,7 +116,8 @@ def data_set_consistency(
     for number, name in enumerate(names.tolist()):
         rows = torch.from_numpy(place == number).to(sets.queries.device)
         try:
-            inside = prepare_sets(sets.queries[rows], sets.query_classes[rows], geometry=sets.geometry)
+            geometry = sets.own_geometry or sets.geometry
+            inside = prepare_sets(sets.queries[rows], sets.query_classes[rows], geometry=geometry)
         except EquimetricError as error:
             raise EquimetricError(f"data set {name!r}: {error}") from error
         of_each.append(pair_distances(inside, block_rows=block_rows, progress=progress, **options))

@@ -1,0 +1,30 @@
+"""Attributes of the classes and images of a data set, as numbers."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from equimetric.data.dataset import Dataset
+from equimetric.errors import EquimetricError, did_you_mean
+
+__all__ = ["attribute_ids", "find_attribute"]
+
+
+def attribute_ids(data: Dataset) -> dict[str, Tensor]:
+    """(N,) ids of every attribute of a data set's classes and samples, values in sorted order."""
+    by_class = {
+        name: [values[label] for label in data.labels.tolist()] for name, values in data.class_attributes.items()
+    }
+    found = {}
+    for name, values in {**by_class, **data.sample_attributes}.items():
+        number = {value: place for place, value in enumerate(sorted(set(values)))}
+        found[name] = torch.tensor([number[value] for value in values])
+    return found
+
+
+def find_attribute(attributes: Mapping[str, Tensor], name: str, option: str) -> Tensor:
+    """(N,) ids of an attribute that an option names."""
+    if name not in attributes:
+        raise EquimetricError(f"{option} = {name!r} names no attribute of the data; {did_you_mean(name, attributes)}")
+    return attributes[name]

@@ -1,0 +1,62 @@
+"""The similarity matrix of a geometry that is no inner product: a Lp distance, or one of the user's own."""
+
+from torch import Tensor
+
+from equimetric.evaluation.engine.sets import LabelledSets
+from equimetric.evaluation.engine.similarity import SimilarityMatrix
+from equimetric.geometry import Geometry
+from equimetric.ops.blocks import slices
+
+__all__ = ["MeasuredMatrix", "similarity_matrix"]
+
+MEASURED_COLUMNS = 1024
+"""Gallery items compared at a time, in case the measure holds more than the similarities themselves."""
+
+
+def similarity_matrix(sets: LabelledSets) -> SimilarityMatrix:
+    """The matrix of checked sets, in their geometry."""
+    if sets.own_geometry is None:
+        return SimilarityMatrix.of(sets)
+    matrix = MeasuredMatrix.of(sets)
+    matrix.own = sets.own_geometry
+    return matrix
+
+
+class MeasuredMatrix(SimilarityMatrix):
+    """Similarities as a geometry measures them, ranked by their values as computed; distances are −s."""
+
+    own: Geometry
+
+    @property
+    def symmetric(self) -> bool:
+        """Every pair is measured from both ends."""
+        return False
+
+    @property
+    def ranks_as_computed(self) -> bool:
+        """There is no exact similarity to fall back on."""
+        return True
+
+    def similarity(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """The similarity of some queries with the gallery, (rows, G)."""
+        similarity = self.queries.vectors.new_empty(len(rows), len(self.gallery)) if out is None else out[: len(rows)]
+        queries = self.queries.vectors[rows]
+        for columns in slices(len(self.gallery), MEASURED_COLUMNS):
+            similarity[:, columns] = self.own.measure(queries, self.gallery.vectors[columns])
+        return self.mask_excluded(similarity, rows)
+
+    def float64_rows(self, rows: Tensor) -> Tensor:
+        """As `similarity`, whose precision it has."""
+        return self.similarity(rows).double()
+
+    def exact_rows(self, rows: Tensor) -> Tensor:
+        """As `similarity`, whose precision it has."""
+        return self.float64_rows(rows)
+
+    def tolerance(self, rows: Tensor, dtype: object) -> Tensor:  # noqa: ARG002
+        """0: only equal similarities tie."""
+        return self.queries.length.new_zeros(len(rows), 1)
+
+    def distance(self, similarity: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
+        """−s."""
+        return -similarity

@@ -1,0 +1,115 @@
+"""How the terms of queries are added up: every query once, by its multiplicity, or each query by itself.
+
+Every reduction over queries sums their (Q, …) terms by `total`. Inside `weigh_rows(weight)` a query counts as often as
+its weight says, in numerators and denominators alike; inside `separate_rows(Q)` sums stay apart, one for each query, so
+that the same function of pairs gives the loss of each query by itself. Losses see none of it.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+
+__all__ = ["rows_are_separate", "rows_count_alike", "separate_rows", "sum_rows", "total", "weigh_rows", "weigh_terms"]
+
+
+class RowSum(NamedTuple):
+    """How queries are added up: by (Q,) weights, or this number of them apart."""
+
+    weight: Tensor | None = None
+    separate: int | None = None
+
+
+ALIKE = RowSum()
+_sum: ContextVar[RowSum] = ContextVar("sum", default=ALIKE)
+
+
+class Traced:
+    """The same while torch.compile traces, which knows no context variables; it traces one function at a time."""
+
+    sum = ALIKE
+
+
+def current() -> RowSum:
+    """How queries are added up here."""
+    return Traced.sum if torch.compiler.is_compiling() else _sum.get()
+
+
+@contextmanager
+def use(how: RowSum) -> Iterator[None]:
+    """Add up queries in this way inside the block."""
+    if torch.compiler.is_compiling():
+        before, Traced.sum = Traced.sum, how
+        try:
+            yield
+        finally:
+            Traced.sum = before
+        return
+    token = _sum.set(how)
+    try:
+        yield
+    finally:
+        _sum.reset(token)
+
+
+def weigh_rows(weight: Tensor | None) -> AbstractContextManager[None]:
+    """Count each query as often as its (Q,) weight says inside the block; None counts each once."""
+    return use(RowSum(weight=weight))
+
+
+def separate_rows(number: int) -> AbstractContextManager[None]:
+    """Keep the sums of this number of queries apart inside the block, whatever their weights."""
+    return use(RowSum(separate=number))
+
+
+def rows_are_separate() -> bool:
+    """Whether sums of queries are kept apart."""
+    return current().separate is not None
+
+
+def rows_count_alike() -> bool:
+    """Whether sums run over all queries, each counted once: what kernels with a gradient of their own compute."""
+    how = current()
+    return how.weight is None and how.separate is None
+
+
+def total(terms: Tensor, rows: Tensor | None = None) -> Tensor:
+    """Σ over all queries of their terms, by multiplicity, or (Q,) sums where they are kept apart.
+
+    The queries are the first dimension of `terms`, or, of listed (T,) terms, the (T,) `rows`.
+    """
+    how = current()
+    if how.weight is None and how.separate is None:
+        return terms.sum()
+    number = len(how.weight) if how.weight is not None else how.separate
+    assert number is not None
+    if rows is not None:
+        by_row = terms.new_zeros(number).index_add(0, rows, terms)
+    elif terms.ndim and len(terms) == number:
+        by_row = terms.flatten(1).sum(1) if terms.ndim > 1 else terms
+    else:
+        raise EquimetricError(
+            "this loss does not add up its queries one by one, so it takes no sample weights and has no value per query"
+        )
+    return by_row if how.weight is None else torch.dot(by_row, how.weight.to(terms.dtype))
+
+
+def sum_rows(counts: Tensor) -> Tensor:
+    """(Q, N) → (N,) sums over all queries, by multiplicity; (Q, N) unchanged where they are kept apart."""
+    how = current()
+    if how.separate is not None:
+        return counts
+    return counts.sum(0) if how.weight is None else how.weight.to(counts.dtype) @ counts
+
+
+def weigh_terms(terms: Tensor, rows: Tensor | None = None) -> Tensor:
+    """(Q,) values of queries, or (T,) listed terms of the queries `rows`, times the multiplicity of their query."""
+    weight = current().weight
+    if weight is None:
+        return terms
+    return terms * (weight if rows is None else weight[rows]).to(terms.dtype)

@@ -1,0 +1,41 @@
+"""The hardest share of all pairs of a batch, as hard-aware cascades choose them."""
+
+import torch
+from torch import Tensor
+
+from equimetric.components import selection
+from equimetric.option_values import Share
+from equimetric.pairs import Pairs
+from equimetric.search_space import Uniform
+
+ROUNDING = 1e-9
+"""Of share · number, so that 0.2 of 5 pairs is one pair."""
+
+
+@selection(
+    "hdc",
+    paper="Yuan, Yang, Zhang: Hard-aware deeply cascaded embedding (2017)",
+    search={"share": Uniform(0.1, 1.0)},
+    separable=False,
+)
+def hardest_share(pairs: Pairs, *, share: Share = 0.5) -> Pairs:
+    """Keep the hardest pairs of the whole batch: the farthest positives and the closest negatives, a share of each.
+
+    Of n positives those at least as far as the ⌈share · n⌉-th farthest, of the negatives those at least as close as
+    the ⌈share · n⌉-th closest; pairs that tie with the last one are kept, too.
+    """
+    similarity, counted = pairs.similarity.detach(), pairs.count_queries()
+    return pairs.keep(
+        positive=similarity <= bound(similarity, counted.multiplicity(pairs.positive), share),
+        negative=similarity >= -bound(-similarity, counted.multiplicity(pairs.negative), share),
+    )
+
+
+def bound(values: Tensor, times: Tensor, share: float) -> Tensor:
+    """The ⌈share · n⌉-th smallest of n values, each counted as often as `times` says; −∞ where that is none."""
+    present = times > 0
+    ascending, order = values[present].sort()
+    counted = times[present][order].cumsum(0)
+    wanted = share * counted[-1:] * (1 - ROUNDING)
+    reached = ascending[counted >= wanted] if share > 0 else ascending[:0]
+    return torch.cat([reached, values.new_full((1,), -torch.inf)])[0]

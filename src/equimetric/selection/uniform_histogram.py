@@ -1,0 +1,64 @@
+"""Pairs of all distances equally often."""
+
+import torch
+from torch import Tensor
+
+from equimetric.components import selection
+from equimetric.option_values import Count
+from equimetric.pairs import Pairs
+from equimetric.search_space import Integer
+
+
+@selection(
+    "uniform_histogram",
+    paper="Musgrave, Belongie, Lim: PyTorch metric learning (2020)",
+    search={"num_bins": Integer(10, 200)},
+    separable=False,
+    exempt={
+        "permutation": "draws at random",
+        "multiplicity": "draws at random",
+        "static shapes": "the drawn pairs are listed",
+    },
+)
+def uniform_histogram(
+    pairs: Pairs,
+    *,
+    num_bins: Count = 100,
+    pos_per_bin: Count = 10,
+    neg_per_bin: Count = 10,
+    generator: torch.Generator | None = None,
+) -> Pairs:
+    """From every bin of a histogram of distances the same number of pairs, drawn with replacement.
+
+    `num_bins` bins of equal width span the distances of the positives, as many those of the negatives; of each bin
+    that is not empty `pos_per_bin` or `neg_per_bin` pairs are drawn. A pair counts as often as it is drawn. Draws from
+    torch's global generator unless one is given.
+    """
+    similarity = pairs.similarity.detach()
+    drawn = torch.zeros_like(similarity)
+    for mask, per_bin in ((pairs.positive, pos_per_bin), (pairs.negative, neg_per_bin)):
+        places = mask.reshape(-1).nonzero()[:, 0]
+        if len(places):
+            times = pairs.multiplicity(mask).reshape(-1)[places]
+            chosen = draw_by_bin(pairs.distance().detach().reshape(-1)[places], times, num_bins, per_bin, generator)
+            drawn.view(-1).index_add_(0, places[chosen], torch.ones_like(chosen, dtype=drawn.dtype))
+    return pairs.replace(weight=drawn)
+
+
+def draw_by_bin(
+    distance: Tensor, times: Tensor, num_bins: int, per_bin: int, generator: torch.Generator | None
+) -> Tensor:
+    """(bins · per_bin,) indices into (N,) distances, as many of every bin that is not empty, by multiplicity."""
+    low, high = distance.aminmax()
+    width = torch.where(high > low, (high - low) / num_bins, 1.0)
+    bins = ((distance - low) / width).floor().clamp_max(num_bins - 1).long()
+    order = bins.argsort(stable=True)
+    numbers = torch.bincount(bins)
+    last = numbers.cumsum(0)[numbers > 0] - 1
+    # A draw is a number between the prefix sums of a bin's multiplicities.
+    ends = times.double()[order].cumsum(0)
+    high_end = ends[last]
+    low_end = torch.cat([torch.zeros_like(high_end[:1]), high_end[:-1]])
+    share = torch.rand(len(last), per_bin, dtype=torch.float64, device=distance.device, generator=generator)
+    wanted = low_end[:, None] + share * (high_end - low_end)[:, None]
+    return order[torch.searchsorted(ends, wanted.flatten(), right=True).clamp_max(len(order) - 1)]
