@@ -36,10 +36,13 @@ LAWS = {
     "permutation": "the order of the batch changes nothing",
     "multiplicity": "a weight of 2 is as if a reference were present twice, a weight of 0 as if it were absent",
     "doubling": "a reference that is present twice counts twice",
+    "sample weights": "a sample of weight 2 is as if present twice, as query and as reference",
     "finite differences": "gradients of the embeddings agree with finite differences",
     "parameter differences": "gradients of the parameters agree with finite differences",
     "monotone": "no positive is pushed away, no negative pulled closer",
     "static shapes": "compiles as one graph",
+    "alone": "is an objective without another term beside it",
+    "any batch": "takes a batch of any labels in any order",
 }
 """What the contract tests demand of every method, unless one of its parts is exempt."""
 
@@ -68,7 +71,7 @@ class Component:
         search: the range of each tunable option.
         like: for references, kinds in whose place they can stand: a loss that is defined for one of them takes these.
         separable: for losses, whether the rows of the pairs meet only in the loss's final means; or the option values
-            with which they do.
+            with which they do. For selections, whether each row is chosen from by itself.
         exempt: law of `LAWS` → why the method breaks it.
 
     """
@@ -219,9 +222,18 @@ def selection(
     search: Mapping[str, SearchSpace] | None = None,
     exempt: Mapping[str, str] | None = None,
     also: tuple[str, ...] = (),
+    separable: bool = True,
 ) -> Callable[[Definition], Definition]:
     """Register a selection: a function `(pairs, *, options) -> Pairs | Triplets | TripletBand`."""
-    return _register(SELECTIONS, name=name, paper=paper, search=search or {}, exempt=exempt or {}, also=also)
+    return _register(
+        SELECTIONS,
+        name=name,
+        paper=paper,
+        search=search or {},
+        exempt=exempt or {},
+        also=also,
+        separable=separable,
+    )
 
 
 def references(

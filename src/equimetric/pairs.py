@@ -267,6 +267,12 @@ class Triplets:
         similarity = self.pairs.similarity
         return similarity[self.anchor, self.negative] - similarity[self.anchor, self.positive]
 
+    def swapped_violation(self) -> Tensor:
+        """(T,) max(s_an, s_pn) − s_ap, of a batch compared with itself: the negative seen from the nearer of both."""
+        similarity = self.pairs.similarity
+        nearer = torch.maximum(similarity[self.anchor, self.negative], similarity[self.positive, self.negative])
+        return nearer - similarity[self.anchor, self.positive]
+
     def as_pairs(self) -> Pairs:
         """The pairs that occur in the triples, weighted by how often they do."""
         once = torch.ones_like(self.anchor, dtype=self.pairs.similarity.dtype)

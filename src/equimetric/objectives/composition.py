@@ -11,10 +11,11 @@ from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 from equimetric.objectives.grammar import flatten_options, parse_method, route
-from equimetric.objectives.objective import SELECTS_ITSELF, Objective, ObjectiveSum
+from equimetric.objectives.objective import SELECTS_ITSELF, Objective, ObjectiveSum, collect_proxies
 from equimetric.objectives.recipes import Context
 from equimetric.option_values import check_options
 from equimetric.references.base import References
+from equimetric.references.proxy_set import NO_PROXIES
 
 __all__ = ["build_objective", "compose", "objective"]
 
@@ -41,9 +42,17 @@ def build_objective(
     for (weight, recipe), own in zip(terms, route(method, terms, flatten_options(options)), strict=True):
         defaults = {} if context is None else recipe.from_context(context)
         parts.append((weight, recipe.build(**{**defaults, **own})))
+    check_proxies(method, [part for _, part in parts])
     if len(parts) == 1 and parts[0][0] == 1.0:
         return parts[0][1]
     return ObjectiveSum(parts)
+
+
+def check_proxies(method: str, parts: list[Objective]) -> None:
+    """Raise an error where a term regularises proxies that no other term learns."""
+    lonely = [part.name for part in parts if part.references.needs_proxies]
+    if lonely and not collect_proxies(parts):
+        raise EquimetricError(f"{lonely[0]!r} in {method!r}: {NO_PROXIES}")
 
 
 def compose(
@@ -100,7 +109,9 @@ def compose(
         gather=gather,
         require_both=require_both,
         # Without a final reduction there is no ratio to sum up.
-        separable=component.is_separable(routed["loss"]) and routed["loss"].get("reduction") != "none",
+        separable=component.is_separable(routed["loss"])
+        and selection_component.is_separable(routed["selection"])
+        and routed["loss"].get("reduction") != "none",
     )
 
 
@@ -182,7 +193,15 @@ def wrap_function(kind: str, function: Callable[..., Any] | nn.Module) -> Compon
         type(function).__name__ if isinstance(function, nn.Module) else getattr(whole, "__name__", type(whole).__name__)
     )
     every_geometry = ("cosine", "euclidean", "sqeuclidean", "dot")
-    return Component(kind, name, definition, "", geometries=every_geometry, reference_kinds=tuple(REFERENCES))
+    return Component(
+        kind,
+        name,
+        definition,
+        "",
+        geometries=every_geometry,
+        reference_kinds=tuple(REFERENCES),
+        separable=kind == "selection",
+    )
 
 
 def build_selection(given: Any, component: Component, options: dict[str, Any]) -> nn.Module:

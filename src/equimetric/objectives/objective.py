@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,12 +14,12 @@ from equimetric.geometry import Geometry
 from equimetric.ops.chunks import compute_chunked
 from equimetric.ops.products import full_precision
 from equimetric.pairs import Pairs, Selected, Triplets, round_ties
-from equimetric.references.base import Inputs, PairTerms, References
+from equimetric.references.base import Inputs, PairTerms, ProxySet, References
 from equimetric.references.batch import BatchReferences
 from equimetric.references.gathered import gather_batch
 from equimetric.references.relation import Labels, check_index
 
-__all__ = ["SELECTS_ITSELF", "Objective", "ObjectiveSum", "attach_zero_grad"]
+__all__ = ["SELECTS_ITSELF", "Objective", "ObjectiveSum", "attach_zero_grad", "collect_proxies"]
 
 SELECTS_ITSELF = "reads a batch as a whole and chooses its pairs itself"
 
@@ -115,6 +116,7 @@ class Objective(Summable):
         *,
         self_mask: Tensor | None = None,
         index: Tensor | None = None,
+        proxies: tuple[ProxySet, ...] = (),
     ) -> PairTerms:
         """All sets of pairs that the references make, before selection, in full precision even under autocast."""
         if not isinstance(embeddings, Tensor):
@@ -125,7 +127,7 @@ class Objective(Summable):
                 if isinstance(labels, tuple):
                     raise EquimetricError("gather=True needs class ids or multi-hot labels, not masks of pairs")
                 embeddings, labels, index = gather_batch(embeddings, labels, index)
-            inputs = Inputs(embeddings, labels, index, reference_embeddings, reference_labels, self_mask)
+            inputs = Inputs(embeddings, labels, index, reference_embeddings, reference_labels, self_mask, proxies)
             terms: PairTerms = self.references(self.geometry, self.normalize, inputs)
             return terms
 
@@ -246,9 +248,12 @@ class ObjectiveSum(Summable):
 
     def terms(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> dict[str, Tensor]:
         """The value of each term, times its weight."""
+        parts = self.parts()
+        if any(objective.references.needs_proxies for _, objective in parts):
+            options["proxies"] = collect_proxies([objective for _, objective in parts])
         return {
             name: weight * objective(embeddings, labels, *arguments, **options)
-            for name, (weight, objective) in zip(self.names, self.parts(), strict=True)
+            for name, (weight, objective) in zip(self.names, parts, strict=True)
         }
 
     def parts(self) -> list[tuple[float, Objective]]:
@@ -259,3 +264,9 @@ class ObjectiveSum(Summable):
     def name(self) -> str:
         """The terms' names, joined."""
         return "+".join(self.names)
+
+
+def collect_proxies(objectives: Iterable[Objective]) -> tuple[ProxySet, ...]:
+    """What the references of some objectives learn."""
+    found = (objective.references.proxy_set() for objective in objectives)
+    return tuple(proxies for proxies in found if proxies is not None)

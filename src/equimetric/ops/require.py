@@ -37,11 +37,11 @@ def is_square_batch(pairs: Pairs) -> bool:
     return not bool((pairs.positive.diagonal() | pairs.negative.diagonal()).any())
 
 
-def square_batch(pairs: Pairs, loss: str) -> None:
-    """References that are the batch itself."""
+def square_batch(pairs: Pairs, loss: str, option: str = "") -> None:
+    """References that are the batch itself; `option` is the one that needs it, where only one does."""
     if not is_square_batch(pairs):
         raise EquimetricError(
-            f"loss {loss!r} compares the samples of a batch among themselves; give no reference_embeddings, "
+            f"loss {loss!r} {f'with {option} ' if option else ''}compares the samples of a batch among themselves; give no reference_embeddings, "
             "or the batch itself with its diagonal as self_mask"
         )
 

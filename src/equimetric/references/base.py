@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,16 @@ from equimetric.geometry import Geometry
 from equimetric.pairs import Pairs
 from equimetric.references.relation import Labels
 
-__all__ = ["Inputs", "PairTerms", "References"]
+__all__ = ["Inputs", "PairTerms", "ProxySet", "References"]
+
+
+class ProxySet(NamedTuple):
+    """Learned vectors that represent classes."""
+
+    vectors: Tensor
+    """(rows, D), as they are stored."""
+    labels: Tensor
+    """(rows,) the class of each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +34,7 @@ class Inputs:
         index: (Q,) positions in the training set.
         reference_embeddings, reference_labels: an explicit reference set.
         self_mask: (Q, R), the references that are the query itself.
+        proxies: what the other terms of a sum learn, for references that need it.
     """
 
     embeddings: Tensor
@@ -33,6 +43,7 @@ class Inputs:
     reference_embeddings: Tensor | None = None
     reference_labels: Labels | None = None
     self_mask: Tensor | None = None
+    proxies: tuple[ProxySet, ...] = ()
 
     def forbid_references(self, own: str) -> None:
         """Raise an error where the caller gives a reference set to references that have their own."""
@@ -70,7 +81,14 @@ class PairTerms(NamedTuple):
 
 
 class References(nn.Module):
-    """Whom queries are compared with. A subclass makes the pairs and may keep state between steps."""
+    """Whom queries are compared with. A subclass makes the pairs and may keep state between steps.
+
+    Attributes:
+        needs_proxies: whether the pairs are made of the `proxy_set` of the other terms of a sum.
+
+    """
+
+    needs_proxies: ClassVar[bool] = False
 
     def forward(self, geometry: Geometry, normalize: bool, inputs: Inputs) -> PairTerms:
         """Make the pairs of a batch. State is changed in `after_loss`, except the count of a sampler's draws."""
@@ -78,3 +96,7 @@ class References(nn.Module):
 
     def after_loss(self, terms: PairTerms) -> None:
         """Update the state, e.g. store the batch in a memory. Called by the objective once per computed loss."""
+
+    def proxy_set(self) -> ProxySet | None:
+        """The learned vectors that represent the classes, where there are any."""
+        return None
