@@ -13,7 +13,7 @@ from typing import Any
 
 from equimetric.errors import EquimetricError
 
-__all__ = ["KINDS", "VERDICTS", "Counterpart", "counterparts"]
+__all__ = ["COMPARED", "KINDS", "VERDICTS", "Counterpart", "counterparts"]
 
 KINDS = ("losses", "miners", "samplers", "distances", "reducers", "regularizers")
 """Modules of the other library."""
@@ -22,6 +22,13 @@ VERDICTS = {
     "agrees": "the same value and gradient, or for what is drawn at random the same distribution",
     "differs": "there is a counterpart, but it is defined in another way",
     "none": "there is no counterpart",
+}
+
+COMPARED = {
+    "": "nothing, as where theirs is drawn at random",
+    "value": "the value",
+    "embeddings": "the value and the gradient by the embeddings",
+    "all": "the value and the gradients by embeddings and proxies",
 }
 
 
@@ -38,7 +45,7 @@ class Counterpart:
         ours: the method that stands for the example; for samplers the kind of batches.
         options: its options; for samplers those of the configuration's [batch] table.
         reason: what differs and why, or what to use instead.
-        compared: whether both sides of the example must agree in value and gradient.
+        compared: what of both sides of the example must agree, one of `COMPARED`.
 
     """
 
@@ -49,11 +56,11 @@ class Counterpart:
     ours: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
-    compared: bool = False
+    compared: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a row that says nothing."""
-        known = self.kind in KINDS and self.verdict in VERDICTS
+        known = self.kind in KINDS and self.verdict in VERDICTS and self.compared in COMPARED
         explained = bool(self.reason) or self.verdict == "agrees"
         complete = bool(self.ours) != (self.verdict == "none") and (bool(self.example) or not self.compared)
         if not (known and explained and complete):
