@@ -89,8 +89,7 @@ def their_side(row: Counterpart, batch: dict[str, torch.Tensor]) -> Side:
     names = {kind: import_module(f"pytorch_metric_learning.{kind}") for kind in KINDS}
     built = eval(row.example, {**names, "classes": CLASSES, "dim": DIM, "torch": torch})
     loss, miner = built if isinstance(built, tuple) else (built, None)
-    loss = loss.double()
-    parameters = list(loss.parameters())
+    parameters = list(loss.double().parameters()) if isinstance(loss, torch.nn.Module) else []
     set_vectors(parameters, batch["proxies"])
     embeddings = batch["embeddings"].clone().requires_grad_()
     call = call_rows(row, batch["labels"])
@@ -152,6 +151,17 @@ def rounded(tensor: torch.Tensor) -> list | float:
     return float(f"{tensor.item():.{DIGITS}g}")
 
 
+def write_worked(path: Path, worked: dict) -> None:
+    """JSON with a line for each entry of its tables."""
+    tables = {
+        name: "{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(one)}" for key, one in entry.items()) + "\n}"
+        if isinstance(entry, dict)
+        else json.dumps(entry)
+        for name, entry in worked.items()
+    }
+    path.write_text("{\n" + ",\n".join(f"{json.dumps(name)}: {text}" for name, text in tables.items()) + "\n}\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path, help="where to store the other library's side")
@@ -176,9 +186,8 @@ def main() -> None:
             stored = {"value": rounded(theirs[0]), "gradients": [rounded(one) for one in theirs[1]]}
             cases[row.example] = {**call_rows(row, batch["labels"]), **stored}
     if given.write:
-        worked = {"version": version, "names": public_names(), "cases": cases}
-        worked["batch"] = {name: tensor.tolist() for name, tensor in batch.items()}
-        given.write.write_text(json.dumps(worked, separators=(",", ":")) + "\n")
+        inputs = {name: tensor.tolist() for name, tensor in batch.items()}
+        write_worked(given.write, {"version": version, "names": public_names(), "batch": inputs, "cases": cases})
     if failed:
         sys.exit(f"these rows do not hold: {', '.join(failed)}")
 

@@ -14,6 +14,9 @@ from equimetric.search_space import LogUniform
 FARTHEST = 2.0
 """The largest violation of unit vectors, by distance and by cosine."""
 
+ROUNDING = 1e-4
+"""Of a histogram's node: a violation so little below one, such as that of coincident samples, counts as on it."""
+
 
 @loss(
     "dynamic_soft_margin",
@@ -53,7 +56,8 @@ class DynamicSoftMargin(nn.Module):
             return violation.sum()
         with torch.no_grad():
             place = ((violation + FARTHEST) * ((self.nodes - 1) / (2 * FARTHEST))).clamp(0, self.nodes - 1)
-            share = self.update(place, triplets.weight).cumsum(0)[place.long()]
+            reached = (place + ROUNDING).clamp_max(self.nodes - 1).long()
+            share = self.update(place, triplets.weight).cumsum(0)[reached]
         return ops.mean(share * violation, torch.ones_like(share, dtype=torch.bool), triplets.weight)
 
     def update(self, place: Tensor, weight: Tensor | None) -> Tensor:

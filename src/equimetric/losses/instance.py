@@ -15,7 +15,7 @@ from equimetric.search_space import LogUniform
     title="Instance",
     family="ranking",
     separable=True,
-    paper="Zheng, Zheng, Garrett, Yang, Xu, Shen: Dual-path convolutional image-text embeddings with instance loss (2020)",
+    paper="Zheng et al.: Dual-path convolutional image-text embeddings with instance loss (2020)",
     references=("batch", "memory"),
     search={"gamma": LogUniform(1.0, 128.0)},
 )

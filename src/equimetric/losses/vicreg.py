@@ -1,5 +1,6 @@
 """VICReg: variance, invariance and covariance, without negatives."""
 
+import torch
 from torch import Tensor
 
 from equimetric import ops
@@ -18,7 +19,11 @@ from equimetric.search_space import LogUniform
     references="batch",
     normalize=False,
     exempt={"sample weights": "variance and covariance are those of the whole batch"},
-    search={"invariance": LogUniform(1.0, 100.0), "variance": LogUniform(1.0, 100.0), "covariance": LogUniform(0.1, 10)},
+    search={
+        "invariance": LogUniform(1.0, 100.0),
+        "variance": LogUniform(1.0, 100.0),
+        "covariance": LogUniform(0.1, 10),
+    },
 )
 def vicreg(
     pairs: Pairs,
@@ -38,15 +43,15 @@ def vicreg(
     queries = ops.require.queries(pairs, "vicreg")
     views = [queries.embeddings] if queries.references is None else [queries.embeddings, queries.references]
     apart = ops.mean(-pairs.similarity, pairs.positive, pairs.weight) / queries.embeddings.shape[1]
-    moments = [spread(view, deviation, epsilon) for view in views]
-    still, common = (sum(parts) / len(views) for parts in zip(*moments, strict=True))
+    moments = torch.stack([spread(view, deviation, epsilon) for view in views])
+    still, common = moments.mean(0).unbind()
     return invariance * apart + variance * still + 2 * covariance * common
 
 
-def spread(embeddings: Tensor, deviation: float, epsilon: float) -> tuple[Tensor, Tensor]:
-    """v and c of (N, D) embeddings; one sample has variance 0."""
+def spread(embeddings: Tensor, deviation: float, epsilon: float) -> Tensor:
+    """(2,) v and c of (N, D) embeddings; one sample has variance 0."""
     centred = embeddings - embeddings.mean(0)
     products = centred.T @ centred / max(1, len(embeddings) - 1)
     variances = products.diagonal()
     still = (deviation - (variances + epsilon).sqrt()).relu().mean()
-    return still, (products.square().sum() - variances.square().sum()) / len(products)
+    return torch.stack([still, (products.square().sum() - variances.square().sum()) / len(products)])

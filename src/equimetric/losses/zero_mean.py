@@ -11,7 +11,7 @@ from equimetric.pairs import Pairs
     "zero_mean",
     title="Zero mean",
     family="regulariser",
-    paper="Yuan, Deng, Tang, Tang, Chen: Signal-to-noise ratio, a robust distance metric for deep metric learning (2019)",
+    paper="Yuan, Deng, Tang, Tang, Chen: Signal-to-noise ratio: a robust distance metric (2019)",
     geometry="none",
     references=("batch", "proxy_set"),
     takes="batch",

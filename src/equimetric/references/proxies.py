@@ -282,7 +282,9 @@ class ProxyReferences(References):
     def proxy_set(self) -> ProxySet | None:
         """The learned rows and their classes; None where they are fixed."""
         if self.shard.is_sharded:
-            raise EquimetricError("proxies of different processes cannot be compared; set sharded=False to add this term")
+            raise EquimetricError(
+                "proxies of different processes cannot be compared; set sharded=False to add this term"
+            )
         if not isinstance(self.weight, nn.Parameter):
             return None
         classes = torch.arange(self.classes, device=self.weight.device)
