@@ -52,7 +52,7 @@ def check_proxies(method: str, parts: list[Objective]) -> None:
     """Raise an error where a term regularises proxies that no other term learns."""
     lonely = [part.name for part in parts if part.references.needs_proxies]
     if lonely and not collect_proxies(parts):
-        raise EquimetricError(f"{lonely[0]!r} in {method!r}: {NO_PROXIES}")
+        raise EquimetricError(f"method {method!r}, term {lonely[0]!r}: {NO_PROXIES}")
 
 
 def compose(

@@ -13,7 +13,7 @@ from equimetric.references.relation import check_embeddings
 __all__ = ["NO_PROXIES", "ProxySetReferences"]
 
 NO_PROXIES = (
-    "no other term learns proxies that could be regularised; add this one to an objective that does, as in "
+    "this term regularises proxies, but no other term learns any; add it to an objective that does, as in "
     "'arcface+0.1*regular_face'"
 )
 
