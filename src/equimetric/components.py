@@ -71,7 +71,7 @@ class Component:
         search: the range of each tunable option.
         like: for references, kinds in whose place they can stand: a loss that is defined for one of them takes these.
         separable: for losses, whether the rows of the pairs meet only in the loss's final means; or the option values
-            with which they do. For selections, whether each row is chosen from by itself.
+            with which they do.
         exempt: law of `LAWS` → why the method breaks it.
 
     """

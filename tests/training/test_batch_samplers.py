@@ -88,11 +88,11 @@ TOO_MANY = {
     "exhaustive": {"classes_per_batch": 7},
     "n_pairs": {"classes_per_batch": 7},
     "episodes": {"nc": 7},
+    "fixed_triplets": {"triples": 201},
     "hard_classes": {"candidates": 7},
     "neighbour_classes": {"classes_per_batch": 7},
     "hierarchy": {"neighbourhood": 4},
     "smart_mining": {"triples": 33},
-    "fixed_triplets": {"triples": 201},
     "clusters": {"clusters_per_batch": 25},
 }
 TOO_FEW = {name: {next(iter(options)): 0} for name, options in OPTIONS.items()}
@@ -356,11 +356,11 @@ SHAPES = {
     "exhaustive": (4, 2, {}, {"units": 4, "samples": 2}),
     "n_pairs": (4, 2, {"same_image": 0.0}, {"units": 4, "samples": 2}),
     "episodes": (4, 3, {"episodes": 2, "ns": 2}, {"units": 2, "samples": 6}),
+    "fixed_triplets": (5, 3, {"set_size": 50}, {"units": 5, "samples": 3}),
     "hard_classes": (4, 2, {"candidates": 5}, {"units": 4, "samples": 2}),
     "neighbour_classes": (4, 3, {}, {"units": 4, "samples": 3}),
     "hierarchy": (6, 2, {"neighbourhood": 3}, {"units": 6, "samples": 2}),
     "smart_mining": (5, 3, {"neighbours": 9}, {"units": 5, "samples": 3}),
-    "fixed_triplets": (5, 3, {"set_size": 50}, {"units": 5, "samples": 3}),
     "clusters": (5, 3, {"clusters_per_class": 2}, {"units": 5, "samples": 3}),
 }
 

@@ -38,8 +38,10 @@ def triplet(
     triples) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triples per
     anchor, 'mean' over listed triples.
     """
+    pairs = selected if isinstance(selected, Pairs) else selected.pairs
+    if swap:
+        ops.require.square_batch(pairs, "triplet", "swap=True")
     if margin is None:
-        pairs = selected if isinstance(selected, Pairs) else selected.pairs
         margin = 0.0 if soft else pairs.default_margin()
     reduction = reduction or ("mean" if isinstance(selected, Triplets) else "nonzero")
     return ops.triplet_sum(selected, margin, soft=soft, swap=swap, reduction=reduction)

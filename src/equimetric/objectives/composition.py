@@ -109,9 +109,7 @@ def compose(
         gather=gather,
         require_both=require_both,
         # Without a final reduction there is no ratio to sum up.
-        separable=component.is_separable(routed["loss"])
-        and selection_component.is_separable(routed["selection"])
-        and routed["loss"].get("reduction") != "none",
+        separable=component.is_separable(routed["loss"]) and routed["loss"].get("reduction") != "none",
     )
 
 
@@ -193,15 +191,7 @@ def wrap_function(kind: str, function: Callable[..., Any] | nn.Module) -> Compon
         type(function).__name__ if isinstance(function, nn.Module) else getattr(whole, "__name__", type(whole).__name__)
     )
     every_geometry = ("cosine", "euclidean", "sqeuclidean", "dot")
-    return Component(
-        kind,
-        name,
-        definition,
-        "",
-        geometries=every_geometry,
-        reference_kinds=tuple(REFERENCES),
-        separable=kind == "selection",
-    )
+    return Component(kind, name, definition, "", geometries=every_geometry, reference_kinds=tuple(REFERENCES))
 
 
 def build_selection(given: Any, component: Component, options: dict[str, Any]) -> nn.Module:

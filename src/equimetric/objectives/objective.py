@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -114,9 +113,9 @@ class Objective(Summable):
         reference_embeddings: Tensor | None = None,
         reference_labels: Labels | None = None,
         *,
+        proxies: tuple[ProxySet, ...] = (),
         self_mask: Tensor | None = None,
         index: Tensor | None = None,
-        proxies: tuple[ProxySet, ...] = (),
     ) -> PairTerms:
         """All sets of pairs that the references make, before selection, in full precision even under autocast."""
         if not isinstance(embeddings, Tensor):
@@ -127,7 +126,9 @@ class Objective(Summable):
                 if isinstance(labels, tuple):
                     raise EquimetricError("gather=True needs class ids or multi-hot labels, not masks of pairs")
                 embeddings, labels, index = gather_batch(embeddings, labels, index)
-            inputs = Inputs(embeddings, labels, index, reference_embeddings, reference_labels, self_mask, proxies)
+            inputs = Inputs(
+                embeddings, labels, index, reference_embeddings, reference_labels, self_mask, proxies=proxies
+            )
             terms: PairTerms = self.references(self.geometry, self.normalize, inputs)
             return terms
 
@@ -266,7 +267,7 @@ class ObjectiveSum(Summable):
         return "+".join(self.names)
 
 
-def collect_proxies(objectives: Iterable[Objective]) -> tuple[ProxySet, ...]:
+def collect_proxies(objectives: list[Objective]) -> tuple[ProxySet, ...]:
     """What the references of some objectives learn."""
     found = (objective.references.proxy_set() for objective in objectives)
     return tuple(proxies for proxies in found if proxies is not None)

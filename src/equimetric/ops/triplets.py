@@ -13,7 +13,6 @@ from equimetric.ops.positive_pairs import split_columns
 from equimetric.ops.products import plain_arithmetic
 from equimetric.ops.ratios import ratio
 from equimetric.ops.reductions import REDUCTIONS, masked_sum, reduce
-from equimetric.ops.require import square_batch
 from equimetric.pairs import Pairs, Selected, TripletBand, Triplets, round_ties
 
 __all__ = ["multiplicity", "triplet_sum"]
@@ -53,8 +52,6 @@ def triplet_sum(
 
 def sum_listed(triplets: Triplets, margin: float, *, soft: bool, swap: bool, reduction: str) -> Tensor:
     """The reduced terms of listed triples."""
-    if swap:
-        square_batch(triplets.pairs, "triplet", "swap=True")
     violation = (triplets.swapped_violation() if swap else triplets.violation()) + margin
     terms = softplus(violation) if soft else violation.relu()
     if reduction == "none":

@@ -1,7 +1,7 @@
 """The interface of references: `Inputs` in, weighted `Pairs` out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -32,18 +32,18 @@ class Inputs:
         embeddings: (Q, D) of the queries.
         labels: class ids (Q,), a multi-hot matrix (Q, C), or the masks (positive, negative) of the pairs.
         index: (Q,) positions in the training set.
+        proxies: what the other terms of a sum learn, for references that need it.
         reference_embeddings, reference_labels: an explicit reference set.
         self_mask: (Q, R), the references that are the query itself.
-        proxies: what the other terms of a sum learn, for references that need it.
     """
 
     embeddings: Tensor
     labels: Labels
     index: Tensor | None = None
+    proxies: tuple[ProxySet, ...] = field(default=(), kw_only=True)
     reference_embeddings: Tensor | None = None
     reference_labels: Labels | None = None
     self_mask: Tensor | None = None
-    proxies: tuple[ProxySet, ...] = ()
 
     def forbid_references(self, own: str) -> None:
         """Raise an error where the caller gives a reference set to references that have their own."""
