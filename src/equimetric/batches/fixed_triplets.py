@@ -28,8 +28,8 @@ class FixedTripletBatches(Batches):
         require_at_least(1, triples=triples, set_size=set_size)
         if triples > set_size:
             raise EquimetricError(
-                f"a batch of {triples} triples cannot be drawn from {set_size}; set the triples of a batch to {set_size} "
-                "or fewer, or raise set_size"
+                f"a batch of {triples} triples cannot be drawn from {set_size}; set the triples of a batch to "
+                f"{set_size} or fewer, or raise set_size"
             )
         batches = set_size // triples if batches is None else batches
         super().__init__(labels, units_per_batch=triples, samples_per_unit=3, batches=batches, seed=seed)
