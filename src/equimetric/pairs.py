@@ -323,8 +323,12 @@ class TripletBand:
         """The triples as an explicit list, in order of anchor, positive, negative."""
         pairs = self.pairs
         anchor, positive = pairs.positive.nonzero(as_tuple=True)
-        violation = pairs.similarity[anchor] - pairs.similarity[anchor, positive, None]
-        row, negative = (pairs.negative[anchor] & self.indicator(violation).bool()).nonzero(as_tuple=True)
+        chosen = pairs.negative[anchor]
+        # NaN lies in no band, but without bounds there is none.
+        if not self.is_everything:
+            violation = pairs.similarity[anchor] - pairs.similarity[anchor, positive, None]
+            chosen &= self.indicator(violation).bool()
+        row, negative = chosen.nonzero(as_tuple=True)
         return Triplets.chosen(pairs, anchor[row], positive[row], negative)
 
     def as_pairs(self) -> Pairs:

@@ -15,7 +15,6 @@ from equimetric.objectives import Context, build_objective
 from equimetric.objectives.counterparts import KINDS, VERDICTS, Counterpart, counterparts
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "counterparts.json").read_text())
-BATCH = {name: torch.tensor(values) for name, values in WORKED["batch"].items()}
 EMBEDDINGS, PROXIES = (torch.tensor(WORKED["batch"][name], dtype=torch.float64) for name in ("embeddings", "proxies"))
 CONTEXT = Context(classes=4, dim=EMBEDDINGS.shape[1], images=len(EMBEDDINGS))
 ROWS = counterparts()

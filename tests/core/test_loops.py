@@ -303,3 +303,15 @@ def test_vicreg_of_two_views():
         value = function(embeddings)
         results.append((value.detach(), *torch.autograd.grad(value, embeddings)))
     torch.testing.assert_close(results[0], results[1])
+
+
+NEW = ["dynamic_soft_margin", "instance", "manifold", "p2sgrad", "pnp", "vicreg", "lp", "zero_mean"]
+
+
+@pytest.mark.parametrize("row", [0, 8], ids=["with positives", "without"])
+@pytest.mark.parametrize("method", [*NEW, "softmax+regular_face", "triplet_swap"])
+def test_nan_is_passed_on(method, row):
+    objective = build("triplet", swap=True) if method == "triplet_swap" else build(method)
+    embeddings = batch()
+    embeddings[row] = torch.nan
+    assert objective(embeddings, LABELS).isnan()

@@ -150,6 +150,20 @@ def test_gradients_of_a_sum_with_regularised_proxies_agree_with_finite_differenc
     assert torch.autograd.gradcheck(function, (batch().requires_grad_(), *objective.parameters()), atol=1e-6)
 
 
+def test_a_sum_with_regularised_proxies_compiles_as_one_graph():
+    objective = build("normalized_softmax+0.5*regular_face")
+    compiled = torch.compile(objective, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(batch(), LABELS), objective(batch(), LABELS))
+    torch._dynamo.reset()
+
+
+def test_pair_weights_leave_a_regulariser_of_proxies_out():
+    objective = build("arcface+regular_face")
+    with pytest.warns(UserWarning, match="leave out 'regular_face'"):
+        weights = em.pair_weights(objective, batch(), LABELS)
+    torch.testing.assert_close(weights, em.pair_weights(build("arcface"), batch(), LABELS))
+
+
 def test_a_vector_of_zeros_has_a_finite_gradient():
     for options in ({}, {"p": 1.0}, {"p": 3.0, "power": 2.0}):
         embeddings = torch.zeros(2, 3, requires_grad=True)

@@ -55,7 +55,9 @@ class DynamicSoftMargin(nn.Module):
         if not len(triplets):
             return violation.sum()
         with torch.no_grad():
-            place = ((violation + FARTHEST) * ((self.nodes - 1) / (2 * FARTHEST))).clamp(0, self.nodes - 1)
+            # NaN has no place, but makes the loss NaN.
+            place = ((violation + FARTHEST) * ((self.nodes - 1) / (2 * FARTHEST))).nan_to_num(0)
+            place = place.clamp(0, self.nodes - 1)
             reached = (place + ROUNDING).clamp_max(self.nodes - 1).long()
             share = self.update(place, triplets.weight).cumsum(0)[reached]
         return ops.mean(share * violation, torch.ones_like(share, dtype=torch.bool), triplets.weight)

@@ -72,7 +72,8 @@ class ManifoldSimilarity(nn.Module):
     def compare(self, similarity: Tensor, own: Tensor) -> Tensor:
         """ℓ of (B, K) similarities to the proxies, `own` (B, 1) those of the samples' meta-classes."""
         violation = similarity - similarity.gather(1, own) + self.margin
-        counted = (violation >= 0).scatter(1, own, False)
+        # Not "≥ 0", which would leave NaN out.
+        counted = (~(violation < 0)).scatter(1, own, False)
         return ops.mean(ops.log1p_sum_exp(violation, counted))
 
 
