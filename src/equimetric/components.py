@@ -41,6 +41,8 @@ LAWS = {
     "parameter differences": "gradients of the parameters agree with finite differences",
     "monotone": "no positive is pushed away, no negative pulled closer",
     "static shapes": "compiles as one graph",
+    "alone": "is an objective without another term beside it",
+    "any batch": "takes a batch of any labels in any order",
 }
 """What the contract tests demand of every method, unless one of its parts is exempt."""
 

@@ -281,6 +281,12 @@ class Triplets:
         similarity = self.pairs.similarity
         return similarity[self.anchor, self.negative] - similarity[self.anchor, self.positive]
 
+    def swapped_violation(self) -> Tensor:
+        """(T,) max(s_an, s_pn) − s_ap, of a batch compared with itself: the negative seen from the nearer of both."""
+        similarity = self.pairs.similarity
+        nearer = torch.maximum(similarity[self.anchor, self.negative], similarity[self.positive, self.negative])
+        return nearer - similarity[self.anchor, self.positive]
+
     def as_pairs(self) -> Pairs:
         """The pairs that occur in the triples, weighted by how often they do."""
         count = torch.zeros_like(self.pairs.similarity)
@@ -330,8 +336,12 @@ class TripletBand:
         """The triples as an explicit list, in order of anchor, positive, negative."""
         pairs = self.pairs
         anchor, positive = pairs.positive.nonzero(as_tuple=True)
-        violation = pairs.similarity[anchor] - pairs.similarity[anchor, positive, None]
-        row, negative = (pairs.negative[anchor] & self.indicator(violation).bool()).nonzero(as_tuple=True)
+        chosen = pairs.negative[anchor]
+        # NaN lies in no band, but without bounds there is none.
+        if not self.is_everything:
+            violation = pairs.similarity[anchor] - pairs.similarity[anchor, positive, None]
+            chosen &= self.indicator(violation).bool()
+        row, negative = chosen.nonzero(as_tuple=True)
         return Triplets.chosen(pairs, anchor[row], positive[row], negative)
 
     def as_pairs(self) -> Pairs:

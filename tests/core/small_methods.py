@@ -5,5 +5,6 @@ __all__ = ["OPTIONS"]
 OPTIONS = {
     "dreml": {"members": 2},
     "a_bier": {"hidden": 4},
+    "manifold": {"proxies": 3},
     "hier": {"proxies": 7, "topk": 4, "per_anchor": 3},
 }

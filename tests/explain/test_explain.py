@@ -31,13 +31,14 @@ def test_worked_weights(case):
 
 
 # They depend on more than the cosines: raw or centred vectors, lengths, a learned similarity, a hierarchy.
-NOT_OF_COSINES = {"npairs", "angular_npairs_combo", "snr_contrastive", "pddm", "hier"}
+NOT_OF_COSINES = {"npairs", "angular_npairs_combo", "snr_contrastive", "pddm", "hier", "vicreg", "lp", "zero_mean"}
 PAIR_LOSSES = [
     name
     for name in sorted(recipes())
     if LOSSES[recipes()[name].loss].family in ("ranking", "ap-surrogate", "regulariser")
     and LOSSES[recipes()[name].loss].definition.__module__ != "equimetric.losses.weighted"
     and recipes()[name].references is None
+    and recipes()[name].stands_alone
     and name not in NOT_OF_COSINES
 ]
 

@@ -14,6 +14,7 @@ OPTIONS = {
     "exhaustive": {"classes_per_batch": 4, "samples_per_class": 2},
     "n_pairs": {"classes_per_batch": 4},
     "episodes": {"nc": 2, "ns": 1, "nq": 2, "episodes": 2, "batches": 30},
+    "fixed_triplets": {"triples": 4, "set_size": 200},
     "hard_classes": {"classes_per_batch": 4, "candidates": 5},
     "neighbour_classes": {"classes_per_batch": 4, "samples_per_class": 3},
     "hierarchy": {"anchor_classes": 2, "neighbourhood": 2, "samples_per_class": 3},

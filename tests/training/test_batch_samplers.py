@@ -9,6 +9,7 @@ from equimetric.batches import (
     ClassBalancedBatches,
     EpisodeBatches,
     ExhaustiveBatches,
+    FixedTripletBatches,
     HardClassBatches,
     NeighbourClassBatches,
     NPairBatches,
@@ -88,6 +89,7 @@ TOO_MANY = {
     "exhaustive": {"classes_per_batch": 7},
     "n_pairs": {"classes_per_batch": 7},
     "episodes": {"nc": 7},
+    "fixed_triplets": {"triples": 201},
     "hard_classes": {"candidates": 7},
     "neighbour_classes": {"classes_per_batch": 7},
     "hierarchy": {"neighbourhood": 4},
@@ -343,6 +345,51 @@ def test_parts_that_cannot_be_are_refused(rank, world_size, message):
         ShardedBatches(make("class_balanced"), rank, world_size)
 
 
+# -- fixed triplets
+
+
+def test_fixed_triplets_are_anchors_positives_and_negatives():
+    for batch in make("fixed_triplets"):
+        triples = torch.tensor(batch).view(-1, 3)
+        anchor, positive, negative = LABELS[triples].unbind(1)
+        assert (anchor == positive).all()
+        assert (anchor != negative).all()
+        assert (triples[:, 0] != triples[:, 1]).all()
+
+
+def test_every_epoch_has_the_same_triples_in_another_order():
+    first, second = (
+        sorted(tuple(one) for batch in epoch for one in torch.tensor(batch).view(-1, 3).tolist())
+        for epoch in epochs(make("fixed_triplets"), 2)
+    )
+    assert first == second
+    assert len(first) == 200
+    assert len(set(first)) > 150
+    assert first != sorted(
+        tuple(one) for batch in make("fixed_triplets", seed=5) for one in torch.tensor(batch).view(-1, 3).tolist()
+    )
+
+
+def test_all_classes_are_anchors_and_negatives_equally_often_however_large():
+    batches = FixedTripletBatches(LABELS, triples=6000, set_size=6000)
+    anchor, _, negative = LABELS[batches.batch(0).view(-1, 3)].unbind(1)
+    for role in (anchor, negative):
+        counts = role.unique(return_counts=True)[1]
+        assert counts.min() > 900
+        assert counts.max() < 1100
+
+
+def test_a_class_of_one_sample_has_negatives_only():
+    labels = torch.tensor([0, 0, 1])
+    batches = FixedTripletBatches(labels, triples=20, set_size=20)
+    triples = batches.batch(0).view(-1, 3)
+    assert set(triples[:, 2].tolist()) == {2}
+    with pytest.raises(EquimetricError, match="two samples or more"):
+        FixedTripletBatches(torch.arange(3), triples=1)
+    with pytest.raises(EquimetricError, match="two classes"):
+        FixedTripletBatches(torch.zeros(4, dtype=torch.int64), triples=1)
+
+
 # -- mined
 
 
@@ -351,6 +398,7 @@ SHAPES = {
     "exhaustive": (4, 2, {}, {"units": 4, "samples": 2}),
     "n_pairs": (4, 2, {"same_image": 0.0}, {"units": 4, "samples": 2}),
     "episodes": (4, 3, {"episodes": 2, "ns": 2}, {"units": 2, "samples": 6}),
+    "fixed_triplets": (5, 3, {"set_size": 50}, {"units": 5, "samples": 3}),
     "hard_classes": (4, 2, {"candidates": 5}, {"units": 4, "samples": 2}),
     "neighbour_classes": (4, 3, {}, {"units": 4, "samples": 3}),
     "hierarchy": (6, 2, {"neighbourhood": 3}, {"units": 6, "samples": 2}),
@@ -385,6 +433,7 @@ def test_episodes_by_name_halve_the_samples_unless_ns_is_given():
         ("n_pairs", 4, 4, {}, "a pair has 2 samples, got 4; set batch.samples to 2"),
         ("hard_classes", 4, 1, {}, "set batch.samples to 2"),
         ("smart_mining", 4, 4, {}, "a triple has 3 samples"),
+        ("fixed_triplets", 4, 2, {}, "a triple has 3 samples"),
         ("episodes", 4, 4, {"episodes": 3}, "4 classes cannot be shared equally by 3 episodes"),
         ("episodes", 4, 4, {"ns": 4}, "ns below it"),
         ("hierarchy", 4, 2, {}, "to a divisor of 4"),

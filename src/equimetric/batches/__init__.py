@@ -9,6 +9,7 @@ from equimetric.batches.class_balanced import ClassBalancedBatches
 from equimetric.batches.clusters import ClusterBatches
 from equimetric.batches.episodes import EpisodeBatches
 from equimetric.batches.exhaustive import ExhaustiveBatches
+from equimetric.batches.fixed_triplets import FixedTripletBatches
 from equimetric.batches.groups import Groups
 from equimetric.batches.hard_classes import HardClassBatches
 from equimetric.batches.hierarchy import HierarchyBatches
@@ -27,6 +28,7 @@ __all__ = [
     "ClusterBatches",
     "EpisodeBatches",
     "ExhaustiveBatches",
+    "FixedTripletBatches",
     "Groups",
     "HardClassBatches",
     "HierarchyBatches",

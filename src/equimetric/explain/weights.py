@@ -41,12 +41,16 @@ def pair_weights(
     `symmetric=True` takes s_ij and s_ji as one variable: w_ij = ½ (1 − 2 I_ij)(∂H/∂s_ij + ∂H/∂s_ji).
     Further arguments are those of the objective: explicit references, `self_mask`, `index`. A loss of the embeddings
     themselves has no pair weights and raises an error; a loss that reads them beside the pairs, e.g. in a regulariser,
-    has the weights of the pairs alone, with a warning. So has an objective with a memory or a penalty.
+    has the weights of the pairs alone, with a warning. So has an objective with a memory, a penalty or a regulariser of
+    proxies.
     """
     if not isinstance(objective, Objective | ObjectiveSum):
         raise EquimetricError(f"pair weights need an objective, such as em.objective({objective!r})")
     total: Tensor | None = None
     for weight, part in objective.parts():
+        if part.references.needs_proxies and len(objective.parts()) > 1:
+            warnings.warn(f"the weights leave out {part.name!r}, which compares proxies, not pairs", stacklevel=2)
+            continue
         with torch.no_grad(), evaluation_mode(part):
             terms = part.pair_terms(embeddings, labels, *arguments, **options)
             share = weight * explain_terms(part, terms, symmetric=symmetric)

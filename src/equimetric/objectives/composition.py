@@ -11,12 +11,13 @@ from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 from equimetric.objectives.grammar import flatten_options, parse_method, route
-from equimetric.objectives.objective import SELECTS_ITSELF, Objective, ObjectiveSum
+from equimetric.objectives.objective import SELECTS_ITSELF, Objective, ObjectiveSum, collect_proxies
 from equimetric.objectives.recipes import Context
 from equimetric.objectives.weights import check_class_weight
 from equimetric.ops.reductions import ROW_REDUCTIONS
 from equimetric.option_values import check_options
 from equimetric.references.base import References
+from equimetric.references.proxy_set import NO_PROXIES
 
 __all__ = ["build_objective", "compose", "objective"]
 
@@ -43,9 +44,17 @@ def build_objective(
     for (weight, recipe), own in zip(terms, route(method, terms, flatten_options(options)), strict=True):
         defaults = {} if context is None else recipe.from_context(context)
         parts.append((weight, recipe.build(**{**defaults, **own})))
+    check_proxies(method, [part for _, part in parts])
     if len(parts) == 1 and parts[0][0] == 1.0:
         return parts[0][1]
     return ObjectiveSum(parts)
+
+
+def check_proxies(method: str, parts: list[Objective]) -> None:
+    """Raise an error where a term regularises proxies that no other term learns."""
+    lonely = [part.name for part in parts if part.references.needs_proxies]
+    if lonely and not collect_proxies(parts):
+        raise EquimetricError(f"method {method!r}, term {lonely[0]!r}: {NO_PROXIES}")
 
 
 def compose(

@@ -18,12 +18,12 @@ from equimetric.ops.products import full_precision
 from equimetric.ops.reductions import reduce_rows
 from equimetric.ops.rows import separate_rows, weigh_rows
 from equimetric.pairs import Pairs, Selected, Triplets, round_ties
-from equimetric.references.base import Inputs, PairTerms, References
+from equimetric.references.base import Inputs, PairTerms, ProxySet, References
 from equimetric.references.batch import BatchReferences
 from equimetric.references.gathered import gather_batch
 from equimetric.references.relation import Labels, check_index
 
-__all__ = ["SELECTS_ITSELF", "Objective", "ObjectiveSum", "attach_zero_grad"]
+__all__ = ["SELECTS_ITSELF", "Objective", "ObjectiveSum", "attach_zero_grad", "collect_proxies"]
 
 SELECTS_ITSELF = "reads a batch as a whole and chooses its pairs itself"
 
@@ -136,6 +136,7 @@ class Objective(Summable):
         reference_embeddings: Tensor | None = None,
         reference_labels: Labels | None = None,
         *,
+        proxies: tuple[ProxySet, ...] = (),
         self_mask: Tensor | None = None,
         index: Tensor | None = None,
         sample_weight: Tensor | None = None,
@@ -151,7 +152,9 @@ class Objective(Summable):
                 if isinstance(labels, tuple):
                     raise EquimetricError("gather=True needs class ids or multi-hot labels, not masks of pairs")
                 embeddings, labels, index, sample_weight = gather_batch(embeddings, labels, index, sample_weight)
-            inputs = Inputs(embeddings, labels, index, reference_embeddings, reference_labels, self_mask)
+            inputs = Inputs(
+                embeddings, labels, index, reference_embeddings, reference_labels, self_mask, proxies=proxies
+            )
             if any(one is not None for one in (sample_weight, reference_weight, self.class_weight)):
                 inputs = self.weigh(inputs, sample_weight, reference_weight)
             terms: PairTerms = self.references(self.geometry, self.normalize, inputs)
@@ -300,9 +303,12 @@ class ObjectiveSum(Summable):
 
     def terms(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> dict[str, Tensor]:
         """The value of each term, times its weight."""
+        parts = self.parts()
+        if any(objective.references.needs_proxies for _, objective in parts):
+            options["proxies"] = collect_proxies([objective for _, objective in parts])
         return {
             name: weight * objective(embeddings, labels, *arguments, **options)
-            for name, (weight, objective) in zip(self.names, self.parts(), strict=True)
+            for name, (weight, objective) in zip(self.names, parts, strict=True)
         }
 
     def parts(self) -> list[tuple[float, Objective]]:
@@ -313,3 +319,9 @@ class ObjectiveSum(Summable):
     def name(self) -> str:
         """The terms' names, joined."""
         return "+".join(self.names)
+
+
+def collect_proxies(objectives: list[Objective]) -> tuple[ProxySet, ...]:
+    """What the references of some objectives learn."""
+    found = (objective.references.proxy_set() for objective in objectives)
+    return tuple(proxies for proxies in found if proxies is not None)

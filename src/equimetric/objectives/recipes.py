@@ -75,6 +75,11 @@ class Recipe:
         return loss, SELECTIONS[self.selection or "all"], REFERENCES[self.references or loss.reference_kinds[0]]
 
     @property
+    def stands_alone(self) -> bool:
+        """Whether the method is an objective by itself, and not only a term beside others."""
+        return not any("alone" in part.exempt for part in self.parts())
+
+    @property
     def family(self) -> str:
         """The loss's family."""
         return self.parts()[0].family
@@ -268,6 +273,13 @@ ROWS = (
         note="now and then a positive is pushed away, so that classes do not collapse",
     ),
     Recipe("pads", "PADS", "margin_loss", selection="pads", options={"beta": 0.6}),
+    Recipe(
+        "dynamic_soft_margin",
+        "Dynamic soft margin",
+        "dynamic_soft_margin",
+        selection="batch_hard",
+        note="of each anchor its farthest positive and closest negative, as the paper draws them",
+    ),
     Recipe(
         "a_bier",
         "A-BIER",

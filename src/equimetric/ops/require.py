@@ -37,11 +37,12 @@ def is_square_batch(pairs: Pairs) -> bool:
     return not bool((pairs.positive.diagonal() | pairs.negative.diagonal()).any())
 
 
-def square_batch(pairs: Pairs, loss: str) -> None:
-    """References that are the batch itself."""
+def square_batch(pairs: Pairs, loss: str, option: str = "") -> None:
+    """References that are the batch itself; `option` is the one that needs it, where only one does."""
     if not is_square_batch(pairs):
+        subject = f"loss {loss!r} with {option}" if option else f"loss {loss!r}"
         raise EquimetricError(
-            f"loss {loss!r} compares the samples of a batch among themselves; give no reference_embeddings, "
+            f"{subject} compares the samples of a batch among themselves; give no reference_embeddings, "
             "or the batch itself with its diagonal as self_mask"
         )
 

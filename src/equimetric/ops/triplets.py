@@ -22,8 +22,12 @@ FEW_POSITIVES = 16
 """Up to this many positives per anchor, one pass for each is faster than sorting."""
 
 
-def triplet_sum(selected: Selected, margin: float, *, soft: bool = False, reduction: str = "nonzero") -> Tensor:
+def triplet_sum(
+    selected: Selected, margin: float, *, soft: bool = False, swap: bool = False, reduction: str = "nonzero"
+) -> Tensor:
     """R of [v + margin]₊ or, `soft`, softplus(v + margin) over triples, with the violation v = s_an − s_ap.
+
+    With `swap` it is v = max(s_an, s_pn) − s_ap, of references that are the batch itself.
 
     R is one of `reductions.REDUCTIONS`, rows being queries, or 'none' for every term in order of anchor, positive,
     negative.
@@ -31,11 +35,11 @@ def triplet_sum(selected: Selected, margin: float, *, soft: bool = False, reduct
     if reduction not in (*REDUCTIONS, "none"):
         raise unknown_name("reduction", reduction, (*REDUCTIONS, "none"))
     band = TripletBand(selected) if isinstance(selected, Pairs) else selected
-    # Only a list shows which anchors have triples.
-    if isinstance(band, TripletBand) and reduction in ("none", "valid"):
+    # Only a list shows which anchors have triples, or reaches from the positive to the negative.
+    if isinstance(band, TripletBand) and (swap or reduction in ("none", "valid")):
         band = band.triplets()
     if isinstance(band, Triplets):
-        return sum_listed(band, margin, soft=soft, reduction=reduction)
+        return sum_listed(band, margin, soft=soft, swap=swap, reduction=reduction)
     # A soft hinge is above zero for every triple, so 'nonzero' and 'mean' are the same there.
     only_active = reduction == "nonzero" and not soft
     if soft:
@@ -47,9 +51,9 @@ def triplet_sum(selected: Selected, margin: float, *, soft: bool = False, reduct
     return ratio(value, None if reduction == "sum" else number)
 
 
-def sum_listed(triplets: Triplets, margin: float, *, soft: bool, reduction: str) -> Tensor:
+def sum_listed(triplets: Triplets, margin: float, *, soft: bool, swap: bool, reduction: str) -> Tensor:
     """The reduced terms of listed triples."""
-    violation = triplets.violation() + margin
+    violation = (triplets.swapped_violation() if swap else triplets.violation()) + margin
     terms = softplus(violation) if soft else violation.relu()
     weight, anchor = triplets.weight, triplets.anchor
     if reduction == "none":

@@ -1,8 +1,8 @@
 """The interface of references: `Inputs` in, weighted `Pairs` out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,16 @@ from equimetric.geometry import Geometry
 from equimetric.pairs import Pairs
 from equimetric.references.relation import Labels
 
-__all__ = ["Inputs", "PairTerms", "References"]
+__all__ = ["Inputs", "PairTerms", "ProxySet", "References"]
+
+
+class ProxySet(NamedTuple):
+    """Learned vectors that represent classes."""
+
+    vectors: Tensor
+    """(rows, D), as they are stored."""
+    labels: Tensor
+    """(rows,) the class of each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +32,7 @@ class Inputs:
         embeddings: (Q, D) of the queries.
         labels: class ids (Q,), a multi-hot matrix (Q, C), or the masks (positive, negative) of the pairs.
         index: (Q,) positions in the training set.
+        proxies: what the other terms of a sum learn, for references that need it.
         reference_embeddings, reference_labels: an explicit reference set.
         self_mask: (Q, R), the references that are the query itself.
         sample_weight, reference_weight: (Q,) and (R,) how often each sample counts; None is once.
@@ -31,6 +41,7 @@ class Inputs:
     embeddings: Tensor
     labels: Labels
     index: Tensor | None = None
+    proxies: tuple[ProxySet, ...] = field(default=(), kw_only=True)
     reference_embeddings: Tensor | None = None
     reference_labels: Labels | None = None
     self_mask: Tensor | None = None
@@ -74,7 +85,14 @@ class PairTerms(NamedTuple):
 
 
 class References(nn.Module):
-    """Whom queries are compared with. A subclass makes the pairs and may keep state between steps."""
+    """Whom queries are compared with. A subclass makes the pairs and may keep state between steps.
+
+    Attributes:
+        needs_proxies: whether the pairs are made of the `proxy_set` of the other terms of a sum.
+
+    """
+
+    needs_proxies: ClassVar[bool] = False
 
     def forward(self, geometry: Geometry, normalize: bool, inputs: Inputs) -> PairTerms:
         """Make the pairs of a batch. State is changed in `after_loss`, except the count of a sampler's draws."""
@@ -82,3 +100,7 @@ class References(nn.Module):
 
     def after_loss(self, terms: PairTerms) -> None:
         """Update the state, e.g. store the batch in a memory. Called by the objective once per computed loss."""
+
+    def proxy_set(self) -> ProxySet | None:
+        """The learned vectors that represent the classes, where there are any."""
+        return None

@@ -10,7 +10,7 @@ from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import Geometry, unit
 from equimetric.option_values import NotNegative, Positive
 from equimetric.pairs import Pairs, Queries
-from equimetric.references.base import Inputs, PairTerms, References
+from equimetric.references.base import Inputs, PairTerms, ProxySet, References
 from equimetric.references.centres import centre_similarity, centre_spread, check_pool
 from equimetric.references.relation import Labels, check_class_ids, check_embeddings, relation
 from equimetric.references.sharding import Shard
@@ -278,6 +278,17 @@ class ProxyReferences(References):
         by_class = centres.view(-1, self.per_class, centres.shape[1])
         local = centre_spread(by_class, self.divisor) * (len(by_class) / classes)
         return self.tau * self.shard.gather(local[None], [1] * len(self.shard.sizes)).sum()
+
+    def proxy_set(self) -> ProxySet | None:
+        """The learned rows and their classes; None where they are fixed."""
+        if self.shard.is_sharded:
+            raise EquimetricError(
+                "proxies of different processes cannot be compared; set sharded=False to add this term"
+            )
+        if not isinstance(self.weight, nn.Parameter):
+            return None
+        classes = torch.arange(self.classes, device=self.weight.device)
+        return ProxySet(self.weight, classes.repeat_interleave(self.per_class))
 
     def extra_repr(self) -> str:
         """Shape, for `repr`."""

@@ -1,0 +1,196 @@
+"""Each public name of pytorch-metric-learning beside what stands for it here, in value and gradient.
+
+Both sides of every example of `equimetric.objectives.counterparts` are computed on one batch in float64, with the same
+proxies. Printed are the largest differences of value and gradient; a compared row must stay within 1e-6.
+
+    python benchmarks/counterparts.py                                             # print the table
+    python benchmarks/counterparts.py --write tests/worked_values/counterparts.json   # store their side for the tests
+
+Without pytorch-metric-learning (pip install "equimetric[peers]") nothing is compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import sys
+import warnings
+from importlib import import_module
+from math import inf
+from pathlib import Path
+
+import torch
+
+from equimetric.objectives import Context, build_objective
+from equimetric.objectives.counterparts import KINDS, Counterpart, counterparts
+
+CLASSES, SAMPLES, DIM = 4, 4, 5
+TOLERANCE = 1e-6
+DIGITS = 12
+"""Of the stored numbers."""
+
+Side = tuple[torch.Tensor, list[torch.Tensor]]
+"""A value and its gradients, by the embeddings and by every learned matrix."""
+
+
+def worked_batch() -> dict[str, torch.Tensor]:
+    """Embeddings that are neither far apart nor separated, so that hinges are active on both sides."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(rows: int) -> torch.Tensor:
+        return torch.randn(rows, DIM, generator=generator, dtype=torch.float64)
+
+    labels = torch.arange(CLASSES).repeat_interleave(SAMPLES)
+    embeddings = draw(CLASSES)[labels] + draw(len(labels))
+    return {"embeddings": embeddings, "labels": labels, "proxies": draw(3 * CLASSES)}
+
+
+def call_rows(row: Counterpart, labels: torch.Tensor) -> dict[str, list[int]]:
+    """Which rows of the batch an objective is called with, and their labels.
+
+    Where the example takes two views, the second are the same rows one place on, and every sample is a class.
+    """
+    each = torch.arange(len(labels))
+    first = {"rows": each, "labels": each}
+    second = {"reference_rows": each.roll(1), "reference_labels": each}
+    given = {
+        "InstanceLoss": first,
+        "SelfSupervisedLoss": {"rows": torch.cat([each, each.roll(1)]), "labels": each.repeat(2)},
+        "VICRegLoss": {**first, **second},
+        "EmbeddingsAlreadyPackagedAsTriplets": listed(torch.tensor([0, 1, 4, 4, 5, 8, 8, 9, 12, 12, 13, 0]), labels),
+    }
+    found = given.get(row.theirs, {"rows": each, "labels": labels})
+    return {name: rows.tolist() for name, rows in found.items()}
+
+
+def listed(rows: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"rows": rows, "labels": labels[rows]}
+
+
+def set_vectors(parameters: list[torch.nn.Parameter], proxies: torch.Tensor) -> None:
+    """Make the first proxies the value of every learned matrix, as rows or as columns."""
+    for parameter in parameters:
+        if parameter.ndim == 2:
+            rows = parameter.shape[1] == DIM
+            vectors = proxies[: parameter.shape[0] if rows else parameter.shape[1]]
+            parameter.data = (vectors if rows else vectors.T).clone()
+
+
+def differentiate(value: torch.Tensor, embeddings: torch.Tensor, parameters: list[torch.nn.Parameter]) -> Side:
+    """A proxy's gradient in each row, however it is stored."""
+    matrices = [parameter for parameter in parameters if parameter.ndim == 2]
+    found = torch.autograd.grad(value, [embeddings, *matrices], allow_unused=True, materialize_grads=True)
+    return value.detach(), [found[0], *(one if one.shape[1] == DIM else one.T for one in found[1:])]
+
+
+def their_side(row: Counterpart, batch: dict[str, torch.Tensor]) -> Side:
+    """Value and gradients by the other library."""
+    names = {kind: import_module(f"pytorch_metric_learning.{kind}") for kind in KINDS}
+    built = eval(row.example, {**names, "classes": CLASSES, "dim": DIM, "torch": torch})
+    loss, miner = built if isinstance(built, tuple) else (built, None)
+    parameters = list(loss.double().parameters()) if isinstance(loss, torch.nn.Module) else []
+    set_vectors(parameters, batch["proxies"])
+    embeddings = batch["embeddings"].clone().requires_grad_()
+    call = call_rows(row, batch["labels"])
+    rows, labels = embeddings[call["rows"]], torch.tensor(call["labels"])
+    if row.theirs in ("SelfSupervisedLoss", "VICRegLoss"):
+        value = loss(embeddings, ref_emb=embeddings.roll(1, 0))
+    elif row.theirs == "ManifoldLoss":
+        value = loss(rows, indices_tuple=labels)
+    else:
+        value = loss(rows, labels, None if miner is None else miner(rows, labels))
+    return differentiate(value, embeddings, parameters)
+
+
+def our_side(row: Counterpart, batch: dict[str, torch.Tensor]) -> Side:
+    """Value and gradients of the same by Equimetric."""
+    context = Context(classes=CLASSES, dim=DIM, images=len(batch["labels"]))
+    objective = build_objective(row.ours, row.options, context).double()
+    parameters = list(objective.parameters())
+    set_vectors(parameters, batch["proxies"])
+    embeddings = batch["embeddings"].clone().requires_grad_()
+    call = call_rows(row, batch["labels"])
+    given = [embeddings[call["rows"]], torch.tensor(call["labels"])]
+    if "reference_rows" in call:
+        given += [embeddings[call["reference_rows"]], torch.tensor(call["reference_labels"])]
+    return differentiate(objective(*given), embeddings, parameters)
+
+
+def public_names() -> dict[str, list[str]]:
+    """The classes that each module of the other library offers."""
+    modules = {kind: import_module(f"pytorch_metric_learning.{kind}") for kind in KINDS}
+    return {kind: sorted(name for name, _ in inspect.getmembers(m, inspect.isclass)) for kind, m in modules.items()}
+
+
+def differences(theirs: Side, ours: Side) -> dict[str, float]:
+    """The largest difference of the value, of the gradient by the embeddings, and of all gradients."""
+
+    def largest(ones: list[torch.Tensor], others: list[torch.Tensor]) -> float:
+        if [one.shape for one in ones] != [other.shape for other in others]:
+            return inf
+        return max(float((one - other).abs().max()) for one, other in zip(ones, others, strict=True))
+
+    return {
+        "value": largest([theirs[0]], [ours[0]]),
+        "embeddings": largest(theirs[1][:1], ours[1][:1]),
+        "all": largest(theirs[1], ours[1]),
+    }
+
+
+def agrees(row: Counterpart, found: dict[str, float]) -> bool:
+    """Whether what the row says is compared stays within the tolerance."""
+    wanted = list(found)[: list(found).index(row.compared) + 1] if row.compared else []
+    return all(found[name] <= TOLERANCE for name in wanted)
+
+
+def rounded(tensor: torch.Tensor) -> list | float:
+    """Numbers as they are stored."""
+    if tensor.ndim:
+        return [rounded(one) for one in tensor]
+    return float(f"{tensor.item():.{DIGITS}g}")
+
+
+def write_worked(path: Path, worked: dict) -> None:
+    """JSON with a line for each entry of its tables."""
+    tables = {
+        name: "{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(one)}" for key, one in entry.items()) + "\n}"
+        if isinstance(entry, dict)
+        else json.dumps(entry)
+        for name, entry in worked.items()
+    }
+    path.write_text("{\n" + ",\n".join(f"{json.dumps(name)}: {text}" for name, text in tables.items()) + "\n}\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path, help="where to store the other library's side")
+    given = parser.parse_args()
+    try:
+        version = import_module("pytorch_metric_learning").__version__
+    except ImportError:
+        print('pytorch-metric-learning is not installed: pip install "equimetric[peers]"')
+        return
+    warnings.simplefilter("ignore")
+    batch, cases, failed = worked_batch(), {}, []
+    print(f"{'name':37}{'verdict':9}{'value':>10}{'gradient':>10}{'proxies':>10}  ours")
+    for row in counterparts():
+        if not row.example:
+            print(f"{row.theirs:37}{row.verdict:39}  {row.construction or row.reason}")
+            continue
+        theirs, ours = their_side(row, batch), our_side(row, batch)
+        found = differences(theirs, ours)
+        failed += [] if agrees(row, found) else [row.theirs]
+        print(f"{row.theirs:37}{row.verdict:9}{''.join(f'{one:10.1e}' for one in found.values())}  {row.construction}")
+        if row.compared:
+            stored = {"value": rounded(theirs[0]), "gradients": [rounded(one) for one in theirs[1]]}
+            cases[row.example] = {**call_rows(row, batch["labels"]), **stored}
+    if given.write:
+        inputs = {name: tensor.tolist() for name, tensor in batch.items()}
+        write_worked(given.write, {"version": version, "names": public_names(), "batch": inputs, "cases": cases})
+    if failed:
+        sys.exit(f"these rows do not hold: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Dynamic soft margin: a triple counts by its rank among the triples seen so far."""
+
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from equimetric import ops
+from equimetric.components import loss
+from equimetric.option_values import Range, Share
+from equimetric.pairs import Pairs, TripletBand, Triplets
+from equimetric.search_space import LogUniform
+
+FARTHEST = 2.0
+"""The largest violation of unit vectors, by distance and by cosine."""
+
+ROUNDING = 1e-4
+"""Of a histogram's node: a violation so little below one, such as that of coincident samples, counts as on it."""
+
+
+@loss(
+    "dynamic_soft_margin",
+    title="Dynamic soft margin",
+    family="ranking",
+    paper="Zhang, Rusinkiewicz: Learning local descriptors with a CDF-based dynamic soft margin (2019)",
+    geometry=("euclidean", "cosine"),
+    takes="triplets",
+    search={"momentum": LogUniform(0.001, 0.1)},
+    exempt={
+        "finite differences": "the weights follow from the violations but count as constants",
+        "sample weights": "all triples of a batch make one histogram",
+        "static shapes": "the triples are listed",
+    },
+)
+class DynamicSoftMargin(nn.Module):
+    """No margin to choose: each triple weighs as much as the share of triples that violate less.
+
+    L = mean_{(a,p,n)} F(v) · v, v = s_an − s_ap the violation, F the cumulative distribution of v: a constant, from a
+    histogram with `nodes` nodes between −2 and 2 that keeps 1 − `momentum` of its past in every training step. The
+    first batch starts the histogram; outside training it stays as it is. It is part of the state.
+    """
+
+    histogram: Tensor
+
+    def __init__(self, *, nodes: Annotated[int, Range(2)] = 512, momentum: Share = 0.01) -> None:
+        super().__init__()
+        self.nodes, self.momentum = nodes, momentum
+        self.register_buffer("histogram", torch.zeros(nodes))
+
+    def forward(self, selected: Pairs | Triplets | TripletBand) -> Tensor:
+        """The loss of triples."""
+        band = TripletBand(selected) if isinstance(selected, Pairs) else selected
+        triplets = band.triplets() if isinstance(band, TripletBand) else band
+        violation = triplets.violation()
+        if not len(triplets):
+            return violation.sum()
+        with torch.no_grad():
+            # NaN has no place, but makes the loss NaN.
+            place = ((violation + FARTHEST) * ((self.nodes - 1) / (2 * FARTHEST))).nan_to_num(0)
+            place = place.clamp(0, self.nodes - 1)
+            reached = (place + ROUNDING).clamp_max(self.nodes - 1).long()
+            share = self.update(place, triplets.weight).cumsum(0)[reached]
+        return ops.mean(share * violation, torch.ones_like(share, dtype=torch.bool), triplets.weight)
+
+    def update(self, place: Tensor, weight: Tensor | None) -> Tensor:
+        """(nodes,) the share of triples at each node, these included; kept where this is a training step."""
+        every = torch.ones_like(place, dtype=torch.bool)[None]
+        row = Pairs(place[None], every, ~every, None if weight is None else weight[None])
+        counts = ops.special.soft_histograms(row, row.similarity, self.nodes)[0][0]
+        momentum = self.momentum if self.histogram.any() else 1.0
+        shares = (1 - momentum) * self.histogram.to(counts) + momentum * ops.divide(counts, counts.sum())
+        if self.training:
+            self.histogram.copy_(shares)
+        return shares

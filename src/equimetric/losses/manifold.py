@@ -1,0 +1,86 @@
+"""Manifold similarities: a random walk over the batch and a few proxies says how close they are."""
+
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from equimetric import ops
+from equimetric.components import loss
+from equimetric.losses.dreml import balanced_map
+from equimetric.option_values import Count, NotNegative, Number, Range
+from equimetric.pairs import Pairs
+from equimetric.search_space import LogUniform, Uniform
+from equimetric.seeding import derive_seed
+
+
+@loss(
+    "manifold",
+    title="Manifold",
+    family="proxy",
+    paper="Aziere, Todorovic: Ensemble deep manifold similarity learning using hard proxies (2019)",
+    geometry="none",
+    references="batch",
+    takes="batch",
+    search={"alpha": Uniform(0.5, 0.99), "context": LogUniform(0.1, 10.0), "margin": LogUniform(1e-5, 1e-2)},
+    exempt={
+        "monotone": "compares by random walks through the whole batch, not by pairs",
+        "sample weights": "a random walk passes every sample once",
+        "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
+    },
+)
+class ManifoldSimilarity(nn.Module):
+    """A sample must be closer to the proxy of its meta-class than to others, along the manifold of the batch.
+
+    S = e^{2[cos]₊} between all samples and `proxies` proxies, 0 with themselves; S̄ = D^{−½} S D^{−½}, D the row sums;
+    F = (1 − α)(I − αS̄)^{−1}, the limit of a random walk that goes on with probability `alpha`.
+    L = ℓ(F) + `context` · ℓ(C), C the cosines of the rows of F; ℓ(A) = mean_i log(1 + Σ_k e^{a_ik}) over the proxies k
+    of other meta-classes with a_ik = A_ik − A_im + margin ≥ 0, m the proxy of the sample's meta-class. The classes
+    0 … classes − 1 are grouped into meta-classes at random, of sizes as equal as possible, by `seed`.
+    """
+
+    meta_classes: Tensor
+
+    def __init__(
+        self,
+        *,
+        classes: Count,
+        dim: Count,
+        proxies: Count = 50,
+        alpha: Annotated[float, Range(0.0, 0.999)] = 0.8,
+        context: NotNegative = 1.0,
+        margin: NotNegative = 5e-4,
+        seed: Number = 0,
+    ) -> None:
+        super().__init__()
+        self.alpha, self.context, self.margin = alpha, context, margin
+        self.proxies = nn.Parameter(torch.randn(proxies, dim))
+        self.register_buffer("meta_classes", balanced_map(classes, proxies, derive_seed(seed, "meta-classes")))
+
+    def forward(self, pairs: Pairs) -> Tensor:
+        """The loss of a batch."""
+        embeddings = ops.require.batch_embeddings(pairs, "manifold", dim=self.proxies.shape[1])
+        labels = ops.require.class_labels(pairs, "manifold", classes=len(self.meta_classes))
+        finer = torch.promote_types(embeddings.dtype, self.proxies.dtype)
+        nodes = ops.unit(torch.cat([embeddings.to(finer), self.proxies.to(finer)]))
+        walks = random_walks(nodes, self.alpha)
+        samples, proxies = walks[: len(labels)], walks[len(labels) :]
+        own = self.meta_classes[labels][:, None]
+        intrinsic = self.compare(samples[:, len(labels) :], own)
+        return intrinsic + self.context * self.compare(ops.unit(samples) @ ops.unit(proxies).T, own)
+
+    def compare(self, similarity: Tensor, own: Tensor) -> Tensor:
+        """ℓ of (B, K) similarities to the proxies, `own` (B, 1) those of the samples' meta-classes."""
+        violation = similarity - similarity.gather(1, own) + self.margin
+        # Not "≥ 0", which would leave NaN out.
+        counted = (~(violation < 0)).scatter(1, own, False)
+        return ops.mean(ops.log1p_sum_exp(violation, counted))
+
+
+def random_walks(nodes: Tensor, alpha: float) -> Tensor:
+    """(N, N) the limit of random walks from each of (N, D) unit vectors."""
+    itself = torch.eye(len(nodes), dtype=nodes.dtype, device=nodes.device)
+    affinity = (2 * (nodes @ nodes.T).relu()).exp() * (1 - itself)
+    scale = affinity.sum(1).rsqrt()
+    walks: Tensor = torch.linalg.inv(itself - alpha * scale[:, None] * affinity * scale)
+    return (1 - alpha) * walks

@@ -1,0 +1,66 @@
+"""PNP: only the negatives that stand before a positive are penalised."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from equimetric import ops
+from equimetric.components import loss
+from equimetric.errors import unknown_name
+from equimetric.losses.smooth_ap import soft_rank
+from equimetric.option_values import Positive
+from equimetric.pairs import Pairs
+from equimetric.search_space import Choice, LogUniform
+
+
+@loss(
+    "pnp",
+    title="PNP",
+    family="ap-surrogate",
+    separable={"include_query": False},
+    paper="Li et al.: Rethinking the optimization of average precision, only penalizing negative instances before "
+    "positive ones is enough (2022)",
+    search={
+        "variant": Choice(("O", "Iu", "Ib", "Ds", "Dq")),
+        "tau": LogUniform(0.005, 0.1),
+        "alpha": LogUniform(0.5, 8.0),
+        "b": LogUniform(0.5, 8.0),
+    },
+)
+def pnp(
+    pairs: Pairs,
+    *,
+    variant: str = "O",
+    tau: Positive = 0.01,
+    alpha: Positive = 1.0,
+    b: Positive = 2.0,
+    include_query: bool = False,
+) -> Tensor:
+    """The soft number of negatives that stand before each positive, through a function of it.
+
+    L = mean_q 1/|P_q| Σ_{i∈P_q} f(R_i), R_i = Σ_{n∈N_q} σ((s_qn − s_qi)/τ), over queries with positives. Variants: 'O'
+    f = R; 'Iu' (1 + R) log(1 + R) and 'Ib' (bR − log(1 + bR))/b², whose slope grows with R; 'Ds' log(1 + R) and
+    'Dq' 1 − (1 + R)^{−α}, whose slope falls. `include_query` counts the query, at its similarity to itself, among its
+    own positives, as the authors' code does.
+    """
+    penalties: dict[str, Callable[[Tensor], Tensor]] = {
+        "O": lambda rank: rank,
+        "Iu": lambda rank: (1 + rank) * rank.log1p(),
+        "Ib": lambda rank: (b * rank - (b * rank).log1p()) / b**2,
+        "Ds": torch.log1p,
+        "Dq": lambda rank: 1 - (1 + rank) ** -alpha,
+    }
+    if variant not in penalties:
+        raise unknown_name("variant", variant, penalties)
+    valid = ops.has_any(pairs.positive)
+    if include_query:
+        pairs = pairs.add_query(pairs.own_similarity(), positive=True)
+    logits, positive = pairs.similarity / tau, ops.special.list_positives(pairs)
+    of_positives = positive.at(logits)
+    total = logits.sum(1) * 0
+    for some, own in positive.split(of_positives):
+        penalty = penalties[variant](soft_rank(own, logits, pairs.negative, pairs.weight))
+        total = total + ops.row_sum(penalty, some.mask, some.weight)
+    number = ops.row_sum(torch.ones_like(of_positives), positive.mask, positive.weight)
+    return ops.mean(ops.divide(total, number), valid)

@@ -1,0 +1,27 @@
+"""Triples that the batch itself lists, three rows each."""
+
+import torch
+
+from equimetric.components import selection
+from equimetric.errors import EquimetricError
+from equimetric.pairs import Pairs, Triplets
+
+
+@selection(
+    "triplet_rows",
+    paper="",
+    separable=False,
+    exempt={
+        **dict.fromkeys(("permutation", "doubling", "multiplicity"), "the order of the rows is the list of triples"),
+        "any batch": "needs a batch of triples, such as those of 'fixed_triplets'",
+    },
+)
+def triplet_rows(pairs: Pairs) -> Triplets:
+    """Rows 3k, 3k + 1 and 3k + 2 of the batch are an anchor, its positive and its negative; no other triple counts."""
+    rows = len(pairs.similarity)
+    if rows % 3 or rows != pairs.similarity.shape[1]:
+        raise EquimetricError(
+            f"selection 'triplet_rows' takes batches of triples, three rows each, compared with themselves, not "
+            f"{rows} × {pairs.similarity.shape[1]}; draw them with batch.kind = 'fixed_triplets'"
+        )
+    return Triplets.listed(pairs, torch.arange(rows, device=pairs.similarity.device).view(-1, 3))
