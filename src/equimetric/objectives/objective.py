@@ -11,6 +11,7 @@ from equimetric.components import FunctionModule
 from equimetric.errors import EquimetricError, no_tensor
 from equimetric.geometry import Geometry
 from equimetric.ops.chunks import compute_chunked
+from equimetric.ops.finite import nan_factor
 from equimetric.ops.products import full_precision
 from equimetric.pairs import Pairs, Selected, Triplets, round_ties
 from equimetric.references.base import Inputs, PairTerms, References
@@ -127,7 +128,8 @@ class Objective(Summable):
                 embeddings, labels, index = gather_batch(embeddings, labels, index)
             inputs = Inputs(embeddings, labels, index, reference_embeddings, reference_labels, self_mask)
             terms: PairTerms = self.references(self.geometry, self.normalize, inputs)
-            return terms
+            factor = nan_factor(embeddings, reference_embeddings)
+            return terms if factor is None else PairTerms(terms.weighted, terms.penalty, factor)
 
     def pairs(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> Pairs:
         """The first set of pairs: with a memory that of the batch, with most references the only one."""

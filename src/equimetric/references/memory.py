@@ -71,10 +71,10 @@ class MemoryReferences(References):
         return PairTerms(weighted)
 
     def after_loss(self, terms: PairTerms) -> None:
-        """Count the training step and, from `start_iteration` on, store the batch."""
+        """Count the training step and, from `start_iteration` on, store the batch, unless it holds NaN."""
         if not self.training:
             return
-        if int(self.iteration) >= self.start_iteration:
+        if int(self.iteration) >= self.start_iteration and not terms.has_nan():
             queries = terms.weighted[0][1].queries
             assert queries is not None
             assert queries.labels is not None
