@@ -31,7 +31,8 @@ class MemoryReferences(References):
     L = L(batch, batch) + weight · L(batch, memory), for any loss of pairs, with its selection applied to both. The
     memory is a ring buffer of detached embeddings and class ids; a batch is stored after its own loss is computed, so
     no sample is compared with itself. The memory stays empty for the first `start_iteration` training steps, because
-    early embeddings drift too fast. In evaluation mode the memory is read, never changed.
+    early embeddings drift too fast: a run of no more steps never uses it. In evaluation mode the memory is read, never
+    changed.
     """
 
     embeddings: Tensor
@@ -94,5 +95,6 @@ class MemoryReferences(References):
         self.filled = (self.filled + number).clamp_max(self.size)
 
     def extra_repr(self) -> str:
-        """Size and fill level, for `repr`."""
-        return f"size={self.size}, filled={int(self.filled)}, dim={self.embeddings.shape[1]}"
+        """Size, fill level and first step, for `repr`."""
+        shape = f"size={self.size}, filled={int(self.filled)}, dim={self.embeddings.shape[1]}"
+        return f"{shape}, start_iteration={self.start_iteration}"
