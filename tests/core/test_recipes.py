@@ -34,7 +34,7 @@ def test_the_semihard_triplets_of_the_unbiased_evaluation_are_of_raw_embeddings_
     squared = torch.cdist(embeddings, embeddings).square()
     terms = []
     for a, p in ((a, p) for a in range(len(LABELS)) for p in range(len(LABELS)) if a != p and LABELS[a] == LABELS[p]):
-        negatives = squared[a][LABELS != LABELS[a]]
+        negatives = squared[a][LABELS[a] != LABELS]
         beyond = negatives[negatives > squared[a, p]]
         chosen = beyond.min() if len(beyond) else negatives.max()
         terms.append((squared[a, p] - chosen + 1).relu())

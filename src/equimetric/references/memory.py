@@ -24,6 +24,7 @@ __all__ = ["MemoryReferences"]
         "start_iteration": Choice((0, 500, 1000, 2000)),
         "weight": LogUniform(0.1, 10.0),
     },
+    known_as=("CrossBatchMemory", "XBM", "MoCo"),
 )
 class MemoryReferences(References):
     """The last `size` embeddings of past batches are further references.
