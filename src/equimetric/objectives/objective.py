@@ -126,9 +126,10 @@ class Objective(Summable):
                 if isinstance(labels, tuple):
                     raise EquimetricError("gather=True needs class ids or multi-hot labels, not masks of pairs")
                 embeddings, labels, index = gather_batch(embeddings, labels, index)
+            # Before the references: reading the embeddings here brings them into the cache.
+            factor = nan_factor(embeddings, reference_embeddings)
             inputs = Inputs(embeddings, labels, index, reference_embeddings, reference_labels, self_mask)
             terms: PairTerms = self.references(self.geometry, self.normalize, inputs)
-            factor = nan_factor(embeddings, reference_embeddings)
             return terms if factor is None else PairTerms(terms.weighted, terms.penalty, factor)
 
     def pairs(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> Pairs:

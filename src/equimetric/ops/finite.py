@@ -16,7 +16,7 @@ def nan_factor(*embeddings: Tensor | None) -> Tensor | None:
     Comparisons with NaN are False, so hinges and selections leave such a row out, and without this factor the loss of
     the other rows would pass for that of the batch. None where all embeddings are known to be finite.
     """
-    unknown = [one for one in embeddings if one is not None and not known_finite(one)]
+    unknown = [one for one in embeddings if isinstance(one, Tensor) and not known_finite(one)]
     if not unknown:
         return None
     finite = torch.stack([one.isfinite().all().to(unknown[0].device) for one in unknown])
@@ -25,6 +25,8 @@ def nan_factor(*embeddings: Tensor | None) -> Tensor | None:
 
 def known_finite(embeddings: Tensor) -> bool:
     """Whether a finite sum proves finite entries; False where finding out takes long."""
+    if not embeddings.is_floating_point():
+        return True
     if not embeddings.is_cpu or plain_arithmetic():
         return False
     return isfinite(embeddings.detach().sum().item())
