@@ -168,6 +168,12 @@ def test_the_command_line_says_what_a_method_is_called_here():
     assert ended.stderr == "equimetric: unknown method 'TripletMarginLoss'; it is called 'triplet' here\n"
 
 
+def test_the_command_line_shows_the_names_elsewhere():
+    command = [sys.executable, "-m", "equimetric", "methods", "triplet"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "Elsewhere: TripletMarginLoss" in shown
+
+
 def test_at_most_five_names_are_listed():
     assert len(recipes()) > 60
     listed = message(em.objective, "zzz").partition("e.g. ")[2].split(", ")
