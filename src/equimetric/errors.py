@@ -1,6 +1,6 @@
 """The one exception for mistakes in what a user gave, and the hint for a name that is not known."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from difflib import get_close_matches
 
 from equimetric.other_names import KnownAs, called_here, spellings
@@ -26,7 +26,7 @@ def did_you_mean(name: str, valid: Iterable[str], known_as: KnownAs | None = Non
 
     `known_as` has the names that valid ones have in other libraries and papers.
     """
-    valid = list(dict.fromkeys(valid))
+    valid = sorted(valid) if isinstance(valid, Set) else list(dict.fromkeys(valid))
     ours = called_here(name, valid, known_as)
     if ours and not any(spellings(one)[0] in spellings(name) for one in ours):
         return f"it is called {' or '.join(map(repr, ours[:MOST]))} here"

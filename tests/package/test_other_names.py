@@ -180,6 +180,7 @@ def test_at_most_five_names_are_listed():
     assert len(listed) == 5
     assert set(listed) <= set(recipes())
     assert did_you_mean("zzz", ["one", "two"]) == "valid names: one, two"
+    assert did_you_mean("zzz", {"two", "one"}) == "valid names: one, two"
     assert did_you_mean("zzz", []) == "there are none to choose from"
 
 
