@@ -57,6 +57,7 @@ class Component:
         kind: "loss", "selection" or "references".
         name: the public name.
         also: other public names.
+        known_as: names in other libraries and papers, for which an error suggests this one.
         definition: a function `(pairs, **options)` or an `nn.Module` class whose constructor takes the options.
         paper: authors, title, year.
         title: the name in tables.
@@ -94,6 +95,7 @@ class Component:
     per_query: bool = False
     exempt: Mapping[str, str] = field(default_factory=dict)
     also: tuple[str, ...] = ()
+    known_as: tuple[str, ...] = ()
     like: tuple[str, ...] = ()
 
     def is_separable(self, options: Mapping[str, Any]) -> bool:
@@ -174,7 +176,8 @@ def _register(into: Registry[Component], **record: Any) -> Callable[[Definition]
         unknown = set(component.search) - set(component.options)
         if unknown:
             raise EquimetricError(f"{component.name!r} has a search range for {unknown}, which it does not take")
-        into.add(component.name, component, module=definition.__module__, also=component.also)
+        names = {"also": component.also, "known_as": component.known_as}
+        into.add(component.name, component, module=definition.__module__, **names)
         return definition
 
     return decorate
@@ -196,6 +199,7 @@ def loss(
     separable: bool | Mapping[str, object] = False,
     per_query: bool = False,
     exempt: Mapping[str, str] | None = None,
+    known_as: tuple[str, ...] = (),
 ) -> Callable[[Definition], Definition]:
     """Register a loss: a function `(pairs, *, options) -> scalar` or an `nn.Module` class of such functions."""
     if family not in FAMILIES:
@@ -216,6 +220,7 @@ def loss(
         separable=separable,
         per_query=per_query,
         exempt=exempt or {},
+        known_as=known_as,
     )
 
 
@@ -227,6 +232,7 @@ def selection(
     exempt: Mapping[str, str] | None = None,
     also: tuple[str, ...] = (),
     separable: bool = True,
+    known_as: tuple[str, ...] = (),
 ) -> Callable[[Definition], Definition]:
     """Register a selection: a function `(pairs, *, options) -> Pairs | Triplets | TripletBand`."""
     return _register(
@@ -237,6 +243,7 @@ def selection(
         exempt=exempt or {},
         also=also,
         separable=separable,
+        known_as=known_as,
     )
 
 
@@ -247,9 +254,18 @@ def references(
     search: Mapping[str, SearchSpace] | None = None,
     exempt: Mapping[str, str] | None = None,
     like: str | tuple[str, ...] = (),
+    known_as: tuple[str, ...] = (),
 ) -> Callable[[Definition], Definition]:
     """Register a kind of references: a subclass of `equimetric.references.base.References`."""
-    return _register(REFERENCES, name=name, paper=paper, search=search or {}, exempt=exempt or {}, like=_tuple(like))
+    return _register(
+        REFERENCES,
+        name=name,
+        paper=paper,
+        search=search or {},
+        exempt=exempt or {},
+        like=_tuple(like),
+        known_as=known_as,
+    )
 
 
 def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:

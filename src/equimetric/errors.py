@@ -1,9 +1,17 @@
-"""The one exception for mistakes in what a user gave, and the hint for a misspelt name."""
+"""The one exception for mistakes in what a user gave, and the hint for a name that is not known."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from difflib import get_close_matches
 
+from equimetric.other_names import KnownAs, called_here, spellings
+
 __all__ = ["EquimetricError", "did_you_mean", "no_tensor", "unknown_name"]
+
+MOST = 5
+"""Names that a message lists."""
+
+FAR = 0.4
+"""Likeness from which on a name is listed before the first ones; from 0.6 on it is the suggestion."""
 
 
 class EquimetricError(ValueError):
@@ -13,18 +21,27 @@ class EquimetricError(ValueError):
     """
 
 
-def did_you_mean(name: str, valid: Iterable[str]) -> str:
-    """The end of an error message: the nearest valid name, or all of them where none is near."""
-    valid = sorted(set(valid))
-    near = get_close_matches(name, valid, n=1)
+def did_you_mean(name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> str:
+    """The end of an error message: what the name is called here, the nearest valid name, or five of them.
+
+    `known_as` has the names that valid ones have in other libraries and papers.
+    """
+    valid = sorted(valid) if isinstance(valid, Set) else list(dict.fromkeys(valid))
+    ours = called_here(name, valid, known_as)
+    if ours and not any(spellings(one)[0] in spellings(name) for one in ours):
+        return f"it is called {' or '.join(map(repr, ours[:MOST]))} here"
+    near = ours or get_close_matches(name, valid, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
-    return f"valid names: {', '.join(valid)}" if valid else "there are none to choose from"
+    if len(valid) <= MOST:
+        return f"valid names: {', '.join(valid)}" if valid else "there are none to choose from"
+    some = dict.fromkeys([*get_close_matches(name, valid, MOST, FAR), *valid])
+    return f"{len(valid)} names are valid, e.g. {', '.join(list(some)[:MOST])}"
 
 
-def unknown_name(kind: str, name: str, valid: Iterable[str]) -> EquimetricError:
-    """The error for a name that is not known, with the nearest one that is."""
-    return EquimetricError(f"unknown {kind} {name!r}; {did_you_mean(name, valid)}")
+def unknown_name(kind: str, name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> EquimetricError:
+    """The error for a name that is not known, with the one that is meant or the nearest."""
+    return EquimetricError(f"unknown {kind} {name!r}; {did_you_mean(name, valid, known_as)}")
 
 
 def no_tensor(value: object, what: str) -> EquimetricError:

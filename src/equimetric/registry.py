@@ -48,12 +48,16 @@ class Registry(Mapping[str, Record], Generic[Record]):
         self._records: dict[str, Record] = {}
         self._modules: dict[str, str] = {}
         self._aliases: dict[str, str] = {}
+        self._known_as: dict[str, tuple[str, ...]] = {}
         self._discovered = False
 
-    def add(self, name: str, record: Record, *, module: str, also: Iterable[str] = ()) -> None:
+    def add(
+        self, name: str, record: Record, *, module: str, also: Iterable[str] = (), known_as: Iterable[str] = ()
+    ) -> None:
         """Register a record that `module` defines, under its name and under other names for it.
 
-        Reloading a module replaces its records; a name that another module has taken raises an error.
+        `known_as` are names elsewhere, of other libraries say, for which an error suggests this one. Reloading a
+        module replaces its records; a name that another module has taken raises an error.
         """
         for taken in (name, *also):
             owner = self._aliases.get(taken, taken)
@@ -62,12 +66,16 @@ class Registry(Mapping[str, Record], Generic[Record]):
         self._records[name] = record
         self._modules[name] = module
         self._aliases |= dict.fromkeys(also, name)
+        self._known_as[name] = tuple(known_as)
 
-    def register(self, name: str, *, also: Iterable[str] = ()) -> Callable[[Definition], Definition]:
+    def register(
+        self, name: str, *, also: Iterable[str] = (), known_as: Iterable[str] = ()
+    ) -> Callable[[Definition], Definition]:
         """Decorator for kinds whose record is the definition itself, a class or a function."""
 
         def decorate(definition: Definition) -> Definition:
-            self.add(name, definition, module=definition.__module__, also=also)  # type: ignore[arg-type]
+            record: Any = definition
+            self.add(name, record, module=definition.__module__, also=also, known_as=known_as)
             return definition
 
         return decorate
@@ -76,8 +84,14 @@ class Registry(Mapping[str, Record], Generic[Record]):
         """The record of any of its names; a misspelt name raises an error that gives the nearest."""
         record = self.get(name)
         if record is None:
-            raise unknown_name(self.kind, name, self)
+            raise unknown_name(self.kind, name, self, self.known_as)
         return record
+
+    @property
+    def known_as(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of each record elsewhere."""
+        self.discover()
+        return self._known_as
 
     def discover(self) -> None:
         """Import every module of the package, and every plug-in, once."""

@@ -209,6 +209,85 @@ def test_degenerate_batches_are_finite(method, labels, dtype):
         assert torch.isfinite(gradient).all()
 
 
+NOT_FINITE = {"NaN": torch.nan, "infinite": torch.inf, "minus infinite": -torch.inf}
+
+
+def is_nan_or_error(objective, embeddings, labels, *arguments, **options):
+    """Whether a loss says that embeddings are not finite: by NaN, or by an error that explains it."""
+    embeddings = embeddings.clone().requires_grad_()
+    try:
+        value = objective(embeddings, labels, *arguments, **options)
+    except em.EquimetricError as error:
+        assert "NaN or infinite" in str(error)  # noqa: PT017
+        return True
+    value.sum().backward()
+    return bool(value.isnan().all())
+
+
+@pytest.mark.parametrize("entry", NOT_FINITE.values(), ids=NOT_FINITE)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_row_that_is_not_finite_never_gives_a_finite_loss(method, entry):
+    for row, columns in ((0, 2), (5, slice(None)), (9, slice(None))):
+        for dtype in (torch.float64, torch.bfloat16):
+            embeddings = batch()
+            embeddings[row, columns] = entry
+            assert is_nan_or_error(build(method), embeddings.to(dtype), LABELS, index=index(LABELS))
+
+
+@pytest.mark.parametrize("selection", sorted(SELECTIONS))
+@pytest.mark.parametrize("loss", sorted(name for name in LOSSES if LOSSES[name].takes != "batch"))
+def test_no_selection_drops_a_row_that_is_not_finite(loss, selection):
+    references = LOSSES[loss].reference_kinds[0]
+    embeddings = batch()
+    objective = build_objective(loss, {"selection": selection, "references": references}, CONTEXT).double()
+    try:
+        objective(embeddings, LABELS, index=index(LABELS))
+    except em.EquimetricError:
+        pytest.skip("this selection makes no sense here")
+    embeddings[5] = torch.nan
+    assert is_nan_or_error(objective, embeddings, LABELS, index=index(LABELS))
+
+
+@pytest.mark.parametrize("method", ["contrastive", "triplet_semihard", "margin", "multi_similarity_miner", "fastap"])
+def test_neither_references_nor_triplets_nor_reductions_hide_a_row_that_is_not_finite(method):
+    objective, wrong = build(method), batch(1)
+    wrong[3] = torch.nan
+    assert is_nan_or_error(objective, batch(), LABELS, wrong, LABELS)
+    assert is_nan_or_error(objective, wrong, LABELS, batch(), LABELS)
+    # No triple has the wrong row.
+    assert is_nan_or_error(objective, wrong, LABELS, triplets=torch.tensor([[0, 1, 5], [5, 6, 0]]))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert is_nan_or_error(objective, wrong, LABELS)
+    if "reduction" in recipes()[method].defaults:
+        assert is_nan_or_error(build(method, reduction="none"), wrong, LABELS)
+
+
+@pytest.mark.parametrize("method", ["contrastive", "triplet", "multi_similarity_miner", "proxy_triplet"])
+def test_compiled_losses_of_a_row_that_is_not_finite_are_nan(method):
+    objective, wrong = build(method), batch()
+    wrong[3] = torch.nan
+    compiled = torch.compile(objective, fullgraph=True, backend="eager")
+    assert compiled(wrong, LABELS).isnan()
+    torch.testing.assert_close(compiled(batch(), LABELS), objective(batch(), LABELS))
+    torch._dynamo.reset()
+
+
+def test_finite_embeddings_whose_sum_overflows_have_a_finite_loss():
+    embeddings = batch(dtype=torch.float32).abs().mul(2e4).clamp_max(6e4).half()
+    assert embeddings.sum().isinf()
+    assert em.objective("contrastive")(embeddings, LABELS).isfinite()
+
+
+def test_a_memory_does_not_remember_a_batch_that_is_not_finite():
+    objective = em.objective("contrastive", references="memory", dim=DIMENSION, size=64, start_iteration=0).double()
+    objective(batch(), LABELS)
+    wrong = batch(1)
+    wrong[3] = torch.nan
+    assert objective(wrong, LABELS).isnan()
+    assert objective.references.filled == len(LABELS)
+    assert objective(batch(2), LABELS).isfinite()
+
+
 RELATIVE = ["triplet", "triplet_semihard", "triplet_batch_hard", "triplet_facenet", "multi_similarity_miner", "nca"]
 
 
@@ -245,6 +324,16 @@ def test_half_precision_stays_finite_and_close(method, precision):
     assert half.dtype == torch.float32
     torch.testing.assert_close(half, value, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(half_gradient.float(), gradient, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parameters_of_another_precision_than_the_embeddings(method):
+    single, double = build(method).float(), build(method)
+    value, _ = value_and_gradient(double, batch().float().double(), LABELS)
+    for objective, dtype in ((single, torch.float64), (double, torch.float32)):
+        other, gradient = value_and_gradient(objective, batch().float().to(dtype), LABELS)
+        assert gradient.dtype == dtype
+        torch.testing.assert_close(other.double(), value, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)

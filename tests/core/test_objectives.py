@@ -5,6 +5,7 @@ import torch
 from small_methods import OPTIONS
 
 import equimetric as em
+from equimetric.components import SELECTIONS
 from equimetric.objectives import Context, build_objective
 from equimetric.objectives.recipes import recipes
 from equimetric.pairs import Pairs, TripletBand
@@ -179,6 +180,15 @@ def test_an_empty_batch_has_no_loss(method):
     # The penalty of the centres does not depend on the batch.
     options = {"tau": 0.0} if method == "softtriple" else {}
     value = build_objective(method, {**OPTIONS.get(method, {}), **options}, CONTEXT)(embeddings, NOBODY, index=NOBODY)
+    value.backward()
+    assert value == 0
+
+
+@pytest.mark.parametrize("selection", sorted(SELECTIONS))
+@pytest.mark.parametrize("method", ["proxy_anchor", "proxy_triplet", "multi_similarity", "contrastive", "triplet"])
+def test_an_empty_batch_has_no_loss_with_any_selection(method, selection):
+    embeddings = torch.zeros(0, 4, requires_grad=True)
+    value = build_objective(method, {"selection": selection}, CONTEXT)(embeddings, NOBODY)
     value.backward()
     assert value == 0
 

@@ -4,6 +4,7 @@ import torch
 import equimetric as em
 from equimetric.errors import EquimetricError
 from equimetric.objectives import PUBLISHED, Context, build_objective, find_recipe
+from equimetric.objectives.published import UNBIASED
 
 LABELS = torch.arange(5).repeat_interleave(4)
 CONTEXT = Context(classes=5, dim=24, images=len(LABELS))
@@ -21,6 +22,37 @@ def test_every_published_row_can_be_built_and_trained(method, options):
     objective(embeddings, LABELS, index=torch.arange(len(LABELS))).backward()
     assert torch.isfinite(embeddings.grad).all()
     assert embeddings.grad.abs().sum() > 0
+
+
+def unbiased(row):
+    method, options = PUBLISHED[UNBIASED][row]
+    return build_objective(method, options, CONTEXT)
+
+
+def test_the_semihard_triplets_of_the_unbiased_evaluation_are_of_raw_embeddings_with_margin_one():
+    embeddings = 0.3 * torch.randn(len(LABELS), 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    squared = torch.cdist(embeddings, embeddings).square()
+    terms = []
+    for a, p in ((a, p) for a in range(len(LABELS)) for p in range(len(LABELS)) if a != p and LABELS[a] == LABELS[p]):
+        negatives = squared[a][LABELS[a] != LABELS]
+        beyond = negatives[negatives > squared[a, p]]
+        chosen = beyond.min() if len(beyond) else negatives.max()
+        terms.append((squared[a, p] - chosen + 1).relu())
+    torch.testing.assert_close(unbiased("Triplet Semihard")(embeddings, LABELS), torch.stack(terms).mean())
+
+
+def test_the_margin_loss_of_the_unbiased_evaluation_has_a_boundary_for_every_class():
+    objective = unbiased("Margin Loss")
+    assert objective.loss.beta_class.shape == (CONTEXT.classes,)
+    assert repr(objective.selection) == repr(em.objective("margin").selection)
+
+
+def test_the_angular_loss_of_the_unbiased_evaluation_is_without_n_pairs():
+    embeddings = torch.randn(len(LABELS), 6, generator=torch.Generator().manual_seed(0))
+    value = unbiased("Angular Loss")(embeddings, LABELS)
+    torch.testing.assert_close(value, em.objective("angular", alpha_deg=45)(embeddings, LABELS))
+    # N-pairs of raw embeddings would depend on their length.
+    torch.testing.assert_close(unbiased("Angular Loss")(3 * embeddings, LABELS), value)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,19 @@ def blobs(classes, each, dimension, spread, seed=0, dtype=torch.float32):
     return normalize(centres[labels] + spread * noise, dim=1), labels
 
 
+@pytest.mark.parametrize("geometry", ["cosine", "euclidean"])
+@pytest.mark.parametrize("scale", [2.0**-126, 1e-30, 1e-18, 1e18, 1e30, 2.0**126])
+def test_very_short_and_very_long_vectors_form_the_same_clusters(scale, geometry):
+    points, labels = blobs(6, 8, 12, 0.4)
+    points = points * torch.linspace(0.5, 1.5, len(points))[:, None]
+    options = {"metrics": ["nmi", "f1"], "geometry": geometry}
+    plain, scaled = evaluate(points, labels, **options), evaluate(points * scale, labels, **options)
+    assert 0.3 < plain["nmi"] < 1
+    assert dict(scaled) == dict(plain)
+    before, after = (Counter(result.detail(ClusterAssignments).clusters[0]) for result in (plain, scaled))
+    assert before == after
+
+
 def test_worked_example():
     table = Contingency.of(*WORKED)
     assert normalized_mutual_information(table) == pytest.approx(0.579418790841, abs=1e-11)

@@ -207,6 +207,39 @@ def test_structure_depends_on_neither_order_nor_rotation():
     )
 
 
+SCALES = [1e-30, 1e-18, 1e18, 1e30]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_density_of_very_short_and_very_long_vectors(scale):
+    embeddings, labels = random_space(3)
+    names = ["pi_intra", "pi_inter", "pi_ratio", "pi_intra_euclidean", "pi_inter_euclidean"]
+    options = {"metrics": names, "geometry": "euclidean"}
+    plain = evaluate(embeddings.float(), labels, **options)
+    assert dict(evaluate(embeddings.float() * scale, labels, **options)) == pytest.approx(dict(plain), rel=1e-5)
+
+
+@pytest.mark.parametrize("scale", [*SCALES, 3.0, 100.0])
+@pytest.mark.parametrize("gallery", [False, True])
+def test_uniformity_of_very_short_and_very_long_vectors(scale, gallery):
+    embeddings, labels = random_space(1)
+    embeddings = (embeddings * scale).float()
+    against = (embeddings + scale, labels) if gallery else ()
+    metrics = ["uniformity", "uniformity@t=0.5"]
+    result = evaluate(embeddings, labels, *against, metrics=metrics, geometry="euclidean", block_rows=7)
+    squared = torch.cdist(embeddings.double(), against[0].double()) if gallery else torch.pdist(embeddings.double())
+    squared = squared.flatten().square()
+    for name, t in (("uniformity", 2), ("uniformity@t=0.5", 0.5)):
+        expected = float((-t * squared).logsumexp(0)) - math.log(len(squared))
+        assert result[name] == pytest.approx(expected, rel=1e-5, abs=1e-12)
+
+
+def test_uniformity_with_a_sharp_potential():
+    """Of unit vectors far apart, e^{−1000 d²} is too small for any floating-point number."""
+    embeddings, labels = torch.eye(6, dtype=torch.float64), [0, 0, 1, 1, 2, 2]
+    assert evaluate(embeddings, labels, metrics=["uniformity@t=1000"])["uniformity@t=1000"] == pytest.approx(-2000)
+
+
 def test_invalid_structure_metrics():
     embeddings, labels = random_space()
     with pytest.raises(EquimetricError, match="6 dimensions needs at least as many vectors, and there are 4"):

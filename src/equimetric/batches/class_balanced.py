@@ -9,7 +9,10 @@ from equimetric.batches.registry import batches
 __all__ = ["ClassBalancedBatches"]
 
 
-@batches("class_balanced")
+@batches(
+    "class_balanced",
+    known_as=("MPerClassSampler", "PKSampler", "BalancedBatchSampler"),
+)
 class ClassBalancedBatches(ClassBatches):
     """Batches of `classes_per_batch` distinct classes with `samples_per_class` samples of each.
 

@@ -77,6 +77,9 @@ def explain_method(name: str) -> None:
     if recipe.note:
         show(f"\n{recipe.name}: {recipe.note}", wrap=True)
     show(f"\nPaper: {recipe.paper}", wrap=True)
+    elsewhere = (*recipe.known_as, *(loss.known_as if recipe.name == loss.name else ()))
+    if elsewhere:
+        show(f"Elsewhere: {', '.join(elsewhere)}", wrap=True)
     geometry = recipe.geometry or loss.geometries[0]
     show(f"Geometry {geometry}, references {references.name}, selection {selection.name}")
     rows = (

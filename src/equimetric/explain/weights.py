@@ -54,6 +54,8 @@ def pair_weights(
         with torch.no_grad(), evaluation_mode(part):
             terms = part.pair_terms(embeddings, labels, *arguments, **options)
             share = weight * explain_terms(part, terms, symmetric=symmetric)
+        if terms.factor is not None:
+            share = share * terms.factor
         if total is not None and total.shape != share.shape:
             raise EquimetricError("the terms of this sum compare with different references; explain them one by one")
         total = share if total is None else total + share

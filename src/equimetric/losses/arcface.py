@@ -32,6 +32,7 @@ def add_angle(cosine: Tensor, angle: float) -> Tensor:
     references=("proxies", "batch"),
     search={"margin_rad": Uniform(0.0, 1.5708), "scale": Uniform(0.01, 200.0), "label_smoothing": Uniform(0.0, 0.2)},
     exempt={"monotone": "cos(θ + m) rises again beyond θ = π − m, so the 'plain' rule pushes positives there away"},
+    known_as=("ArcMarginProduct", "AAMSoftmax", "AdditiveAngularMarginLoss"),
 )
 def arcface(
     pairs: Pairs,

@@ -157,8 +157,7 @@ class Regressor(nn.Module):
 
     def forward(self, output: Tensor) -> Tensor:
         """(B, dim) → (B, target_dim)."""
-        predicted: Tensor = self.second(self.first(output).relu())
-        return predicted
+        return ops.special.linear(self.second, ops.special.linear(self.first, output).relu())
 
     def excess(self) -> Tensor:
         """The mean (‖row‖² − 1)² of each layer's rows, and [‖bias‖² − 1]₊."""

@@ -18,6 +18,7 @@ from equimetric.search_space import Uniform
     paper="Yi, Lei, Li: Deep metric learning for practical person re-identification (2014)",
     implies={"epsilon": "multi_similarity"},
     search={"alpha": Uniform(1.0, 10.0), "beta": Uniform(10.0, 100.0), "gamma": Uniform(0.3, 0.7)},
+    known_as=("BinomialDevianceLoss",),
 )
 def binomial(
     pairs: Pairs, *, alpha: Positive = 2.0, beta: Positive = 50.0, gamma: float = 0.5, reduction: str = "mean"

@@ -17,6 +17,7 @@ from equimetric.search_space import Uniform
     paper="Hadsell, Chopra, LeCun: Dimensionality reduction by learning an invariant mapping (2006)",
     geometry=("euclidean", "cosine", "sqeuclidean"),
     search={"pos_margin": Uniform(-0.2, 2.0), "neg_margin": Uniform(-0.2, 2.0)},
+    known_as=("OnlineContrastiveLoss", "Siamese"),
 )
 def contrastive(
     pairs: Pairs, *, pos_margin: float = 0.0, neg_margin: float = 1.0, reduction: str = "nonzero", power: Count = 1

@@ -15,6 +15,7 @@ from equimetric.search_space import Uniform
     separable=True,
     paper="Wang, Zhang, Huang, Scott: Cross-batch memory for embedding learning (2020)",
     search={"lam": Uniform(0.0, 0.9)},
+    known_as=("CosineEmbeddingLoss",),
 )
 def contrastive_cosine(pairs: Pairs, *, lam: float = 0.5, pos_offset: float = 1.0) -> Tensor:
     """Pull every positive with constant force, push negatives only above a threshold.

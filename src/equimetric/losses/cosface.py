@@ -17,6 +17,7 @@ from equimetric.search_space import Uniform
     paper="Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu: CosFace: large margin cosine loss (2018)",
     references=("proxies", "batch"),
     search={"margin": Uniform(0.0, 1.0), "scale": Uniform(0.01, 200.0), "label_smoothing": Uniform(0.0, 0.2)},
+    known_as=("AMSoftmax", "AdditiveMarginSoftmax", "AddMarginProduct", "LMCL"),
 )
 def cosface(
     pairs: Pairs,

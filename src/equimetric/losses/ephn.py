@@ -17,6 +17,7 @@ from equimetric.search_space import Uniform
     separable=True,
     paper="Xuan, Stylianou, Pless: Improved embeddings with easy positive triplet mining (2020)",
     search={"sigma": Uniform(0.05, 0.5)},
+    known_as=("EasyPositiveHardNegative",),
 )
 def ephn(pairs: Pairs, *, sigma: Positive = 0.1, semihard: bool = False) -> Tensor:
     """An anchor need only be close to its closest positive, not to all of its class.

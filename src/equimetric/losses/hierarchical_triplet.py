@@ -55,6 +55,7 @@ def build_class_tree(embeddings: Tensor, labels: Tensor, levels: int) -> ClassTr
     paper="Ge, Huang, Dong, Scott: Deep metric learning with hierarchical triplet loss (2018)",
     geometry="sqeuclidean",
     references="batch",
+    known_as=("HTL",),
 )
 class HierarchicalTriplet(nn.Module):
     """Triplet loss whose margin follows a tree of the classes: near classes get a small one, far classes a large one.

@@ -37,6 +37,7 @@ def multiply_angle(cosine: Tensor, m: int) -> Tensor:
     geometry="dot",
     references="proxies",
     search=SEARCH,
+    known_as=("LSoftmax",),
 )
 class LargeMarginSoftmax(nn.Module):
     """Classify by dot product after multiplying the angle to the right class.

@@ -19,6 +19,7 @@ from equimetric.search_space import Uniform
     references="batch",
     search={"margin": Uniform(0.5, 2.0)},
     exempt={"multiplicity": "rows and columns are the same samples: columns cannot be repeated alone"},
+    known_as=("LiftedStructureLoss", "LiftedStructLoss"),
 )
 def lifted(pairs: Pairs, *, margin: float = 1.0) -> Tensor:
     """Every positive pair competes with all negatives of both its ends.

@@ -17,6 +17,7 @@ from equimetric.search_space import Uniform
     geometry=("euclidean", "cosine"),
     aliases={"distance": "geometry"},
     search={"margin": Uniform(0.0, 2.0)},
+    known_as=("GeneralizedLiftedStructureLoss",),
 )
 def lifted_generalized(pairs: Pairs, *, margin: float = 1.0, reduction: str = "batch") -> Tensor:
     """All positives of an anchor together compete with all its negatives.

@@ -20,6 +20,7 @@ SEARCH = {"alpha": Uniform(0.01, 100.0), "beta": Uniform(0.01, 100.0), "base": U
     paper="Wang, Han, Huang, Dong, Scott: Multi-similarity loss with general pair weighting (2019)",
     implies={"epsilon": "multi_similarity"},
     search=SEARCH,
+    known_as=("MSLoss",),
 )
 def multi_similarity(pairs: Pairs, *, alpha: Positive = 2.0, beta: Positive = 50.0, base: float = 0.5) -> Tensor:
     """Weigh a pair by its own similarity and by how it stands among its anchor's other pairs.

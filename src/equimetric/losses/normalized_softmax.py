@@ -17,6 +17,7 @@ from equimetric.search_space import LogUniform, Uniform
     paper="Zhai, Wu: Classification is a strong baseline for deep metric learning (2019)",
     references=("proxies", "batch"),
     search={"temperature": LogUniform(0.01, 100.0), "label_smoothing": Uniform(0.0, 0.2)},
+    known_as=("NormFace", "CosineSoftmax", "ProxySoftmax"),
 )
 def normalized_softmax(
     pairs: Pairs,

@@ -28,6 +28,7 @@ EXEMPT = {
     takes="batch",
     search={"l2_reg": Uniform(0.0, 0.02)},
     exempt=EXEMPT,
+    known_as=("NPairLoss", "MultiClassNPairLoss"),
 )
 def npairs(pairs: Pairs, *, l2_reg: NotNegative = 0.002, symmetric: bool = False, repeated: str = "first") -> Tensor:
     """Softmax over one positive against the positives of all other classes, on raw dot products.

@@ -16,6 +16,7 @@ from equimetric.search_space import LogUniform
     separable=True,
     paper="Sohn: Multi-class N-pair loss (2016); Chen, Kornblith, Norouzi, Hinton: SimCLR (2020)",
     search={"temperature": LogUniform(1e-4, 100.0)},
+    known_as=("InfoNCE", "SimCLR", "MultipleNegativesRankingLoss"),
 )
 def ntxent(pairs: Pairs, *, temperature: Positive = 0.07) -> Tensor:
     """Normalised, temperature-scaled cross-entropy of each positive pair against the anchor's negatives.

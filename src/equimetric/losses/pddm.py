@@ -46,10 +46,10 @@ class PositionDependentMetric(nn.Module):
 
     def score(self, one: Tensor, other: Tensor) -> Tensor:
         """(…,) learned similarity of (…, D) embeddings; symmetric."""
-        difference = ops.unit(self.difference((one - other).abs()).relu())
-        position = ops.unit(self.position((one + other) / 2).relu())
-        joint: Tensor = self.joint(torch.cat([difference, position], -1)).relu()
-        return self.readout(joint).squeeze(-1)  # type: ignore[no-any-return]
+        difference = ops.unit(ops.special.linear(self.difference, (one - other).abs()).relu())
+        position = ops.unit(ops.special.linear(self.position, (one + other) / 2).relu())
+        joint = ops.special.linear(self.joint, torch.cat([difference, position], -1)).relu()
+        return ops.special.linear(self.readout, joint).squeeze(-1)
 
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch; gradients are formed for the chosen pairs only."""

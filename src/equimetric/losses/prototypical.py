@@ -16,6 +16,7 @@ from equimetric.pairs import Pairs
     geometry=("sqeuclidean", "euclidean"),
     references="prototypes",
     normalize=False,
+    known_as=("ProtoNet", "PrototypicalNetworks"),
 )
 def prototypical(pairs: Pairs, *, reduction: str = "mean") -> Tensor:
     """Classify the queries of an episode by their distance to the means of its support.

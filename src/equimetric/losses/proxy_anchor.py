@@ -26,7 +26,7 @@ def proxy_anchor(pairs: Pairs, *, alpha: Positive = 32.0, delta: float = 0.1, re
     """
     similarity, positive, negative, weight = (pairs.similarity.T, pairs.positive.T, pairs.negative.T, pairs.weight)
     # An anchor is a column of the pairs: its weight is the column's multiplicity times that of each sample.
-    multiplicity = similarity.new_ones(len(similarity)) if weight is None else weight.amax(0)
+    multiplicity = similarity.new_ones(len(similarity)) if weight is None or not len(weight) else weight.amax(0)
     share = None if weight is None else weight.T / multiplicity.where(multiplicity > 0, 1.0)[:, None]
     if pairs.query_weight is not None:
         share = pairs.query_weight.expand_as(similarity) * (1.0 if share is None else share)

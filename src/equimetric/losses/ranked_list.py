@@ -19,6 +19,7 @@ from equimetric.search_space import Uniform
     geometry=("euclidean", "cosine"),
     search={"alpha": Uniform(1.0, 1.6), "margin": Uniform(0.2, 0.6), "Tn": Uniform(0.0, 20.0)},
     exempt={"finite differences": "the weights w are held constant in the gradient"},
+    known_as=("RLL",),
 )
 def ranked_list(
     pairs: Pairs,

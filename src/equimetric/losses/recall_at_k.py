@@ -23,6 +23,7 @@ from equimetric.search_space import LogUniform
     paper="Patel, Tolias, Matas: Recall@k surrogate loss with large batches and similarity mixup (2022)",
     search={"tau1": LogUniform(0.5, 5.0), "tau2": LogUniform(0.005, 0.1)},
     exempt={"monotone": "a positive far below rank k that moves closer can push a positive at rank k out"},
+    known_as=("RecallAtK", "RS@k"),
 )
 def recall_at_k_surrogate(
     pairs: Pairs,

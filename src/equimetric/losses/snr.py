@@ -18,6 +18,7 @@ from equimetric.search_space import Uniform
     paper="Yuan, Deng, Tang, Tang, Chen: Signal-to-noise ratio: a robust distance metric (2019)",
     geometry="snr",
     search={"pos_margin": Uniform(0.0, 2.0), "neg_margin": Uniform(0.0, 2.0), "reg": Uniform(0.0, 1.0)},
+    known_as=("SignalToNoiseRatioContrastiveLoss", "SNR"),
 )
 def snr_contrastive(
     pairs: Pairs,

@@ -18,6 +18,7 @@ from equimetric.search_space import Uniform
     geometry="dot",
     references=("proxies", "batch"),
     search={"label_smoothing": Uniform(0.0, 0.2)},
+    known_as=("CrossEntropyLoss",),
 )
 def softmax(
     pairs: Pairs, *, label_smoothing: Share = 0.0, smoothing: str = "others", reduction: str = "mean"

@@ -21,6 +21,7 @@ from equimetric.pairs import Pairs
         "monotone": "compares subspaces that the whole batch spans, not pairs",
         "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
     },
+    known_as=("DeepSpectralClustering",),
 )
 def spectral(pairs: Pairs) -> Tensor:
     """Distance between the projectors onto the span of the raw embeddings and onto that of the class indicators.

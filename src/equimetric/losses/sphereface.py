@@ -19,6 +19,7 @@ from equimetric.pairs import Pairs
     geometry="dot",
     references="proxies",
     search=SEARCH,
+    known_as=("ASoftmax", "AngularSoftmax"),
 )
 class SphereFace(LargeMarginSoftmax):
     """Classify by angle alone, scaled by the embedding's length, after multiplying the angle to the right class.

@@ -25,6 +25,7 @@ from equimetric.search_space import LogUniform
         "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
         "static shapes": "medoids are searched one by one",
     },
+    known_as=("FacilityLocation", "ClusteringLoss"),
 )
 def structured_clustering(pairs: Pairs, *, gamma: NotNegative = 1.0, pam_iters: Number = 5) -> Tensor:
     """Score of the best wrong clustering around K medoids above that of the true one, K the number of classes.

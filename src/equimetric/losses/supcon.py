@@ -17,6 +17,7 @@ from equimetric.search_space import LogUniform
     paper="Khosla et al.: Supervised contrastive learning (2020)",
     search={"temperature": LogUniform(0.01, 0.5)},
     exempt={"monotone": "positives compete in the denominator: one that holds more than 1/|P| of the sum is let go"},
+    known_as=("SupervisedContrastiveLoss",),
 )
 def supcon(pairs: Pairs, *, temperature: Positive = 0.1, reduction: str = "valid") -> Tensor:
     """Every positive of an anchor classified against all its pairs, other positives included.

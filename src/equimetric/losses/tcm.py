@@ -20,6 +20,7 @@ from equimetric.search_space import LogUniform, Uniform
         "lam_pos": LogUniform(0.1, 2.0),
         "lam_neg": LogUniform(0.1, 2.0),
     },
+    known_as=("ThresholdConsistentMarginLoss",),
 )
 def tcm(pairs: Pairs, *, m_pos: float = 0.9, m_neg: float = 0.5, lam_pos: float = 1.0, lam_neg: float = 1.0) -> Tensor:
     """Hold hard pairs of every class to the same two absolute similarities; add it to any base objective.

@@ -18,6 +18,7 @@ from equimetric.search_space import Uniform
     takes="triplets",
     aliases={"mining": "selection", "distance": "geometry"},
     search={"margin": Uniform(-0.2, 2.0)},
+    known_as=("TripletMarginLoss", "TripletMarginWithDistanceLoss", "BatchAllTripletLoss"),
 )
 def triplet(
     selected: Pairs | Triplets | TripletBand,

@@ -6,6 +6,7 @@ from typing import Any
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.objectives.recipes import ROLES, Recipe, find_recipe
+from equimetric.other_names import called_here
 
 __all__ = ["flatten_options", "parse_method", "route"]
 
@@ -50,8 +51,7 @@ def route(method: str, terms: list[tuple[float, Recipe]], options: Mapping[str, 
         candidates = [i for i, name in enumerate(names) if term in ("", name)]
         takers = find_takers(terms, candidates, option, options)
         if not takers:
-            known = [name for _, recipe in terms for name in recipe.known_options() if ("." in name) == ("." in option)]
-            raise EquimetricError(f"method {method!r} has no option {option!r}; {did_you_mean(option, known)}")
+            raise EquimetricError(f"method {method!r} has no option {option!r}; {suggest_option(terms, option)}")
         if len(takers) > 1 and len({names[i] for i in takers}) == 1:
             raise EquimetricError(
                 f"{method!r} names {names[takers[0]]!r} more than once, so option {option!r} is ambiguous; "
@@ -62,6 +62,16 @@ def route(method: str, terms: list[tuple[float, Recipe]], options: Mapping[str, 
             raise EquimetricError(f"option {option!r} belongs to several terms of {method!r}; say {choices}")
         routed[takers[0]][option] = value
     return routed
+
+
+def suggest_option(terms: list[tuple[float, Recipe]], option: str) -> str:
+    """The end of the error for an option that no term has, with the options of the losses first."""
+    own = [name for _, recipe in terms for name in recipe.parts()[0].options]
+    others = [name for _, recipe in terms for name in sorted(recipe.known_options())]
+    known = [name for name in (*own, *others) if ("." in name) == ("." in option)]
+    # Other parts than the present ones, too, have a margin or a scale.
+    present = [name for name in known if any(recipe.takes(name) for _, recipe in terms)]
+    return did_you_mean(option, present if called_here(option, present) else known)
 
 
 def split_term(method: str, names: list[str], key: str) -> tuple[str, str]:

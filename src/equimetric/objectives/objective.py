@@ -13,6 +13,7 @@ from equimetric.errors import EquimetricError, no_tensor
 from equimetric.geometry import Geometry
 from equimetric.objectives.weights import check_weight, weigh_samples
 from equimetric.ops.chunks import compute_chunked
+from equimetric.ops.finite import nan_factor
 from equimetric.ops.masks import has_any
 from equimetric.ops.products import full_precision
 from equimetric.ops.reductions import reduce_rows
@@ -152,13 +153,15 @@ class Objective(Summable):
                 if isinstance(labels, tuple):
                     raise EquimetricError("gather=True needs class ids or multi-hot labels, not masks of pairs")
                 embeddings, labels, index, sample_weight = gather_batch(embeddings, labels, index, sample_weight)
+            # Before the references: reading the embeddings here brings them into the cache.
+            factor = nan_factor(embeddings, reference_embeddings)
             inputs = Inputs(
                 embeddings, labels, index, reference_embeddings, reference_labels, self_mask, proxies=proxies
             )
             if any(one is not None for one in (sample_weight, reference_weight, self.class_weight)):
                 inputs = self.weigh(inputs, sample_weight, reference_weight)
             terms: PairTerms = self.references(self.geometry, self.normalize, inputs)
-            return terms
+            return terms if factor is None else PairTerms(terms.weighted, terms.penalty, factor)
 
     def weigh(self, inputs: Inputs, sample_weight: Tensor | None, reference_weight: Tensor | None) -> Inputs:
         """The inputs with weights: those given, times those of the classes."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from equimetric.errors import EquimetricError, unknown_name
+from equimetric.errors import EquimetricError
 from equimetric.search_space import Choice, SearchSpace
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Recipe:
         ranges: search ranges that differ from those of the parts.
         note: one line on how it differs from its loss.
         source: the paper of the recipe, where it is not that of its parts.
+        known_as: names in other libraries and papers, for which an error suggests this method.
 
     """
 
@@ -66,6 +67,7 @@ class Recipe:
     ranges: Mapping[str, SearchSpace] = field(default_factory=dict)
     note: str = ""
     source: str = ""
+    known_as: tuple[str, ...] = ()
 
     def parts(self) -> tuple[Component, Component, Component]:
         """The records of loss, selection and references."""
@@ -179,8 +181,22 @@ def qualify_implied(loss: Component) -> set[str]:
 
 
 ROWS = (
-    Recipe("triplet_semihard", "Triplet semi-hard", "triplet", selection="semihard", options={"margin": 0.2}),
-    Recipe("triplet_batch_hard", "Triplet batch-hard", "triplet", selection="batch_hard", options={"margin": 0.2}),
+    Recipe(
+        "triplet_semihard",
+        "Triplet semi-hard",
+        "triplet",
+        selection="semihard",
+        options={"margin": 0.2},
+        known_as=("BatchSemiHardTripletLoss",),
+    ),
+    Recipe(
+        "triplet_batch_hard",
+        "Triplet batch-hard",
+        "triplet",
+        selection="batch_hard",
+        options={"margin": 0.2},
+        known_as=("BatchHardTripletLoss", "TripletHardLoss"),
+    ),
     Recipe(
         "triplet_facenet",
         "Triplet (FaceNet)",
@@ -188,6 +204,7 @@ ROWS = (
         geometry="sqeuclidean",
         selection="facenet_semihard",
         options={"margin": 0.2},
+        known_as=("FaceNet", "TripletSemiHardLoss"),
     ),
     Recipe(
         "margin",
@@ -212,6 +229,7 @@ ROWS = (
         options={"positive_in_denominator": True},
         source="Teh, DeVries, Taylor: ProxyNCA++: revisiting proxy neighborhood component analysis (2020)",
         note="the positive proxy is in the denominator",
+        known_as=("ProxyNCALoss",),
     ),
     Recipe(
         "normalized_softmax",
@@ -295,6 +313,7 @@ ROWS = (
         references="memory",
         options={"size": 8192, "start_iteration": 1000, "weight": 1.0},
         note="the batch against itself and against a memory of past batches",
+        known_as=("CrossBatchMemory",),
     ),
 )
 
@@ -308,8 +327,10 @@ def recipes() -> dict[str, Recipe]:
 
 
 def find_recipe(name: str) -> Recipe:
-    """A method by name; a misspelt name raises an error that gives the nearest."""
+    """A method by name; another name raises an error that says what it is called here, or gives the nearest."""
     known = recipes()
     if name not in known:
-        raise unknown_name("method", name, known)
+        from equimetric.objectives.unknown_method import unknown_method
+
+        raise unknown_method(name, known)
     return known[name]

@@ -1,5 +1,6 @@
 """Passes over many vectors in blocks of bounded memory, in full precision."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,9 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-__all__ = ["TILE_BYTES", "disable_reduced_precision", "slices", "sum_by_group"]
+__all__ = ["TILE_BYTES", "directions", "disable_reduced_precision", "moderate_scale", "slices", "sum_by_group"]
 
 TILE_BYTES = 2**26
+
+MODERATE = 2.0**30
+"""Squares and sums of squares of numbers up to this, and down to its reciprocal, are far from the ends of float32."""
 
 
 def slices(total: int, step: int) -> list[slice]:
@@ -23,8 +27,23 @@ def sum_by_group(vectors: Tensor, group: Tensor, groups: int, *, unit: bool = Fa
     # Large blocks: each costs a pass over all sums as well.
     for rows in slices(len(vectors), max(1, TILE_BYTES // (8 * vectors.shape[1]))):
         exact = vectors[rows].double()
-        sums.index_add_(0, group[rows], normalize(exact, dim=1) if unit else exact)
+        sums.index_add_(0, group[rows], directions(exact) if unit else exact)
     return sums
+
+
+def directions(vectors: Tensor) -> Tensor:
+    """Vectors (N, D) at unit length, in float64, however short or long they are; a zero vector stays zero."""
+    return normalize(vectors.double(), dim=1, eps=1e-300)
+
+
+def moderate_scale(vectors: Tensor) -> Tensor:
+    """The vectors, multiplied by a power of 2, which rounds nothing, where their squares might over- or underflow."""
+    largest = max(map(abs, torch.stack(vectors.aminmax()).tolist()))
+    if not largest or 1 / MODERATE <= largest <= MODERATE:
+        return vectors
+    exponent = -math.frexp(largest)[1]
+    # In two steps: the whole factor may be too large for float32.
+    return vectors * 2.0 ** (exponent // 2) * 2.0 ** (exponent - exponent // 2)
 
 
 @contextmanager

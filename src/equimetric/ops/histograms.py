@@ -15,9 +15,10 @@ def soft_histograms(pairs: Pairs, position: Tensor, nodes: int) -> tuple[Tensor,
     scatters over the (Q, R) pairs do, however many nodes there are. Positions beyond the ends count at the ends.
     """
     position = position.clamp(0, nodes - 1)
-    below = position.detach().floor().clamp_max(nodes - 2)
+    # Clamped as whole numbers: NaN is one, far outside.
+    below = position.detach().long().clamp_(0, nodes - 2)
     share = position - below
-    node = below.long() + nodes * pairs.negative
+    node = below + nodes * pairs.negative
     counts = position.new_zeros(len(position), 2 * nodes)
     counts = counts.scatter_add(1, node, weigh(1 - share, pairs.any, pairs.weight))
     counts = counts.scatter_add(1, node + 1, weigh(share, pairs.any, pairs.weight))

@@ -1,6 +1,6 @@
 """Operations that a few methods need: look here before writing a kernel of your own.
 
-Vectors:      inner_products, squared_distance, pairwise, negative_distance, squared_chord, safe_sqrt
+Vectors:      inner_products, squared_distance, pairwise, negative_distance, squared_chord, safe_sqrt, linear
 Masks:        masked_sum, count, row_max, row_min, row_argmax, row_argmin, list_positives, first_pairs, draw_columns,
               hardest_entries
 Ratios:       ratio, reduce_rows, sum_rows
@@ -20,6 +20,7 @@ from equimetric.ops.groups import group_rows
 from equimetric.ops.hinges import similarity
 from equimetric.ops.histograms import soft_histograms
 from equimetric.ops.kmeans import cluster_classes
+from equimetric.ops.layers import linear
 from equimetric.ops.medoids import MedoidSearch
 from equimetric.ops.positive_pairs import list_positives
 from equimetric.ops.products import (
@@ -45,6 +46,7 @@ __all__ = [
     "group_rows",
     "hardest_entries",
     "inner_products",
+    "linear",
     "list_positives",
     "masked_sum",
     "negative_distance",

@@ -59,12 +59,18 @@ class Inputs:
 
 
 class PairTerms(NamedTuple):
-    """The pairs that references make. The objective is Σ weight · loss(pairs) + penalty."""
+    """The pairs that references make. The objective is factor · (Σ weight · loss(pairs) + penalty)."""
 
     weighted: list[tuple[float, Pairs]]
     """Each set of pairs with its weight; at least one set."""
     penalty: Tensor | None = None
     """A scalar that depends on the references alone, such as a regulariser of learned centres."""
+    factor: Tensor | None = None
+    """NaN where an embedding is NaN or infinite, else 1; None where all are known to be finite."""
+
+    def has_nan(self) -> bool:
+        """Whether an embedding is NaN or infinite; waits for an accelerator."""
+        return self.factor is not None and bool(self.factor.isnan())
 
     def combine(self, values: Sequence[Tensor]) -> Tensor:
         """The objective from the losses of the sets of pairs.
@@ -81,7 +87,8 @@ class PairTerms(NamedTuple):
                 if value.shape != total.shape:
                     raise EquimetricError("reduction='none' gives each set of pairs its own terms; use another one")
                 total = total + weight * value
-        return total if self.penalty is None else total + self.penalty.to(total)
+        total = total if self.penalty is None else total + self.penalty.to(total)
+        return total if self.factor is None else total * self.factor.to(total)
 
 
 class References(nn.Module):

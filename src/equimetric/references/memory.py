@@ -26,6 +26,7 @@ __all__ = ["MemoryReferences"]
         "start_iteration": Choice((0, 500, 1000, 2000)),
         "weight": LogUniform(0.1, 10.0),
     },
+    known_as=("CrossBatchMemory", "XBM", "MoCo"),
 )
 class MemoryReferences(References):
     """The last `size` embeddings of past batches are further references.
@@ -33,8 +34,8 @@ class MemoryReferences(References):
     L = L(batch, batch) + weight · L(batch, memory), for any loss of pairs, with its selection applied to both. The
     memory is a ring buffer of detached embeddings and class ids, and of the samples' weights where they have any; a
     batch is stored after its own loss is computed, so no sample is compared with itself. The memory stays empty for the
-    first `start_iteration` training steps, because early embeddings drift too fast. In evaluation mode the memory is
-    read, never changed.
+    first `start_iteration` training steps, because early embeddings drift too fast: a run of no more steps never uses
+    it. In evaluation mode the memory is read, never changed.
     """
 
     embeddings: Tensor
@@ -79,10 +80,10 @@ class MemoryReferences(References):
         return PairTerms(weighted)
 
     def after_loss(self, terms: PairTerms) -> None:
-        """Count the training step and, from `start_iteration` on, store the batch."""
+        """Count the training step and, from `start_iteration` on, store the batch, unless it holds NaN."""
         if not self.training:
             return
-        if int(self.iteration) >= self.start_iteration:
+        if int(self.iteration) >= self.start_iteration and not terms.has_nan():
             queries = terms.weighted[0][1].queries
             assert queries is not None
             assert queries.labels is not None
@@ -112,5 +113,6 @@ class MemoryReferences(References):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def extra_repr(self) -> str:
-        """Size and fill level, for `repr`."""
-        return f"size={self.size}, filled={int(self.filled)}, dim={self.embeddings.shape[1]}"
+        """Size, fill level and first step, for `repr`."""
+        shape = f"size={self.size}, filled={int(self.filled)}, dim={self.embeddings.shape[1]}"
+        return f"{shape}, start_iteration={self.start_iteration}"

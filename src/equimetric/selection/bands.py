@@ -18,19 +18,32 @@ def all_triplets(pairs: Pairs) -> TripletBand:
     return TripletBand(pairs)
 
 
-@selection("violating", paper="Weinberger, Saul: Distance metric learning for large margin nearest neighbour (2006)")
+@selection(
+    "violating",
+    paper="Weinberger, Saul: Distance metric learning for large margin nearest neighbour (2006)",
+    known_as=("TripletMarginMiner",),
+)
 def violating(pairs: Pairs, *, margin: float | None = None) -> TripletBand:
     """Triples that violate the margin, by default 0.05, or 0.2 of squared distances: s_an − s_ap > −margin."""
     return TripletBand(pairs, above=-(pairs.default_margin() if margin is None else margin))
 
 
-@selection("hard", paper="Schroff, Kalenichenko, Philbin: FaceNet (2015)")
+@selection(
+    "hard",
+    paper="Schroff, Kalenichenko, Philbin: FaceNet (2015)",
+    known_as=("TripletMarginMiner",),
+)
 def hard(pairs: Pairs) -> TripletBand:
     """Triples whose negative is at least as close as the positive: s_an ≥ s_ap."""
     return TripletBand(pairs, at_least=0.0)
 
 
-@selection("semihard", paper="Schroff, Kalenichenko, Philbin: FaceNet (2015)", search={"margin": Uniform(0.0, 0.5)})
+@selection(
+    "semihard",
+    paper="Schroff, Kalenichenko, Philbin: FaceNet (2015)",
+    search={"margin": Uniform(0.0, 0.5)},
+    known_as=("TripletMarginMiner",),
+)
 def semihard(pairs: Pairs, *, margin: NotNegative | None = None) -> TripletBand:
     """Triples whose negative is farther than the positive but inside the margin: −margin < s_an − s_ap < 0.
 

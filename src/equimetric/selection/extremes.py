@@ -27,7 +27,12 @@ def batch_hard(pairs: Pairs) -> Triplets:
     )
 
 
-@selection("easy_positive_hard_negative", paper=EASY_POSITIVE, exempt=CHOSEN_ONCE)
+@selection(
+    "easy_positive_hard_negative",
+    paper=EASY_POSITIVE,
+    exempt=CHOSEN_ONCE,
+    known_as=("BatchEasyHardMiner",),
+)
 def easy_positive_hard_negative(pairs: Pairs) -> Triplets:
     """Per anchor the closest positive and the closest negative."""
     similarity = pairs.similarity.detach()
@@ -36,7 +41,12 @@ def easy_positive_hard_negative(pairs: Pairs) -> Triplets:
     )
 
 
-@selection("easy_positive_semihard_negative", paper=EASY_POSITIVE, exempt=CHOSEN_ONCE)
+@selection(
+    "easy_positive_semihard_negative",
+    paper=EASY_POSITIVE,
+    exempt=CHOSEN_ONCE,
+    known_as=("BatchEasyHardMiner",),
+)
 def easy_positive_semihard_negative(pairs: Pairs) -> Triplets:
     """Per anchor the closest positive and the closest negative beyond it; anchors without one are left out."""
     similarity = pairs.similarity.detach()

@@ -28,7 +28,7 @@ from equimetric.evaluation.metrics.partitions import (
 )
 from equimetric.evaluation.resampling.class_statistics import DRAWN_AT_A_TIME, ClassStatistic, shift_to
 from equimetric.evaluation.result import Evaluation
-from equimetric.ops.blocks import slices, sum_by_group
+from equimetric.ops.blocks import moderate_scale, slices, sum_by_group
 from equimetric.ops.kmeans import kmeans
 from equimetric.seeding import derive_seed
 
@@ -67,8 +67,9 @@ class Clusters(Collector):
         if runs < 1:
             raise EquimetricError(f"clustering_runs is {runs}; the clustering metrics need at least 1")
         # A canonical order of the points, so that the order of the input changes nothing.
-        order = _order_by_mean_product(self.sets.queries)
-        points, classes = self.sets.queries[order], self.sets.query_classes[order].cpu()
+        points = moderate_scale(self.sets.queries)
+        order = _order_by_mean_product(points)
+        points, classes = points[order], self.sets.query_classes[order].cpu()
         clusters = int((classes.bincount() > 0).sum())
         spherical, starts = self.options["clustering_spherical"], self.options["clustering_starts"]
         self.runs = [

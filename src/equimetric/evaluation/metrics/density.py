@@ -10,7 +10,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.engine.class_sums import distances_within_classes, rows_beside
@@ -19,7 +18,7 @@ from equimetric.evaluation.evidence import Evidence, Score, exact_mean
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic, mean_between_classes, mean_over_classes
 from equimetric.evaluation.result import Evaluation
-from equimetric.ops.blocks import slices, sum_by_group
+from equimetric.ops.blocks import directions, slices, sum_by_group
 
 __all__ = ["ClassDensity", "distance_between_classes", "distance_to_other_classes", "distance_within_classes"]
 
@@ -40,7 +39,7 @@ def distance_within_classes(
         return torch.where(pairs > 0, 1 - products / pairs, torch.nan)
     _check_distance(distance)
     totals = torch.zeros_like(sizes)
-    unit = normalize(vectors, dim=1)
+    unit = directions(vectors)
     for number, block in distances_within_classes(unit, classes, unit, classes):
         totals[number] += block.sum()
     return totals / pairs.masked_fill(pairs == 0, torch.nan)
@@ -54,7 +53,7 @@ def distance_to_other_classes(
     For cosine, over C classes:  mean (1 − m_u·m_v) = 1 − (m_u·Σ m_v − ‖m_u‖²) / (C − 1).
     """
     present = classes.bincount(minlength=count) > 0
-    means = normalize(sum_by_group(vectors, classes, count, unit=True)[present], dim=1)
+    means = directions(sum_by_group(vectors, classes, count, unit=True)[present])
     others = len(means) - 1
     if not others:
         raise EquimetricError("all vectors are of one class; a distance between classes needs at least two")

@@ -5,7 +5,7 @@ Wang, Isola: Understanding contrastive representation learning through alignment
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,9 @@ __all__ = ["ClassPotentials", "PairPotential"]
 POTENTIAL_ENTRIES = 2**18
 """Similarities turned into potentials at a time; they should stay in the cache."""
 
+LARGE_EXPONENT = 300.0
+"""Potentials e^{−x} up to this are added as they are; float64 ends at e^{−745}."""
+
 
 @dataclass(frozen=True)
 class ClassPotentials(Detail):
@@ -48,20 +51,40 @@ class ClassPotentials(Detail):
 
 
 class PairPotential(Collector):
-    """Σ e^{−t d²} over the pairs of every query, (N,) float64, for each requested t."""
+    """Σ e^{−t d²} over the pairs of every query, (N,) float64, for each requested t.
+
+    Unit vectors have d² ≤ 4 and are summed up as they are. Vectors of any length have potentials that no number is
+    small enough for, so their logarithms are kept instead.
+    """
 
     def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[Metric]) -> None:
         super().__init__(sets, options, metrics)
         check_vector_distances(sets, "uniformity")
+        self.logarithms = sets.geometry != "cosine" or 4 * max(metric["t"] for metric in metrics) > LARGE_EXPONENT
         zeros = torch.zeros(len(sets.queries), dtype=torch.float64, device=sets.queries.device)
-        self.sums: dict[float, Tensor] = {metric["t"]: zeros.clone() for metric in metrics}
+        nothing = zeros.log() if self.logarithms else zeros
+        self.sums: dict[float, Tensor] = {metric["t"]: nothing.clone() for metric in metrics}
 
     def collect(self, tile: Tile) -> None:
         """Add the potentials of the tile; excluded pairs have none."""
         for some in _cached_rows(tile.similarity):
-            squared_distance = tile.part(some).distance().square_()
-            for t, sums in self.sums.items():
-                sums[tile.rows[some]] += torch.exp(-t * squared_distance).sum(dim=1).double()
+            for t, potentials in self.potentials(tile.part(some).distance()):
+                self.add(t, tile.rows[some], potentials, dim=1)
+
+    def potentials(self, distance: Tensor) -> Iterator[tuple[float, Tensor]]:
+        """Each t with e^{−t d²} of these distances, or with its logarithm."""
+        squared_distance = distance.double().square_() if self.logarithms else distance.square_()
+        for t in self.sums:
+            exponents = -t * squared_distance
+            yield t, exponents if self.logarithms else exponents.exp_()
+
+    def add(self, t: float, queries: Tensor, potentials: Tensor, *, dim: int) -> None:
+        """Add the potentials along one dimension to those of the queries along the other."""
+        sums = self.sums[t]
+        if self.logarithms:
+            sums[queries] = torch.logaddexp(sums[queries], potentials.logsumexp(dim))
+        else:
+            sums[queries] += potentials.sum(dim=dim).double()
 
     def accepts_strips(self) -> bool:
         """A potential is the same from both sides."""
@@ -72,22 +95,23 @@ class PairPotential(Collector):
         own = strip.rows.stop - strip.rows.start
         for some in _cached_rows(strip.similarity):
             queries, later = strip.queries[some], strip.items[own:]
-            squared_distance = strip.matrix.distance(strip.similarity[some], queries).square_()
-            for t, sums in self.sums.items():
-                potentials = torch.exp(-t * squared_distance)
-                sums[queries] += potentials.sum(dim=1).double()
-                sums[later] += potentials[:, own:].sum(dim=0).double()
+            for t, potentials in self.potentials(strip.matrix.distance(strip.similarity[some], queries)):
+                self.add(t, queries, potentials, dim=1)
+                self.add(t, later, potentials[:, own:], dim=0)
 
     def uniformity(self, t: float = 2.0) -> float:
         """Log mean e^{−t d²} over the pairs: lower is more even."""
         pairs = len(self.sets.queries) * self.sets.candidates
         pairs -= 0 if self.sets.excluded is None else len(self.sets.excluded)
+        if self.logarithms:
+            return min(0.0, float(self.sums[t].logsumexp(0)) - math.log(pairs))
         return math.log(math.fsum(self.sums[t].tolist()) / pairs)
 
     def by_class(self, metric: Metric) -> ClassPotentials:
         """Of one set: the potentials of each class, in all and within it."""
         classes, count, t = self.sets.query_classes, len(self.sets.class_labels), metric["t"]
-        potential = torch.zeros(count, dtype=torch.float64, device=classes.device).index_add_(0, classes, self.sums[t])
+        sums = self.sums[t].exp() if self.logarithms else self.sums[t]
+        potential = torch.zeros(count, dtype=torch.float64, device=classes.device).index_add_(0, classes, sums)
         within = torch.zeros_like(potential)
         for number, block in distances_within_classes(self.sets.queries, classes, self.sets.queries, classes):
             within[number] += torch.exp(-t * block.square()).sum()
@@ -127,8 +151,10 @@ def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
 def _uniformity(metric: Metric, evidence: Evidence) -> Score:
     """Uniformity: log of the mean of exp(−T d²) over all pairs (default T = 2)."""
     potential, sets = evidence[PairPotential], evidence.sets
-    one_set = sets.gallery is None and sets.excluded is None
-    return Score(potential.uniformity(metric["t"]), details=(potential.by_class(metric),) if one_set else ())
+    value = potential.uniformity(metric["t"])
+    # Potentials too small for float64 cannot be resampled by class.
+    by_class = sets.gallery is None and sets.excluded is None and value > -LARGE_EXPONENT
+    return Score(value, details=(potential.by_class(metric),) if by_class else ())
 
 
 def _cached_rows(similarity: Tensor) -> list[slice]:

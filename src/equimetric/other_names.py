@@ -1,0 +1,85 @@
+"""Names that other libraries and papers have for what is here. Needs no torch.
+
+A loss, selection, kind of references or batch sampler lists its own other names, `known_as`, in its own file. This
+table has those of options, and of values that are no components. A name of the table leads to the first of ours that
+fits where it was given.
+"""
+
+from collections.abc import Iterable, Mapping
+
+__all__ = ["KnownAs", "called_here", "spellings"]
+
+KnownAs = Mapping[str, Iterable[str]]
+"""A name of ours → its names elsewhere."""
+
+KINDS = ("loss", "miner", "sampler", "distance", "similarity", "reducer", "regularizer", "regulariser")
+"""Endings of class names elsewhere."""
+
+SEVERAL: dict[str, tuple[str, ...]] = {
+    # Parts of an objective.
+    **dict.fromkeys(("miner", "mining_func", "mining", "sampling", "tuple_miner"), ("selection",)),
+    **dict.fromkeys(("distance", "metric", "distance_metric", "similarity", "dist"), ("geometry",)),
+    "normalize_embeddings": ("normalize",),
+    # Options of losses.
+    **dict.fromkeys(("s", "softmax_scale", "logit_scale", "scale_factor"), ("scale", "la", "temperature")),
+    **dict.fromkeys(("m", "margin"), ("margin_rad", "margin_deg", "margin", "m", "neg_margin", "delta")),
+    **dict.fromkeys(("temp", "tau", "t", "temperature", "sigma"), ("temperature", "sigma", "tau", "tau1", "scale")),
+    **dict.fromkeys(("lambda", "lambd", "lmbda", "lambda_", "lmda"), ("lam", "lambda_base")),
+    **dict.fromkeys(("alpha", "angle", "angle_bound"), ("alpha_deg",)),
+    "eps": ("epsilon", "pos_eps"),
+    **dict.fromkeys(("smooth_loss", "soft_margin"), ("soft",)),
+    "n_bins": ("num_bins", "num_nodes"),
+    "label_smooth": ("label_smoothing",),
+    # Sizes.
+    **dict.fromkeys(("num_classes", "n_classes", "nb_classes", "class_num", "out_features"), ("classes",)),
+    **dict.fromkeys(("embedding_size", "embedding_dim", "embed_dim", "emb_size", "in_features"), ("dim",)),
+    **dict.fromkeys(("feature_dim", "feat_dim", "dims", "dimension"), ("dim",)),
+    **dict.fromkeys(("centers_per_class", "sub_centers", "num_centers", "centers"), ("per_class",)),
+    **dict.fromkeys(("memory_size", "queue_size"), ("size",)),
+    # Configurations.
+    **dict.fromkeys(("learning_rate", "base_lr"), ("lr",)),
+    **dict.fromkeys(("epochs", "num_epochs", "iterations", "max_steps", "num_iterations"), ("steps",)),
+    **dict.fromkeys(("num_workers", "n_workers"), ("workers",)),
+    **dict.fromkeys(("samples_per_class", "length_before_new_iter"), ("samples",)),
+    **dict.fromkeys(("loss", "criterion", "loss_func", "objective"), ("method",)),
+    # Reductions and geometries.
+    "reducer": ("reduction",),
+    **dict.fromkeys(("AvgNonZeroReducer", "ThresholdReducer"), ("nonzero",)),
+    "DoNothingReducer": ("none",),
+    "PerAnchorReducer": ("anchor",),
+    **dict.fromkeys(("LpDistance", "L2", "PairwiseDistance"), ("euclidean",)),
+    **dict.fromkeys(("SquaredEuclidean", "SquaredL2", "L2Squared"), ("sqeuclidean",)),
+    **dict.fromkeys(("DotProductSimilarity", "InnerProduct", "IP"), ("dot",)),
+    "cos": ("cosine",),
+}
+"""Name elsewhere → names here, the likeliest first."""
+
+
+def simplify(name: str) -> str:
+    """Letters and digits alone, in lower case: "NT-Xent" and "nt_xent" are one name."""
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+_SEVERAL = {simplify(theirs): ours for theirs, ours in SEVERAL.items()}
+
+
+def called_here(name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> list[str]:
+    """Which of the valid names is meant by one that is spelt or called differently elsewhere; empty if none is."""
+    by_letters = {simplify(ours): ours for ours in valid}
+    whole, *shorter = spellings(name)
+    if whole in by_letters:
+        return [by_letters[whole]]
+    ours = set(by_letters.values())
+    for key in (whole, *shorter):
+        found = [one for one, names in (known_as or {}).items() if one in ours and key in map(simplify, names)]
+        found = found or [one for one in _SEVERAL.get(key, ()) if one in ours][:1]
+        if found:
+            return found
+    return [by_letters[key] for key in shorter if key in by_letters][:1]
+
+
+def spellings(name: str) -> list[str]:
+    """The simplified name, and without the ending of a class name."""
+    whole = simplify(name)
+    kinds = [kind for kind in KINDS if whole.endswith(kind) and whole != kind]
+    return [whole, *(whole.removesuffix(kind) for kind in kinds)]
