@@ -7,14 +7,13 @@ import torch
 from torch import Tensor
 
 from equimetric.learners import Learner
-from equimetric.training.frozen import frozen_names
 
 __all__ = ["averaged_weights", "start_average", "update_average"]
 
 
 def start_average(learner: Learner) -> dict[str, Tensor]:
     """The average before the first step: a copy of all parameters but frozen backbones. Buffers are not averaged."""
-    frozen = frozen_names(learner)
+    frozen = learner.frozen_state()
     return {name: value.detach().clone() for name, value in learner.named_parameters() if name not in frozen}
 
 
