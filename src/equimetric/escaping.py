@@ -1,9 +1,10 @@
 """Names and messages come from users: their special characters are escaped for each output format."""
 
 import re
+import sys
 import unicodedata
 
-__all__ = ["csv_text", "latex_text", "markdown_text", "one_line", "printable"]
+__all__ = ["csv_text", "latex_text", "markdown_text", "one_line", "print_warning", "printable"]
 
 _MARKDOWN_SPECIALS = re.compile(r"([\\`*_\[\]<>|~#$&])")
 
@@ -32,6 +33,11 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Printable text with every run of white space as one space."""
     return printable(" ".join(text.split()))
+
+
+def print_warning(message: Warning | str, *_: object) -> None:
+    """Print a warning as one line on standard error; programs set it as `warnings.showwarning`."""
+    print(f"equimetric: warning: {one_line(str(message))}", file=sys.stderr)
 
 
 def markdown_text(text: str) -> str:

@@ -1,6 +1,7 @@
 """The application that the registered commands form, and its entry point."""
 
 import sys
+import warnings
 
 import typer
 from rich.markup import escape
@@ -8,6 +9,7 @@ from rich.markup import escape
 from equimetric.cli.command import COMMANDS, Command
 from equimetric.cli.console import show_error
 from equimetric.errors import EquimetricError
+from equimetric.escaping import print_warning
 
 __all__ = ["build_app", "main"]
 
@@ -70,6 +72,7 @@ def show_options(
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on standard error and exit code 2."""
+    warnings.showwarning = print_warning
     try:
         build_app()(prog_name="equimetric")
     except EquimetricError as error:
