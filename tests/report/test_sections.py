@@ -55,6 +55,14 @@ def test_every_section_renders_and_escapes(name, study):
     assert "safe" not in SECTIONS[name].template
 
 
+def test_notes_of_runs_are_shown_with_their_run_and_left_out_where_there_are_none(study, run, study_of):
+    rendered = render_section(SECTIONS["notes"], study)
+    assert str(rendered.link) == "Notes (1)"
+    assert "multi_<wbr>similarity" in rendered.body
+    assert "It &lt;collapsed&gt;." in rendered.body
+    assert render_section(SECTIONS["notes"], study_of(run("triplet", 0, 0.4))) is None
+
+
 def test_each_section_is_one_file():
     files = (Path(__file__).parents[2] / "src/equimetric/report/sections").glob("[!_]*.py")
     assert sorted(file.stem for file in files) == sorted(SECTIONS)
