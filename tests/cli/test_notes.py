@@ -10,7 +10,7 @@ method = "contrastive"
 data.name = "digits"
 model.dim = 8
 batch = { classes = 3, samples = 4 }
-optimizer = { lr = 50.0, schedule = "constant", name = "sgd" }
+optimizer = { lr = 1000.0, schedule = "constant", name = "sgd" }
 training = { steps = 8, validate_every = 4, log_every = 4 }
 """
 STUDY = CONFIG.replace(
@@ -29,7 +29,7 @@ def test_train_says_that_training_did_not_help(equimetric, config, tmp_path):
     code, out, _ = equimetric("train", config, "--folder", tmp_path / "run")
     assert code == 0
     assert "Training did not help: map@r on the validation classes was" in " ".join(out.split())
-    assert "optimizer.lr = 5 (now 50)" in " ".join(out.split())
+    assert "optimizer.lr = 100 (now 1000)" in " ".join(out.split())
     code, _, err = equimetric("train", tmp_path / "run", "--final", "all")
     assert code == 2
     assert "was best before its first step" in err

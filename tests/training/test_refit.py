@@ -30,11 +30,10 @@ CONFIG = {
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory):
-    """Sixteen classes of eight vectors, whose last dimensions are noise: eight train, two validate, six test."""
+    """Sixteen classes of eight vectors: six train, two validate, eight test."""
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(16), 8)
-    vectors = 2 * generator.normal(size=(128, 20))
-    vectors[:, :6] = generator.normal(size=(16, 6))[labels] + 0.3 * generator.normal(size=(128, 6))
+    vectors = generator.normal(size=(16, 20))[labels] + 2 * generator.normal(size=(128, 20))
     file = tmp_path_factory.mktemp("data") / "features.npz"
     np.savez(file, features=vectors.astype(np.float32), labels=labels)
     return file
@@ -46,10 +45,12 @@ def configuration(features, **tables):
 
 
 @pytest.fixture(scope="module")
-def source(features, tmp_path_factory):
+def source(features, tmp_path_factory, script_validation):
+    """A run that is best at step 6 of 12."""
     folder = tmp_path_factory.mktemp("source") / "run"
-    trained = em.train(configuration(features), folder=folder)
-    assert 0 < trained.best_step
+    with pytest.MonkeyPatch.context() as patch:
+        script_validation(patch, (0.1, 0.2, 0.5, 0.4, 0.3))
+        em.train(configuration(features), folder=folder)
     return folder
 
 
@@ -71,6 +72,7 @@ def environment_key(folder):
 
 def test_validation_classes_train_too_and_the_test_is_taken_once(source, tmp_path, monkeypatch):
     before, results = em.load(source), []
+    assert before.best_step == 6
     rates = rates_of(monkeypatch, lambda: results.append(em.refit(source, folder=tmp_path / "final")))
     (final,) = results
     assert before.result.data.classes == 6
@@ -150,11 +152,11 @@ def test_a_moved_source_gives_the_same_final_model(source, tmp_path):
     assert keys[0] == keys[1]
 
 
-def test_a_frozen_backbone_has_its_features_already(tmp_path, monkeypatch):
+def test_a_frozen_backbone_has_its_features_already(tmp_path, monkeypatch, script_validation):
     monkeypatch.setenv("EQUIMETRIC_CACHE", str(tmp_path / "cache"))
     config = {**CONFIG, "data": {"name": "digits"}, "model": {"dim": 6, "frozen": True}, "method": "multi_similarity"}
-    trained = em.train(config, folder=tmp_path / "run")
-    assert trained.best_step > 0
+    script_validation(monkeypatch, (0.1, 0.2, 0.5, 0.4, 0.3))
+    em.train(config, folder=tmp_path / "run")
     from equimetric.runs import features
 
     def compute_again(*given):
@@ -167,22 +169,19 @@ def test_a_frozen_backbone_has_its_features_already(tmp_path, monkeypatch):
     assert torch.equal(em.load(tmp_path / "final").embed(images), final.embed(images))
 
 
-def test_patience_average_and_plateaus_follow_the_source(features, tmp_path, monkeypatch):
+def test_patience_average_and_plateaus_follow_the_source(features, tmp_path, monkeypatch, script_validation):
     config = configuration(
         features,
-        optimizer={"schedule": "plateau", "plateau_steps": 3, "decay": 0.5, "lr": 0.05},
-        training={"steps": 60, "patience": 30, "ema": 0.5},
+        optimizer={"schedule": "plateau", "plateau_steps": 3, "decay": 0.5},
+        training={"steps": 30, "patience": 6, "ema": 0.5},
     )
-    source = {}
-    rates = rates_of(monkeypatch, lambda: source.update(run=em.train(config, folder=tmp_path / "run")))
-    best = source["run"].best_step
-    assert rates[best - 1] < 1, "the test needs a plateau before the best step"
-    final = {}
-    assert (
-        rates_of(monkeypatch, lambda: final.update(run=em.refit(tmp_path / "run", folder=tmp_path / "final")))
-        == (rates[:best])
-    )
-    assert final["run"].result.steps == best
+    # Best at steps 0, 9 and 12; rates are lowered at 3, 6, 15 and 18, and after 21 the patience is over.
+    script_validation(monkeypatch, (0.3, 0.2, 0.1, 0.4, 0.5, 0.1, 0.1, 0.1))
+    rates = rates_of(monkeypatch, lambda: em.train(config, folder=tmp_path / "run"))
+    assert rates == [1] * 3 + [0.5] * 3 + [0.25] * 9 + [0.125] * 3 + [0.0625] * 3
+    repeated = rates_of(monkeypatch, lambda: em.refit(tmp_path / "run", folder=tmp_path / "final"))
+    assert repeated == rates[:12]
+    assert em.load(tmp_path / "final").result.steps == 12
 
 
 def test_plateaus_are_found_again_in_the_log():
@@ -212,10 +211,12 @@ def test_queries_and_gallery_stay_for_the_test_and_go_with_all(tmp_path):
     assert len(data.split.test) == len(data.split.validation) == 0
 
 
-def test_a_cohort_of_validation_classes_becomes_one_of_training_classes(features, tmp_path):
+def test_a_cohort_of_validation_classes_becomes_one_of_training_classes(
+    features, tmp_path, monkeypatch, script_validation
+):
     config = configuration(features, evaluation={"cohort": {"part": "validation", "nearest": 5}})
-    trained = em.train(config, folder=tmp_path / "run")
-    assert trained.best_step > 0
+    script_validation(monkeypatch, (0.1, 0.2, 0.5, 0.4, 0.3))
+    em.train(config, folder=tmp_path / "run")
     assert refit_config(tmp_path / "run", "training").evaluation.cohort.part == "train"
     assert em.refit(tmp_path / "run", folder=tmp_path / "final").metrics
 

@@ -35,7 +35,7 @@ def notice_collapse(session: Session, images: str, spread: float) -> None:
     if state.collapse or not spread < COLLAPSED * start:
         return
     state.collapse = (
-        f"The embeddings collapsed: after {state.step} steps the spread of {images} is {spread:.2g}, and it was "
+        f"The embeddings collapsed: at step {state.step} the spread of {images} is {spread:.2g}, and it was "
         f"{start:.2g} at first, so all images look alike. Lower optimizer.lr (now {config.optimizer.lr:g}) or start "
         "it with optimizer.warmup_steps, choose a selection that is not the hardest, or a batch of more classes."
     )
