@@ -68,7 +68,7 @@ def study(run, study_of, picture) -> StudyRecord:
         run("contrastive", 2, status="failed", error="the loss became NaN at step 340"),
         run("raw pixels", kind="baseline", metrics=both(0.19, 0.45), seconds=1.25, parameters=0),
         run("untrained", kind="baseline", metrics=both(0.25, 0.50), seconds=1.25),
-        run("multi_similarity", 0, metrics=both(0.60, 0.900), history=history(0.2, 0.5), notes=("It <collapsed>.",)),
+        run("multi_similarity", 0, metrics=both(0.60, 0.900), history=history(0.2, 0.5)),
         run("multi_similarity", 1, metrics=both(0.62, 0.902), history=history(0.2, 0.6)),
         run("multi_similarity", 2, metrics=both(0.64, 0.904), history=history(0.2, 0.7)),
         galleries={"multi_similarity": (row,), "raw pixels": (row,)},
