@@ -3,8 +3,9 @@
 import re
 import sys
 import unicodedata
+import warnings
 
-__all__ = ["csv_text", "latex_text", "markdown_text", "one_line", "print_warning", "printable"]
+__all__ = ["csv_text", "latex_text", "markdown_text", "one_line", "printable", "show_plain_warnings"]
 
 _MARKDOWN_SPECIALS = re.compile(r"([\\`*_\[\]<>|~#$&])")
 
@@ -35,9 +36,13 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def print_warning(message: Warning | str, *_: object) -> None:
-    """Print a warning as one line on standard error; programs set it as `warnings.showwarning`."""
-    print(f"equimetric: warning: {one_line(str(message))}", file=sys.stderr)
+def show_plain_warnings() -> None:
+    """From here on print every warning as one line on standard error, in place of Python's two with a path."""
+
+    def show(message: Warning | str, *_: object) -> None:
+        print(f"equimetric: warning: {one_line(str(message))}", file=sys.stderr)
+
+    warnings.showwarning = show  # type: ignore[assignment]
 
 
 def markdown_text(text: str) -> str:

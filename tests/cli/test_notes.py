@@ -46,17 +46,18 @@ def test_compare_and_report_say_so_too(equimetric, tmp_path):
 
 
 def test_a_warning_is_one_line(capsys):
-    from equimetric.escaping import print_warning
+    from equimetric.escaping import show_plain_warnings
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = print_warning
+        show_plain_warnings()
         warnings.warn("all images\nlook \x1balike", stacklevel=1)
     assert capsys.readouterr().err == "equimetric: warning: all images look �alike\n"
 
 
 def test_final_models(equimetric, config, tmp_path, is_one_sentence):
-    given = ("--optimizer.lr", "0.003", "--optimizer.name", "adamw", "--method", "multi_similarity")
+    given = ("--optimizer.lr", "0.01", "--optimizer.name", "adamw", "--method", "multi_similarity")
+    given += ("--model.dim", "16", "--batch.samples", "8", "--training.steps", "16")
     code, _, err = equimetric("train", config, "--folder", tmp_path / "run", *given)
     assert code == 0, err
     code, out, err = equimetric("train", tmp_path / "run", "--final", "training", "--folder", tmp_path / "more")

@@ -1,7 +1,6 @@
 """The application that the registered commands form, and its entry point."""
 
 import sys
-import warnings
 
 import typer
 from rich.markup import escape
@@ -9,7 +8,7 @@ from rich.markup import escape
 from equimetric.cli.command import COMMANDS, Command
 from equimetric.cli.console import show_error
 from equimetric.errors import EquimetricError
-from equimetric.escaping import print_warning
+from equimetric.escaping import show_plain_warnings
 
 __all__ = ["build_app", "main"]
 
@@ -72,7 +71,7 @@ def show_options(
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on standard error and exit code 2."""
-    warnings.showwarning = print_warning
+    show_plain_warnings()
     try:
         build_app()(prog_name="equimetric")
     except EquimetricError as error:
