@@ -28,13 +28,13 @@ def explain(values, losses, **tables):
 @pytest.mark.parametrize(
     ("values", "losses", "expected"),
     [
-        ((0.5, 0.4, 0.3), (1.0, 0.5), ("fell from the first one on", "rate is too high; try optimizer.lr = 0.0003")),
+        ((0.5, 0.4, 0.3), (1.0, 0.5), ("fell from the first one on", "too high a rate; try optimizer.lr = 0.0003")),
         ((0.5, 0.4, 0.3), (1.0, 1.4), ("loss did not fall", "from 1 to 1.4", "try optimizer.lr = 0.0003 (now 0.003)")),
         ((0.5, 0.4, 0.3), (1.0, 0.995), ("loss did not fall", "optimizer.warmup_steps", "batch of more classes")),
         (
             (0.5, 0.499, 0.498),
             (1.0, 0.99),
-            ("hardly moved", "too low or the steps too few", "optimizer.lr = 0.03 (now"),
+            ("hardly moved", "too low a rate or too few steps", "optimizer.lr = 0.03 (now"),
         ),
         ((0.5, 0.499, 0.498), (1.0, 0.5), ("hardly moved", "training.steps = 2400 (now 600)")),
         ((0.5, 0.3, 0.45), (1.0, 0.5), ("was rising at the end", "try training.steps = 2400")),
@@ -52,6 +52,12 @@ def test_the_words_follow_the_curves(values, losses, expected):
 def test_the_rate_that_is_named_is_the_one_in_use():
     text = explain((0.5, 0.4), (1.0, 2.0), model={"frozen": True}, optimizer={"head_lr": 0.1})
     assert "optimizer.head_lr = 0.01 (now 0.1)" in text
+
+
+def test_batch_statistics_of_pretrained_weights_are_named():
+    assert "model.frozen_batch_norm = true" in explain((0.5, 0.4), (1.0, 0.5), model={"pretrained": "weights.pth"})
+    frozen = {"pretrained": "weights.pth", "frozen_batch_norm": True}
+    assert "frozen_batch_norm" not in explain((0.5, 0.4), (1.0, 0.5), model=frozen)
 
 
 def test_validation_that_is_not_finite():

@@ -61,13 +61,13 @@ def test_a_collapse_is_noticed_while_it_happens_and_once(tmp_path):
 
 @pytest.mark.usefixtures("pulled_together")
 def test_a_collapse_is_noticed_by_validation_and_remembered_by_a_resumed_run(tmp_path):
-    config = {**CONFIG, "training": {"steps": 40, "validate_every": 10, "log_every": 1000}}
+    config = {**CONFIG, "training": {"steps": 80, "validate_every": 20, "log_every": 1000}}
 
     class KilledError(Exception):
         pass
 
     def kill(step, figures):
-        if step == 35:
+        if step == 70:
             raise KilledError
 
     with pytest.warns(UserWarning, match="collapsed"):
@@ -80,6 +80,17 @@ def test_a_collapse_is_noticed_by_validation_and_remembered_by_a_resumed_run(tmp
     values = [line["spread"] for line in log_of(tmp_path / "killed") if line["kind"] == "validation"]
     assert len(values) == 5
     assert values[-1] < 0.1 * values[0]
+
+
+def test_young_batch_statistics_are_no_collapse(tmp_path):
+    """Without a step of any size, the statistics of the first batches squeeze the embeddings of validation images."""
+    training = {"steps": 10, "validate_every": 10, "log_every": 5}
+    config = {**CONFIG, "model": {"dim": 8, "head_init": "pca"}, "optimizer": {"lr": 1e-12}, "training": training}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(config, folder=tmp_path)
+    first, last = (line["spread"] for line in log_of(tmp_path) if line["kind"] == "validation")
+    assert last < 0.1 * first
 
 
 def test_a_run_that_learns_notices_nothing_and_measuring_changes_nothing(tmp_path, monkeypatch):

@@ -69,18 +69,22 @@ def explain_curves(config: RunConfig, start: float, values: Sequence[float], los
     key = "head_lr" if config.model.frozen and config.optimizer.head_lr else "lr"
     lr, steps = getattr(config.optimizer, key), config.training.steps
     lower, higher = (f"optimizer.{key} = {rate:g} (now {lr:g})" for rate in (lr / 10, lr * 10))
+    # Batches of few images spoil the statistics of pretrained weights, whatever the rate.
+    model = config.model
+    statistics = bool(model.pretrained) and not model.frozen and not model.frozen_batch_norm
+    lower += ", model.frozen_batch_norm = true" if statistics else ""
     more = f"training.steps = {4 * steps} (now {steps})"
     course = f"the loss went from {losses[0]:.4g} to {losses[-1]:.4g}"
     if max(abs(value - start) for value in values) <= UNMOVED * abs(start):
-        return f"Validation hardly moved ({course}): the rate is too low or the steps too few; try {higher} or {more}."
+        return f"Validation hardly moved ({course}), as with too low a rate or too few steps; try {higher} or {more}."
     if len(losses) > 1 and losses[-1] > losses[0] - FALLEN * abs(losses[0]):
         return (
-            f"The loss did not fall ({course}) and validation got worse: the rate is too high; try {lower}, "
+            f"The loss did not fall ({course}) and validation got worse, as with too high a rate; try {lower}, "
             "optimizer.warmup_steps, or a batch of more classes."
         )
     if values[-1] == max(values) > values[0]:
         return f"Validation fell at first and was rising at the end ({course}): try {more}, or {lower}."
     return (
-        f"Validation fell from the first one on ({course}): the rate is too high; try {lower}, validation after fewer "
+        f"Validation fell from the first one on ({course}), as with too high a rate; try {lower}, validation after fewer "
         "steps (training.validate_every), or a batch of more classes."
     )

@@ -153,7 +153,7 @@ def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, bat
     checkpoint.best_weights = parts["best"] or None
     if parts["average"]:
         # In the parameters' own memory layout, which decides the last digits of what is computed with them.
-        checkpoint.average = start_average(learner)
+        checkpoint.average = start_average(learner, learner.frozen_state())
         for name, mean in checkpoint.average.items():
             mean.copy_(parts["average"][name])
     return checkpoint

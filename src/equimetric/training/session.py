@@ -109,7 +109,8 @@ def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Pr
         require_no_batch_statistics(learner, config.training.steps - 1)
     state = load_checkpoint(run, learner, optimizer, batches)
     resumed = state is not None
-    state = state or Checkpoint(average=None if config.training.ema is None else start_average(learner))
+    average = None if config.training.ema is None else start_average(learner, learner.frozen_state())
+    state = state or Checkpoint(average=average)
     run.truncate_log(state.log_bytes)
     return Session(
         config, run, processes, placement, learner, data, train_data, shape, optimizer, batches, state, resumed
