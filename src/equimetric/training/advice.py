@@ -85,6 +85,6 @@ def explain_curves(config: RunConfig, start: float, values: Sequence[float], los
     if values[-1] == max(values) > values[0]:
         return f"Validation fell at first and was rising at the end ({course}): try {more}, or {lower}."
     return (
-        f"Validation fell from the first one on ({course}), as with too high a rate; try {lower}, validation after fewer "
-        "steps (training.validate_every), or a batch of more classes."
+        f"Validation fell from the first one on ({course}), as with too high a rate; try {lower}, validation after "
+        "fewer steps (training.validate_every), or a batch of more classes."
     )
