@@ -12,15 +12,15 @@ __all__ = ["gradient_norms", "require_finite_weights"]
 
 
 def gradient_norms(optimizer: Optimizers) -> dict[str, Tensor]:
-    """Σ|∂L/∂θ| of every parameter group that has a gradient; not finite where one entry is not.
+    """‖∂L/∂θ‖ of every parameter group that has a gradient; not finite where one entry is not.
 
-    Absolute values, because the squares of large but finite gradients overflow.
+    Nor is it where squares overflow, as those of an optimiser then do, too.
     """
     norms = {}
     for group in optimizer.param_groups:
         gradients = [parameter.grad for parameter in group["params"] if parameter.grad is not None]
         if gradients:
-            norms[group["group"]] = torch.stack(torch._foreach_norm(gradients, 1)).sum()
+            norms[group["group"]] = torch.stack(torch._foreach_norm(gradients)).norm()
     return norms
 
 
@@ -29,9 +29,9 @@ def require_finite_weights(learner: nn.Module, step: int) -> None:
     named = [(name, parameter.detach()) for name, parameter in learner.named_parameters()]
     if not named:
         return
-    norms = torch.stack(torch._foreach_norm([values for _, values in named], 1)).tolist()
+    norms = torch.stack(torch._foreach_norm([values for _, values in named])).tolist()
     for (name, values), norm in zip(named, norms, strict=True):
-        # A sum of large weights may overflow, too.
+        # The squares of large weights overflow, too.
         if not math.isfinite(norm) and not bool(values.isfinite().all()):
             wrong = values[~values.isfinite()][0].item()
             if step == 0:
