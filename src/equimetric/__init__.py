@@ -8,6 +8,7 @@ loss(embeddings, labels).backward()
 em.evaluate(embeddings, labels)          # Recall@K, R-Precision, MAP@R, OPIS, …
 em.calibrate(embeddings, labels)         # the threshold for a target false accept rate
 em.train(config)                         # one model
+em.refit(run)                            # its final model, on more classes
 em.compare(study)                        # a fair comparison of methods
 """
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from equimetric.references.proxies import StaticProxy
     from equimetric.runs.model import TrainedModel, load
     from equimetric.studies import compare
-    from equimetric.training import train
+    from equimetric.training import refit, train
 
 __all__ = [
     "GEOMETRIES",
@@ -57,6 +58,7 @@ __all__ = [
     "objective",
     "pair_weights",
     "recipes",
+    "refit",
     "selection",
     "train",
 ]
@@ -87,6 +89,7 @@ _MODULES = {
     "objective": "objectives.composition",
     "pair_weights": "explain",
     "recipes": "objectives.recipes",
+    "refit": "training",
     "selection": "components",
     "train": "training",
 }

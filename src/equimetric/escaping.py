@@ -1,9 +1,11 @@
 """Names and messages come from users: their special characters are escaped for each output format."""
 
 import re
+import sys
 import unicodedata
+import warnings
 
-__all__ = ["csv_text", "latex_text", "markdown_text", "one_line", "printable"]
+__all__ = ["csv_text", "latex_text", "markdown_text", "one_line", "printable", "show_plain_warnings"]
 
 _MARKDOWN_SPECIALS = re.compile(r"([\\`*_\[\]<>|~#$&])")
 
@@ -32,6 +34,15 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Printable text with every run of white space as one space."""
     return printable(" ".join(text.split()))
+
+
+def show_plain_warnings() -> None:
+    """From here on print every warning as one line on standard error, in place of Python's two with a path."""
+
+    def show(message: Warning | str, *_: object) -> None:
+        print(f"equimetric: warning: {one_line(str(message))}", file=sys.stderr)
+
+    warnings.showwarning = show  # type: ignore[assignment]
 
 
 def markdown_text(text: str) -> str:

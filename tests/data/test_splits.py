@@ -26,6 +26,18 @@ def test_the_rule_for_sixteen_classes():
         assert classes_of(labels, split.test) == list(range(8, 16))
 
 
+def test_other_parts_may_train_too():
+    labels = torch.arange(16).repeat_interleave(3)
+    split = class_disjoint_split(labels, fold=1)
+    both = split.train_on("validation")
+    assert torch.equal(both.train, torch.arange(24)), "rows ascend"
+    assert len(both.validation) == 0
+    assert torch.equal(both.test, split.test)
+    everything = split.train_on("validation", "test")
+    assert torch.equal(everything.train, torch.arange(48))
+    assert len(everything.test) == 0
+
+
 def test_an_odd_number_of_classes_rounds_as_documented():
     labels = torch.arange(27)
     # n = 27: 13 test, m = 14, n_val = floor(3.375) = 3, fold 3 starts at floor(42/4) = 10: 10 … 13, 0 … 6 then 7, 8, 9

@@ -55,6 +55,16 @@ def test_every_section_renders_and_escapes(name, study):
     assert "safe" not in SECTIONS[name].template
 
 
+def test_notes_of_runs_stand_below_the_curves_and_the_statement_counts_them(run, study_of):
+    study = study_of(run("triplet_hard", 0, 0.4), run("triplet_hard", 1, 0.5, notes=("It <collapsed>.",)))
+    curves = render_section(SECTIONS["curves"], study).body
+    assert "triplet_<wbr>hard</span>, seed 1: It &lt;collapsed&gt;." in curves
+    assert "1 of 2 runs collapsed or ended no better" in render_section(SECTIONS["statement"], study).body
+    without = study_of(run("triplet_hard", 0, 0.4))
+    assert "notes" not in render_section(SECTIONS["curves"], without).body
+    assert "runs collapsed" not in render_section(SECTIONS["statement"], without).body
+
+
 def test_each_section_is_one_file():
     files = (Path(__file__).parents[2] / "src/equimetric/report/sections").glob("[!_]*.py")
     assert sorted(file.stem for file in files) == sorted(SECTIONS)

@@ -80,6 +80,7 @@ OTHER_VALUES = {
     "evaluation.geometry": "euclidean",
     "evaluation.binarise": True,
     "evaluation.cohort": {"strength": 0.25},
+    "refit": {"classes": "all", "steps": 5, "source": "0123"},
 }
 TOGETHER = {
     "optimizer.momentum": {"optimizer.name": "sgd", "optimizer.momentum": 0.5},
@@ -146,6 +147,25 @@ def test_the_number_of_processes_is_part_of_the_key():
 
 def test_role_and_trial_are_part_of_the_key():
     assert len({key_of(BASE), key_of(BASE, role="trial", trial=0), key_of(BASE, role="trial", trial=1)}) == 3
+
+
+def test_existing_configurations_keep_their_keys():
+    """Keys of runs that are on disk already: a new option must not change them where it is not used."""
+    plain = load_config({"method": "contrastive", "training": {"device": "cpu"}}, RunConfig)
+    assert RunKey.of(plain, "data").content == "85235f297f94"
+    values = {"method": "arcface", "seed": 3, "data": {"name": "digits"}, "training": {"device": "cpu"}}
+    trial = load_config({**values, "evaluation": {"cohort": {"strength": 0.5}}}, RunConfig)
+    assert RunKey.of(trial, "data", role="trial", trial=1).content == "484d4ebf4e9f"
+
+
+def test_a_final_model_is_identified_by_its_source_wherever_that_is():
+    table = {"classes": "all", "steps": 5, "source": "0123"}
+    keys = {
+        key_of({**BASE, "refit": {**table, **change}})
+        for change in ({}, {"folder": "elsewhere"}, {"source": "4567"}, {"classes": "training"}, {"steps": 4})
+    }
+    assert len(keys) == 4
+    assert key_of({**BASE, "refit": table}) == key_of({**BASE, "refit": {**table, "folder": "elsewhere"}})
 
 
 def weight_file(path, seed):

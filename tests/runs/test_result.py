@@ -12,7 +12,7 @@ import equimetric as em
 from equimetric.errors import EquimetricError
 from equimetric.runs.evaluation import embed_run, evaluate_part
 from equimetric.runs.folder import RunFolder
-from equimetric.runs.result import DataShape, RunResult
+from equimetric.runs.result import DataShape, RunResult, RunSource
 from equimetric.training import train
 
 OLD = Path(__file__).parent / "old_runs"
@@ -60,6 +60,11 @@ def test_results_round_trip_and_refuse_unknown_keys():
         data=DataShape(channels=3, vectors=False, classes=4, images=9),
     )
     assert RunResult.parse(json.loads(result.to_json()), "here") == result
+    source = RunSource(key="0123", folder="runs/first", best_step=40)
+    final = result.model_copy(update={"role": "refit", "notes": ("A note.",), "source": source})
+    assert RunResult.parse(json.loads(final.to_json()), "here") == final
+    older = {name: value for name, value in json.loads(result.to_json()).items() if name not in ("notes", "source")}
+    assert RunResult.parse(older, "here") == result
     assert json.loads(result.to_json())["schema"] == 2
     with pytest.raises(ValidationError):
         RunResult(status="done", role="final", method="a", seed=0, metric={})

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from equimetric.cli.command import TRAIN, command
-from equimetric.cli.console import console, show, show_error, show_failures, study_progress
+from equimetric.cli.console import console, show, show_error, show_failures, show_notes, study_progress
 
 __all__ = ["compare_command", "run_study"]
 
@@ -61,6 +61,7 @@ def run_study(study: Path, output: Path, overrides: Mapping[str, Any], *, retry_
     print_table(result.table, console)
     for sentence in result.record.statement:
         show(sentence, style="dim", wrap=True)
+    show_notes(result.record)
     show(f"\nReport: {page}")
     if result.record.failed:
         show_failures(result.record)

@@ -27,6 +27,7 @@ __all__ = [
     "show",
     "show_error",
     "show_failures",
+    "show_notes",
     "study_progress",
 ]
 
@@ -65,6 +66,12 @@ def show_failures(study: "StudyRecord") -> None:
         if run.status == "failed":
             reason = one_line(run.error or "no reason was recorded")
             show_error(f"{run.method}, seed {run.seed} failed: {reason}")
+
+
+def show_notes(study: "StudyRecord") -> None:
+    """What runs noticed, each as a paragraph."""
+    for run, note in study.notes:
+        show(one_line(f"{run.method}, seed {run.seed}: {note}"), wrap=True)
 
 
 def progress_bar() -> "Progress":

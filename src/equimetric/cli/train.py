@@ -8,6 +8,7 @@ import typer
 
 from equimetric.cli.command import TRAIN, command
 from equimetric.cli.console import format_figures, progress_bar, show
+from equimetric.errors import EquimetricError
 from equimetric.escaping import one_line
 
 __all__ = ["train_command"]
@@ -20,6 +21,7 @@ __all__ = ["train_command"]
     overrides=True,
     examples="""
     equimetric train run.toml --optimizer.lr 1e-3 --method margin
+    equimetric train runs/first --final all --folder final
     torchrun --nproc-per-node 4 -m equimetric train run.toml
 
     A configuration (run.toml):
@@ -31,8 +33,19 @@ __all__ = ["train_command"]
 )
 def train_command(
     context: typer.Context,
-    config: Annotated[Path, typer.Argument(help="TOML file that describes the run.")],
+    config: Annotated[
+        Path, typer.Argument(help="TOML file that describes the run; with --final the folder of a finished run.")
+    ],
     folder: Annotated[Path | None, typer.Option(help="Folder of the run; by default one below runs/single.")] = None,
+    final: Annotated[
+        str | None,
+        typer.Option(
+            "--final",
+            metavar="training|all",
+            help="Repeat a finished run for its best number of steps, on all its training classes (validation "
+            "included), or on all classes for deployment.",
+        ),
+    ] = None,
 ) -> None:
     """Train one model and evaluate it on the test classes.
 
@@ -44,10 +57,19 @@ def train_command(
     from equimetric.processes import is_first_process
     from equimetric.runs.configuration import RunConfig
     from equimetric.training import train
+    from equimetric.training.refit import refit_config
 
-    run = load_config(config, RunConfig, parse_overrides(context.args))
+    overrides = parse_overrides(context.args)
+    if final is None:
+        run = load_config(config, RunConfig, overrides)
+    elif overrides:
+        raise EquimetricError(
+            f"a final model repeats the configuration of its run; leave out --{next(iter(overrides))}"
+        )
+    else:
+        run = refit_config(config, final)
     with progress_bar() as progress:
-        task = progress.add_task(one_line(run.method), total=run.training.steps, figures="", visible=is_first_process())
+        task = progress.add_task(one_line(run.method), total=run.steps, figures="", visible=is_first_process())
 
         def update(step: int, figures: Mapping[str, float]) -> None:
             progress.update(task, completed=step, figures=format_figures(figures))
@@ -55,7 +77,11 @@ def train_command(
         trained = train(run, folder=folder, progress=update)
     if not is_first_process():
         return
-    show(f"Test classes, none of them used in training (best validation at step {trained.best_step}):")
+    if trained.metrics:
+        chosen = "best validation at" if run.refit is None else "weights of"
+        show(f"Test classes, none of them used in training ({chosen} step {trained.best_step}):")
     for name, value in trained.metrics.items():
         show(f"  {name:<14} {format_score(name, value)}")
+    for note in trained.result.notes:
+        show(note, wrap=True)
     show(f"Run: {trained.folder}")

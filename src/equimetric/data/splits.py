@@ -35,6 +35,14 @@ class Split:
         """The three parts by name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
+    def train_on(self, *names: str) -> "Split":
+        """The split with further parts among the training rows; they are empty then."""
+        parts = self.parts()
+        train = torch.cat([self.train, *(parts[name] for name in names)]).sort().values
+        left = {name: rows[:0] if name in names else rows for name, rows in parts.items()}
+        query, gallery = (None, None) if "test" in names else (self.query, self.gallery)
+        return Split(train, left["validation"], left["test"], query, gallery)
+
 
 def class_disjoint_split(
     labels: Tensor, *, fold: int = 0, folds: int = 4, validation_fraction: float = 0.125, seed: int | None = None

@@ -228,6 +228,24 @@ class Learner(nn.Module):
         """(B, D) embeddings of prepared images."""
         return self.embed(images)
 
+    def frozen_state(self) -> set[str]:
+        """Names in `state_dict()` that never train; they follow from configuration and seed, so checkpoints omit them.
+
+        By default those of the backbones that the learner's networks keep frozen.
+        """
+        return {
+            f"{module}.backbone.{name}" if module else f"backbone.{name}"
+            for module, network in self.named_modules()
+            if isinstance(network, EmbeddingNetwork) and network.backbone_frozen and network.backbone is not None
+            for name in network.backbone.state_dict()
+        }
+
+    def compile_networks(self) -> None:
+        """Compile what `outputs` calls: by default every `EmbeddingNetwork` of the learner."""
+        for network in self.modules():
+            if isinstance(network, EmbeddingNetwork):
+                network.compile()
+
     def frozen_backbone(self) -> Backbone | None:
         """The backbone whose features may be computed once; None where the learner cannot train on such features."""
         return None

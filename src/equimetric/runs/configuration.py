@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from equimetric.configuration import Strict
 from equimetric.evaluation import METRICS, parse_metrics
 from equimetric.evaluation.cohort import check_cohort_metrics
+from equimetric.runs.refit import RefitConfig
 from equimetric.runs.regimes import fill_defaults
 
 __all__ = [
@@ -352,3 +353,11 @@ class RunConfig(Conditions):
     options: dict[str, Any] = Field(default_factory=dict, description="options of the method")
     learner: LearnerConfig = Field(default_factory=LearnerConfig)
     seed: int = Field(0, ge=0, description="seed of everything random")
+    refit: RefitConfig | None = Field(
+        None, description="makes a final model of a finished run; written by `equimetric train RUN --final training`"
+    )
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps, at most: the budget, or for a final model the best step of its source."""
+        return min(self.training.steps, self.refit.steps) if self.refit else self.training.steps

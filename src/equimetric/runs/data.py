@@ -23,6 +23,7 @@ from equimetric.data import (
 )
 from equimetric.errors import unknown_name
 from equimetric.runs.configuration import DataConfig
+from equimetric.runs.refit import RefitConfig
 from equimetric.runs.result import DataShape
 
 __all__ = ["RunData", "load_run_data", "load_split"]
@@ -87,9 +88,11 @@ class RunData:
         return RunData(replace(self.eval_data, images=features), self.split, transform("none"))
 
 
-def load_run_data(config: DataConfig) -> RunData:
-    """The data of a configuration."""
+def load_run_data(config: DataConfig, refit: RefitConfig | None = None) -> RunData:
+    """The data of a configuration; those of a final model have validation or also test rows among the training rows."""
     dataset, split = load_split(config)
+    if refit is not None:
+        split = split.train_on(*refit.added_parts)
     vectors = len(dataset.images.shape) == 2
     return RunData(dataset, split, transform("none" if vectors else config.transform))
 

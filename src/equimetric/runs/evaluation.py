@@ -135,8 +135,10 @@ def embed_run(
     from equimetric.runs.model import load
 
     model = load(folder)
+    if model.config.refit is not None:
+        model.config.refit.require_unseen(part)
     with use_threads(model.config.training.threads):
-        data = load_run_data(model.config.data)
+        data = load_run_data(model.config.data, model.config.refit)
         require_same_data(RunFolder(model.folder), data)
         data = evaluation_data(model.config, model.learner, data)
         found = embed_part(model.learner, data, part, cohort=model.config.evaluation.cohort)

@@ -18,7 +18,7 @@ __all__ = ["PROTOCOL_VERSION", "Role", "RunKey", "run_inputs"]
 PROTOCOL_VERSION = 2
 """Raised whenever the same configuration gives other numbers; old results then stand beside new ones."""
 
-Role: TypeAlias = Literal["final", "trial", "baseline"]
+Role: TypeAlias = Literal["final", "trial", "baseline", "refit"]
 
 NO_INFLUENCE: dict[str, Any] = {"logging": True, "data": {"workers"}}
 """Keys of the configuration that cannot change a result."""
@@ -33,7 +33,7 @@ class RunKey:
         seed: seed of everything random.
         fold: which block of classes validates.
         trial: number of the trial of a search, None outside one.
-        role: "final", "trial" of a search, or "baseline".
+        role: "final", "trial" of a search, "baseline", or "refit" of a finished run on more classes.
         content: hash of configuration, data, weight files and protocol version.
     """
 
@@ -75,6 +75,11 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
         values["data"]["options"].pop(name, None)
     if values["data"]["split"] is not None:
         values["data"]["split"].pop("file")
+    if values["refit"] is None:
+        # A run that is no refit has the key it had before there were any.
+        del values["refit"]
+    else:
+        values["refit"].pop("folder")
     # 'auto' is another device, and gives other last digits, on another machine.
     values["training"]["device"] = choose_device(config.training.device)
     weights = find_weight_file(config.model.backbone, config.model.pretrained)

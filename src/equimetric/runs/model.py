@@ -35,7 +35,7 @@ class TrainedModel:
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """On the test classes."""
+        """On the test classes; empty for a final model that was trained on all classes."""
         return self.result.metrics
 
     @property
@@ -62,7 +62,7 @@ class TrainedModel:
             return embed_images(self.learner, images)
 
     def __repr__(self) -> str:
-        figures = ", ".join(f"{name} {value:.4f}" for name, value in self.metrics.items())
+        figures = ", ".join(f"{name} {value:.4f}" for name, value in self.metrics.items()) or "no class left"
         return f"TrainedModel({self.config.method!r}, seed {self.config.seed}, test: {figures}, {str(self.folder)!r})"
 
 

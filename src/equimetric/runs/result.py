@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from equimetric.errors import EquimetricError
 
-__all__ = ["RESULT_SCHEMA", "DataShape", "RunResult"]
+__all__ = ["RESULT_SCHEMA", "DataShape", "RunResult", "RunSource"]
 
 RESULT_SCHEMA = 2
 
@@ -31,13 +31,31 @@ class DataShape(BaseModel):
     images: int
 
 
+class RunSource(BaseModel):
+    """The run that a final model repeats.
+
+    Attributes:
+        key: hash of everything that determined its result.
+        folder: where it was.
+        best_step: the step that its validation chose.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    folder: str
+    best_step: int
+
+
 class RunResult(BaseModel):
     """What a run measured, or why it failed.
 
     Attributes:
-        metrics: on the test classes.
-        validation: the best ones on the validation classes.
+        metrics: on the test classes; empty where the model was trained on them.
+        validation: the best ones on the validation classes; empty where the model was trained on them.
         best_step, steps: the step of the weights that are kept, and the steps taken.
+        notes: what a user should know of the run: a collapse, no gain over the start, classes that were trained on.
+        source: of a final model, the run that it repeats.
         error, traceback: of a failed run.
     """
 
@@ -45,7 +63,7 @@ class RunResult(BaseModel):
 
     result_schema: int = Field(RESULT_SCHEMA, alias="schema")
     status: Literal["done", "failed"]
-    role: Literal["final", "trial", "baseline"]
+    role: Literal["final", "trial", "baseline", "refit"]
     method: str
     seed: int
     metrics: dict[str, float] = {}
@@ -55,6 +73,8 @@ class RunResult(BaseModel):
     seconds: float = 0.0
     parameters: int = 0
     data: DataShape | None = None
+    notes: tuple[str, ...] = ()
+    source: RunSource | None = None
     error: str | None = None
     traceback: str | None = None
 

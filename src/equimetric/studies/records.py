@@ -24,7 +24,7 @@ Status: TypeAlias = Literal["done", "failed"]
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run of one method: its metrics, its training log, and the error if it failed."""
+    """One run of one method: its metrics, its training log, its notes, and the error if it failed."""
 
     method: str
     kind: Kind
@@ -35,6 +35,7 @@ class RunRecord:
     history: tuple[Mapping[str, object], ...]
     seconds: float
     parameters: int
+    notes: tuple[str, ...] = ()
 
     def validation(self, metric: str) -> dict[int, float]:
         """Step → value of a metric on the validation classes, where it was logged and is finite."""
@@ -101,6 +102,11 @@ class StudyRecord:
     def failed(self) -> tuple[RunRecord, ...]:
         """The failed runs."""
         return tuple(run for run in self.runs if run.status == "failed")
+
+    @property
+    def notes(self) -> tuple[tuple[RunRecord, str], ...]:
+        """What runs noticed: each note with its run."""
+        return tuple((run, note) for run in self.runs for note in run.notes)
 
     def runs_of(self, method: str, status: Status) -> tuple[RunRecord, ...]:
         """The finished or the failed runs of one method."""

@@ -102,6 +102,7 @@ def run_record(entry: RunEntry) -> RunRecord:
         history=tuple(run.history()),
         seconds=result.seconds,
         parameters=result.parameters,
+        notes=result.notes,
     )
 
 

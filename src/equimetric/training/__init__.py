@@ -4,5 +4,6 @@ Knows learners by their protocol only, and runs; nothing of studies.
 """
 
 from equimetric.training.loop import train
+from equimetric.training.refit import refit
 
-__all__ = ["train"]
+__all__ = ["refit", "train"]

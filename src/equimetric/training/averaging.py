@@ -1,25 +1,21 @@
 """A moving average of the weights, evaluated and kept in place of the weights themselves."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
-
-from equimetric.learners import Learner
-from equimetric.training.frozen import frozen_names
+from torch import Tensor, nn
 
 __all__ = ["averaged_weights", "start_average", "update_average"]
 
 
-def start_average(learner: Learner) -> dict[str, Tensor]:
-    """The average before the first step: a copy of all parameters but frozen backbones. Buffers are not averaged."""
-    frozen = frozen_names(learner)
+def start_average(learner: nn.Module, frozen: Collection[str] = ()) -> dict[str, Tensor]:
+    """The average before the first step: a copy of all parameters but frozen ones. Buffers are not averaged."""
     return {name: value.detach().clone() for name, value in learner.named_parameters() if name not in frozen}
 
 
 @torch.no_grad()
-def update_average(average: dict[str, Tensor], learner: Learner, decay: float, step: int) -> None:
+def update_average(average: dict[str, Tensor], learner: nn.Module, decay: float, step: int) -> None:
     """θ̄ ← d θ̄ + (1 − d) θ after step t, with d = min(decay, (1 + t) / (10 + t)): a young average forgets faster."""
     share = 1 - min(decay, (1 + step) / (10 + step))
     parameters = dict(learner.named_parameters())
@@ -27,7 +23,7 @@ def update_average(average: dict[str, Tensor], learner: Learner, decay: float, s
 
 
 @contextmanager
-def averaged_weights(learner: Learner, average: dict[str, Tensor] | None) -> Iterator[None]:
+def averaged_weights(learner: nn.Module, average: dict[str, Tensor] | None) -> Iterator[None]:
     """Inside the block the learner has the averaged weights; without an average its own."""
     if average is None:
         yield

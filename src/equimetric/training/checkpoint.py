@@ -12,7 +12,6 @@ from equimetric.learners import Learner
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.model import load_weights
 from equimetric.training.averaging import start_average
-from equimetric.training.frozen import frozen_names
 from equimetric.training.optimizers import Optimizers
 from equimetric.training.sampling import TaskBatches
 
@@ -43,6 +42,8 @@ class Checkpoint:
         lowered: how often learning rates were lowered because validation had reached a plateau.
         lowered_at: the step at which this last happened.
         history: the records of all validations.
+        first_spread: the spread of embeddings when it was first measured, by what they are of.
+        collapse: what was noticed of a collapse; empty as long as there is none.
         log_bytes: length of the log when the checkpoint was written; what follows is written again after resuming.
         seconds: training time so far, including the time before resuming.
     """
@@ -56,6 +57,8 @@ class Checkpoint:
     lowered: int = 0
     lowered_at: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
+    first_spread: dict[str, float] = field(default_factory=dict)
+    collapse: str = ""
     log_bytes: int = 0
     seconds: float = 0.0
 
@@ -71,14 +74,14 @@ def all_weights(learner: Learner) -> dict[str, Tensor]:
 
 def copy_weights(learner: Learner) -> dict[str, Tensor]:
     """A copy of the learner's state without its frozen backbones."""
-    frozen = frozen_names(learner)
+    frozen = learner.frozen_state()
     state = {name: tensor for name, tensor in learner.state_dict().items() if name not in frozen}
     return {name: tensor.detach().clone().contiguous() for name, tensor in state.items()}
 
 
 def restore_weights(learner: Learner, weights: dict[str, Tensor]) -> None:
     """Load what `copy_weights` gave; the frozen backbones stay as they are."""
-    frozen = frozen_names(learner)
+    frozen = learner.frozen_state()
     kept = {name: tensor for name, tensor in learner.state_dict().items() if name in frozen}
     learner.load_state_dict({**kept, **weights})
 
@@ -146,11 +149,11 @@ def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, bat
         task, _, name = key.rpartition(".")
         mined[task][name] = tensor
     batches.load_state_dict({task: {**own, "mined": mined[task]} for task, own in record["batches"].items()})
-    checkpoint = Checkpoint(**{name: record[name] for name in PLAIN_FIELDS})
+    checkpoint = Checkpoint(**{name: record[name] for name in PLAIN_FIELDS if name in record})
     checkpoint.best_weights = parts["best"] or None
     if parts["average"]:
         # In the parameters' own memory layout, which decides the last digits of what is computed with them.
-        checkpoint.average = start_average(learner)
+        checkpoint.average = start_average(learner, learner.frozen_state())
         for name, mean in checkpoint.average.items():
             mean.copy_(parts["average"][name])
     return checkpoint

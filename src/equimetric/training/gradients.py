@@ -34,7 +34,7 @@ def backward(
 
     With `at_once` below the size of the batch it passes the network twice, `at_once` images at a time, as in Gao et
     al.: Scaling deep contrastive learning batch size under memory limited setup (2021). `sync` averages gradients over
-    processes. `observe` gets the detached embeddings.
+    processes. `observe` gets the detached embeddings of all processes.
     """
     learner = trainable.learner
     if at_once is not None and at_once < len(batch):
@@ -44,8 +44,9 @@ def backward(
         with placement.autocast():
             with processes.per_rank_rng("outputs", batch.number):
                 outputs = learner.outputs(batch)
+            outputs, whole = gather_outputs(outputs, batch, processes)
             show(observe, learner, outputs)
-            return learner.losses(*gather_outputs(outputs, batch, processes))
+            return learner.losses(outputs, whole)
 
     with trainable.sync(sync):
         return backward_terms(trainable.call(losses), scale)
@@ -75,8 +76,9 @@ def backward_in_two_passes(
             outputs.append(learner.outputs(part))
     whole = {name: torch.cat([one[name] for one in outputs]).requires_grad_() for name in outputs[0]}
     with placement.autocast():
-        show(observe, learner, whole)
-        terms = learner.losses(*gather_outputs(whole, batch, processes))
+        gathered, labelled = gather_outputs(whole, batch, processes)
+        show(observe, learner, gathered)
+        terms = learner.losses(gathered, labelled)
     values = backward_terms(terms, scale)
     # An output without gradient has no part in the loss: like one pass, the second leaves its parameters alone.
     gradients = {name: rows.grad for name, rows in whole.items() if rows.grad is not None}
@@ -93,7 +95,7 @@ def backward_in_two_passes(
 
 
 def show(observe: Observe | None, learner: Learner, outputs: Mapping[str, Tensor]) -> None:
-    """Hand the detached embeddings to an adaptive sampler."""
+    """Hand the detached embeddings to whoever asks for them."""
     if observe is not None:
         with torch.no_grad():
             observe(learner.embedding({name: rows.detach() for name, rows in outputs.items()}))

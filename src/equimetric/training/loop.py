@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,13 @@ from equimetric.training.averaging import update_average
 from equimetric.training.completion import finish_run
 from equimetric.training.distributed import wrap_ddp
 from equimetric.training.epochs import start_epoch, starts_epoch
+from equimetric.training.finite import gradient_norms
 from equimetric.training.gradients import backward
 from equimetric.training.meter import LossMeter
 from equimetric.training.optimizers import clip_gradients, learning_rate_factor, set_learning_rates
 from equimetric.training.session import Session, open_session
 from equimetric.training.sinks import open_log
+from equimetric.training.spread import BatchSpread
 from equimetric.training.validation import out_of_patience, validate
 
 __all__ = ["Progress", "train"]
@@ -49,8 +50,9 @@ def train(
     several processes train one model together.
     """
     config = load_config(config, RunConfig, overrides)
+    role = role if config.refit is None else "refit"
     with use_threads(config.training.threads), init_processes(config.training.device) as processes:
-        data = load_run_data(config.data)
+        data = load_run_data(config.data, config.refit)
         config = fit_to_data(config, data.shape)
         key = RunKey.of(config, data.fingerprint, role=role, processes=processes.world)
         run = RunFolder(Path(folder) if folder else default_folder(key), writes=processes.is_main)
@@ -78,7 +80,7 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
         if not session.resumed:
             validate(session, log)
             session.save()
-        meter = LossMeter(config)
+        meter, spread = LossMeter(config), BatchSpread(session)
         began, first = time.perf_counter() - state.seconds, state.step
         for step in range(first, session.steps):
             if learner.before_step(step) or step == first:
@@ -89,7 +91,8 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
                     break
                 batches = start_epoch(session, step)
             session.seed("step", step)
-            set_learning_rates(optimizer, learning_rate_factor(config.optimizer, step, session.steps, state.lowered))
+            factor = learning_rate_factor(config.optimizer, step, config.training.steps, state.lowered)
+            set_learning_rates(optimizer, factor)
             optimizer.zero_grad()
             for number in range(per_step):
                 batch = next(batches)
@@ -101,9 +104,10 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
                     scale=1 / per_step,
                     at_once=config.batch.at_once,
                     sync=number == per_step - 1,
-                    observe=partial(session.batches.observe, batch.task) if session.batches.adapts else None,
+                    observe=spread.observer(batch, step),
                 )
                 meter.add(terms, step)
+            meter.add_gradients(gradient_norms(optimizer), step)
             clip_gradients(optimizer, config.optimizer)
             optimizer.step()
             learner.after_step(step)
@@ -111,17 +115,15 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
                 update_average(state.average, learner, config.training.ema, step)
 
             state.step, state.seconds = step + 1, time.perf_counter() - began
-            validating = state.step % session.validate_every == 0 or state.step == session.steps
-            logging = validating or state.step % config.training.log_every == 0
+            logging = session.logs(state.step)
             # Reading values makes a GPU wait, so there only where they are needed.
             if logging or session.placement.device.type == "cpu":
                 meter.read()
             if logging:
-                log.write(meter.record(state.step, state.seconds))
-            if validating:
+                log.write({**meter.record(state.step, state.seconds), **spread.record()})
+            if session.validates(state.step):
                 validate(session, log)
                 session.save()
             if progress:
                 speed = state.step * per_step * len(batch) * session.processes.world / state.seconds
-                best = {f"best {config.evaluation.selected_by}": state.best_value}
-                progress(state.step, {**meter.latest, **best, "images/s": speed})
+                progress(state.step, {**meter.latest, **session.best, "images/s": speed})

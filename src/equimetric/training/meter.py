@@ -1,10 +1,10 @@
-"""Means of the loss terms between two lines of the log; raises an error if one is not finite."""
+"""Means of the loss terms between two lines of the log; raises an error if one, or a gradient, is not finite."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,13 +14,17 @@ from equimetric.runs.configuration import RunConfig
 
 __all__ = ["LossMeter"]
 
+Rows: TypeAlias = list[tuple[int, dict[str, float]]]
+"""Steps, and the values of each by name."""
+
 
 class LossMeter:
-    """Collects loss terms without reading them at once: reading makes a GPU wait."""
+    """Collects loss terms and gradient norms without reading them at once: reading makes a GPU wait."""
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.unread: list[tuple[int, dict[str, Tensor]]] = []
+        self.unread_norms: list[tuple[int, dict[str, Tensor]]] = []
         self.latest: dict[str, float] = {}
         self.sums: dict[str, float] = {}
         self.counts: dict[str, int] = {}
@@ -31,29 +35,37 @@ class LossMeter:
             self.latest = dict.fromkeys(terms, math.nan)
         self.unread.append((step, dict(terms)))
 
+    def add_gradients(self, norms: Mapping[str, Tensor], step: int) -> None:
+        """Add the gradient norms of a step, by parameter group."""
+        self.unread_norms.append((step, dict(norms)))
+
     def read(self) -> None:
         """Read the values; raises an error instead of training on with NaN."""
-        if not self.unread:
-            return
-        flat = torch.stack([value for _, terms in self.unread for value in terms.values()]).tolist()
-        values = iter(flat)
-        for step, terms in self.unread:
-            row = {name: next(values) for name in terms}
+        unread = [*self.unread, *self.unread_norms]
+        flat = [value for _, values in unread for value in values.values()]
+        read = iter(torch.stack(flat).tolist() if flat else ())
+        rows = [(step, {name: next(read) for name in values}) for step, values in unread]
+        losses, norms = rows[: len(self.unread)], rows[len(self.unread) :]
+        self.unread, self.unread_norms = [], []
+        for _, row in losses:
             self.latest = row
             for name, value in row.items():
                 self.sums[name] = self.sums.get(name, 0.0) + value
                 self.counts[name] = self.counts.get(name, 0) + 1
-            if not math.isfinite(sum(row.values())):
-                self.stop(step)
-        self.unread = []
+        self.require_finite(losses, norms)
 
-    def stop(self, step: int) -> None:
-        """Name the term that is not finite."""
-        terms = {**{name: value for name, value in self.latest.items() if name != "loss"}, **self.latest}
-        name, value = next((name, value) for name, value in terms.items() if not math.isfinite(value))
+    def require_finite(self, losses: Rows, norms: Rows) -> None:
+        """Raise an error that names the first step at which a term or else a gradient is not finite."""
+        found = [(step, kind, wrong) for kind, rows in enumerate((losses, norms)) for step, wrong in not_finite(rows)]
+        if not found:
+            return
+        step, kind, (name, value) = min(found, key=lambda one: one[:2])
         optimizer = self.config.optimizer
+        what = f"the term {name!r} of {self.config.method!r}"
+        if kind:
+            what = f"the loss of {self.config.method!r} is finite, but the gradient of its parameter group {name!r}"
         raise EquimetricError(
-            f"the term {name!r} of {self.config.method!r} became {value} at step {step + 1}; "
+            f"{what} became {value} at step {step + 1}; "
             f"lower optimizer.lr (now {optimizer.lr:g}) or optimizer.objective_lr (now {optimizer.objective_lr:g}), "
             "or soften the method's scale or temperature"
         )
@@ -64,3 +76,11 @@ class LossMeter:
         self.sums, self.counts = {}, {}
         loss = means.pop("loss")
         return {"kind": "train", "step": step, "loss": loss, "terms": means, "seconds": round(seconds, 2)}
+
+
+def not_finite(rows: Rows) -> Iterator[tuple[int, tuple[str, float]]]:
+    """The step and the first name of every row with a value that is not finite; the sum 'loss' comes last."""
+    for step, row in rows:
+        wrong = [(name, value) for name, value in row.items() if not math.isfinite(value)]
+        if wrong:
+            yield step, min(wrong, key=lambda one: one[0] == "loss")

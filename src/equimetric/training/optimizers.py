@@ -142,7 +142,7 @@ def build_optimizer(learner: Learner, config: OptimizerConfig) -> Optimizers:
     for name, parameters in groups.items():
         if parameters:
             rule, lr, weight_decay = group_settings(config, name)
-            group = {"params": parameters, "lr": lr, "initial_lr": lr, "weight_decay": weight_decay}
+            group = {"group": name, "params": parameters, "lr": lr, "initial_lr": lr, "weight_decay": weight_decay}
             by_rule.setdefault(rule, []).append(group)
     if not any(parameter.requires_grad for parameters in groups.values() for parameter in parameters):
         raise EquimetricError(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from equimetric.backbones import EmbeddingNetwork
 from equimetric.errors import EquimetricError
 from equimetric.learners import Learner
 from equimetric.runs.configuration import TrainingConfig
@@ -40,9 +39,7 @@ class Placement:
         if self.channels_last:
             learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if compiled:
-            for network in learner.modules():
-                if isinstance(network, EmbeddingNetwork):
-                    network.compile()
+            learner.compile_networks()
 
     def receive(self, images: Tensor) -> Tensor:
         """Move prepared images here."""

@@ -21,6 +21,7 @@ from equimetric.runs.result import DataShape
 from equimetric.seeding import derive_seed
 from equimetric.training.averaging import start_average
 from equimetric.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from equimetric.training.finite import require_finite_weights
 from equimetric.training.gradients import require_no_batch_statistics
 from equimetric.training.optimizers import Optimizers, build_optimizer
 from equimetric.training.placement import Placement
@@ -57,7 +58,7 @@ class Session:
     @property
     def steps(self) -> int:
         """Optimiser steps, at most."""
-        return self.config.training.steps if self.learner.trains else 0
+        return self.config.steps if self.learner.trains else 0
 
     @property
     def validate_every(self) -> int:
@@ -69,12 +70,27 @@ class Session:
         """Steps between calls of the learner's `on_epoch`."""
         return self.learner.period or self.validate_every
 
+    @property
+    def best(self) -> dict[str, float]:
+        """The best validation value so far, by the name under which it is shown; empty for a final model."""
+        name = f"best {self.config.evaluation.selected_by}"
+        return {name: self.state.best_value} if self.config.refit is None else {}
+
+    def validates(self, step: int) -> bool:
+        """Whether there is a validation after so many steps."""
+        return step % self.validate_every == 0 or step == self.steps
+
+    def logs(self, step: int) -> bool:
+        """Whether there is a line in the log after so many steps."""
+        return self.validates(step) or step % self.config.training.log_every == 0
+
     def seed(self, purpose: str, step: int) -> None:
         """Seed everything random that follows by a purpose and a step, so nothing random has to be saved."""
         self.placement.seed(derive_seed(self.config.seed, purpose, step))
 
     def save(self) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint, never of weights that are not finite."""
+        require_finite_weights(self.learner, self.state.step)
         save_checkpoint(self.run, self.state, self.learner, self.optimizer, self.batches)
 
 
@@ -94,7 +110,8 @@ def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Pr
         require_no_batch_statistics(learner, config.training.steps - 1)
     state = load_checkpoint(run, learner, optimizer, batches)
     resumed = state is not None
-    state = state or Checkpoint(average=None if config.training.ema is None else start_average(learner))
+    average = None if config.training.ema is None else start_average(learner, learner.frozen_state())
+    state = state or Checkpoint(average=average)
     run.truncate_log(state.log_bytes)
     return Session(
         config, run, processes, placement, learner, data, train_data, shape, optimizer, batches, state, resumed

@@ -6,32 +6,60 @@ from math import isnan
 
 from equimetric.runs.evaluation import embed_part, evaluate_part
 from equimetric.training.averaging import averaged_weights
-from equimetric.training.checkpoint import copy_weights
+from equimetric.training.checkpoint import Checkpoint, copy_weights
 from equimetric.training.distributed import sync_batch_norm
+from equimetric.training.finite import require_finite_weights
 from equimetric.training.session import Session
 from equimetric.training.sinks import Log
+from equimetric.training.spread import measure_spread, notice_collapse
 
-__all__ = ["out_of_patience", "validate"]
+__all__ = ["count_plateau", "is_best", "out_of_patience", "validate"]
 
 
 def validate(session: Session, log: Log) -> None:
-    """Evaluate the validation classes, log the scores, and copy the weights where they are the best so far."""
-    config, learner, state, processes = session.config, session.learner, session.state, session.processes
-    sync_batch_norm(learner, processes)
+    """Evaluate the validation classes, log the scores, and copy the weights where they are the best so far.
+
+    A final model has no validation classes: its source has chosen the last step, and where rates are lowered.
+    """
+    config, learner, state = session.config, session.learner, session.state
+    require_finite_weights(learner, state.step)
+    sync_batch_norm(learner, session.processes)
     with averaged_weights(learner, state.average):
-        found = embed_part(learner, session.data, "validation", processes)
-        scores = dict(evaluate_part(found, config.evaluation)) if processes.is_main else {}
-        scores = processes.broadcast(scores)
-        record = {"kind": "validation", "step": state.step, **scores}
-        log.write(record)
-        state.history.append(record)
-        state.log_bytes = log.run.log_size()
-        value = scores[config.evaluation.selected_by]
-        # The first scores are kept even where they are NaN, so that there always are weights to return.
-        if state.best_weights is None or value > state.best_value or (isnan(state.best_value) and not isnan(value)):
-            state.best_value, state.best_step, state.best_scores = value, state.step, scores
-            state.best_weights = copy_weights(learner)
-    plateau = config.optimizer.plateau_steps
+        if config.refit is not None:
+            state.best_step, state.best_weights = state.step, copy_weights(learner)
+            state.lowered = sum(step <= state.step for step in config.refit.lowered_at)
+        else:
+            scores = score(session, log)
+            value = scores[config.evaluation.selected_by]
+            if is_best(state, value):
+                state.best_value, state.best_step, state.best_scores = value, state.step, scores
+                state.best_weights = copy_weights(learner)
+            count_plateau(state, config.optimizer.plateau_steps)
+    state.log_bytes = log.run.log_size()
+
+
+def score(session: Session, log: Log) -> dict[str, float]:
+    """The scores of the validation classes, logged with the spread of their embeddings."""
+    state, processes = session.state, session.processes
+    found = embed_part(session.learner, session.data, "validation", processes)
+    scores = dict(evaluate_part(found, session.config.evaluation)) if processes.is_main else {}
+    scores = processes.broadcast(scores)
+    spread = measure_spread(found.embeddings)
+    record = {"kind": "validation", "step": state.step, **scores, "spread": spread}
+    log.write(record)
+    state.history.append(record)
+    notice_collapse(session, "the validation images", spread)
+    return scores
+
+
+def is_best(state: Checkpoint, value: float) -> bool:
+    """Whether a validation value is better than all before."""
+    # The first scores are kept even where they are NaN, so that there always are weights to return.
+    return state.best_weights is None or value > state.best_value or (isnan(state.best_value) and not isnan(value))
+
+
+def count_plateau(state: Checkpoint, plateau: int | None) -> None:
+    """Count one more plateau where neither a better validation nor another plateau is less than so many steps back."""
     if plateau is not None and state.step - max(state.best_step, state.lowered_at) >= plateau:
         state.lowered, state.lowered_at = state.lowered + 1, state.step
 

@@ -1,4 +1,4 @@
-"""Validation during training."""
+"""Validation during training, and what runs noticed there."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +19,13 @@ TEMPLATE = """
 </figure>
 {% else %}
 <p class="empty">No validation was logged during training.</p>
+{% endif %}
+{% if study.notes %}
+<ul class="notes">
+  {% for run, note in study.notes %}
+  <li class="warning"><span class="name">{{ run.method | breakable }}</span>, seed {{ run.seed }}: {{ note }}</li>
+  {% endfor %}
+</ul>
 {% endif %}
 """  # noqa: E501
 

@@ -15,10 +15,14 @@ TEMPLATE = """
 {% if failed %}
 <p class="warning">{{ failed }} of {{ runs }} runs failed; <a href="#failures">their reasons</a> are listed below.</p>
 {% endif %}
-"""
+{% if noted %}
+<p class="warning">{{ noted }} of {{ runs }} runs collapsed or ended no better than they began; <a href="#curves">notes on them</a> stand below the curves.</p>
+{% endif %}
+"""  # noqa: E501
 
 
 @section("statement", title="What was compared, and what it can show", order=10, template=TEMPLATE)
 def statement_section(study: StudyRecord) -> Mapping[str, Any]:
-    """The sentences of the study, and how many runs failed."""
-    return {"sentences": study.statement, "failed": len(study.failed), "runs": len(study.runs)}
+    """The sentences of the study, how many runs failed, and how many have notes."""
+    noted = sum(bool(run.notes) for run in study.runs)
+    return {"sentences": study.statement, "failed": len(study.failed), "noted": noted, "runs": len(study.runs)}

@@ -1,0 +1,90 @@
+"""What a run says of itself at its end; where training did not help, what to try by what its log shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.refit import RefitConfig
+from equimetric.training.session import Session
+
+__all__ = ["describe_refit", "explain_no_gain", "run_notes"]
+
+UNMOVED = 0.02
+"""Largest change of a validation value, relative to the start, that counts as none."""
+
+FALLEN = 0.01
+"""Smallest fall of the loss, relative to its first value, that counts as one."""
+
+
+def run_notes(session: Session) -> tuple[str, ...]:
+    """What a user should know of a run that has ended; the same in all processes."""
+    config, state = session.config, session.state
+    notes = [state.collapse] if state.collapse else []
+    if config.refit is not None:
+        notes.append(describe_refit(config.refit))
+    elif state.step > 0 and state.best_step == 0 and session.processes.is_main:
+        notes.append(explain_no_gain(config, session.run.history()))
+    return session.processes.broadcast(tuple(notes))
+
+
+def describe_refit(refit: RefitConfig) -> str:
+    """What a final model was trained on, and what its figures are of."""
+    source = f"run {refit.source}" + (f" ({refit.folder})" if refit.folder else "")
+    if refit.classes == "training":
+        return (
+            f"A final model: {source} repeated with its validation classes among the training classes, for the "
+            f"{refit.steps} steps that its validation chose and with its learning rates up to there."
+        )
+    return (
+        f"A final model for deployment: {source} repeated on all classes, for the {refit.steps} steps that its "
+        "validation chose and with its learning rates up to there. No class is left to test it, so it has no figures "
+        "of its own; those of the run are of a model that had not seen these classes."
+    )
+
+
+def explain_no_gain(config: RunConfig, log: Sequence[Mapping[str, Any]]) -> str:
+    """Why no validation was better than the start, as far as the log of a run shows it, and what to try."""
+    metric = config.evaluation.selected_by
+    values = {line["step"]: line[metric] for line in log if line["kind"] == "validation" and isfinite(line[metric])}
+    start = values.pop(0, None)
+    if start is None or not values:
+        return (
+            f"Training did not help: {metric} on the validation classes was not finite, so the weights of the start "
+            "are kept. Choose another evaluation.selected_by, or validation classes with more images."
+        )
+    best = max(values, key=lambda step: values[step])
+    losses = [line["loss"] for line in log if line["kind"] == "train"]
+    return (
+        f"Training did not help: {metric} on the validation classes was {start:.4f} at the start and at most "
+        f"{values[best]:.4f} afterwards (step {best}), so the weights of the start are kept. "
+        + explain_curves(config, start, list(values.values()), losses)
+    )
+
+
+def explain_curves(config: RunConfig, start: float, values: Sequence[float], losses: Sequence[float]) -> str:
+    """What the validation values after the start, and the losses of the log, point to."""
+    key = "head_lr" if config.model.frozen and config.optimizer.head_lr else "lr"
+    lr, steps = getattr(config.optimizer, key), config.training.steps
+    lower, higher = (f"optimizer.{key} = {rate:g} (now {lr:g})" for rate in (lr / 10, lr * 10))
+    # Batches of few images spoil the statistics of pretrained weights, whatever the rate.
+    model = config.model
+    statistics = bool(model.pretrained) and not model.frozen and not model.frozen_batch_norm
+    lower += ", model.frozen_batch_norm = true" if statistics else ""
+    more = f"training.steps = {4 * steps} (now {steps})"
+    course = f"the loss went from {losses[0]:.4g} to {losses[-1]:.4g}"
+    if max(abs(value - start) for value in values) <= UNMOVED * abs(start):
+        return f"Validation hardly moved ({course}), as with too low a rate or too few steps; try {higher} or {more}."
+    if len(losses) > 1 and losses[-1] > losses[0] - FALLEN * abs(losses[0]):
+        return (
+            f"The loss did not fall ({course}) and validation got worse, as with too high a rate; try {lower}, "
+            "optimizer.warmup_steps, or a batch of more classes."
+        )
+    if values[-1] == max(values) > values[0]:
+        return f"Validation fell at first and was rising at the end ({course}): try {more}, or {lower}."
+    return (
+        f"Validation fell from the first one on ({course}), as with too high a rate; try {lower}, validation after "
+        "fewer steps (training.validate_every), or a batch of more classes."
+    )
