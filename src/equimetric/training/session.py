@@ -94,7 +94,6 @@ def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Pr
     state = load_checkpoint(run, learner, optimizer, batches)
     resumed = state is not None
     state = state or Checkpoint(average=None if config.training.ema is None else start_average(learner))
-    run.truncate_log(state.log_bytes)
     return Session(
         config, run, processes, placement, learner, data, train_data, shape, optimizer, batches, state, resumed
     )
