@@ -83,8 +83,9 @@ class DiskCache:
                 with unfinished_folder(folder) as unfinished:
                     found = find() or cls.write(folder, unfinished, images, channels)
         except OSError as error:
+            why = explain_write_error(error)
             raise StorageError(
-                f"the cache of decoded images cannot be written to {str(folder.parent)!r}: {explain_write_error(error)}; "
+                f"the cache of decoded images cannot be written to {str(folder.parent)!r}: {why}; "
                 "choose another place with the environment variable EQUIMETRIC_CACHE, or cache='memory' or 'none'"
             ) from None
         return found

@@ -19,7 +19,7 @@ import torch
 from equimetric.checksums import Checksum, checksum, has_content, json_document, read_json, toml_document
 from equimetric.configuration import load_stored_config, to_toml
 from equimetric.errors import DamagedFileError, EquimetricError, StorageError
-from equimetric.files import explain_write_error, sync_folder, write_atomically
+from equimetric.files import explain_write_error, make_folder, sync_folder, write_atomically
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.key import PROTOCOL_VERSION, RunKey
 from equimetric.runs.result import RunResult
@@ -111,7 +111,7 @@ class RunFolder:
             yield
             return
         with self.explain_write_errors():
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             lock_file = (self.path / ".lock").open("w")
         with lock_file as file:
             fcntl.flock(file, fcntl.LOCK_EX)
