@@ -1,8 +1,8 @@
 """Checksums of stored files: a document carries its own, and those of the files that it stands for.
 
 A JSON document has its checksum as the first key, a TOML document in its first line: the sha256 of the text with zeros
-in place of the digits. Weights, arrays and logs are covered by a table in the document that is written after them. Files
-of older versions have no checksum and are read as they are.
+in place of the digits. Weights, arrays and logs are covered by a table in the document that is written after them.
+Files of older versions have no checksum and are read as they are.
 """
 
 import hashlib

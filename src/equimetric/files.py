@@ -70,8 +70,9 @@ def _create_temporary(path: Path) -> tuple[int, Path]:
 
 def sweep(folder: Path, name: str = "") -> None:
     """Remove the temporary files that killed writers left in a folder, of the file `name` or of all."""
+    start = f".{name}." if name else "."
     for file in folder.iterdir() if folder.is_dir() else ():
-        if TEMPORARY.fullmatch(file.name) and file.name.startswith(f".{name}") and file.is_file():
+        if TEMPORARY.fullmatch(file.name) and file.name.startswith(start) and file.is_file():
             # A live writer holds the lock.
             with contextlib.suppress(OSError), file.open("rb") as opened:
                 if _lock(opened.fileno(), wait=False):

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 import subprocess
 import sys
 
@@ -153,7 +154,7 @@ def test_a_file_and_its_folder_are_synced(tmp_path, monkeypatch):
     """First the content, then the folder in which its name stands."""
     events = []
     replace = os.replace
-    monkeypatch.setattr(os, "fsync", lambda descriptor: events.append(os.path.isdir(f"/dev/fd/{descriptor}")))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: events.append(stat.S_ISDIR(os.fstat(descriptor).st_mode)))
     monkeypatch.setattr(os, "replace", lambda *names: events.append("replace") or replace(*names))
     write_atomically(tmp_path / "file", "content")
     assert events == [False, "replace", True]
@@ -169,7 +170,7 @@ def test_what_killed_writers_left_is_swept_and_live_writers_are_not(tmp_path, mo
 
     def sweep_now(source, target):
         sweep(tmp_path)  # another process starts in the middle of this write
-        swept.append(sorted(file.name for file in tmp_path.iterdir() if file.name != os.path.basename(source)))
+        swept.append(sorted(file.name for file in tmp_path.iterdir() if file.name != source.name))
         replace(source, target)
 
     write_atomically(tmp_path / "file", "content")

@@ -219,12 +219,14 @@ class RunFolder:
         A log that is not what the checkpoint counted has lost nothing but lines of the log, so it is a warning.
         """
         file = self.path / LOG
-        if not self.writes or not file.exists():
+        if not self.writes or (size == 0 and not file.exists()):
             return
-        with self.explain_write_errors(), file.open("r+b") as opened:
-            content = opened.read()
-            kept = size if len(content) >= size else content.rfind(b"\n") + 1
-            opened.truncate(kept)
+        with self.explain_write_errors():
+            file.touch()
+            with file.open("r+b") as opened:
+                content = opened.read()
+                kept = size if len(content) >= size else content.rfind(b"\n") + 1
+                opened.truncate(kept)
         if kept < size or (expected is not None and not has_content(content, expected)):
             warnings.warn(
                 f"{file} is damaged: lines are missing or changed; the run resumes, and ends with the same result. To "
