@@ -52,8 +52,11 @@ def load_config(
 
 def load_stored_config(file: Path, model: type[Model], advice: str) -> Model:
     """A configuration that was stored with its checksum; one that is not what was written raises one sentence."""
-    read_document(file, advice)
-    if not read_toml(file):
+    try:
+        values = tomllib.loads(read_document(file, advice))
+    except tomllib.TOMLDecodeError as error:
+        raise DamagedFileError(f"{file} is damaged ({error})", advice) from None
+    if not values:
         raise DamagedFileError(f"{file} is damaged (it is empty)", advice)
     return load_config(file, model)
 
