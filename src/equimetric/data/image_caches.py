@@ -118,4 +118,4 @@ class DiskCache:
         """(H, W, C) pixels of one image, or None where they are damaged."""
         offset, height, width, crc = self.table[number].tolist()
         flat = np.asarray(self.memory[offset : offset + height * width * self.channels])
-        return flat.reshape(height, width, self.channels) if crc32(flat) == crc else None
+        return flat.reshape(height, width, self.channels) if crc32(flat.data) == crc else None
