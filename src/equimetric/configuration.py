@@ -11,9 +11,10 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from equimetric.errors import EquimetricError, did_you_mean
+from equimetric.checksums import read_document
+from equimetric.errors import DamagedFileError, EquimetricError, did_you_mean
 
-__all__ = ["Strict", "load_config", "parse_overrides", "read_toml", "to_toml"]
+__all__ = ["Strict", "load_config", "load_stored_config", "parse_overrides", "read_toml", "to_toml"]
 
 
 class Strict(BaseModel):
@@ -47,6 +48,17 @@ def load_config(
         return model.model_validate(values)
     except ValidationError as error:
         raise EquimetricError(where + "; ".join(explain(model, e) for e in error.errors())) from None
+
+
+def load_stored_config(file: Path, model: type[Model], advice: str) -> Model:
+    """A configuration that was stored with its checksum; one that is not what was written raises one sentence."""
+    try:
+        values = tomllib.loads(read_document(file, advice))
+    except tomllib.TOMLDecodeError as error:
+        raise DamagedFileError(f"{file} is damaged ({error})", advice) from None
+    if not values:
+        raise DamagedFileError(f"{file} is damaged (it is empty)", advice)
+    return load_config(file, model)
 
 
 def to_plain(value: Any) -> Any:

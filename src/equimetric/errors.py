@@ -1,11 +1,11 @@
-"""The one exception for mistakes in what a user gave, and the hint for a name that is not known."""
+"""The exceptions whose message a user reads, and the hint for a misspelt name."""
 
 from collections.abc import Iterable, Set
 from difflib import get_close_matches
 
 from equimetric.other_names import KnownAs, called_here, spellings
 
-__all__ = ["EquimetricError", "did_you_mean", "no_tensor", "unknown_name"]
+__all__ = ["DamagedFileError", "EquimetricError", "StorageError", "did_you_mean", "no_tensor", "unknown_name"]
 
 MOST = 5
 """Names that a message lists."""
@@ -19,6 +19,21 @@ class EquimetricError(ValueError):
 
     The command line prints the message alone, without a traceback, and exits with code 2.
     """
+
+
+class StorageError(EquimetricError):
+    """A file cannot be written: the disk is full, say, or a folder read-only.
+
+    It says nothing about the run that was writing, so it is never stored as a run's result.
+    """
+
+
+class DamagedFileError(EquimetricError):
+    """A stored file is not what was written: `problem` names the file, and the message the way out, too."""
+
+    def __init__(self, problem: str, advice: str = "") -> None:
+        super().__init__(f"{problem}; {advice}" if advice else problem)
+        self.problem = problem
 
 
 def did_you_mean(name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> str:

@@ -1,57 +1,158 @@
-"""Files: atomic writes, the cache folder, and content hashes that are computed once."""
+"""Files: writes that survive crashes, the cache folder, and content hashes that are computed once."""
 
 import contextlib
+import errno
 import hashlib
-import json
 import os
+import re
+import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-from equimetric.errors import EquimetricError
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
-__all__ = ["cache_directory", "hash_file", "hash_files", "read_json", "write_atomically"]
-
-Content = TypeVar("Content", dict[str, Any], list[Any])
+__all__ = [
+    "cache_directory",
+    "explain_write_error",
+    "hash_file",
+    "hash_files",
+    "make_folder",
+    "sweep",
+    "sync_folder",
+    "unfinished_folder",
+    "write_atomically",
+]
 
 HASH_MEMORY = "hashes.sqlite"
+TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}")
+"""Names of files that are being written."""
 YOUNG = 2.0
 """Seconds. A file changed more recently is not remembered: a second change could leave the same time stamps."""
 ROWS_PER_QUERY = 500
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace the file at `path`, creating its folder if needed; a crash leaves the old content or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Replace the file at `path`, creating its folder if needed; a crash leaves the old content or the new.
+
+    On return the new content is on the disk. What a killed write of the same file left is removed.
+    """
+    make_folder(path.parent)
+    sweep(path.parent, path.name)
     data = content.encode("utf-8") if isinstance(content, str) else content
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, temporary = _create_temporary(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+            temporary.chmod(0o644)
+            temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+    sync_folder(path.parent)
 
 
-def read_json(file: Path, kind: type[Content], advice: str) -> Content:
-    """The content of a JSON file, an object or a list; a damaged file raises one sentence with advice."""
+def _create_temporary(path: Path) -> tuple[int, Path]:
+    """A new file beside `path`, locked while its writer lives."""
+    while True:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        _lock(descriptor)
+        if _is_at(descriptor, Path(name)):
+            return descriptor, Path(name)
+        os.close(descriptor)  # swept before it was locked
+
+
+def sweep(folder: Path, name: str = "") -> None:
+    """Remove the temporary files that killed writers left in a folder, of the file `name` or of all."""
+    start = f".{name}." if name else "."
+    for file in folder.iterdir() if folder.is_dir() else ():
+        if TEMPORARY.fullmatch(file.name) and file.name.startswith(start) and file.is_file():
+            # A live writer holds the lock.
+            with contextlib.suppress(OSError), file.open("rb") as opened:
+                if _lock(opened.fileno(), wait=False):
+                    file.unlink()
+
+
+def _lock(descriptor: int, *, wait: bool = True) -> bool:
+    """Lock a file for as long as it is open; False where it is locked, or cannot be on this file system."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise EquimetricError(f"{file} is damaged ({error}); {advice}") from None
-    if not isinstance(content, kind):
-        raise EquimetricError(f"{file} is damaged (it holds no {kind.__name__}); {advice}")
-    return content
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and those above it, so that they survive a crash."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk: what was created, replaced or removed there."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def unfinished_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder in which to make `folder`, to be renamed to it; only one process at a time has it.
+
+    Others wait, and then should look whether `folder` is there. What is left in it at the end, or was left by a killed
+    process, is removed.
+    """
+    import fcntl
+
+    unfinished = folder.with_name(f".{folder.name}")
+    while True:
+        make_folder(unfinished)
+        try:
+            descriptor = os.open(unfinished, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if _is_at(descriptor, unfinished):
+            break
+        os.close(descriptor)  # the process before has renamed or removed it
+    try:
+        for left in unfinished.iterdir():
+            left.unlink()
+        yield unfinished
+    finally:
+        if _is_at(descriptor, unfinished):
+            shutil.rmtree(unfinished, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file or folder is the one at `path`."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def explain_write_error(error: OSError) -> str:
+    """Why a write failed, for a sentence."""
+    return "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
 
 
 def cache_directory() -> Path:

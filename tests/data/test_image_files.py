@@ -1,5 +1,10 @@
 import errno
 import pickle
+import subprocess
+import sys
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -219,6 +224,85 @@ def test_a_damaged_disk_cache_is_rebuilt(files, cache, cut):
     pixels.with_name("table.npy").write_bytes(b"")
     assert torch.equal(open_images(files, cache="disk")[0:6], first)
     assert len(list((cache / "images").iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["pixels", "table.npy"])
+def test_a_flipped_bit_of_the_disk_cache_is_noticed(files, cache, name):
+    first = open_images(files, cache="disk")[0:6]
+    (file,) = (cache / "images").glob(f"*/{name}")
+    content = file.read_bytes()
+    for place in range(0, len(content), max(1, len(content) // 40)):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert torch.equal(open_images(files, cache="disk")[0:6], first), place
+        if name == "pixels":
+            assert [str(one.message) for one in caught] == [
+                f"{file.parent} is damaged; the images are decoded and cached again"
+            ]
+    assert file.read_bytes() == content
+    assert [folder.name for folder in (cache / "images").iterdir()] == [file.parent.name]
+
+
+def test_of_several_at_once_one_writes_the_disk_cache(files, cache, decodings, tmp_path, monkeypatch):
+    """Threads with stores of their own are to the file system what processes are."""
+    expected = open_images(files)[0:6]
+    for number in range(25):
+        monkeypatch.setenv("EQUIMETRIC_CACHE", str(tmp_path / f"cache{number}"))
+        decodings.clear()
+        barrier = threading.Barrier(6)
+
+        def read(_, barrier=barrier):
+            images = open_images(files, cache="disk")
+            barrier.wait()
+            return images[0:6]
+
+        with ThreadPoolExecutor(6) as pool:
+            assert all(torch.equal(images, expected) for images in pool.map(read, range(6)))
+        assert len(decodings) == 6
+        assert len(list((tmp_path / f"cache{number}" / "images").iterdir())) == 1
+
+
+SIX_PROCESSES = """
+import os, sys, time
+from pathlib import Path
+from equimetric.data.file_store import FileStore
+files = [Path(file) for file in sys.argv[2:]]
+failed = 0
+for number in range(25):
+    os.environ["EQUIMETRIC_CACHE"] = f"{sys.argv[1]}/{number}"
+    start = time.monotonic() + 0.05
+    children = []
+    for _ in range(6):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                store = FileStore(files, cache="disk")
+                time.sleep(max(0, start - time.monotonic()))
+                store.load(0, None)
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    failed += sum(os.waitpid(child, 0)[1] != 0 for child in children)
+    failed += len(list(Path(os.environ["EQUIMETRIC_CACHE"], "images").iterdir())) != 1
+print(failed)
+"""
+
+
+@pytest.mark.slow
+def test_six_processes_at_once_use_one_disk_cache(files, tmp_path):
+    command = [sys.executable, "-c", SIX_PROCESSES, str(tmp_path / "caches"), *map(str, files)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0\n"
+
+
+def test_what_a_killed_process_left_of_a_disk_cache_is_removed(files, cache):
+    first = open_images(files, cache="disk")[0:6]
+    (folder,) = (cache / "images").iterdir()
+    folder.rename(folder.with_name(f".{folder.name}"))
+    assert torch.equal(open_images(files, cache="disk")[0:6], first)
+    assert list((cache / "images").iterdir()) == [folder]
 
 
 def test_a_full_disk_is_explained_and_leaves_nothing_behind(files, cache, monkeypatch):

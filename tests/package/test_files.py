@@ -2,13 +2,14 @@
 
 import hashlib
 import os
+import stat
 import subprocess
 import sys
 
 import pytest
 
 from equimetric import files as module
-from equimetric.files import hash_file, hash_files, write_atomically
+from equimetric.files import hash_file, hash_files, sweep, write_atomically
 
 
 @pytest.fixture(autouse=True)
@@ -147,3 +148,50 @@ def test_a_write_replaces_the_whole_file_or_nothing(tmp_path, monkeypatch):
         write_atomically(target, b"new")
     assert target.read_text() == "old"
     assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_file_and_its_folder_are_synced(tmp_path, monkeypatch):
+    """First the content, then the folder in which its name stands."""
+    events = []
+    replace = os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: events.append(stat.S_ISDIR(os.fstat(descriptor).st_mode)))
+    monkeypatch.setattr(os, "replace", lambda *names: events.append("replace") or replace(*names))
+    write_atomically(tmp_path / "file", "content")
+    assert events == [False, "replace", True]
+    write_atomically(tmp_path / "new" / "folder" / "file", "content")
+    assert events[3:] == [True, True, False, "replace", True]
+
+
+def test_what_killed_writers_left_is_swept_and_live_writers_are_not(tmp_path, monkeypatch):
+    for name in (".file.abcd_123", ".other.12345678"):
+        (tmp_path / name).write_text("half")
+    (tmp_path / ".notes").write_text("not ours")
+    replace, swept = os.replace, []
+
+    def sweep_now(source, target):
+        sweep(tmp_path)  # another process starts in the middle of this write
+        swept.append(sorted(file.name for file in tmp_path.iterdir() if file.name != source.name))
+        replace(source, target)
+
+    write_atomically(tmp_path / "file", "content")
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".notes", ".other.12345678", "file"]
+    monkeypatch.setattr(os, "replace", sweep_now)
+    write_atomically(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == "new"
+    assert swept == [[".notes", "file"]]
+
+
+def test_a_writer_swept_before_its_lock_begins_again(tmp_path, monkeypatch):
+    lock, calls = module._lock, []
+
+    def sweep_first(descriptor, *, wait=True):
+        if wait and not calls:
+            calls.append(descriptor)
+            sweep(tmp_path)
+        return lock(descriptor, wait=wait)
+
+    monkeypatch.setattr(module, "_lock", sweep_first)
+    write_atomically(tmp_path / "file", "content")
+    assert calls
+    assert (tmp_path / "file").read_text() == "content"
+    assert len(list(tmp_path.iterdir())) == 1

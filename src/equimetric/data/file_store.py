@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -90,7 +91,7 @@ class FileStore:
         if self.cache == "none":
             return self.decode(number, resize)
         if self.cache == "disk":
-            return pillow_image(self._disk_cache(resize).read(number))
+            return pillow_image(self._read_disk_cache(number, resize))
         pixels = self.memory.images.get((number, resize))
         if pixels is None:
             pixels = self._pixels(number, resize)
@@ -157,14 +158,23 @@ class FileStore:
         image = self.decode(number, resize)
         return np.asarray(image, dtype=np.uint8).reshape(image.height, image.width, self.channels)
 
-    def _disk_cache(self, resize: Resize | None) -> DiskCache:
-        with self.lock:
-            if resize not in self.disk:
-                folder = cache_directory() / "images" / self.fingerprint(resize)
-                self.disk[resize] = DiskCache.open(folder, self.channels) or self._write_disk_cache(folder, resize)
-            return self.disk[resize]
+    def _read_disk_cache(self, number: int, resize: Resize | None) -> NDArray[np.uint8]:
+        cache = self._disk_cache(resize)
+        pixels = cache.read(number)
+        if pixels is None:
+            warnings.warn(f"{cache.folder} is damaged; the images are decoded and cached again", stacklevel=2)
+            pixels = self._disk_cache(resize, damaged=cache).read(number)
+            assert pixels is not None
+        return pixels
 
-    def _write_disk_cache(self, folder: Path, resize: Resize | None) -> DiskCache:
-        numbers = range(len(self.files))
-        images = map_in_threads(lambda number: self._pixels(number, resize), numbers, description="Decoding images")
-        return DiskCache.write(folder, images, self.channels)
+    def _disk_cache(self, resize: Resize | None, damaged: DiskCache | None = None) -> DiskCache:
+        """The cache, written at the first access, or in place of a damaged one."""
+        with self.lock:
+            if self.disk.get(resize) is damaged:
+                folder = cache_directory() / "images" / self.fingerprint(resize)
+                numbers = range(len(self.files))
+                images = map_in_threads(
+                    lambda number: self._pixels(number, resize), numbers, description="Decoding images"
+                )
+                self.disk[resize] = DiskCache.open_or_write(folder, images, self.channels, damaged)
+            return self.disk[resize]

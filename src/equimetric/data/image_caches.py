@@ -1,18 +1,19 @@
 """Caches of decoded and resized images: in memory up to a number of bytes, or in one memory-mapped file."""
 
-import errno
+import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from equimetric.data.views import Resize
-from equimetric.errors import EquimetricError
+from equimetric.errors import StorageError
+from equimetric.files import explain_write_error, sync_folder, unfinished_folder
 
 __all__ = ["DiskCache", "MemoryCache"]
 
@@ -39,59 +40,82 @@ class MemoryCache:
 
 @dataclass(frozen=True, eq=False)
 class DiskCache:
-    """All images one after the other in a memory-mapped file; `table` has offset, height and width of each."""
+    """All images one after the other in a memory-mapped file; `table` has offset, height, width and CRC of each."""
 
+    folder: Path
+    inode: int
     memory: NDArray[np.uint8]
     table: NDArray[np.int64]
     channels: int
 
     @classmethod
     def open(cls, folder: Path, channels: int) -> "DiskCache | None":
-        """The cache in a folder, or None where it is missing or damaged."""
+        """The cache in a folder, or None where it is missing or damaged; single images are checked when read."""
         try:
             table = np.load(folder / "table.npy", allow_pickle=False)
             memory = np.memmap(folder / "pixels", dtype=np.uint8, mode="r")
-        except (OSError, EOFError, ValueError):
+            inode = (folder / "pixels").stat().st_ino
+        except Exception:  # a damaged header can raise almost anything
             return None
-        offset, height, width = table[-1].tolist()
-        return cls(memory, table, channels) if len(memory) == offset + height * width * channels else None
+        if table.dtype != np.int64 or table.ndim != 2 or table.shape[1] != 4 or (table[:, 1:3] <= 0).any():
+            return None
+        offset, height, width, _ = table.T
+        ends = [0, *(height * width * channels).cumsum().tolist()]
+        whole = [*offset.tolist(), len(memory)] == ends
+        return cls(folder, inode, memory, table, channels) if whole else None
 
     @classmethod
-    def write(cls, folder: Path, images: Iterable[NDArray[np.uint8]], channels: int) -> "DiskCache":
-        """Write (H, W, C) images into a folder that appears under its name only when it is complete."""
+    def open_or_write(
+        cls, folder: Path, images: Iterable[NDArray[np.uint8]], channels: int, damaged: "DiskCache | None" = None
+    ) -> "DiskCache":
+        """The cache in a folder; where there is none, or only the damaged one, one process writes it, others wait.
+
+        images   (H, W, C) arrays, taken only to write them
+        """
+
+        def find() -> "DiskCache | None":
+            found = cls.open(folder, channels)
+            return None if found is None or (damaged is not None and found.inode == damaged.inode) else found
+
         try:
-            _write_folder(folder, images)
+            found = find()
+            if found is None:
+                with unfinished_folder(folder) as unfinished:
+                    found = find() or cls.write(folder, unfinished, images, channels)
         except OSError as error:
-            why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
-            raise EquimetricError(
+            why = explain_write_error(error)
+            raise StorageError(
                 f"the cache of decoded images cannot be written to {str(folder.parent)!r}: {why}; "
                 "choose another place with the environment variable EQUIMETRIC_CACHE, or cache='memory' or 'none'"
             ) from None
+        return found
+
+    @classmethod
+    def write(cls, folder: Path, unfinished: Path, images: Iterable[NDArray[np.uint8]], channels: int) -> "DiskCache":
+        """Write images into an unfinished folder, which appears under its name only when it is complete."""
+        table: list[tuple[int, int, int, int]] = []
+        end = 0
+        with (unfinished / "pixels").open("wb") as stream:
+            for pixels in images:
+                data = pixels.tobytes()
+                stream.write(data)
+                table.append((end, pixels.shape[0], pixels.shape[1], crc32(data)))
+                end += len(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        with (unfinished / "table.npy").open("wb") as stream:
+            np.save(stream, np.array(table, dtype=np.int64))
+            stream.flush()
+            os.fsync(stream.fileno())
+        shutil.rmtree(folder, ignore_errors=True)  # a damaged one
+        unfinished.rename(folder)
+        sync_folder(folder.parent)
         written = cls.open(folder, channels)
         assert written is not None
         return written
 
-    def read(self, number: int) -> NDArray[np.uint8]:
-        """(H, W, C) pixels of one image."""
-        offset, height, width = self.table[number].tolist()
-        flat = self.memory[offset : offset + height * width * self.channels]
-        return np.asarray(flat).reshape(height, width, self.channels)
-
-
-def _write_folder(folder: Path, images: Iterable[NDArray[np.uint8]]) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
-        table: list[tuple[int, int, int]] = []
-        end = 0
-        with (temporary / "pixels").open("wb") as stream:
-            for pixels in images:
-                stream.write(pixels.tobytes())
-                table.append((end, pixels.shape[0], pixels.shape[1]))
-                end += pixels.nbytes
-        np.save(temporary / "table.npy", np.array(table, dtype=np.int64))
-        if folder.exists():  # damaged, or another process was faster; both have the same content
-            shutil.rmtree(folder, ignore_errors=True)
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    def read(self, number: int) -> NDArray[np.uint8] | None:
+        """(H, W, C) pixels of one image, or None where they are damaged."""
+        offset, height, width, crc = self.table[number].tolist()
+        flat = np.asarray(self.memory[offset : offset + height * width * self.channels])
+        return flat.reshape(height, width, self.channels) if crc32(flat.data) == crc else None

@@ -1,10 +1,10 @@
 """The folder of a run: configuration, environment, log, per-query scores, result and weights."""
 
-import errno
 import fcntl
 import json
 import os
 import platform
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -16,14 +16,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from equimetric.configuration import to_toml
-from equimetric.errors import EquimetricError
-from equimetric.files import read_json, write_atomically
+from equimetric.checksums import Checksum, checksum, has_content, json_document, read_json, toml_document
+from equimetric.configuration import load_stored_config, to_toml
+from equimetric.errors import DamagedFileError, EquimetricError, StorageError
+from equimetric.files import explain_write_error, make_folder, sync_folder, write_atomically
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.key import PROTOCOL_VERSION, RunKey
 from equimetric.runs.result import RunResult
 
 __all__ = ["RunFolder", "describe_environment"]
+
+CONFIG, RESULT = "config.toml", "result.json"
+WEIGHTS, PER_QUERY, LOG = "model.safetensors", "per_query.npz", "metrics.jsonl"
+ADVICE = "remove the run's folder and run it again: this run is trained anew, no other"
 
 
 def describe_environment(data_fingerprint: str, key: RunKey) -> dict[str, Any]:
@@ -46,24 +51,35 @@ def describe_environment(data_fingerprint: str, key: RunKey) -> dict[str, Any]:
 class RunFolder:
     """One run's folder; every file is written atomically, except the log, which only grows.
 
+    Documents carry their own checksum. The result has the checksums of weights, per-query scores and log, a checkpoint
+    those of its tensors and of the log so far. A file that is not what was written raises `DamagedFileError`.
+
     With `writes=False` nothing is written: of several processes that train together only one does.
     """
 
     def __init__(self, path: Path, *, writes: bool = True) -> None:
         self.path = path
         self.writes = writes
+        self.written: dict[str, Checksum] = {}
 
     def prepare(self, config: RunConfig, data_fingerprint: str, key: RunKey) -> None:
         """Write what is known before the run starts."""
-        self.write("config.toml", to_toml(config))
-        self.write("environment.json", json.dumps(describe_environment(data_fingerprint, key), indent=2))
+        self.write_config(config)
+        self.write("environment.json", json_document(describe_environment(data_fingerprint, key), indent=2))
+
+    def write_config(self, config: RunConfig) -> None:
+        """Write the complete configuration."""
+        self.write(CONFIG, toml_document(to_toml(config)))
+
+    def config(self) -> RunConfig:
+        """The configuration."""
+        advice = "run the same command again: it writes the file anew"
+        return load_stored_config(self.path / CONFIG, RunConfig, advice)
 
     def environment(self) -> dict[str, Any] | None:
         """What `prepare` wrote, or None in a folder without a run."""
         file = self.path / "environment.json"
-        if not file.exists():
-            return None
-        return read_json(file, dict, "remove the run's folder and run it again")
+        return read_json(file, dict, ADVICE) if file.exists() else None
 
     def holds(self, key: RunKey) -> bool:
         """Whether the folder was prepared for this very run."""
@@ -75,7 +91,7 @@ class RunFolder:
         if self.holds(key):
             return
         if environment is None:
-            if (self.path / "model.safetensors").exists():
+            if (self.path / WEIGHTS).exists():
                 raise EquimetricError(
                     f"{str(self.path)!r} holds a run without its environment.json; choose another folder or remove it"
                 )
@@ -95,7 +111,7 @@ class RunFolder:
             yield
             return
         with self.explain_write_errors():
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             lock_file = (self.path / ".lock").open("w")
         with lock_file as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -107,10 +123,9 @@ class RunFolder:
         try:
             yield
         except OSError as error:
-            why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-            raise EquimetricError(
-                f"cannot write to the run folder {str(self.path)!r}: {why}; nothing finished is lost: "
-                "make it writable, with space left, and run the same command again"
+            raise StorageError(
+                f"cannot write to the run folder {str(self.path)!r}: {explain_write_error(error)}; nothing finished is "
+                "lost: make it writable, with space left, and run the same command again"
             ) from error
 
     def write(self, name: str, content: str | bytes) -> None:
@@ -118,58 +133,113 @@ class RunFolder:
         if self.writes:
             with self.explain_write_errors():
                 write_atomically(self.path / name, content)
+            self.written[name] = checksum(content.encode() if isinstance(content, str) else content)
+
+    def remove(self, *names: str) -> None:
+        """Remove files for good."""
+        if self.writes and names:
+            with self.explain_write_errors():
+                for name in names:
+                    (self.path / name).unlink(missing_ok=True)
+                sync_folder(self.path)
+
+    def read(self, name: str, expected: Checksum | None, advice: str = ADVICE) -> bytes:
+        """The content of a file, which is checked where its checksum is known."""
+        file = self.path / name
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise DamagedFileError(f"{file} cannot be read ({error.strerror})", advice) from None
+        if expected is None:
+            return content
+        if not has_content(content, expected):
+            raise DamagedFileError(f"{file} is damaged (its checksum does not match)", advice)
+        return content[: expected["bytes"]]
 
     def result(self) -> RunResult | None:
         """The result, or None while there is none."""
-        file = self.path / "result.json"
+        file = self.path / RESULT
         if not file.exists():
             return None
-        return RunResult.parse(read_json(file, dict, "remove the run's folder and run it again"), str(file))
+        values = read_json(file, dict, ADVICE)
+        values.pop("files", None)
+        return RunResult.parse(values, str(file))
 
     def write_result(self, result: RunResult) -> None:
         """Write the result; its presence is what marks a run as finished."""
-        self.write("result.json", result.to_json())
+        files: dict[str, Checksum] = {}
+        if result.status == "done":
+            files = {name: self.written[name] for name in (WEIGHTS, PER_QUERY) if name in self.written}
+            files[LOG] = self.sync_log()
+        self.write(RESULT, json_document({**json.loads(result.to_json()), "files": files}, indent=2))
+
+    def expected(self, name: str) -> Checksum | None:
+        """The checksum of a file of a finished run, where the result has it."""
+        file = self.path / RESULT
+        files: dict[str, Checksum] = read_json(file, dict, ADVICE).get("files", {}) if file.exists() else {}
+        return files.get(name)
 
     def write_per_query(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Write per-query scores and neighbours."""
         buffer = BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
-        self.write("per_query.npz", buffer.getvalue())
+        self.write(PER_QUERY, buffer.getvalue())
 
     def has_per_query(self) -> bool:
         """Whether per-query scores are there."""
-        return (self.path / "per_query.npz").exists()
+        return (self.path / PER_QUERY).exists()
 
     def per_query(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Per-query scores and neighbours."""
-        with np.load(self.path / "per_query.npz", allow_pickle=False) as arrays:
-            return dict(arrays)
+        """Per-query scores and neighbours of a finished run."""
+        content = self.read(PER_QUERY, self.expected(PER_QUERY))
+        try:
+            with np.load(BytesIO(content), allow_pickle=False) as arrays:
+                return dict(arrays)
+        except Exception as error:  # a damaged archive can raise almost anything
+            raise DamagedFileError(f"{self.path / PER_QUERY} is damaged ({error})", ADVICE) from None
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Append a line to the log."""
         if self.writes:
-            with self.explain_write_errors(), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            with self.explain_write_errors(), (self.path / LOG).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
 
-    def log_size(self) -> int:
-        """Bytes in the log."""
-        file = self.path / "metrics.jsonl"
-        return file.stat().st_size if file.exists() else 0
+    def sync_log(self) -> Checksum:
+        """Wait until the log is on the disk; what it holds."""
+        file = self.path / LOG
+        if not file.exists():
+            return checksum(b"")
+        with self.explain_write_errors(), file.open("rb") as opened:
+            os.fsync(opened.fileno())
+            return checksum(opened.read())
 
-    def truncate_log(self, size: int) -> None:
-        """Drop the lines after a checkpoint; a resumed run writes them again."""
-        file = self.path / "metrics.jsonl"
-        if self.writes and file.exists():
-            with self.explain_write_errors(), file.open("r+b") as opened:
-                opened.truncate(size)
+    def cut_log(self, size: int, expected: Checksum | None = None) -> None:
+        """Drop the lines after a checkpoint, which a resumed run writes again, or a last line that is not whole.
+
+        A log that is not what the checkpoint counted has lost nothing but lines of the log, so it is a warning.
+        """
+        file = self.path / LOG
+        if not self.writes or (size == 0 and not file.exists()):
+            return
+        with self.explain_write_errors():
+            file.touch()
+            with file.open("r+b") as opened:
+                content = opened.read()
+                kept = size if len(content) >= size else content.rfind(b"\n") + 1
+                opened.truncate(kept)
+        if kept < size or (expected is not None and not has_content(content, expected)):
+            warnings.warn(
+                f"{file} is damaged: lines are missing or changed; the run resumes, and ends with the same result. To "
+                "have the whole log, remove the run's folder and run it again",
+                stacklevel=2,
+            )
 
     def history(self) -> list[dict[str, Any]]:
         """All lines of the log."""
-        file = self.path / "metrics.jsonl"
-        if not file.exists():
+        if not (self.path / LOG).exists():
             return []
         lines = []
-        for line in file.read_text(encoding="utf-8").splitlines():
+        for line in self.read(LOG, self.expected(LOG)).decode(errors="replace").splitlines():
             # A line that a crash cut off is the last one; a resumed run writes it again.
             with suppress(ValueError):
                 lines.append(json.loads(line))

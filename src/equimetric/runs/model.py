@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load as parse_safetensors
 from torch import Tensor
 
-from equimetric.configuration import load_config
+from equimetric.checksums import Checksum
 from equimetric.data import ImageFiles, Images, transform, view_images
-from equimetric.errors import EquimetricError, no_tensor
+from equimetric.errors import DamagedFileError, EquimetricError, no_tensor
 from equimetric.learners import Learner
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.embedding import embed_images
-from equimetric.runs.folder import RunFolder
+from equimetric.runs.folder import ADVICE, WEIGHTS, RunFolder
 from equimetric.runs.result import RunResult
 from equimetric.threads import use_threads
 
-__all__ = ["TrainedModel", "load", "load_weights"]
+__all__ = ["TrainedModel", "load", "load_weights", "parse_weights"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +72,9 @@ def load(folder: str | Path) -> TrainedModel:
     result = run.result()
     if result is None or result.status != "done" or result.data is None:
         raise EquimetricError(f"{str(folder)!r} holds no finished training run; run it to its end first")
-    config = load_config(run.path / "config.toml", RunConfig)
+    config = run.config()
     learner = build_learner(config, result.data, pretrained=False)
-    weights = load_weights(run.path / "model.safetensors")
+    weights = load_weights(run.path / WEIGHTS, run.expected(WEIGHTS))
     if config.training.precision == "float64":
         learner.to(torch.float64)
     if config.training.channels_last:
@@ -87,11 +87,16 @@ def load(folder: str | Path) -> TrainedModel:
     return TrainedModel(config, learner, run.path, result)
 
 
-def load_weights(path: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file."""
+def load_weights(path: Path, expected: Checksum | None = None) -> dict[str, Tensor]:
+    """Tensors of a file of a run's folder, checked where its checksum is known."""
+    if not path.exists():
+        raise EquimetricError(f"there are no weights at {str(path)!r}; has the run finished?")
+    return parse_weights(path, RunFolder(path.parent).read(path.name, expected))
+
+
+def parse_weights(path: Path, content: bytes) -> dict[str, Tensor]:
+    """Tensors from the content of a safetensors file; `path` is for the message."""
     try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise EquimetricError(f"there are no weights at {str(path)!r}; has the run finished?") from None
+        return parse_safetensors(content)
     except Exception as error:
-        raise EquimetricError(f"the weights at {str(path)!r} cannot be read: {error}") from None
+        raise DamagedFileError(f"{path} is damaged ({error})", ADVICE) from None

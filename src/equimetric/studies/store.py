@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from equimetric.configuration import load_config, to_toml
+from equimetric.checksums import json_document, read_any_json, read_json, toml_document
+from equimetric.configuration import load_stored_config, to_toml
 from equimetric.data import Dataset
-from equimetric.errors import EquimetricError
-from equimetric.files import read_json, write_atomically
+from equimetric.errors import DamagedFileError, EquimetricError
+from equimetric.files import sweep, write_atomically
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import RunKey
@@ -28,11 +28,16 @@ ADVICE = "run `equimetric compare` with the study's file again: it keeps the fin
 
 
 def save_study(folder: Path, study: StudyConfig, data_fingerprint: str, entries: Sequence[RunEntry]) -> None:
-    """Write the configuration of the study, the fingerprint of its data, and the index of its runs."""
-    write_atomically(folder / "study.toml", to_toml(study))
-    write_atomically(folder / "data.json", json.dumps({"fingerprint": data_fingerprint}))
+    """Write the configuration of the study, the fingerprint of its data, and the index of its runs.
+
+    What killed processes left in the folders of the study and of its runs is removed.
+    """
+    write_atomically(folder / "study.toml", toml_document(to_toml(study)))
+    write_atomically(folder / "data.json", json_document({"fingerprint": data_fingerprint}))
     rows = [{"key": asdict(entry.key), "folder": str(entry.folder.relative_to(folder))} for entry in entries]
-    write_atomically(folder / INDEX, json.dumps(rows, indent=1))
+    write_atomically(folder / INDEX, json_document({"runs": rows}, indent=1))
+    for path in (folder, *(entry.folder for entry in entries)):
+        sweep(path)
 
 
 def load_study(folder: str | Path) -> StudyRecord:
@@ -40,7 +45,7 @@ def load_study(folder: str | Path) -> StudyRecord:
     folder = Path(folder)
     if not all((folder / name).exists() for name in ("study.toml", "data.json")):
         raise EquimetricError(f"{str(folder)!r} is not the folder of a study; give a folder such as runs/demo")
-    study = load_config(folder / "study.toml", StudyConfig)
+    study = load_stored_config(folder / "study.toml", StudyConfig, ADVICE)
     fingerprint = read_json(folder / "data.json", dict, ADVICE).get("fingerprint", "")
     entries = [entry for entry in read_index(folder, study) if RunFolder(entry.folder).result() is not None]
     if not entries:
@@ -64,9 +69,11 @@ def read_index(folder: Path, study: StudyConfig) -> list[RunEntry]:
     if not file.exists():
         return find_runs(folder, study)
     try:
-        rows = [(RunKey(**row["key"]), Path(row["folder"])) for row in read_json(file, list, ADVICE)]
+        content = read_any_json(file, ADVICE)
+        found = content if isinstance(content, list) else content["runs"]  # older versions wrote the list alone
+        rows = [(RunKey(**row["key"]), Path(row["folder"])) for row in found]
     except (TypeError, KeyError) as error:
-        raise EquimetricError(f"{file} is damaged ({error!r}); {ADVICE}") from None
+        raise DamagedFileError(f"{file} is damaged ({error!r})", ADVICE) from None
     for _, path in rows:
         if path.is_absolute() or ".." in path.parts:
             raise EquimetricError(f"{file} names a folder outside of the study, {str(path)!r}; {ADVICE}")

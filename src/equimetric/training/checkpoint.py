@@ -1,6 +1,6 @@
 """Checkpoints: tensors in safetensors, everything else in JSON; a resumed run is equal bit for bit."""
 
-import json
+import warnings
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -8,9 +8,11 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
+from equimetric.checksums import json_document, read_json
+from equimetric.errors import DamagedFileError
 from equimetric.learners import Learner
-from equimetric.runs.folder import RunFolder
-from equimetric.runs.model import load_weights
+from equimetric.runs.folder import LOG, RunFolder
+from equimetric.runs.model import parse_weights
 from equimetric.training.averaging import start_average
 from equimetric.training.optimizers import Optimizers
 from equimetric.training.sampling import TaskBatches
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 POINTER = "checkpoint.json"
+TENSORS = "checkpoint-*.safetensors"
 
 
 @dataclass
@@ -95,7 +98,10 @@ def load_best_weights(learner: Learner, state: Checkpoint) -> None:
 def save_checkpoint(
     run: RunFolder, checkpoint: Checkpoint, learner: Learner, optimizer: Optimizers, batches: TaskBatches
 ) -> None:
-    """Write a checkpoint; the pointer file is replaced last, so a crash at any moment leaves a whole one."""
+    """Write a checkpoint; the pointer file is replaced last, so a crash at any moment leaves a whole one.
+
+    The log that it counts on is brought to the disk first.
+    """
     if not run.writes:
         return
     tensors = {f"learner.{name}": tensor for name, tensor in copy_weights(learner).items()}
@@ -113,25 +119,41 @@ def save_checkpoint(
         tensors |= {f"batches.{task}.{name}": tensor for name, tensor in sampler.pop("mined", {}).items()}
     file = f"checkpoint-{checkpoint.step:08d}.safetensors"
     run.write(file, save({key: tensor.contiguous() for key, tensor in tensors.items()}))
+    log = run.sync_log()
+    checkpoint.log_bytes = log["bytes"]
     record = {
         "tensors": file,
+        "files": {file: run.written[file], LOG: log},
         "optimizer_numbers": numbers,
         "batches": samplers,
         **{name: getattr(checkpoint, name) for name in PLAIN_FIELDS},
     }
-    run.write(POINTER, json.dumps(record))
-    for old in run.path.glob("checkpoint-*.safetensors"):
-        if old.name != file:
-            old.unlink(missing_ok=True)
+    run.write(POINTER, json_document(record))
+    run.remove(*(old.name for old in run.path.glob(TENSORS) if old.name != file))
 
 
-def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, batches: TaskBatches) -> Checkpoint | None:
-    """Restore learner, optimiser and samplers from the last checkpoint; None where there is none."""
+def read_checkpoint(run: RunFolder) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+    """Record and tensors of the last checkpoint; None where there is none, or, with a warning, where it is damaged."""
     pointer = run.path / POINTER
     if not pointer.exists():
         return None
-    record = json.loads(pointer.read_text(encoding="utf-8"))
-    tensors = load_weights(run.path / Path(record["tensors"]).name)
+    try:
+        record = read_json(pointer, dict, "")
+        name = Path(record["tensors"]).name
+        return record, parse_weights(run.path / name, run.read(name, record.get("files", {}).get(name)))
+    except (DamagedFileError, KeyError, TypeError) as error:
+        problem = error.problem if isinstance(error, DamagedFileError) else f"{pointer} is damaged ({error!r})"
+        warnings.warn(f"{problem}; the run starts again at step 0, and ends with the same result", stacklevel=2)
+        return None
+
+
+def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, batches: TaskBatches) -> Checkpoint | None:
+    """Restore learner, optimiser, samplers and log from the last checkpoint; None where there is none."""
+    found = read_checkpoint(run)
+    if found is None:
+        run.cut_log(0)
+        return None
+    record, tensors = found
     parts: dict[str, dict[str, Tensor]] = {"learner": {}, "best": {}, "average": {}, "optimizer": {}, "batches": {}}
     for key, tensor in tensors.items():
         part, _, name = key.partition(".")
@@ -150,6 +172,7 @@ def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, bat
         mined[task][name] = tensor
     batches.load_state_dict({task: {**own, "mined": mined[task]} for task, own in record["batches"].items()})
     checkpoint = Checkpoint(**{name: record[name] for name in PLAIN_FIELDS if name in record})
+    run.cut_log(checkpoint.log_bytes, record.get("files", {}).get(LOG))
     checkpoint.best_weights = parts["best"] or None
     if parts["average"]:
         # In the parameters' own memory layout, which decides the last digits of what is computed with them.
@@ -161,7 +184,6 @@ def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, bat
 
 def remove_checkpoints(run: RunFolder) -> None:
     """Delete what only an unfinished run needs; the pointer first, so that no crash leaves it dangling."""
-    if run.writes:
-        (run.path / POINTER).unlink(missing_ok=True)
-        for file in run.path.glob("checkpoint-*.safetensors"):
-            file.unlink(missing_ok=True)
+    if (run.path / POINTER).exists():
+        run.remove(POINTER)
+    run.remove(*(file.name for file in run.path.glob(TENSORS)))

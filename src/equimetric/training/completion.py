@@ -1,19 +1,61 @@
-"""The end of a run: the best weights, the test classes once, the result."""
+"""The end of a run: the best weights, the test classes once, the result; and finding a run that has ended."""
 
 from __future__ import annotations
 
+import warnings
+
 from safetensors.torch import save
 
+from equimetric.errors import DamagedFileError
+from equimetric.files import sweep
+from equimetric.processes import Processes
 from equimetric.runs.building import count_parameters
+from equimetric.runs.configuration import RunConfig
 from equimetric.runs.evaluation import NEIGHBOURS, embed_part, evaluate_part, per_query_arrays
-from equimetric.runs.key import Role
-from equimetric.runs.model import TrainedModel
+from equimetric.runs.folder import RESULT, WEIGHTS, RunFolder
+from equimetric.runs.key import Role, RunKey
+from equimetric.runs.model import TrainedModel, load
 from equimetric.runs.result import RunResult, RunSource
 from equimetric.training.advice import run_notes
 from equimetric.training.checkpoint import all_weights, load_best_weights, remove_checkpoints
 from equimetric.training.session import Session
 
-__all__ = ["finish_run"]
+__all__ = ["find_finished", "finish_run"]
+
+
+def find_finished(run: RunFolder, config: RunConfig, key: RunKey, processes: Processes) -> TrainedModel | None:
+    """The model of this very run where the folder holds it finished; None where it has to be trained.
+
+    What a killed process left in the folder is removed.
+    """
+    model = None
+    if processes.is_main:
+        sweep(run.path)
+        model = load_intact(run, config, key)
+    if not processes.broadcast(model is not None):
+        return None
+    remove_checkpoints(run)
+    return model or load(run.path)
+
+
+def load_intact(run: RunFolder, config: RunConfig, key: RunKey) -> TrainedModel | None:
+    """The model of a finished run; a damaged configuration is written again, other damage means training again."""
+    if not run.holds(key):
+        return None
+    try:
+        result = run.result()
+        if result is None or result.status != "done":
+            return None
+        try:
+            run.config()
+        except DamagedFileError as damage:
+            warnings.warn(f"{damage.problem}; it is written again", stacklevel=2)
+            run.write_config(config)
+        return load(run.path)
+    except DamagedFileError as damage:
+        warnings.warn(f"{damage.problem}; the run is trained again", stacklevel=2)
+        run.remove(RESULT)
+        return None
 
 
 def finish_run(session: Session, role: Role) -> TrainedModel:
@@ -22,7 +64,7 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
     load_best_weights(learner, state)
     metrics = evaluate_test(session)
     if run.writes:
-        run.write("model.safetensors", save(all_weights(learner)))
+        run.write(WEIGHTS, save(all_weights(learner)))
     refit = config.refit
     result = RunResult(
         status="done",

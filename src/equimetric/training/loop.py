@@ -13,11 +13,11 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import Role, RunKey
-from equimetric.runs.model import TrainedModel, load
+from equimetric.runs.model import TrainedModel
 from equimetric.runs.regimes import fit_to_data
 from equimetric.threads import use_threads
 from equimetric.training.averaging import update_average
-from equimetric.training.completion import finish_run
+from equimetric.training.completion import find_finished, finish_run
 from equimetric.training.distributed import wrap_ddp
 from equimetric.training.epochs import start_epoch, starts_epoch
 from equimetric.training.finite import gradient_norms
@@ -57,9 +57,9 @@ def train(
         key = RunKey.of(config, data.fingerprint, role=role, processes=processes.world)
         run = RunFolder(Path(folder) if folder else default_folder(key), writes=processes.is_main)
         with run.lock():
-            result = run.result()
-            if processes.broadcast(result is not None and result.status == "done" and run.holds(key)):
-                return load(run.path)
+            finished = find_finished(run, config, key, processes)
+            if finished is not None:
+                return finished
             run.require(key, data.fingerprint)
             session = open_session(config, run, data, processes)
             run.prepare(config, data.fingerprint, key)

@@ -112,7 +112,6 @@ def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Pr
     resumed = state is not None
     average = None if config.training.ema is None else start_average(learner, learner.frozen_state())
     state = state or Checkpoint(average=average)
-    run.truncate_log(state.log_bytes)
     return Session(
         config, run, processes, placement, learner, data, train_data, shape, optimizer, batches, state, resumed
     )

@@ -57,15 +57,18 @@ class TensorBoardSink:
 
     def __init__(self, run: RunFolder, first_step: int) -> None:
         module = import_extra("torch.utils.tensorboard", "logging.tensorboard", "tensorboard")
-        # Purge what was written after the checkpoint that the run resumes from.
-        self.writer = module.SummaryWriter(
-            str(run.path / "tensorboard"), purge_step=first_step + 1 if first_step else 0
-        )
+        self.run = run
+        with run.explain_write_errors():
+            # Purge what was written after the checkpoint that the run resumes from.
+            self.writer = module.SummaryWriter(
+                str(run.path / "tensorboard"), purge_step=first_step + 1 if first_step else 0
+            )
 
     def write(self, figures: Mapping[str, float], step: int) -> None:
         """Write scalars."""
-        for name, value in figures.items():
-            self.writer.add_scalar(name, value, step)
+        with self.run.explain_write_errors():
+            for name, value in figures.items():
+                self.writer.add_scalar(name, value, step)
 
     def close(self, *, finished: bool) -> None:  # noqa: ARG002  (as every sink)
         """Close the event file."""

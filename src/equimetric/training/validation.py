@@ -35,7 +35,6 @@ def validate(session: Session, log: Log) -> None:
                 state.best_value, state.best_step, state.best_scores = value, state.step, scores
                 state.best_weights = copy_weights(learner)
             count_plateau(state, config.optimizer.plateau_steps)
-    state.log_bytes = log.run.log_size()
 
 
 def score(session: Session, log: Log) -> dict[str, float]:
