@@ -1,8 +1,8 @@
 """Backbones by name, with the weights that `pretrained` asks for."""
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol
 
 from equimetric.backbones.backbone import Backbone
 from equimetric.backbones.library_models import timm_backbone, torchvision_backbone
@@ -18,25 +18,35 @@ LIBRARY_MODELS = {
 }
 """How library models are named, and what they are."""
 
-LIBRARIES: dict[str, Callable[[str, str | None], Backbone]] = {
+
+class BuildLibraryModel(Protocol):
+    """Builds a model of a library by its name there."""
+
+    def __call__(self, model_name: str, pretrained: str | None = None, *, load: bool = True) -> Backbone: ...
+
+
+LIBRARIES: dict[str, BuildLibraryModel] = {
     "timm": timm_backbone,
     "torchvision": torchvision_backbone,
 }
 
 
-def build_backbone(name: str, *, channels: int = 3, pretrained: str | None = None) -> Backbone:
+def build_backbone(
+    name: str, *, channels: int = 3, pretrained: str | None = None, load: bool = True
+) -> Backbone:
     """A backbone by name: of `BACKBONES`, `timm:<model>` or `torchvision:<model>`.
 
     `pretrained` is the source of its weights: 'package' for an installed Python package, 'timm' or 'torchvision' for
-    that library's own download, or the path of a file. Without it they are random.
+    that library's own download, or the path of a file. Without it they are random. With `load=False` these weights
+    are not read, because others that were trained from them will be loaded; the network still is the one for them.
     """
     library, colon, model_name = name.partition(":")
     if colon and library in LIBRARIES:
-        backbone = LIBRARIES[library](model_name, pretrained)
+        backbone = LIBRARIES[library](model_name, pretrained, load=load)
     elif name in BACKBONES:
         record = BACKBONES[name]
         backbone = record.build(channels)
-        if pretrained is not None:
+        if load and pretrained is not None:
             source = _weight_file(record, pretrained)
             load_pretrained(backbone, record.translate(read_weights(source)), source)
     else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from equimetric.data.progress import track
+from equimetric.progress import track
 from equimetric.data.views import Resize
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from equimetric.errors import EquimetricError
 from equimetric.runs.data import load_run_data
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.execution import Watcher, find_unfinished, ignore_progress, run_all
+from equimetric.studies.extraction import extract_features
 from equimetric.studies.jobs import check_study, choose_baselines, plan
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.store import load_study, save_study
@@ -64,9 +65,7 @@ def compare(
         save_study(folder, config, data.fingerprint, jobs)
     except OSError as error:
         raise EquimetricError(f"cannot write to the study folder {str(folder)!r}: {error.strerror}") from None
-    run_all(
-        find_unfinished(jobs, retry_failed=retry_failed),
-        workers=config.workers,
-        watch=watch or ignore_progress,
-    )
+    unfinished = find_unfinished(jobs, retry_failed=retry_failed)
+    extract_features(unfinished, data)
+    run_all(unfinished, workers=config.workers, watch=watch or ignore_progress)
     return Comparison(load_study(folder), folder)

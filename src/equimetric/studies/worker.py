@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Mapping
 
+from equimetric.progress import report_progress
 from equimetric.studies.jobs import Job, run_job
 
 __all__ = ["main"]
@@ -22,6 +23,7 @@ def main() -> None:
     """Execute jobs until the input ends."""
     protocol = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)  # Output of libraries must not mix with the protocol.
+    report_progress("nothing")  # The parent has a bar of its own.
     jobs: queue.Queue[str] = queue.Queue()
 
     def listen() -> None:
