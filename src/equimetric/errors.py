@@ -3,7 +3,15 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["DamagedFileError", "EquimetricError", "StorageError", "did_you_mean", "no_tensor", "unknown_name"]
+__all__ = [
+    "DamagedFileError",
+    "EquimetricError",
+    "EquimetricWarning",
+    "StorageError",
+    "did_you_mean",
+    "no_tensor",
+    "unknown_name",
+]
 
 
 class EquimetricError(ValueError):
@@ -18,6 +26,10 @@ class StorageError(EquimetricError):
 
     It says nothing about the run that was writing, so it is never stored as a run's result.
     """
+
+
+class EquimetricWarning(UserWarning):
+    """Something a user should know and may change; nothing is stopped by it. The command line prints the message."""
 
 
 class DamagedFileError(EquimetricError):

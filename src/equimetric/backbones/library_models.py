@@ -148,9 +148,7 @@ def timm_backbone(model_name: str, pretrained: str | None = None, *, load: bool 
     return LibraryBackbone(name, model, convention)
 
 
-def torchvision_backbone(
-    model_name: str, pretrained: str | None = None, *, load: bool = True
-) -> LibraryBackbone:
+def torchvision_backbone(model_name: str, pretrained: str | None = None, *, load: bool = True) -> LibraryBackbone:
     """A torchvision classification model by name; `pretrained` is 'torchvision' for its download, or a file."""
     models: Any = import_vision_library("torchvision.models")
     name = f"torchvision:{model_name}"

@@ -1,6 +1,5 @@
 """`equimetric methods`."""
 
-import inspect
 from typing import Annotated
 
 import typer
@@ -67,19 +66,15 @@ def show_summary(method: MethodSummary) -> None:
 
 def explain_method(name: str) -> None:
     """Everything the registry knows about a method."""
-    from equimetric.components import LOSSES, format_value
-    from equimetric.objectives.recipes import find_recipe
-
-    recipe = find_recipe(name)
-    loss, selection, references = recipe.parts()
-    show(f"{recipe.title} ({recipe.name}), {recipe.family}: a method that {FAMILIES[recipe.family]}\n", wrap=True)
-    show(inspect.getdoc(LOSSES[recipe.loss].definition) or "")
-    if recipe.note:
-        show(f"\n{recipe.name}: {recipe.note}", wrap=True)
-    show(f"\nPaper: {recipe.paper}", wrap=True)
-    geometry = recipe.geometry or loss.geometries[0]
-    show(f"Geometry {geometry}, references {references.name}, selection {selection.name}")
-    rows = (
-        (option, format_value(value), str(recipe.search.get(option, ""))) for option, value in recipe.defaults.items()
-    )
+    methods = list_methods()
+    if name not in methods:
+        raise unknown_name("method", name, methods)
+    method = methods[name]
+    show(f"{method.title} ({method.name}), {method.family}: a method that {FAMILIES[method.family]}\n", wrap=True)
+    show(method.docstring)
+    if method.note:
+        show(f"\n{method.name}: {method.note}", wrap=True)
+    show(f"\nPaper: {method.paper}", wrap=True)
+    show(f"Geometry {method.geometry}, references {method.references}, selection {method.selection}")
+    rows = ((option, str(value), str(method.search.get(option, ""))) for option, value in method.options.items())
     console.print(build_table(("option", "default", "search range"), rows))

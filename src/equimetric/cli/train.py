@@ -44,8 +44,10 @@ def train_command(
     from equimetric.processes import is_first_process
     from equimetric.runs.configuration import RunConfig
     from equimetric.training import train
+    from equimetric.training.preconditions import warn_if_not_augmented
 
     run = load_config(config, RunConfig, parse_overrides(context.args))
+    warn_if_not_augmented(run)
     with progress_bar() as progress:
         task = progress.add_task(one_line(run.method), total=run.training.steps, figures="", visible=is_first_process())
 

@@ -17,6 +17,7 @@ from equimetric.studies.jobs import check_study, choose_baselines, plan
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.store import load_study, save_study
 from equimetric.studies.table import ComparisonTable, comparison_table
+from equimetric.training.preconditions import warn_if_not_augmented
 
 __all__ = ["Comparison", "compare"]
 
@@ -56,6 +57,7 @@ def compare(
     killed study resumes where it stopped and gives the same table. A failed run is reported and stops no other.
     """
     config = load_config(study, StudyConfig, overrides)
+    warn_if_not_augmented(config)
     data = load_run_data(config.data)
     config = choose_baselines(config, data)
     jobs = plan(config, Path(output), data.fingerprint)

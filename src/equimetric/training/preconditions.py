@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from itertools import chain
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from torch import Tensor
 from equimetric.backbones import EmbeddingNetwork, require_directions
 from equimetric.batches import BATCHES
 from equimetric.batches.base import ClassBatches
-from equimetric.errors import EquimetricError, StorageError
+from equimetric.data import transform
+from equimetric.data.transforms import identity
+from equimetric.errors import EquimetricError, EquimetricWarning, StorageError
 from equimetric.evaluation import Cohort, evaluate
 from equimetric.learners import Learner
 from equimetric.runs.configuration import Conditions, RunConfig
@@ -21,7 +24,7 @@ from equimetric.training.gradients import require_no_batch_statistics
 from equimetric.training.optimizers import build_optimizer
 from equimetric.training.sampling import TaskBatches
 
-__all__ = ["describe_parts", "require_conditions", "require_trainable", "require_writable"]
+__all__ = ["describe_parts", "require_conditions", "require_trainable", "require_writable", "warn_if_not_augmented"]
 
 ROWS_TRIED = 1000
 """Rows that metrics are tried with, about."""
@@ -37,9 +40,10 @@ def require_writable(folder: Path) -> None:
 
 def require_conditions(config: Conditions, data: RunData) -> None:
     """Raise an error for parts of the data, or metrics, that no method can be evaluated with."""
-    for part in ("train", "validation", "test"):
+    evaluated = [part for part in ("validation", "test") if len(data.rows(part))]
+    for part in ("train", *evaluated):
         require_part(data, part)
-    for part in ("validation", "test"):
+    for part in evaluated:
         try:
             try_metrics(config, data, part)
         except EquimetricError as error:
@@ -61,6 +65,20 @@ def require_trainable(config: RunConfig, data: RunData, learner: Learner) -> Non
     if config.batch.at_once is not None:
         require_no_batch_statistics(learner, config.training.steps - 1)
         learner.before_step(0)
+
+
+def warn_if_not_augmented(config: Conditions) -> None:
+    """Warn of an augmentation that was asked for and cannot be applied, because features are computed once."""
+    chosen = config.data.transform
+    if not config.model.frozen or "transform" not in config.data.model_fields_set:
+        return
+    if transform(chosen).augment is not identity:
+        warnings.warn(
+            f"data.transform = {chosen!r} changes nothing: with model.frozen = true the features of every image are "
+            "computed once, without augmentation; leave one of them out",
+            EquimetricWarning,
+            stacklevel=3,
+        )
 
 
 def require_part(data: RunData, part: str) -> None:
@@ -125,7 +143,9 @@ def try_metrics(config: Conditions, data: RunData, part: str) -> None:
         arrays = (draw(split.query), draw(split.gallery))
     cohort = None
     if evaluation.cohort is not None and part == "test":
-        cohort = Cohort(draw(data.rows(evaluation.cohort.part))[0], evaluation.cohort.strength, evaluation.cohort.nearest)
+        cohort = Cohort(
+            draw(data.rows(evaluation.cohort.part))[0], evaluation.cohort.strength, evaluation.cohort.nearest
+        )
     evaluate(*chain(*arrays), metrics=evaluation.names(), geometry=evaluation.compared_by(), cohort=cohort)
 
 
@@ -139,5 +159,7 @@ def take_classes(labels: Tensor, enough: int) -> Tensor:
 
 def describe_parts(data: RunData) -> str:
     """'train: 24 classes, 216 images; validation: 6 classes, 54 images; test: 30 classes, 270 images'."""
-    sizes = {part: (len(torch.unique(data.dataset.labels[rows])), len(rows)) for part, rows in data.split.parts().items()}
+    sizes = {
+        part: (len(torch.unique(data.dataset.labels[rows])), len(rows)) for part, rows in data.split.parts().items()
+    }
     return "; ".join(f"{part}: {classes:,} classes, {images:,} images" for part, (classes, images) in sizes.items())
