@@ -57,7 +57,7 @@ def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]
 def show_progress(description: str, total: int, *, completed: int = 0, quiet: bool = False) -> Iterator[Advance]:
     """Show work of `total` units, of which some are completed already; call the result with those completed since."""
     if quiet or not is_shown():
-        yield lambda units: None
+        yield lambda _: None
     elif not sys.stderr.isatty():
         lines = ProgressLines(description, total, completed)
         yield lines.advance

@@ -37,7 +37,7 @@ def optional(monkeypatch):
 
     class Optional(SingleLearner):
         @classmethod
-        def build(cls, parts, *, weight: float = 1.0):
+        def build(cls, parts, *, weight: float = 1.0):  # noqa: ARG003
             return cls(parts.network(), parts.objective())
 
     LEARNERS.discover()
@@ -57,7 +57,7 @@ MISTAKES = {
     ),
     "spectrum": (
         {"model": {"dim": 500, "frozen": True}, "evaluation": {"metrics": ["spectral_decay"]}},
-        rf"metrics = spectral_decay, map@r cannot be computed for the validation classes: .* there are 364; .*\({PARTS}\)",
+        rf"spectral_decay, map@r cannot be computed for the validation classes: .* there are 364; .*\({PARTS}\)",
     ),
     "signs": (
         {"model": {"dim": 2, "frozen": True}, "evaluation": {"metrics": ["opis"], "binarise": True}},
@@ -129,7 +129,7 @@ def test_too_few_classes_or_images(tmp_path, parts, message):
 
 def test_more_folds_than_classes(tmp_path):
     with pytest.raises(
-        EquimetricError, match="9 folds of 5 classes .* would repeat each other; set folds to 5 or fewer"
+        EquimetricError, match=r"9 folds of 5 classes .* would repeat each other; set folds to 5 or fewer"
     ):
         train({**CONFIG, "data": {"name": "digits", "folds": 9}}, folder=tmp_path / "run")
 

@@ -125,8 +125,8 @@ def build_network(
 ) -> EmbeddingNetwork:
     """A network by the name of its backbone, with a freshly initialised head.
 
-    `pooling` names one of `POOLINGS` to replace the backbone's own; `pretrained` and `load` as for `build_backbone`; `freeze`
-    lists parameter-name prefixes that are never trained, or maps prefixes to first steps (`FreezePlan`).
+    `pooling` names one of `POOLINGS` to replace the backbone's own; `pretrained` and `load` as for `build_backbone`;
+    `freeze` lists parameter-name prefixes that are never trained, or maps prefixes to first steps (`FreezePlan`).
     """
     backbone = build_backbone(name, channels=channels, pretrained=pretrained, load=load)
     if pooling is not None:

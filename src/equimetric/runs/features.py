@@ -7,7 +7,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
 from typing import Any
 
@@ -69,9 +69,9 @@ def explain_write_errors(file: FeatureFile, name: str) -> Iterator[None]:
     except OSError as error:
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         raise StorageError(
-            f"the features of {name!r} ({file.size / 1e6:,.1f} MB) cannot be written to {str(file.path.parent)!r}: {why}; "
-            "choose another place with the environment variable EQUIMETRIC_CACHE, or make room there and run the same "
-            "command again"
+            f"the features of {name!r} ({file.size / 1e6:,.1f} MB) cannot be written to {str(file.path.parent)!r}: "
+            f"{why}; choose another place with the environment variable EQUIMETRIC_CACHE, or make room there and run "
+            "the same command again"
         ) from error
 
 
@@ -113,34 +113,37 @@ def is_complete(file: FeatureFile, name: str, *, quiet: bool) -> bool:
 
 def fill(file: FeatureFile, backbone: Backbone, dataset: Dataset, *, quiet: bool) -> None:
     """Compute what the file lacks, unless another process was faster."""
-    discard_foreign(file, quiet=quiet)
-    file.create()
-    with ExitStack() as stack, file.lock(write=True, wait=Waiting(dataset.name, stack, quiet=quiet)) as opened:
-        if not opened.has_layout():
-            try:
-                opened.reserve()
-            except BaseException:
+    with ExitStack() as stack:
+        wait = Waiting(dataset.name, stack, quiet=quiet)
+        while True:
+            file.create()
+            with file.lock(write=True, wait=wait) as opened:
+                if opened.is_empty() or opened.has_layout():
+                    stack.close()
+                    complete(opened, backbone, dataset, quiet=quiet)
+                    return
+                # Another process may have mapped it into memory, where it must not shrink: it is replaced.
+                if not quiet:
+                    say(f"{file.path} is damaged or of an older version; its features are computed again.")
                 file.path.unlink()
-                raise
-        missing = opened.missing()
-        damaged = set(missing) & set(opened.written())
-        if damaged and not quiet:
-            say(f"{len(damaged)} of {file.pieces} pieces of {file.path} are damaged; they are computed again.")
-        if missing:
-            opened.claim()
-            write_features(opened, backbone, dataset, missing, quiet=quiet)
 
 
-def discard_foreign(file: FeatureFile, *, quiet: bool) -> None:
-    """Remove a file that has another layout: one of an older version, or damaged at its beginning or end.
-
-    Another process may have mapped it into memory, where it must not shrink, so it is not overwritten.
-    """
-    with suppress(FileNotFoundError), file.lock(write=True, wait=lambda opened: None) as opened:
-        if not opened.is_empty() and not opened.has_layout():
-            if not quiet:
-                say(f"{file.path} is damaged or of an older version; its features are computed again.")
+def complete(opened: OpenFeatures, backbone: Backbone, dataset: Dataset, *, quiet: bool) -> None:
+    """Reserve the space of a new file, and compute the pieces that are not there or damaged."""
+    file = opened.file
+    if opened.is_empty():
+        try:
+            opened.reserve()
+        except BaseException:
             file.path.unlink()
+            raise
+    missing = opened.missing()
+    damaged = set(missing) & set(opened.written())
+    if damaged and not quiet:
+        say(f"{len(damaged)} of {file.pieces} pieces of {file.path} are damaged; they are computed again.")
+    if missing:
+        opened.claim()
+        write_features(opened, backbone, dataset, missing, quiet=quiet)
 
 
 def write_features(

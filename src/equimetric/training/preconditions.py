@@ -1,4 +1,4 @@
-"""What must hold before features are computed or anything trains: folders, parts of the data, metrics, batches, head."""
+"""What must hold before features are computed or anything trains: folders, parts, metrics, batches, head."""
 
 from __future__ import annotations
 
