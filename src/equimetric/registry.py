@@ -213,17 +213,11 @@ def _declared_in(name: str, decorator: str) -> Iterator[Declaration]:
     for module, file in files.items():
         source = file.read_text(encoding="utf-8")
         if re.search(rf"^@(\w+\.)*{decorator}\(", source, re.MULTILINE):
-            yield from _read(module.removesuffix(".__init__"), ast.parse(source), decorator)
+            yield from _read(module.removesuffix(".__init__"), file, ast.parse(source), decorator)
 
 
-def _read(module: str, tree: ast.Module, decorator: str) -> Iterator[Declaration]:
-    constants = {
-        target.id: node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+def _read(module: str, file: Path, tree: ast.Module, decorator: str) -> Iterator[Declaration]:
+    constants = _constants(module.rpartition(".")[0], file, tree)
 
     def resolve(value: ast.expr) -> ast.expr:
         return constants.get(getattr(value, "id", ""), value)
@@ -239,6 +233,22 @@ def _read(module: str, tree: ast.Module, decorator: str) -> Iterator[Declaration
                 options = {key: _default(value and resolve(value)) for key, value in _keyword_only(node)}
                 decorators = tuple(map(ast.unparse, node.decorator_list))
                 yield Declaration(str(name), module, literals, options, ast.get_docstring(node) or "", decorators)
+
+
+def _constants(package: str, file: Path, tree: ast.Module) -> dict[str, ast.expr]:
+    """What a module assigns to names, and the constants that it imports from a module beside it."""
+    found: dict[str, ast.expr] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.rpartition(".")[0] == package:
+            names = {alias.name for alias in node.names if alias.name.isupper()}
+            beside = file.with_name(f"{node.module.rpartition('.')[2]}.py")
+            if names and beside.exists():
+                others = _constants(package, beside, ast.parse(beside.read_text(encoding="utf-8")))
+                found |= {name: value for name, value in others.items() if name in names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id: node.value for target in targets if isinstance(target, ast.Name)}
+    return found
 
 
 def _keyword_only(

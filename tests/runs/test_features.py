@@ -160,10 +160,9 @@ feature_file.OpenFeatures.write = slow
 torch.manual_seed(0)
 features.cached_features(build_backbone("small_cnn", channels=1), em.load_dataset("digits").subset(torch.arange(150)))
 """
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ)
-    assert process.stdout.readline() == "two pieces\n"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+        assert process.stdout.readline() == "two pieces\n"
+        process.send_signal(signal.SIGKILL)
     found = cached_features(backbone, dataset)
     assert count(computed) == IMAGES - 2 * PIECE
     backbone.eval()
