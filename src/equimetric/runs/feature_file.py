@@ -112,7 +112,8 @@ class FeatureFile:
 
     def map(self) -> NDArray[np.float32]:
         """(rows, columns) memory-mapped, copied on write: torch asks for memory that it could write to."""
-        return np.load(self.path, mmap_mode="c")
+        mapped: NDArray[np.float32] = np.load(self.path, mmap_mode="c")
+        return mapped
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ def extract_features(jobs: Sequence[Job], data: RunData) -> None:
         return
     distinct = {}
     for job in jobs:
-        model, learner = job.config.model, job.config.learner
+        model = job.config.model
         if model.frozen or model.head_init == "pca":
             seed = job.config.seed if model.pretrained is None else None
-            distinct[seed, learner.model_dump_json()] = job.config
+            distinct[seed, job.config.learner.model_dump_json()] = job.config
     for config in distinct.values():
         learner = build_learner(config, data.shape)
         Placement.of(config.training).place(learner)

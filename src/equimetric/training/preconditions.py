@@ -138,15 +138,15 @@ def try_metrics(config: Conditions, data: RunData, part: str) -> None:
         labels = take_classes(data.dataset.labels[rows], max(ROWS_TRIED, 2 * config.model.dim))
         return torch.randn(len(labels), config.model.dim, generator=generator), labels
 
-    arrays = (draw(data.rows(part)),)
+    drawn = [data.rows(part)]
     if part == "test" and split.query is not None and split.gallery is not None:
-        arrays = (draw(split.query), draw(split.gallery))
+        drawn = [split.query, split.gallery]
     cohort = None
     if evaluation.cohort is not None and part == "test":
         cohort = Cohort(
             draw(data.rows(evaluation.cohort.part))[0], evaluation.cohort.strength, evaluation.cohort.nearest
         )
-    evaluate(*chain(*arrays), metrics=evaluation.names(), geometry=evaluation.compared_by(), cohort=cohort)
+    evaluate(*chain(*map(draw, drawn)), metrics=evaluation.names(), geometry=evaluation.compared_by(), cohort=cohort)
 
 
 def take_classes(labels: Tensor, enough: int) -> Tensor:
@@ -154,7 +154,8 @@ def take_classes(labels: Tensor, enough: int) -> Tensor:
     classes, counts = torch.unique(labels, return_counts=True)
     counts = counts.clamp(max=max(2, enough // 2))
     few = counts.cumsum(0) - counts < enough
-    return classes[few].repeat_interleave(counts[few])
+    taken: Tensor = classes[few].repeat_interleave(counts[few])
+    return taken
 
 
 def describe_parts(data: RunData) -> str:
