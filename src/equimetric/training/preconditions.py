@@ -50,7 +50,7 @@ def require_conditions(config: Conditions, data: RunData) -> None:
             names = ", ".join(config.evaluation.names())
             raise EquimetricError(
                 f"evaluation.metrics = {names} cannot be computed for the {part} classes: {error} "
-                f"({describe_parts(data)})"
+                f"(or leave it out of evaluation.metrics; {describe_parts(data)})"
             ) from None
 
 
