@@ -5,7 +5,15 @@ from difflib import get_close_matches
 
 from equimetric.other_names import KnownAs, called_here, spellings
 
-__all__ = ["DamagedFileError", "EquimetricError", "StorageError", "did_you_mean", "no_tensor", "unknown_name"]
+__all__ = [
+    "DamagedFileError",
+    "EquimetricError",
+    "EquimetricWarning",
+    "StorageError",
+    "did_you_mean",
+    "no_tensor",
+    "unknown_name",
+]
 
 MOST = 5
 """Names that a message lists."""
@@ -26,6 +34,10 @@ class StorageError(EquimetricError):
 
     It says nothing about the run that was writing, so it is never stored as a run's result.
     """
+
+
+class EquimetricWarning(UserWarning):
+    """Something a user should know and may change; nothing is stopped by it. The command line prints the message."""
 
 
 class DamagedFileError(EquimetricError):

@@ -21,8 +21,9 @@ from threading import RLock
 from typing import Any, Generic, TypeVar
 
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.search_space import Choice, Integer, LogUniform, Uniform
 
-__all__ = ["PLUGINS", "Declaration", "Registry", "read_declarations"]
+__all__ = ["PLUGINS", "Declaration", "Registry", "read_declarations", "read_options"]
 
 Record = TypeVar("Record")
 Definition = TypeVar("Definition", bound=Callable[..., Any])
@@ -172,10 +173,11 @@ class Declaration:
     Attributes:
         name: the first argument of the decorator.
         module: the module that declares it.
-        keywords: the decorator's keywords, as far as they are literals.
+        keywords: the decorator's keywords, as far as they are literals or search ranges.
         options: keyword-only parameters of the function, or of the class's own constructor, with their defaults:
             `inspect.Parameter.empty` where there is none, the source text where it is no literal.
         docstring: of the function or class.
+        decorators: the source text of all its decorators.
 
     """
 
@@ -184,6 +186,7 @@ class Declaration:
     keywords: Mapping[str, Any]
     options: Mapping[str, Any]
     docstring: str
+    decorators: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -200,6 +203,17 @@ def read_declarations(package: str, decorator: str) -> list[Declaration]:
     return [found for source in sources for found in _declared_in(source, decorator)]
 
 
+def read_options(module: str, definition: str, function: str) -> dict[str, Any]:
+    """Keyword-only parameters of a function of a class, with their defaults as in a `Declaration`; from source."""
+    spec = find_spec(module.partition(".")[0])
+    assert spec is not None
+    assert spec.origin is not None
+    file = Path(spec.origin).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    nodes = ast.parse(file.read_text(encoding="utf-8")).body
+    (found,) = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == definition)
+    return {key: _default(value) for key, value in _keyword_only(found, function)}
+
+
 def _declared_in(name: str, decorator: str) -> Iterator[Declaration]:
     """The declarations in a module, or in the modules directly inside a package."""
     spec = find_spec(name)
@@ -213,17 +227,11 @@ def _declared_in(name: str, decorator: str) -> Iterator[Declaration]:
     for module, file in files.items():
         source = file.read_text(encoding="utf-8")
         if re.search(rf"^@(\w+\.)*{decorator}\(", source, re.MULTILINE):
-            yield from _read(module.removesuffix(".__init__"), ast.parse(source), decorator)
+            yield from _read(module.removesuffix(".__init__"), file, ast.parse(source), decorator)
 
 
-def _read(module: str, tree: ast.Module, decorator: str) -> Iterator[Declaration]:
-    constants = {
-        target.id: node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+def _read(module: str, file: Path, tree: ast.Module, decorator: str) -> Iterator[Declaration]:
+    constants = _constants(module.rpartition(".")[0], file, tree)
 
     def resolve(value: ast.expr) -> ast.expr:
         return constants.get(getattr(value, "id", ""), value)
@@ -235,15 +243,34 @@ def _read(module: str, tree: ast.Module, decorator: str) -> Iterator[Declaration
             if isinstance(call, ast.Call) and decorator in (getattr(call.func, key, None) for key in ("id", "attr")):
                 name, *_ = (argument.value for argument in call.args if isinstance(argument, ast.Constant))
                 keywords = {keyword.arg: resolve(keyword.value) for keyword in call.keywords if keyword.arg}
-                literals = {key: ast.literal_eval(value) for key, value in keywords.items() if _is_literal(value)}
+                literals = {key: found[0] for key, value in keywords.items() if (found := _evaluate(value))}
                 options = {key: _default(value and resolve(value)) for key, value in _keyword_only(node)}
-                yield Declaration(str(name), module, literals, options, ast.get_docstring(node) or "")
+                decorators = tuple(map(ast.unparse, node.decorator_list))
+                yield Declaration(str(name), module, literals, options, ast.get_docstring(node) or "", decorators)
 
 
-def _keyword_only(node: ast.FunctionDef | ast.ClassDef) -> Iterator[tuple[str, ast.expr | None]]:
+def _constants(package: str, file: Path, tree: ast.Module) -> dict[str, ast.expr]:
+    """What a module assigns to names, and the constants that it imports from a module beside it."""
+    found: dict[str, ast.expr] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.rpartition(".")[0] == package:
+            names = {alias.name for alias in node.names if alias.name.isupper()}
+            beside = file.with_name(f"{node.module.rpartition('.')[2]}.py")
+            if names and beside.exists():
+                others = _constants(package, beside, ast.parse(beside.read_text(encoding="utf-8")))
+                found |= {name: value for name, value in others.items() if name in names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id: node.value for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def _keyword_only(
+    node: ast.FunctionDef | ast.ClassDef, method: str = "__init__"
+) -> Iterator[tuple[str, ast.expr | None]]:
     functions = node.body if isinstance(node, ast.ClassDef) else [node]
     for function in functions:
-        if isinstance(function, ast.FunctionDef) and (function is node or function.name == "__init__"):
+        if isinstance(function, ast.FunctionDef) and (function is node or function.name == method):
             for argument, default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
                 yield argument.arg, default
 
@@ -251,9 +278,25 @@ def _keyword_only(node: ast.FunctionDef | ast.ClassDef) -> Iterator[tuple[str, a
 def _default(value: ast.expr | None) -> Any:
     if value is None:
         return Parameter.empty
-    return ast.literal_eval(value) if _is_literal(value) else ast.unparse(value)
+    found = _evaluate(value)
+    return found[0] if found else ast.unparse(value)
 
 
-def _is_literal(node: ast.expr) -> bool:
-    literal = ast.Constant | ast.Tuple | ast.List | ast.Dict | ast.Set | ast.UnaryOp | ast.USub | ast.Load
-    return all(isinstance(part, literal) for part in ast.walk(node))
+SEARCH_RANGES = {kind.__name__: kind for kind in (Choice, Integer, LogUniform, Uniform)}
+
+
+def _evaluate(node: ast.expr) -> tuple[Any] | None:
+    """The value of a literal, of a search range, or of a dictionary of these; None for any other expression."""
+    if isinstance(node, ast.Dict):
+        entries = [
+            (key and _evaluate(key), _evaluate(value)) for key, value in zip(node.keys, node.values, strict=True)
+        ]
+        return ({key[0]: value[0] for key, value in entries if key and value},) if all(map(all, entries)) else None
+    if isinstance(node, ast.Call):
+        kind = SEARCH_RANGES.get(getattr(node.func, "id", ""))
+        values = [_evaluate(argument) for argument in node.args]
+        return (kind(*(value[0] for value in values if value)),) if kind and all(values) else None
+    try:
+        return (ast.literal_eval(node),)
+    except ValueError:
+        return None

@@ -252,3 +252,51 @@ def test_libraries_that_do_not_go_together(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(EquimetricError, match=r"do not go together \(compiled for something else\); install both from"):
         import_vision_library("clashing_library")
+
+
+class TinyInception(Tiny):
+    """Re-normalises its input where told to, as GoogLeNet and Inception v3 do."""
+
+    def __init__(self, transform_input=False):
+        super().__init__()
+        self.transform_input = transform_input
+
+    def forward(self, images):
+        return super().forward(images * 0.5 - 0.1 if self.transform_input else images)
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_a_loaded_model_normalises_its_input_as_in_training(torchvision, monkeypatch, name):
+    def get_model(name, weights, transform_input=None, init_weights=None):
+        torch.manual_seed(0)
+        # The library switches it on where it loads the weights itself, and then takes no other value.
+        assert transform_input is None or weights is None
+        return TinyInception(transform_input=bool(weights) if transform_input is None else transform_input)
+
+    monkeypatch.setattr(torchvision, "list_models", lambda module: [name])
+    monkeypatch.setattr(torchvision, "get_model", get_model)
+    images = torch.randn(2, 3, 24, 24)
+    trained = build_backbone(f"torchvision:{name}", pretrained="torchvision").eval()
+    loaded = build_backbone(f"torchvision:{name}", pretrained="torchvision", load=False).eval()
+    assert torch.equal(loaded(images), trained(images))
+    plain = build_backbone(f"torchvision:{name}").eval()
+    assert not torch.allclose(plain(images), trained(images)), "without pretrained weights nothing is re-normalised"
+
+
+def test_a_run_is_loaded_into_the_network_it_was_trained_in(torchvision, monkeypatch):
+    from equimetric.configuration import load_config
+    from equimetric.runs.building import build_learner
+    from equimetric.runs.configuration import RunConfig
+    from equimetric.runs.result import DataShape
+
+    monkeypatch.setattr(torchvision, "list_models", lambda module: ["googlenet"])
+    monkeypatch.setattr(
+        torchvision,
+        "get_model",
+        lambda name, weights, **options: TinyInception(options.get("transform_input", weights is not None)),
+    )
+    config = load_config({"model": {"backbone": "torchvision:googlenet", "pretrained": "torchvision"}}, RunConfig)
+    shape = DataShape(channels=3, vectors=False, classes=3, images=9)
+    trained, loaded = (build_learner(config, shape, pretrained=read) for read in (True, False))
+    assert trained.network.backbone.model.transform_input
+    assert loaded.network.backbone.model.transform_input

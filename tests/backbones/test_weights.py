@@ -5,7 +5,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from equimetric.backbones import build, build_backbone, build_network, read_weights, weights_on_offer
+from equimetric import weight_sources
+from equimetric.backbones import build_backbone, build_network, read_weights, weights_on_offer
 from equimetric.errors import EquimetricError
 
 
@@ -99,7 +100,7 @@ def test_unknown_backbones_and_channels():
 
 @pytest.mark.parametrize(("found", "said"), [(object(), ", installed"), (None, ", not installed")])
 def test_where_weights_come_from_is_told(monkeypatch, found, said):
-    monkeypatch.setattr(build, "find_spec", lambda package: found)
+    monkeypatch.setattr(weight_sources, "find_spec", lambda package: found)
     assert weights_on_offer("small_cnn") == "a file"
     assert weights_on_offer("bn_inception") == "a file, such as bn_inception-52deb4733.pth"
     lite = weights_on_offer("efficientnet_lite1")

@@ -1,5 +1,6 @@
 """Help, lists and completion answer without loading anything heavy."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -8,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from equimetric import recipes
+from equimetric.backbones import BACKBONES
 from equimetric.cli.command import COMMANDS
-from equimetric.cli.index import list_datasets, list_methods
-from equimetric.data import dataset_descriptions
+from equimetric.cli.index import list_backbones, list_datasets, list_methods, list_transforms
+from equimetric.data import TRANSFORMS, dataset_descriptions
 
 # Not pydantic: typer itself may load it to parse arguments.
 HEAVY = {"torch", "numpy", "scipy", "sklearn", "pandas", "matplotlib", "jinja2", "PIL"}
@@ -55,7 +57,18 @@ def completions(light):
     return run
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["methods"], ["methods", "--family", "proxy"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["methods"],
+        ["methods", "--family", "proxy"],
+        ["methods", "margin_class"],
+        ["datasets"],
+        ["backbones"],
+    ],
+)
 def test_look_ups_are_light(light, arguments):
     assert light(*arguments)
 
@@ -112,5 +125,40 @@ def test_listed_methods_are_those_of_the_catalogue():
             assert str(method.options[option]) == getattr(value, "__name__", str(value))
 
 
+def test_an_explained_method_is_that_of_the_catalogue():
+    listed = list_methods()
+    for name, recipe in recipes().items():
+        method = listed[name]
+        loss, selection, references = recipe.parts()
+        assert (method.title, method.note) == (recipe.title, recipe.note)
+        assert method.docstring == inspect.getdoc(loss.definition)
+        assert method.geometry == (recipe.geometry or loss.geometries[0])
+        assert (method.selection, method.references) == (selection.name, references.name)
+        assert method.search == recipe.search, name
+
+
 def test_listed_data_sets_are_those_that_can_be_loaded():
     assert list(list_datasets()) == [known.name for known in dataset_descriptions()]
+
+
+def test_options_of_listed_data_sets_are_those_of_their_loaders():
+    listed = list_datasets()
+    for known in dataset_descriptions():
+        found = listed[known.name]
+        assert (found.description, found.required) == (known.description, known.required)
+        assert list(found.options) == list(known.options)
+        assert [str(value) for value in found.options.values()] == [str(value) for value in known.options.values()]
+
+
+def test_listed_transforms_and_backbones_are_those_of_the_registries():
+    assert list_transforms() == {name: one.description for name, one in TRANSFORMS.items()}
+    listed = list_backbones()
+    assert listed.keys() == BACKBONES.keys()
+    for name, record in BACKBONES.items():
+        declared = listed[name].keywords
+        assert (listed[name].summary, declared["size"], declared["features"]) == (
+            record.summary,
+            record.size,
+            record.features,
+        )
+        assert (declared.get("package"), declared.get("public_file")) == (record.package, record.public_file)

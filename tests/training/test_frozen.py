@@ -9,9 +9,9 @@ import torch
 
 import equimetric as em
 from equimetric.backbones import build_network
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, StorageError
 from equimetric.processes import Processes
-from equimetric.runs import features as frozen
+from equimetric.runs import feature_file
 from equimetric.runs.features import cached_features
 from equimetric.runs.model import load
 from equimetric.training import train
@@ -66,8 +66,8 @@ def test_a_full_disk_is_a_message(own_features, monkeypatch):
     def full(*given, **options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(frozen.np.lib.format, "open_memmap", full)
-    with pytest.raises(EquimetricError, match=r"cannot be written .*: the disk is full; choose another place"):
+    monkeypatch.setattr(feature_file.os, "posix_fallocate", full)
+    with pytest.raises(StorageError, match=r"cannot be written .*: the disk is full; choose another place"):
         train(CONFIG, folder=own_features.parent / "run")
     assert not list(own_features.iterdir()), "nothing unfinished is left behind"
 

@@ -9,7 +9,7 @@ from equimetric.backbones.build import LIBRARY_MODELS, build_backbone, find_weig
 from equimetric.backbones.conventions import InputConvention
 from equimetric.backbones.efficientnet_lite import EfficientNetLite
 from equimetric.backbones.freezing import FreezePlan
-from equimetric.backbones.heads import LayerNormHead, build_head, initial_head_by_pca
+from equimetric.backbones.heads import LayerNormHead, build_head, initial_head_by_pca, require_directions
 from equimetric.backbones.library_models import LibraryBackbone
 from equimetric.backbones.network import EmbeddingNetwork, build_network
 from equimetric.backbones.pooling import GeneralizedMeanPooling
@@ -42,5 +42,6 @@ __all__ = [
     "find_weight_file",
     "initial_head_by_pca",
     "read_weights",
+    "require_directions",
     "weights_on_offer",
 ]

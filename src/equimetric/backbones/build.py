@@ -1,42 +1,44 @@
 """Backbones by name, with the weights that `pretrained` asks for."""
 
-from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol
 
 from equimetric.backbones.backbone import Backbone
 from equimetric.backbones.library_models import timm_backbone, torchvision_backbone
 from equimetric.backbones.registry import BACKBONES, BackboneRecord
 from equimetric.backbones.weights import load_pretrained, packaged_weights, read_weights
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.weight_sources import LIBRARY_MODELS, describe_library_weights, describe_weights
 
 __all__ = ["LIBRARY_MODELS", "build_backbone", "find_weight_file", "weights_on_offer"]
 
-LIBRARY_MODELS = {
-    "timm:<model>": "any classification model of timm, such as timm:resnet50 or timm:vit_base_patch16_224",
-    "torchvision:<model>": "any classification model of torchvision, such as torchvision:resnet50",
-}
-"""How library models are named, and what they are."""
 
-LIBRARIES: dict[str, Callable[[str, str | None], Backbone]] = {
+class BuildLibraryModel(Protocol):
+    """Builds a model of a library by its name there."""
+
+    def __call__(self, model_name: str, pretrained: str | None = None, *, load: bool = True) -> Backbone: ...
+
+
+LIBRARIES: dict[str, BuildLibraryModel] = {
     "timm": timm_backbone,
     "torchvision": torchvision_backbone,
 }
 
 
-def build_backbone(name: str, *, channels: int = 3, pretrained: str | None = None) -> Backbone:
+def build_backbone(name: str, *, channels: int = 3, pretrained: str | None = None, load: bool = True) -> Backbone:
     """A backbone by name: of `BACKBONES`, `timm:<model>` or `torchvision:<model>`.
 
     `pretrained` is the source of its weights: 'package' for an installed Python package, 'timm' or 'torchvision' for
-    that library's own download, or the path of a file. Without it they are random.
+    that library's own download, or the path of a file. Without it they are random. With `load=False` these weights
+    are not read, because others that were trained from them will be loaded; the network still is the one for them.
     """
     library, colon, model_name = name.partition(":")
     if colon and library in LIBRARIES:
-        backbone = LIBRARIES[library](model_name, pretrained)
+        backbone = LIBRARIES[library](model_name, pretrained, load=load)
     elif name in BACKBONES:
         record = BACKBONES[name]
         backbone = record.build(channels)
-        if pretrained is not None:
+        if load and pretrained is not None:
             source = _weight_file(record, pretrained)
             load_pretrained(backbone, record.translate(read_weights(source)), source)
     else:
@@ -59,15 +61,9 @@ def weights_on_offer(name: str) -> str:
     """Values of `pretrained` for a backbone, the package they need, and whether it is installed."""
     library, colon, _ = name.partition(":")
     if colon and library in LIBRARIES:
-        return f"'{library}' (downloads; equimetric[vision], {_installed(library)}), or a file"
+        return describe_library_weights(library)
     record = BACKBONES[name]
-    if record.package is not None:
-        return f"'package' ({record.package} of equimetric[pretrained], {_installed(record.package)}), or a file"
-    return "a file" if record.public_file is None else f"a file, such as {record.public_file}"
-
-
-def _installed(package: str) -> str:
-    return "installed" if find_spec(package) else "not installed"
+    return describe_weights(record.package, record.public_file)
 
 
 def _weight_file(record: BackboneRecord, pretrained: str) -> str:

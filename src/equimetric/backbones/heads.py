@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from equimetric.backbones.registry import HEADS, head
 from equimetric.errors import EquimetricError
 
-__all__ = ["LayerNormHead", "build_head", "initial_head_by_pca"]
+__all__ = ["LayerNormHead", "build_head", "initial_head_by_pca", "require_directions"]
 
 
 @head("layer_norm")
@@ -55,18 +55,7 @@ def initial_head_by_pca(head: nn.Module, features: Tensor) -> None:
     Signs are fixed by making each direction's largest entry positive. There are at most min(D, N − 1) directions; a
     larger embedding raises an error.   Shapes: features (N, D).
     """
-    linear = next((module for module in head.modules() if isinstance(module, nn.Linear)), None)
-    if linear is None:
-        raise EquimetricError("this head keeps the features' dimension and has no linear map to initialise by PCA")
-    if features.ndim != 2 or features.shape[1] != linear.in_features:
-        raise EquimetricError(f"the head takes features (N, {linear.in_features}), not {tuple(features.shape)}")
-    directions = min(len(features) - 1, linear.in_features)
-    if linear.out_features > directions:
-        raise EquimetricError(
-            f"{len(features)} images with {linear.in_features} features have at most {max(directions, 0)} principal "
-            f"directions, too few for an embedding of {linear.out_features} dimensions; choose a smaller dimension, "
-            "more images, or the usual random head"
-        )
+    linear = require_directions(head, len(features), features.shape[-1])
     values = features.to(torch.float64)
     if isinstance(head, LayerNormHead):
         values = head.norm(values)
@@ -79,3 +68,20 @@ def initial_head_by_pca(head: nn.Module, features: Tensor) -> None:
     linear.weight.copy_(principal)
     if linear.bias is not None:
         linear.bias.copy_(-principal @ mean)
+
+
+def require_directions(head: nn.Module, images: int, features: int) -> nn.Linear:
+    """The linear map that principal directions of (images, features) initialise; too few of them raise an error."""
+    linear = next((module for module in head.modules() if isinstance(module, nn.Linear)), None)
+    if linear is None:
+        raise EquimetricError("this head keeps the features' dimension and has no linear map to initialise by PCA")
+    if features != linear.in_features:
+        raise EquimetricError(f"the head takes features (N, {linear.in_features}), not {(images, features)}")
+    directions = max(min(images - 1, features), 0)
+    if linear.out_features > directions:
+        raise EquimetricError(
+            f"{images} images with {features} features have at most {directions} principal directions, too few for an "
+            f"embedding of {linear.out_features} dimensions; choose a smaller dimension, more images, or the usual "
+            "random head"
+        )
+    return linear

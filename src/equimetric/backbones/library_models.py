@@ -123,7 +123,7 @@ class LibraryBackbone(Backbone):
         return note
 
 
-def timm_backbone(model_name: str, pretrained: str | None = None) -> LibraryBackbone:
+def timm_backbone(model_name: str, pretrained: str | None = None, *, load: bool = True) -> LibraryBackbone:
     """A timm model by name; `pretrained` is 'timm' for its download, or a file for this model."""
     timm: Any = import_vision_library("timm")
     name = f"timm:{model_name}"
@@ -132,7 +132,7 @@ def timm_backbone(model_name: str, pretrained: str | None = None) -> LibraryBack
         raise EquimetricError(f"timm has no model {model_name!r}; {did_you_mean(architecture, timm.list_models())}")
     _refuse_foreign_weights(name, pretrained)
     with _explain_download(name):
-        model = timm.create_model(model_name, pretrained=pretrained == "timm", num_classes=0)
+        model = timm.create_model(model_name, pretrained=load and pretrained == "timm", num_classes=0)
     settings = timm.data.resolve_model_data_config(model)
     size = int(settings["input_size"][-1])
     convention = InputConvention.of_unit_range(
@@ -142,13 +142,13 @@ def timm_backbone(model_name: str, pretrained: str | None = None) -> LibraryBack
         tuple(settings["std"]),
         _interpolation(settings["interpolation"]),
     )
-    if pretrained is not None and pretrained != "timm":
+    if load and pretrained is not None and pretrained != "timm":
         classifiers = model.pretrained_cfg.get("classifier") or ()
         _load_without(model, pretrained, (classifiers,) if isinstance(classifiers, str) else tuple(classifiers))
     return LibraryBackbone(name, model, convention)
 
 
-def torchvision_backbone(model_name: str, pretrained: str | None = None) -> LibraryBackbone:
+def torchvision_backbone(model_name: str, pretrained: str | None = None, *, load: bool = True) -> LibraryBackbone:
     """A torchvision classification model by name; `pretrained` is 'torchvision' for its download, or a file."""
     models: Any = import_vision_library("torchvision.models")
     name = f"torchvision:{model_name}"
@@ -158,18 +158,19 @@ def torchvision_backbone(model_name: str, pretrained: str | None = None) -> Libr
     _refuse_foreign_weights(name, pretrained)
     weights = models.get_model_weights(model_name).DEFAULT
     options: dict[str, Any] = {}
-    if model_name in ("googlenet", "inception_v3") and pretrained != "torchvision":
+    download = load and pretrained == "torchvision"
+    if model_name in ("googlenet", "inception_v3") and not download:
         # Their published weights expect the model to re-normalise its input; the library switches that on only where
-        # it loads the weights itself.
+        # it loads the weights itself. What was trained from such weights, and is loaded later, expects it too.
         options = {"init_weights": pretrained is None, "transform_input": pretrained is not None}
     with _explain_download(name):
-        model = models.get_model(model_name, weights=weights if pretrained == "torchvision" else None, **options)
+        model = models.get_model(model_name, weights=weights if download else None, **options)
     classifier = _remove_classifier(name, model)
     for part in AUXILIARY_CLASSIFIERS:
         if hasattr(model, part):
             setattr(model, part, None)
             model.aux_logits = False
-    if pretrained is not None and pretrained != "torchvision":
+    if load and pretrained is not None and pretrained != "torchvision":
         _load_without(model, pretrained, (classifier, *AUXILIARY_CLASSIFIERS))
     preset = weights.transforms()
     size = int(preset.crop_size[0])

@@ -119,15 +119,16 @@ def build_network(
     dropout: float = 0.0,
     pooling: str | None = None,
     pretrained: str | None = None,
+    load: bool = True,
     frozen_batch_norm: FrozenBatchNorm = False,
     freeze: FreezePlan | Mapping[str, float] | Iterable[str] = (),
 ) -> EmbeddingNetwork:
     """A network by the name of its backbone, with a freshly initialised head.
 
-    `pooling` names one of `POOLINGS` to replace the backbone's own; `pretrained` as for `build_backbone`; `freeze`
-    lists parameter-name prefixes that are never trained, or maps prefixes to first steps (`FreezePlan`).
+    `pooling` names one of `POOLINGS` to replace the backbone's own; `pretrained` and `load` as for `build_backbone`;
+    `freeze` lists parameter-name prefixes that are never trained, or maps prefixes to first steps (`FreezePlan`).
     """
-    backbone = build_backbone(name, channels=channels, pretrained=pretrained)
+    backbone = build_backbone(name, channels=channels, pretrained=pretrained, load=load)
     if pooling is not None:
         backbone.pool_by(pooling)
     if frozen_batch_norm:

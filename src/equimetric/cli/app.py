@@ -9,6 +9,7 @@ from equimetric.cli.command import COMMANDS, Command
 from equimetric.cli.console import show_error
 from equimetric.errors import EquimetricError
 from equimetric.escaping import show_plain_warnings
+from equimetric.progress import report_progress
 
 __all__ = ["build_app", "main"]
 
@@ -72,6 +73,7 @@ def show_options(
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on standard error and exit code 2."""
     show_plain_warnings()
+    report_progress("lines")
     try:
         build_app()(prog_name="equimetric")
     except EquimetricError as error:

@@ -7,6 +7,7 @@ import typer
 from equimetric.cli.command import LOOK_UP, command
 from equimetric.cli.console import build_table, console
 from equimetric.cli.index import complete, list_backbones
+from equimetric.weight_sources import LIBRARY_MODELS, describe_library_weights, describe_weights
 
 __all__ = ["backbones_command"]
 
@@ -39,21 +40,15 @@ def backbones_command(
     if name is not None:
         describe_backbone(name)
         return
-    from equimetric.backbones import BACKBONES, LIBRARY_MODELS, weights_on_offer
-
-    rows = [
-        (
-            record.name,
-            f"{record.size}×{record.size}",
-            str(record.features),
-            record.summary,
-            weights_on_offer(record.name),
-        )
-        for record in BACKBONES.values()
-    ]
-    rows += [
-        (model, "its own", "its own", summary, weights_on_offer(model)) for model, summary in LIBRARY_MODELS.items()
-    ]
+    rows = []
+    for declared in list_backbones().values():
+        known = declared.keywords
+        weights = describe_weights(known.get("package"), known.get("public_file"))
+        size, features = known.get("size"), known.get("features")
+        rows.append((declared.name, f"{size}×{size}", str(features), declared.summary, weights))
+    for model, summary in LIBRARY_MODELS.items():
+        weights = describe_library_weights(model.partition(":")[0])
+        rows.append((model, "its own", "its own", summary, weights))
     console.print(build_table(("backbone", "input", "features", "description", "pretrained"), rows))
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from equimetric.escaping import one_line, printable
+from equimetric.progress import share_bar
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -74,8 +75,9 @@ def show_notes(study: "StudyRecord") -> None:
         show(one_line(f"{run.method}, seed {run.seed}: {note}"), wrap=True)
 
 
-def progress_bar() -> "Progress":
-    """A progress bar on standard error, silent where that is not a terminal."""
+@contextmanager
+def progress_bar() -> "Iterator[Progress]":
+    """A progress bar on standard error, silent where that is not a terminal; slow work inside shows itself in it."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -86,7 +88,7 @@ def progress_bar() -> "Progress":
     )
 
     errors = Console(stderr=True)
-    return Progress(
+    bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
@@ -97,6 +99,8 @@ def progress_bar() -> "Progress":
         transient=True,
         disable=not errors.is_terminal,
     )
+    with bar, share_bar(bar):
+        yield bar
 
 
 def format_figures(figures: Mapping[str, float]) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from equimetric.cli.command import LOOK_UP, command
 from equimetric.cli.console import build_table, console
-from equimetric.cli.index import complete, list_datasets
+from equimetric.cli.index import complete, list_datasets, list_transforms
 from equimetric.errors import EquimetricError
 
 if TYPE_CHECKING:
@@ -42,16 +42,13 @@ def datasets_command(context: typer.Context) -> None:
     """List the data sets with their options, and the transforms; check or shift one of them."""
     if context.invoked_subcommand is not None:
         return
-    from equimetric.data import TRANSFORMS, dataset_descriptions
-
     rows = []
-    for known in dataset_descriptions():
+    for known in list_datasets().values():
         required = [f"{name}=…" for name in known.required]
         options = ", ".join(required + [f"{name}={value}" for name, value in known.options.items()])
         rows.append((known.name, known.description, options))
     console.print(build_table(("data set", "description", "options"), rows))
-    transforms = ((transform.name, transform.description) for transform in TRANSFORMS.values())
-    console.print(build_table(("transform", "description"), transforms))
+    console.print(build_table(("transform", "description"), list_transforms().items()))
 
 
 def parse_source(source: str, arguments: Sequence[str]) -> "DataConfig":

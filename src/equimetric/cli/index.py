@@ -5,20 +5,37 @@ from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
 
-from equimetric.registry import Declaration, read_declarations
+from equimetric.registry import Declaration, read_declarations, read_options
+from equimetric.search_space import SearchSpace
 
-__all__ = ["MethodSummary", "complete", "list_backbones", "list_datasets", "list_methods"]
+__all__ = [
+    "DatasetSummary",
+    "MethodSummary",
+    "complete",
+    "list_backbones",
+    "list_datasets",
+    "list_methods",
+    "list_transforms",
+]
 
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """A method of the catalogue in a few words; `options` with their defaults."""
+    """A method of the catalogue in a few words; `options` with their defaults, `search` their ranges."""
 
     name: str
+    title: str
     family: str
     summary: str
+    note: str
+    docstring: str
     paper: str
+    geometry: str
+    references: str
+    selection: str
     options: Mapping[str, Any]
+    search: Mapping[str, SearchSpace]
+    known_as: tuple[str, ...]
 
 
 def list_methods() -> dict[str, MethodSummary]:
@@ -27,28 +44,47 @@ def list_methods() -> dict[str, MethodSummary]:
         {found.name: found for found in read_declarations(f"equimetric.{package}", decorator)}
         for package, decorator in (("losses", "loss"), ("selection", "selection"), ("references", "references"))
     )
+    plain = ({"name": name, "title": found.keywords.get("title", name), "loss": name} for name, found in losses.items())
     methods = {}
-    for recipe in (*({"name": name, "loss": name} for name in losses), *recipe_rows()):
+    for recipe in (*plain, *recipe_rows()):
         loss = losses[recipe["loss"]]
         selection = selections[recipe.get("selection") or "all"]
-        parts = (references[recipe.get("references") or default_references(loss)], selection, loss)
-        papers = dict.fromkeys(paper for part in (loss, selection) if (paper := part.keywords.get("paper")))
-        options = {name: default for part in parts for name, default in part.options.items()}
-        options |= recipe.get("options") or {}
-        methods[recipe["name"]] = MethodSummary(
-            name=recipe["name"],
-            family=loss.keywords.get("family", ""),
-            summary=recipe.get("note") or loss.summary,
-            paper=recipe.get("source") or "; ".join(papers),
-            options={name: value for name, value in options.items() if value is not Parameter.empty},
-        )
+        reference = references[recipe.get("references") or first_of(loss, "references", "batch")]
+        methods[recipe["name"]] = summarise_method(recipe, loss, selection, reference)
     return methods
 
 
-def default_references(loss: Declaration) -> str:
-    """The references that a loss names first."""
-    kinds = loss.keywords.get("references", "batch")
-    return str(kinds if isinstance(kinds, str) else kinds[0])
+def summarise_method(
+    recipe: Mapping[str, Any], loss: Declaration, selection: Declaration, references: Declaration
+) -> MethodSummary:
+    """A recipe with what it inherits from its parts, as `equimetric.objectives.recipes.Recipe` does."""
+    own = recipe.get("options") or {}
+    papers = dict.fromkeys(paper for part in (loss, selection) if (paper := part.keywords.get("paper")))
+    options = {**references.options, **selection.options, **loss.options, **own}
+    ranges, of_references, of_selection = (part.keywords.get("search", {}) for part in (loss, references, selection))
+    names = loss.keywords.get("known_as", ())
+    set_by_recipe = {option: space for option, space in of_references.items() if option in own}
+    return MethodSummary(
+        name=recipe["name"],
+        title=recipe["title"],
+        family=loss.keywords.get("family", ""),
+        summary=recipe.get("note") or loss.summary,
+        note=recipe.get("note") or "",
+        docstring=loss.docstring,
+        paper=recipe.get("source") or "; ".join(papers),
+        geometry=recipe.get("geometry") or first_of(loss, "geometry", "cosine"),
+        references=references.name,
+        selection=selection.name,
+        options={name: value for name, value in options.items() if value is not Parameter.empty},
+        search={**set_by_recipe, **ranges, **of_selection, **(recipe.get("ranges") or {})},
+        known_as=(*recipe.get("known_as", ()), *(names if recipe["name"] == loss.name else ())),
+    )
+
+
+def first_of(loss: Declaration, keyword: str, default: str) -> str:
+    """The first of the geometries, or references, that a loss is declared for."""
+    declared = loss.keywords.get(keyword, default)
+    return str(declared if isinstance(declared, str) else declared[0])
 
 
 def recipe_rows() -> list[dict[str, Any]]:
@@ -58,15 +94,40 @@ def recipe_rows() -> list[dict[str, Any]]:
     return [vars(row) for row in ROWS]
 
 
-def list_datasets() -> dict[str, str]:
-    """Name → description of every data set."""
-    declared = read_declarations("equimetric.data", "dataset") + read_declarations("equimetric.data", "builtin_dataset")
-    return {found.name: found.summary for found in sorted(declared, key=lambda found: found.name)}
+@dataclass(frozen=True)
+class DatasetSummary:
+    """A data set by name: `options` with their defaults, `required` ones without."""
+
+    name: str
+    description: str
+    required: tuple[str, ...]
+    options: Mapping[str, Any]
 
 
-def list_backbones() -> dict[str, str]:
-    """Name → description of every backbone defined here."""
-    return {found.name: found.summary for found in read_declarations("equimetric.backbones", "backbone")}
+def list_datasets() -> dict[str, DatasetSummary]:
+    """Every data set by name; archives have the options of `ArchiveLoader` beside their own."""
+    shared = read_options("equimetric.data.archive", "ArchiveLoader", "__call__")
+    found = {}
+    for declared in sorted(read_declarations("equimetric.data", "dataset"), key=lambda declared: declared.name):
+        is_archive = any(decorator.endswith(".loader") for decorator in declared.decorators)
+        options = {**(shared if is_archive else {}), **declared.options}
+        found[declared.name] = DatasetSummary(
+            name=declared.name,
+            description=declared.docstring.partition("\n")[0],
+            required=tuple(name for name, value in options.items() if value is Parameter.empty),
+            options={name: value for name, value in options.items() if value is not Parameter.empty},
+        )
+    return found
+
+
+def list_transforms() -> dict[str, str]:
+    """Name → description of every transform."""
+    return {found.name: found.summary for found in read_declarations("equimetric.data", "image_transform")}
+
+
+def list_backbones() -> dict[str, Declaration]:
+    """Every backbone defined here by name, as it is declared."""
+    return {found.name: found for found in read_declarations("equimetric.backbones", "backbone")}
 
 
 def complete(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:

@@ -1,6 +1,5 @@
 """`equimetric methods`."""
 
-import inspect
 from typing import Annotated
 
 import typer
@@ -67,22 +66,20 @@ def show_summary(method: MethodSummary) -> None:
 
 def explain_method(name: str) -> None:
     """Everything the registry knows about a method."""
-    from equimetric.components import LOSSES, format_value
-    from equimetric.objectives.recipes import find_recipe
+    methods = list_methods()
+    if name not in methods:
+        from equimetric.objectives.recipes import recipes
+        from equimetric.objectives.unknown_method import unknown_method
 
-    recipe = find_recipe(name)
-    loss, selection, references = recipe.parts()
-    show(f"{recipe.title} ({recipe.name}), {recipe.family}: a method that {FAMILIES[recipe.family]}\n", wrap=True)
-    show(inspect.getdoc(LOSSES[recipe.loss].definition) or "")
-    if recipe.note:
-        show(f"\n{recipe.name}: {recipe.note}", wrap=True)
-    show(f"\nPaper: {recipe.paper}", wrap=True)
-    elsewhere = (*recipe.known_as, *(loss.known_as if recipe.name == loss.name else ()))
-    if elsewhere:
-        show(f"Elsewhere: {', '.join(elsewhere)}", wrap=True)
-    geometry = recipe.geometry or loss.geometries[0]
-    show(f"Geometry {geometry}, references {references.name}, selection {selection.name}")
-    rows = (
-        (option, format_value(value), str(recipe.search.get(option, ""))) for option, value in recipe.defaults.items()
-    )
+        raise unknown_method(name, recipes())
+    method = methods[name]
+    show(f"{method.title} ({method.name}), {method.family}: a method that {FAMILIES[method.family]}\n", wrap=True)
+    show(method.docstring)
+    if method.note:
+        show(f"\n{method.name}: {method.note}", wrap=True)
+    show(f"\nPaper: {method.paper}", wrap=True)
+    if method.known_as:
+        show(f"Elsewhere: {', '.join(method.known_as)}", wrap=True)
+    show(f"Geometry {method.geometry}, references {method.references}, selection {method.selection}")
+    rows = ((option, str(value), str(method.search.get(option, ""))) for option, value in method.options.items())
     console.print(build_table(("option", "default", "search range"), rows))

@@ -57,6 +57,7 @@ def train_command(
     from equimetric.processes import is_first_process
     from equimetric.runs.configuration import RunConfig
     from equimetric.training import train
+    from equimetric.training.preconditions import warn_if_not_augmented
     from equimetric.training.refit import refit_config
 
     overrides = parse_overrides(context.args)
@@ -68,6 +69,7 @@ def train_command(
         )
     else:
         run = refit_config(config, final)
+    warn_if_not_augmented(run)
     with progress_bar() as progress:
         task = progress.add_task(one_line(run.method), total=run.steps, figures="", visible=is_first_process())
 

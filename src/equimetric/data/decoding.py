@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from equimetric.data.progress import track
 from equimetric.data.views import Resize
+from equimetric.progress import track
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from equimetric.data.decoding import Box, Decoding, decode, map_in_threads
 from equimetric.data.image_caches import DiskCache, MemoryCache
-from equimetric.data.progress import track
 from equimetric.data.views import Resize, pillow_image
 from equimetric.errors import EquimetricError
 from equimetric.files import cache_directory, hash_files
+from equimetric.progress import track
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage

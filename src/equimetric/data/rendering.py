@@ -120,7 +120,7 @@ def draw(face: "FreeTypeFont", character: str) -> NDArray[np.uint8] | None:
 
 def render(minimum_faces: int) -> Pictures:
     """Every character that at least `minimum_faces` of the faces cover, once in each face that covers it."""
-    from equimetric.data.progress import track
+    from equimetric.progress import track
 
     files = face_files()
     coverage = [covered_characters(file) for file in files]

@@ -156,7 +156,13 @@ def _with_validation(
     held_out = max(2, math.floor(of_classes * validation_fraction))
     if validation_fraction < 0 or held_out > ring - 2:
         raise EquimetricError(
-            f"validation_fraction {validation_fraction} leaves fewer than two classes to train on; choose a smaller one"
+            f"validation_fraction {validation_fraction} leaves fewer than two classes to train on: of {ring} classes "
+            f"that are not for the test {held_out} would be for validation; choose a smaller one, or add classes"
+        )
+    if folds > ring:
+        raise EquimetricError(
+            f"{folds} folds of {ring} classes that are not for the test would repeat each other; "
+            f"set folds to {ring} or fewer"
         )
     if seed is not None:
         place = torch.randperm(ring, generator=torch.Generator().manual_seed(derive_seed(seed, "folds")))

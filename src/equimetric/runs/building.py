@@ -11,6 +11,7 @@ from equimetric.backbones import EmbeddingNetwork, build_head, build_network
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.learners import LEARNERS, Learner
 from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
+from equimetric.option_values import check_options
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.regimes import fit_to_data
 from equimetric.runs.result import DataShape
@@ -71,7 +72,8 @@ class RunParts:
             head=model.head,
             dropout=model.dropout,
             pooling=model.pooling,
-            pretrained=model.pretrained if self.pretrained else None,
+            pretrained=model.pretrained,
+            load=self.pretrained,
             frozen_batch_norm=model.frozen_batch_norm,
             freeze=model.freeze,
         )
@@ -104,7 +106,8 @@ def build_learner(config: RunConfig, shape: DataShape, *, pretrained: bool = Tru
             raise EquimetricError(
                 f"learner {config.learner.name!r} has no option {option!r}; {did_you_mean(option, known)}"
             )
-    learner = definition.build(RunParts(config, shape, pretrained), **config.learner.options)
+    options = check_options(f"learner {config.learner.name!r}", definition.build, config.learner.options)
+    learner = definition.build(RunParts(config, shape, pretrained), **options)
     learner.unit_length = config.evaluation.geometry == "cosine"
     return learner
 

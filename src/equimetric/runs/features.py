@@ -1,44 +1,55 @@
 """Features of a frozen backbone, computed once and kept on disk."""
 
-import contextlib
+from __future__ import annotations
+
 import errno
 import hashlib
-import tempfile
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.backbones import Backbone
-from equimetric.data import Dataset, cache_directory
-from equimetric.errors import EquimetricError
+from equimetric.data import Dataset, Images, Loader, cache_directory
+from equimetric.data.decoding import available_cores
+from equimetric.errors import StorageError
 from equimetric.processes import SINGLE, Processes
+from equimetric.progress import say, show_progress
+from equimetric.runs.feature_file import PIECE, FeatureFile, OpenFeatures
+from equimetric.threads import use_threads
 
 __all__ = ["cached_features"]
 
 BLOCK = {"cpu": 16, "cuda": 256}
-"""Images in the backbone at a time; on a CPU more would fall out of its caches."""
+"""Images in the backbone at a time, a divisor of `PIECE`; on a CPU more would fall out of its caches."""
+
+TRIES_BEFORE_A_WORD = 5
+"""Of a lock, several a second: others hold it for a moment to check the file."""
 
 
 def cached_features(backbone: Backbone, dataset: Dataset, processes: Processes = SINGLE) -> Tensor:
     """(N, F) float32 features of all images, in evaluation mode, memory-mapped from a file that is written once.
 
-    The file's name is a hash of images, weights and input convention.
+    The file's name is a hash of images, weights and input convention. Of several processes that want the same features
+    the first computes them, on all cores, while the others wait; a killed one loses no more than a piece. The bits do
+    not depend on the number of cores.
     """
-    file = cache_directory() / "features" / f"{features_fingerprint(backbone, dataset)}.npy"
-    if processes.is_main and not is_complete(file, (len(dataset), backbone.features)):
-        try:
-            write_features(file, backbone, dataset)
-        except OSError as error:
-            why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-            raise EquimetricError(
-                f"the features of {dataset.name!r} cannot be written to {str(file.parent)!r}: {why}; "
-                "choose another place with the environment variable EQUIMETRIC_CACHE"
-            ) from error
+    fingerprint = features_fingerprint(backbone, dataset)
+    path = cache_directory() / "features" / f"{fingerprint}.npy"
+    file = FeatureFile(path, len(dataset), backbone.features, fingerprint)
+    with explain_write_errors(file, dataset.name):
+        if not is_complete(file, dataset.name, quiet=not processes.is_main):
+            fill(file, backbone, dataset, quiet=not processes.is_main)
+        features = torch.from_numpy(file.map())
     processes.barrier()
-    # Copy on write: torch asks for memory that it could write to, and the file stays as it is.
-    return torch.from_numpy(np.load(file, mmap_mode="c"))
+    return features
 
 
 def features_fingerprint(backbone: Backbone, dataset: Dataset) -> str:
@@ -50,34 +61,155 @@ def features_fingerprint(backbone: Backbone, dataset: Dataset) -> str:
     return digest.hexdigest()[:32]
 
 
-def is_complete(file: Path, shape: tuple[int, int]) -> bool:
-    """Whether the file holds an array of this shape."""
+@contextmanager
+def explain_write_errors(file: FeatureFile, name: str) -> Iterator[None]:
+    """Turn a failed write into one sentence."""
     try:
-        return bool(np.load(file, mmap_mode="r").shape == shape)
-    except (OSError, ValueError):
+        yield
+    except OSError as error:
+        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+        raise StorageError(
+            f"the features of {name!r} ({file.size / 1e6:,.1f} MB) cannot be written to {str(file.path.parent)!r}: "
+            f"{why}; choose another place with the environment variable EQUIMETRIC_CACHE, or make room there and run "
+            "the same command again"
+        ) from error
+
+
+class Waiting:
+    """Shows what another process has computed, while this one waits for it."""
+
+    def __init__(self, name: str, stack: ExitStack, *, quiet: bool) -> None:
+        self.name = name
+        self.stack = stack
+        self.quiet = quiet
+        self.tries = 0
+        self.seen = 0
+        self.advance: Callable[[int], None] | None = None
+
+    def __call__(self, opened: OpenFeatures) -> None:
+        """Say once whom it waits for, and show what is there by now; a short wait is not worth a word."""
+        self.tries += 1
+        if self.quiet or self.tries < TRIES_BEFORE_A_WORD:
+            return
+        file, there = opened.file, opened.file.count_rows(opened.written())
+        if self.advance is None:
+            writer = opened.writer()
+            who = "another process" if writer is None else f"process {writer}"
+            say(f"The features of {self.name!r} are being computed by {who}; waiting for them.")
+            shown = show_progress(f"Waiting for the features of {self.name!r}", file.rows, completed=there)
+            self.advance, self.seen = self.stack.enter_context(shown), there
+        self.advance(there - self.seen)
+        self.seen = there
+
+
+def is_complete(file: FeatureFile, name: str, *, quiet: bool) -> bool:
+    """Whether all features are there and undamaged; waits for a process that is computing them."""
+    try:
+        with ExitStack() as stack, file.lock(write=False, wait=Waiting(name, stack, quiet=quiet)) as opened:
+            return not opened.missing()
+    except FileNotFoundError:
         return False
 
 
-def write_features(file: Path, backbone: Backbone, dataset: Dataset) -> None:
-    """Compute all features, a block at a time, into a file that appears under its name only when it is complete."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.stem}.", delete=False) as temporary:
-        unfinished = Path(temporary.name)
+def fill(file: FeatureFile, backbone: Backbone, dataset: Dataset, *, quiet: bool) -> None:
+    """Compute what the file lacks, unless another process was faster."""
+    with ExitStack() as stack:
+        wait = Waiting(dataset.name, stack, quiet=quiet)
+        while True:
+            file.create()
+            with file.lock(write=True, wait=wait) as opened:
+                if opened.is_empty() or opened.has_layout():
+                    stack.close()
+                    complete(opened, backbone, dataset, quiet=quiet)
+                    return
+                # Another process may have mapped it into memory, where it must not shrink: it is replaced.
+                if not quiet:
+                    say(f"{file.path} is damaged or of an older version; its features are computed again.")
+                file.path.unlink()
+
+
+def complete(opened: OpenFeatures, backbone: Backbone, dataset: Dataset, *, quiet: bool) -> None:
+    """Reserve the space of a new file, and compute the pieces that are not there or damaged."""
+    file = opened.file
+    if opened.is_empty():
+        try:
+            opened.reserve()
+        except BaseException:
+            file.path.unlink()
+            raise
+    missing = opened.missing()
+    damaged = set(missing) & set(opened.written())
+    if damaged and not quiet:
+        say(f"{len(damaged)} of {file.pieces} pieces of {file.path} are damaged; they are computed again.")
+    if missing:
+        opened.claim()
+        write_features(opened, backbone, dataset, missing, quiet=quiet)
+
+
+def write_features(
+    opened: OpenFeatures, backbone: Backbone, dataset: Dataset, missing: list[int], *, quiet: bool = False
+) -> None:
+    """Compute the missing pieces and write each when it is whole."""
+    file = opened.file
+    block = block_size(backbone)
+    blocks_of = {
+        number: [range(start, min(start + block, rows.stop)) for start in rows[::block]]
+        for number, rows in ((number, file.piece(number)) for number in missing)
+    }
+    there = file.rows - file.count_rows(missing)
+    with (
+        show_progress(f"Features of {dataset.name!r}", file.rows, completed=there, quiet=quiet) as advance,
+        closing(compute_blocks(backbone, dataset.images, list(chain(*blocks_of.values())))) as computed,
+    ):
+        for number, blocks in blocks_of.items():
+            features = []
+            for rows in blocks:
+                features.append(next(computed))
+                advance(len(rows))
+            opened.write(number, np.concatenate(features))
+
+
+def block_size(backbone: Backbone) -> int:
+    """Images in the backbone at a time, on its device."""
+    return BLOCK.get(device_of(backbone).type, PIECE)
+
+
+def device_of(backbone: Backbone) -> torch.device:
+    """Where the backbone's parameters are."""
+    parameter = next(backbone.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
+
+
+def compute_blocks(backbone: Backbone, images: Images, blocks: Sequence[range]) -> Generator[NDArray[Any]]:
+    """The features of every block of rows, in order.
+
+    On a CPU every core computes blocks of its own in a single thread: several threads in one block would be slower,
+    and their number would change the last digits.
+    """
+    device = device_of(backbone)
+    workers = available_cores() if device.type == "cpu" else 1
+    indices = (torch.arange(rows.start, rows.stop) for rows in blocks)
+    dtype = next((parameter.dtype for parameter in backbone.parameters()), torch.float32)
+
+    @torch.inference_mode()
+    def compute(pixels: Tensor) -> NDArray[Any]:
+        prepared = backbone.convention.apply(pixels.to(device)).to(dtype)
+        features: NDArray[Any] = backbone(prepared).float().cpu().numpy()
+        return features
+
     was_training = backbone.training
-    parameter = next(backbone.parameters())
-    block = BLOCK[parameter.device.type]
     backbone.eval()
+    # A new thread asks the machine for its number of threads, unless it is told.
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
     try:
-        shape = (len(dataset), backbone.features)
-        features = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.float32, shape=shape)
-        with torch.inference_mode():
-            for start in range(0, len(dataset), block):
-                images = backbone.convention.apply(dataset.images[start : start + block].to(parameter.device))
-                features[start : start + block] = backbone(images.to(parameter.dtype)).float().cpu().numpy()
-        features.flush()
-        unfinished.chmod(0o644)
-        unfinished.replace(file)
+        with use_threads(1):
+            pending: deque[Future[NDArray[Any]]] = deque()
+            for _, pixels in Loader(images, indices, ahead=workers):
+                pending.append(pool.submit(compute, pixels))
+                if len(pending) > workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
     finally:
+        pool.shutdown(cancel_futures=True)
         backbone.train(was_training)
-        with contextlib.suppress(FileNotFoundError):
-            unfinished.unlink()

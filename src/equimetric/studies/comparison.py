@@ -13,10 +13,12 @@ from equimetric.runs.data import load_run_data
 from equimetric.runs.regimes import fit_to_data
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.execution import Watcher, find_unfinished, ignore_progress, run_all
+from equimetric.studies.extraction import extract_features
 from equimetric.studies.jobs import check_study, choose_baselines, plan
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.store import load_study, save_study
 from equimetric.studies.table import ComparisonTable, comparison_table
+from equimetric.training.preconditions import warn_if_not_augmented
 
 __all__ = ["Comparison", "compare"]
 
@@ -56,6 +58,7 @@ def compare(
     killed study resumes where it stopped and gives the same table. A failed run is reported and stops no other.
     """
     config = load_config(study, StudyConfig, overrides)
+    warn_if_not_augmented(config)
     data = load_run_data(config.data)
     config = fit_to_data(choose_baselines(config, data), data.shape)
     jobs = plan(config, Path(output), data.fingerprint)
@@ -65,9 +68,7 @@ def compare(
         save_study(folder, config, data.fingerprint, jobs)
     except OSError as error:
         raise EquimetricError(f"cannot write to the study folder {str(folder)!r}: {error.strerror}") from None
-    run_all(
-        find_unfinished(jobs, retry_failed=retry_failed),
-        workers=config.workers,
-        watch=watch or ignore_progress,
-    )
+    unfinished = find_unfinished(jobs, retry_failed=retry_failed)
+    extract_features(unfinished, data)
+    run_all(unfinished, workers=config.workers, watch=watch or ignore_progress)
     return Comparison(load_study(folder), folder)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from equimetric.configuration import load_config
-from equimetric.data.attributes import attribute_ids
 from equimetric.errors import EquimetricError
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
@@ -19,8 +17,7 @@ from equimetric.runs.key import Role, RunKey
 from equimetric.runs.result import RunResult
 from equimetric.studies.configuration import Baseline, StudyConfig
 from equimetric.training.loop import Progress, train
-from equimetric.training.optimizers import build_optimizer
-from equimetric.training.sampling import TaskBatches
+from equimetric.training.preconditions import require_conditions, require_trainable, require_writable
 
 __all__ = ["Job", "RunEntry", "check_study", "choose_baselines", "plan", "run_job"]
 
@@ -96,14 +93,12 @@ def plan(study: StudyConfig, output: Path, data_fingerprint: str) -> list[Job]:
 
 
 def check_study(jobs: list[Job], data: RunData) -> None:
-    """Build learner, optimiser and samplers of every row before training, so that mistakes raise at once."""
-    train_data = data.dataset.subset(data.split.train)
+    """Check the conditions, and build learner, optimiser and samplers of every row, so that mistakes raise at once."""
+    require_conditions(jobs[0].config, data)
     for job in {job.row: job for job in jobs}.values():
+        require_writable(job.folder)
         try:
-            learner = build_learner(job.config, data.shape)
-            if learner.trains:
-                build_optimizer(learner, job.config.optimizer)
-                TaskBatches(job.config, learner, train_data.labels, partial(attribute_ids, train_data))
+            require_trainable(job.config, data, build_learner(job.config, data.shape))
         except (TypeError, EquimetricError) as error:
             raise EquimetricError(f"method {job.row!r}: {error}") from None
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping
 
 from equimetric.escaping import show_plain_warnings
+from equimetric.progress import report_progress
 from equimetric.studies.jobs import Job, run_job
 
 __all__ = ["main"]
@@ -24,6 +25,7 @@ def main() -> None:
     protocol = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)  # Output of libraries must not mix with the protocol.
     show_plain_warnings()
+    report_progress("nothing")  # The parent has a bar of its own.
     jobs: queue.Queue[str] = queue.Queue()
 
     def listen() -> None:

@@ -22,9 +22,9 @@ from equimetric.seeding import derive_seed
 from equimetric.training.averaging import start_average
 from equimetric.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from equimetric.training.finite import require_finite_weights
-from equimetric.training.gradients import require_no_batch_statistics
 from equimetric.training.optimizers import Optimizers, build_optimizer
 from equimetric.training.placement import Placement
+from equimetric.training.preconditions import require_conditions, require_trainable
 from equimetric.training.sampling import TaskBatches
 
 __all__ = ["Session", "open_session"]
@@ -100,14 +100,14 @@ def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Pr
     shape = data.shape
     learner = build_learner(config, shape)
     placement.place(learner, compiled=config.training.compile)
+    require_conditions(config, data)
+    require_trainable(config, data, learner)
     if config.model.head_init == "pca":
         learner.init_head(partial(training_features, learner, data, processes))
     data = evaluation_data(config, learner, data, processes)
     train_data = data.dataset.subset(data.split.train)
     optimizer = build_optimizer(learner, config.optimizer) if learner.trains else Optimizers()
     batches = TaskBatches(config, learner, train_data.labels, partial(attribute_ids, train_data))
-    if config.batch.at_once is not None and learner.trains:
-        require_no_batch_statistics(learner, config.training.steps - 1)
     state = load_checkpoint(run, learner, optimizer, batches)
     resumed = state is not None
     average = None if config.training.ema is None else start_average(learner, learner.frozen_state())

@@ -125,6 +125,6 @@ def _bfloat16_speedup(device: torch.device, dtype: torch.dtype, dimension: int) 
 def _track(blocks: list[slice], progress: bool) -> Iterable[slice]:
     if not progress:
         return blocks
-    from equimetric.data.progress import track
+    from equimetric.progress import track
 
     return track(blocks, "comparing", len(blocks))

@@ -1,0 +1,220 @@
+"""A file of features: written in pieces, by one process at a time, and checked whenever it is opened.
+
+It is a .npy file of (N, F) float32 with something after the array: the number of the process that writes it, and the
+sha256 of every piece of rows. A piece counts if its hash is right, so a killed process loses no more than the pieces it
+was computing, and a damaged piece is computed again. Rows are written, never memory-mapped: an error of the disk is an
+error here and not a signal.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PIECE", "FeatureFile", "OpenFeatures"]
+
+PIECE = 256
+"""Rows of a piece."""
+
+PROCESS_BYTES, HASH_BYTES = 8, 32
+SECONDS_BETWEEN_TRIES = 0.2
+RESERVED_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """Where (rows, columns) features of a fingerprint are kept."""
+
+    path: Path
+    rows: int
+    columns: int
+    fingerprint: str
+
+    @cached_property
+    def header(self) -> bytes:
+        """The first bytes of the .npy file."""
+        buffer = BytesIO()
+        described = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.columns)}
+        np.lib.format.write_array_header_1_0(buffer, described)
+        return buffer.getvalue()
+
+    @property
+    def pieces(self) -> int:
+        """Number of pieces."""
+        return -(-self.rows // PIECE)
+
+    def piece(self, number: int) -> range:
+        """The rows of a piece."""
+        return range(number * PIECE, min((number + 1) * PIECE, self.rows))
+
+    def count_rows(self, numbers: list[int]) -> int:
+        """Rows of several pieces."""
+        return sum(len(self.piece(number)) for number in numbers)
+
+    def row_offset(self, row: int) -> int:
+        """The byte at which a row begins."""
+        return len(self.header) + 4 * self.columns * row
+
+    @property
+    def process_offset(self) -> int:
+        """The byte at which the number of the writing process stands."""
+        return self.row_offset(self.rows)
+
+    def hash_offset(self, number: int) -> int:
+        """The byte at which the hash of a piece stands."""
+        return self.process_offset + PROCESS_BYTES + HASH_BYTES * number
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return self.hash_offset(self.pieces)
+
+    def hash_piece(self, number: int, content: bytes) -> bytes:
+        """The hash of a piece at its place: pieces of other features, and other pieces of these, have another one."""
+        digest = hashlib.sha256(f"{self.fingerprint} {number}\n".encode())
+        digest.update(content)
+        return digest.digest()
+
+    @contextmanager
+    def lock(self, *, write: bool, wait: Callable[[OpenFeatures], None]) -> Iterator[OpenFeatures]:
+        """The opened file, locked against writers, or for writing against everybody; the lock ends with the process.
+
+        While another process holds it, `wait` is called several times a second.
+        """
+        while True:
+            with self.path.open("r+b" if write else "rb", buffering=0) as file:
+                opened = OpenFeatures(self, file.fileno())
+                while not try_lock(file.fileno(), fcntl.LOCK_EX if write else fcntl.LOCK_SH):
+                    wait(opened)
+                    time.sleep(SECONDS_BETWEEN_TRIES)
+                if opened.is_current():
+                    yield opened
+                    return
+
+    def create(self) -> None:
+        """An empty file, unless there is one."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644))
+
+    def map(self) -> NDArray[np.float32]:
+        """(rows, columns) memory-mapped, copied on write: torch asks for memory that it could write to."""
+        mapped: NDArray[np.float32] = np.load(self.path, mmap_mode="c")
+        return mapped
+
+
+@dataclass(frozen=True)
+class OpenFeatures:
+    """A feature file that is open."""
+
+    file: FeatureFile
+    descriptor: int
+
+    def is_current(self) -> bool:
+        """Whether the path still leads to this file: another process may have replaced it while we waited."""
+        try:
+            return os.path.samestat(os.fstat(self.descriptor), self.file.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def is_empty(self) -> bool:
+        """Whether nothing was written yet."""
+        return os.fstat(self.descriptor).st_size == 0
+
+    def has_layout(self) -> bool:
+        """Whether size and header are those of the features; older versions wrote no hashes."""
+        header = self.file.header
+        return (
+            os.fstat(self.descriptor).st_size == self.file.size and os.pread(self.descriptor, len(header), 0) == header
+        )
+
+    def reserve(self) -> None:
+        """Take all the space of the file, so that writing cannot run out of it, and write header and process number."""
+        reserve_space(self.descriptor, self.file.size)
+        os.pwrite(self.descriptor, self.file.header, 0)
+        self.claim()
+
+    def claim(self) -> None:
+        """State that this process writes."""
+        os.pwrite(self.descriptor, os.getpid().to_bytes(PROCESS_BYTES, "little"), self.file.process_offset)
+
+    def writer(self) -> int | None:
+        """The process that wrote last, where it says so."""
+        number = int.from_bytes(os.pread(self.descriptor, PROCESS_BYTES, self.file.process_offset), "little")
+        return number or None
+
+    def hashes(self) -> list[bytes]:
+        """The stored hash of every piece, zeros or nothing for those not yet written."""
+        stored = os.pread(self.descriptor, HASH_BYTES * self.file.pieces, self.file.hash_offset(0))
+        return [stored[HASH_BYTES * number : HASH_BYTES * (number + 1)] for number in range(self.file.pieces)]
+
+    def written(self) -> list[int]:
+        """Pieces that have a hash, right or wrong."""
+        return [number for number, stored in enumerate(self.hashes()) if any(stored)]
+
+    def missing(self) -> list[int]:
+        """Pieces that do not have the right hash, all of them where the layout is not right."""
+        if not self.has_layout():
+            return list(range(self.file.pieces))
+        stored = self.hashes()
+
+        def is_wrong(number: int) -> bool:
+            return not any(stored[number]) or self.file.hash_piece(number, self.read(number)) != stored[number]
+
+        with ThreadPoolExecutor() as pool:
+            return [number for number, wrong in enumerate(pool.map(is_wrong, range(self.file.pieces))) if wrong]
+
+    def read(self, number: int) -> bytes:
+        """The bytes of a piece."""
+        rows = self.file.piece(number)
+        return os.pread(self.descriptor, 4 * self.file.columns * len(rows), self.file.row_offset(rows.start))
+
+    def write(self, number: int, features: NDArray[Any]) -> None:
+        """Write the rows of a piece to the disk, then its hash, which makes it count."""
+        content = np.ascontiguousarray(features, dtype="<f4").tobytes()
+        write_all(self.descriptor, content, self.file.row_offset(self.file.piece(number).start))
+        os.fsync(self.descriptor)
+        write_all(self.descriptor, self.file.hash_piece(number, content), self.file.hash_offset(number))
+
+
+def try_lock(descriptor: int, kind: int) -> bool:
+    """Whether the lock could be taken at once."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def write_all(descriptor: int, content: bytes, offset: int) -> None:
+    """Write all bytes, also where the system takes a part of them at a time."""
+    while content:
+        written = os.pwrite(descriptor, content, offset)
+        content, offset = content[written:], offset + written
+
+
+def reserve_space(descriptor: int, size: int) -> None:
+    """Make an empty file `size` bytes of zeros that are really there; a full disk raises an error here."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise
+        else:
+            return
+    for start in range(0, size, RESERVED_AT_ONCE):
+        write_all(descriptor, bytes(min(RESERVED_AT_ONCE, size - start)), start)

@@ -1,0 +1,169 @@
+"""What must hold before features are computed or anything trains: folders, parts, metrics, batches, head."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from equimetric.backbones import EmbeddingNetwork, require_directions
+from equimetric.batches import BATCHES
+from equimetric.batches.base import ClassBatches
+from equimetric.data import transform
+from equimetric.data.attributes import attribute_ids
+from equimetric.data.transforms import identity
+from equimetric.errors import EquimetricError, EquimetricWarning, StorageError
+from equimetric.evaluation import Cohort, evaluate
+from equimetric.learners import Learner
+from equimetric.runs.configuration import Conditions, RunConfig
+from equimetric.runs.data import RunData
+from equimetric.runs.regimes import fit_to_data
+from equimetric.training.gradients import require_no_batch_statistics
+from equimetric.training.optimizers import build_optimizer
+from equimetric.training.sampling import TaskBatches
+
+__all__ = ["describe_parts", "require_conditions", "require_trainable", "require_writable", "warn_if_not_augmented"]
+
+ROWS_TRIED = 1000
+"""Rows that metrics are tried with, about."""
+
+
+def require_writable(folder: Path) -> None:
+    """Raise an error where a folder cannot be made or written to."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = "may not be written to" if there.is_dir() else "is a file, not a folder"
+        raise StorageError(f"cannot write to {str(folder)!r}: {str(there)!r} {why}; choose another folder")
+
+
+def require_conditions(config: Conditions, data: RunData) -> None:
+    """Raise an error for parts of the data, or metrics, that no method can be evaluated with."""
+    evaluated = [part for part in ("validation", "test") if len(data.rows(part))]
+    for part in ("train", *evaluated):
+        require_part(data, part)
+    for part in evaluated:
+        try:
+            try_metrics(config, data, part)
+        except EquimetricError as error:
+            names = ", ".join(config.evaluation.names())
+            raise EquimetricError(
+                f"evaluation.metrics = {names} cannot be computed for the {part} classes: {error} "
+                f"(or leave it out of evaluation.metrics; {describe_parts(data)})"
+            ) from None
+
+
+def require_trainable(config: RunConfig, data: RunData, learner: Learner) -> None:
+    """Raise an error where the learner's head, optimiser or batches cannot be made from the data."""
+    if config.model.head_init == "pca":
+        require_principal_directions(data, learner)
+    if not learner.trains:
+        return
+    build_optimizer(learner, config.optimizer)
+    require_batches(config, data, learner)
+    if config.batch.at_once is not None:
+        require_no_batch_statistics(learner, config.training.steps - 1)
+        learner.before_step(0)
+
+
+def warn_if_not_augmented(config: Conditions) -> None:
+    """Warn of an augmentation that was asked for and cannot be applied, because features are computed once."""
+    chosen = config.data.transform
+    if not config.model.frozen or "transform" not in config.data.model_fields_set:
+        return
+    if transform(chosen).augment is not identity:
+        warnings.warn(
+            f"data.transform = {chosen!r} changes nothing: with model.frozen = true the features of every image are "
+            "computed once, without augmentation; leave one of them out",
+            EquimetricWarning,
+            stacklevel=3,
+        )
+
+
+def require_part(data: RunData, part: str) -> None:
+    """Raise an error for a part with fewer than two classes, or without a pair to find."""
+    labels = data.dataset.labels[data.rows(part)]
+    classes, counts = torch.unique(labels, return_counts=True)
+    if len(classes) < 2:
+        needed = "needs at least two classes"
+    elif int(counts.max()) < 2:
+        needed = "has one image per class and needs a second one of some"
+    else:
+        return
+    raise EquimetricError(
+        f"the {part} part {needed}: change data.split or the split of the data set, or add images "
+        f"({describe_parts(data)})"
+    )
+
+
+def require_batches(config: RunConfig, data: RunData, learner: Learner) -> None:
+    """Raise an error where the configured batches cannot be drawn from the training classes."""
+    train_data = data.dataset.subset(data.split.train)
+    batch, counts = config.batch, torch.bincount(train_data.labels)
+    try:
+        TaskBatches(config, learner, train_data.labels, partial(attribute_ids, train_data))
+    except EquimetricError as error:
+        remedy = f"batch.classes = {len(counts)}; " if (batch.classes or 0) > len(counts) else ""
+        raise EquimetricError(f"{error} ({remedy}{describe_parts(data)})") from None
+    if issubclass(BATCHES.find(batch.kind), ClassBatches) and batch.samples > int(counts.max()):
+        raise EquimetricError(
+            f"{batch.samples} samples of a class cannot be drawn without repetition: no training class has more than "
+            f"{int(counts.max())} images; set batch.samples = {int(counts.max())} or fewer ({describe_parts(data)})"
+        )
+
+
+def require_principal_directions(data: RunData, learner: Learner) -> None:
+    """Raise an error where the training images have too few principal directions for a head that starts at them."""
+    for network in learner.modules():
+        if not isinstance(network, EmbeddingNetwork) or isinstance(network.head, torch.nn.Identity):
+            continue
+        features = data.shape.channels if network.backbone is None else network.backbone.features
+        try:
+            require_directions(network.head, data.shape.images, features)
+        except EquimetricError as error:
+            most = max(min(data.shape.images - 1, features), 1)
+            raise EquimetricError(
+                f"model.head_init = 'pca': {error} (model.dim = {most}, or model.head_init = 'random'; "
+                f"{describe_parts(data)})"
+            ) from None
+
+
+def try_metrics(config: Conditions, data: RunData, part: str) -> None:
+    """Compute the configured metrics for random embeddings with the labels of a part."""
+    evaluation, split, dim = config.evaluation, data.split, fit_to_data(config, data.shape).model.dim or 1
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(rows: Tensor) -> tuple[Tensor, Tensor]:
+        labels = take_classes(data.dataset.labels[rows], max(ROWS_TRIED, 2 * dim))
+        return torch.randn(len(labels), dim, generator=generator), labels
+
+    drawn = [data.rows(part)]
+    if part == "test" and split.query is not None and split.gallery is not None:
+        drawn = [split.query, split.gallery]
+    cohort = None
+    if evaluation.cohort is not None and part == "test":
+        cohort = Cohort(
+            draw(data.rows(evaluation.cohort.part))[0], evaluation.cohort.strength, evaluation.cohort.nearest
+        )
+    evaluate(*chain(*map(draw, drawn)), metrics=evaluation.names(), geometry=evaluation.compared_by(), cohort=cohort)
+
+
+def take_classes(labels: Tensor, enough: int) -> Tensor:
+    """The labels of as many whole classes as make up enough rows, of huge classes a part."""
+    classes, counts = torch.unique(labels, return_counts=True)
+    counts = counts.clamp(max=max(2, enough // 2))
+    few = counts.cumsum(0) - counts < enough
+    taken: Tensor = classes[few].repeat_interleave(counts[few])
+    return taken
+
+
+def describe_parts(data: RunData) -> str:
+    """'train: 24 classes, 216 images; validation: 6 classes, 54 images; test: 30 classes, 270 images'."""
+    sizes = {
+        part: (len(torch.unique(data.dataset.labels[rows])), len(rows)) for part, rows in data.split.parts().items()
+    }
+    return "; ".join(f"{part}: {classes:,} classes, {images:,} images" for part, (classes, images) in sizes.items())
