@@ -1,9 +1,11 @@
-"""The one exception for mistakes in what a user gave, and the hint for a misspelt name."""
+"""The one exception for mistakes in what a user gave, the one warning, and the hint for a misspelt name."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["EquimetricError", "did_you_mean", "no_tensor", "unknown_name"]
+__all__ = ["EquimetricError", "EquimetricWarning", "did_you_mean", "no_tensor", "shown", "unknown_name"]
+
+LONGEST_SHOWN = 200
 
 
 class EquimetricError(ValueError):
@@ -11,6 +13,21 @@ class EquimetricError(ValueError):
 
     The command line prints the message alone, without a traceback, and exits with code 2.
     """
+
+
+class EquimetricWarning(UserWarning):
+    """Something a user should know and may change; nothing is stopped by it. The command line prints the message."""
+
+
+def shown(value: object) -> str:
+    """repr(value) for an error message, without the middle of a long one."""
+    if isinstance(value, int) and abs(value) >= 10**LONGEST_SHOWN:
+        return f"a number of more than {LONGEST_SHOWN} digits"
+    text = repr(value)
+    if len(text) <= LONGEST_SHOWN:
+        return text
+    end = LONGEST_SHOWN // 2 - 1
+    return f"{text[:end]} … {text[-end:]}"
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:

@@ -1,9 +1,11 @@
-"""Files: atomic writes, the cache folder, and content hashes that are computed once."""
+"""Files: atomic writes, the cache folder, content hashes that are computed once, and what is no file to read."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -11,12 +13,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, shown
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
-__all__ = ["cache_directory", "hash_file", "hash_files", "read_json", "write_atomically"]
+__all__ = [
+    "cache_directory",
+    "hash_file",
+    "hash_files",
+    "read_json",
+    "require_file",
+    "why_no_file",
+    "write_atomically",
+]
 
 Content = TypeVar("Content", dict[str, Any], list[Any])
 
@@ -24,6 +34,14 @@ HASH_MEMORY = "hashes.sqlite"
 YOUNG = 2.0
 """Seconds. A file changed more recently is not remembered: a second change could leave the same time stamps."""
 ROWS_PER_QUERY = 500
+
+NOT_THERE, IS_FOLDER = "is not there", "is a folder"
+OTHER_KINDS: dict[str, Callable[[int], bool]] = {
+    IS_FOLDER: stat.S_ISDIR,
+    "is a named pipe": stat.S_ISFIFO,
+    "is a socket": stat.S_ISSOCK,
+    "is a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
+}
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -52,6 +70,32 @@ def read_json(file: Path, kind: type[Content], advice: str) -> Content:
     if not isinstance(content, kind):
         raise EquimetricError(f"{file} is damaged (it holds no {kind.__name__}); {advice}")
     return content
+
+
+def why_no_file(path: Path) -> str:
+    """'' for a regular file or a link to one; else why it cannot be read, such as 'is a named pipe'.
+
+    Opening a pipe would wait for a writer that may never come.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return NOT_THERE
+        return f"cannot be read ({error.strerror})"
+    except ValueError:
+        return "has a name that no file can have"
+    if stat.S_ISREG(mode):
+        return ""
+    return next((kind for kind, holds in OTHER_KINDS.items() if holds(mode)), "is no regular file")
+
+
+def require_file(path: Path, advice: str) -> None:
+    """Raise an error with advice unless the path is that of a regular file."""
+    why = why_no_file(path)
+    if why:
+        name = shown(str(path))
+        raise EquimetricError(f"there is no file {name}; {advice}" if why == NOT_THERE else f"{name} {why}; {advice}")
 
 
 def cache_directory() -> Path:
@@ -116,12 +160,15 @@ def hash_files(paths: Sequence[Path]) -> list[str | None]:
 def _read_stamp(path: Path) -> _Stamp | None:
     try:
         found = path.stat()
-    except OSError:
+    except (OSError, ValueError):
         return None
     return _Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _read_hash(path: Path) -> str:
+    why = why_no_file(path)
+    if why and why != NOT_THERE:
+        raise EquimetricError(f"{shown(str(path))} {why}; give a regular file")
     with path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -129,7 +176,7 @@ def _read_hash(path: Path) -> str:
 def _try_hash(path: Path) -> str | None:
     try:
         return _read_hash(path)
-    except OSError:
+    except (OSError, EquimetricError):
         return None
 
 

@@ -6,28 +6,33 @@ from pathlib import Path
 
 from equimetric.data.decoding import map_in_threads
 from equimetric.data.file_store import FileStore
+from equimetric.data.left_out import Damaged
 from equimetric.data.views import Resize
-from equimetric.errors import EquimetricError
-from equimetric.files import cache_directory, write_atomically
+from equimetric.errors import EquimetricError, shown
+from equimetric.files import NOT_THERE, cache_directory, why_no_file, write_atomically
 
 __all__ = ["damaged_files"]
 
+CHECK_VERSION = 2
+"""Raised whenever other files count as damaged, so that older outcomes are not used."""
 
-def damaged_files(store: FileStore) -> dict[int, str]:
+
+def damaged_files(store: FileStore, *, missing: Damaged = "refuse") -> dict[int, str]:
     """Which files cannot be read and why: {number: 'path (reason)'}.
 
     Every file is decoded once, JPEGs at an eighth of their size. The outcome is remembered under `cache_directory()`
-    for the same content.
+    for the same content. Files that are not there raise an error, unless `missing` is 'skip': then they are listed too.
     """
-    for number, file in enumerate(store.files):
-        if not file.is_file():
-            raise EquimetricError(
-                f"the image {str(file)!r} (number {number + 1:,} of {len(store.files):,}) is not there; "
-                "check that the archive was unpacked completely"
-            )
+    absent = [number for number, file in enumerate(store.files) if why_no_file(file) == NOT_THERE]
+    if absent and missing == "refuse":
+        others = f", nor are {len(absent) - 1:,} others" if len(absent) > 1 else ""
+        raise EquimetricError(
+            f"the image {shown(str(store.files[absent[0]]))} (number {absent[0] + 1:,} of {len(store.files):,}) is not "
+            f"there{others}; check that all images were unpacked, or leave out what is missing with damaged='skip'"
+        )
     smallest = Resize(1, "square")
     store.forget_hashes()
-    record = cache_directory() / "checked" / f"{store.fingerprint(smallest)}.json"
+    record = cache_directory() / "checked" / f"{store.fingerprint(smallest)}-{CHECK_VERSION}.json"
     reasons = _read_record(record)
     if reasons is None:
 

@@ -14,7 +14,7 @@ from equimetric.data.decoding import Box, Decoding, decode, map_in_threads
 from equimetric.data.image_caches import DiskCache, MemoryCache
 from equimetric.data.progress import track
 from equimetric.data.views import Resize, pillow_image
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, shown
 from equimetric.files import cache_directory, hash_files
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ class FileStore:
         decoding: Decoding = "exact",
         cache_bytes: int = MEMORY_CACHE_BYTES,
     ) -> None:
-        if channels not in (1, 3):
-            raise EquimetricError(f"channels must be 3 (colour) or 1 (grey), not {channels!r}")
+        if channels not in (1, 3) or isinstance(channels, bool):
+            raise EquimetricError(f"channels must be 3 (colour) or 1 (grey), not {shown(channels)}")
         if cache not in ("none", "memory", "disk"):
-            raise EquimetricError(f"cache must be 'none', 'memory' or 'disk', not {cache!r}")
+            raise EquimetricError(f"cache must be 'none', 'memory' or 'disk', not {shown(cache)}")
         if decoding not in ("exact", "fast"):
-            raise EquimetricError(f"decoding must be 'exact' or 'fast', not {decoding!r}")
+            raise EquimetricError(f"decoding must be 'exact' or 'fast', not {shown(decoding)}")
         if not files:
             raise EquimetricError("there are no image files; give at least one")
         if boxes is not None and len(boxes) != len(files):

@@ -6,15 +6,29 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from equimetric.errors import EquimetricError, unknown_name
+from equimetric.errors import EquimetricError, shown, unknown_name
 from equimetric.registry import Registry
 
 if TYPE_CHECKING:
     from equimetric.data.dataset import Dataset
 
-__all__ = ["DATASETS", "DatasetDescription", "dataset", "dataset_descriptions", "load_dataset", "path_options"]
+__all__ = [
+    "DATASETS",
+    "DatasetDescription",
+    "InputSize",
+    "dataset",
+    "dataset_descriptions",
+    "input_size_default",
+    "load_dataset",
+    "path_options",
+]
+
+FITS_BACKBONE = "at least the input size of the backbone"
+
+InputSize = Annotated[int, FITS_BACKBONE]
+"""Side of the stored images, an option; unless given, a run chooses it to fit its backbone."""
 
 DATASETS: Registry[Callable[..., Dataset]] = Registry("data set", "equimetric.data")
 """Name → loader; its keyword arguments are the options, its first docstring line the description."""
@@ -50,7 +64,7 @@ def load_dataset(name: str, /, **options: object) -> Dataset:
     for option in path_options(name) & options.keys():
         if not isinstance(options[option], str | PathLike | None):
             raise EquimetricError(
-                f"option {option!r} of data set {name!r} is a path in quotes, not {options[option]!r}"
+                f"option {option!r} of data set {name!r} is a path in quotes, not {shown(options[option])}"
             )
     return load(**options)
 
@@ -59,6 +73,14 @@ def path_options(name: str) -> set[str]:
     """The options of a data set that name files or folders, by the annotations of its loader."""
     parameters = inspect.signature(DATASETS.find(name)).parameters.values()
     return {parameter.name for parameter in parameters if "Path" in str(parameter.annotation)}
+
+
+def input_size_default(name: str) -> int | None:
+    """The default of the option `size`, where a run may choose another one; None where there is no such option."""
+    size = inspect.signature(DATASETS.find(name)).parameters.get("size")
+    if size is None or FITS_BACKBONE not in getattr(size.annotation, "__metadata__", ()):
+        return None
+    return int(size.default)
 
 
 def _describe(name: str) -> DatasetDescription:
