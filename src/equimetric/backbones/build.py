@@ -1,8 +1,11 @@
 """Backbones by name, with the weights that `pretrained` asks for."""
 
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+
+import torch
 
 from equimetric.backbones.backbone import Backbone
 from equimetric.backbones.library_models import timm_backbone, torchvision_backbone
@@ -10,7 +13,7 @@ from equimetric.backbones.registry import BACKBONES, BackboneRecord
 from equimetric.backbones.weights import load_pretrained, packaged_weights, read_weights
 from equimetric.errors import EquimetricError, unknown_name
 
-__all__ = ["LIBRARY_MODELS", "build_backbone", "find_weight_file", "weights_on_offer"]
+__all__ = ["LIBRARY_MODELS", "build_backbone", "find_input_size", "find_weight_file", "weights_on_offer"]
 
 LIBRARY_MODELS = {
     "timm:<model>": "any classification model of timm, such as timm:resnet50 or timm:vit_base_patch16_224",
@@ -45,6 +48,15 @@ def build_backbone(name: str, *, channels: int = 3, pretrained: str | None = Non
     if channels not in (1, backbone.convention.channels):
         raise EquimetricError(f"{name} takes grey or RGB images, not images of {channels} channels")
     return backbone
+
+
+@cache
+def find_input_size(name: str) -> int:
+    """Side of the images that a backbone is made for; a library's model is built to find out."""
+    if name in BACKBONES:
+        return BACKBONES[name].size
+    with torch.random.fork_rng(devices=[]):
+        return build_backbone(name).convention.size
 
 
 def find_weight_file(name: str, pretrained: str | None) -> Path | None:

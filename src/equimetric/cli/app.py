@@ -1,17 +1,20 @@
 """The application that the registered commands form, and its entry point."""
 
 import sys
+import warnings
+from typing import Any
 
 import typer
 from rich.markup import escape
 
 from equimetric.cli.command import COMMANDS, Command
 from equimetric.cli.console import show_error
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, EquimetricWarning
 
 __all__ = ["build_app", "main"]
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+PYTHON_WARNING = warnings.showwarning
 OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -68,10 +71,20 @@ def show_options(
     """Deep metric learning with fair comparison built in. Start with: equimetric demo."""
 
 
+def show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """Print a warning of the package as one sentence, any other as Python does."""
+    if issubclass(category, EquimetricWarning):
+        show_error(f"warning: {message}")
+    else:
+        PYTHON_WARNING(message, category, *place)
+
+
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on standard error and exit code 2."""
     try:
-        build_app()(prog_name="equimetric")
+        with warnings.catch_warnings():
+            warnings.showwarning = show_warning
+            build_app()(prog_name="equimetric")
     except EquimetricError as error:
         show_error(str(error))
         sys.exit(2)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from equimetric.data.decoding import Box, Decoding, decode, map_in_threads
+from equimetric.data.decoding import Box, Decoding, decode, map_in_threads, open_image
 from equimetric.data.image_caches import DiskCache, MemoryCache
 from equimetric.data.progress import track
 from equimetric.data.views import Resize, pillow_image
@@ -119,6 +119,14 @@ class FileStore:
             )
         except Exception as error:  # a damaged file can raise almost anything from inside a decoder
             return str(error).replace(str(file), file.name) or type(error).__name__
+
+    def size(self, number: int) -> tuple[float, float]:
+        """Width and height of file `number` by its header, or of its bounding box."""
+        box = self.box(number)
+        if box is not None:
+            return box[2:]
+        with open_image(self.files[number]) as opened:
+            return opened.size
 
     def box(self, number: int) -> Box | None:
         """The bounding box of file `number`, if there are any."""

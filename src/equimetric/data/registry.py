@@ -9,6 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Annotated
 
 from equimetric.errors import EquimetricError, shown, unknown_name
+from equimetric.option_values import describe_mismatch, to_python
 from equimetric.registry import Registry
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ __all__ = [
     "InputSize",
     "dataset",
     "dataset_descriptions",
+    "describe_dataset",
     "input_size_default",
     "load_dataset",
     "path_options",
@@ -48,25 +50,39 @@ class DatasetDescription:
 
 def dataset_descriptions() -> tuple[DatasetDescription, ...]:
     """All data sets that `load_dataset` knows, by name."""
-    return tuple(_describe(name) for name in sorted(DATASETS))
+    return tuple(describe_dataset(name) for name in sorted(DATASETS))
 
 
 def load_dataset(name: str, /, **options: object) -> Dataset:
     """The data set of that name; `dataset_descriptions` lists the names, and the options of each."""
     load = DATASETS.find(name)
-    known = _describe(name)
+    known = describe_dataset(name)
     for option in options:
         if option not in (*known.required, *known.options):
             raise unknown_name(f"option of data set {name!r}", option, (*known.required, *known.options))
     for option in known.required:
         if option not in options:
             raise EquimetricError(f"data set {name!r} needs the option {option!r}; give it a value")
+    options = check_types(name, options)
     for option in path_options(name) & options.keys():
         if not isinstance(options[option], str | PathLike | None):
             raise EquimetricError(
                 f"option {option!r} of data set {name!r} is a path in quotes, not {shown(options[option])}"
             )
     return load(**options)
+
+
+def check_types(name: str, options: Mapping[str, object]) -> dict[str, object]:
+    """The options with numpy's numbers as Python's; a value that its annotation does not allow is an error."""
+    parameters = inspect.signature(DATASETS.find(name)).parameters
+    checked = {option: to_python(value) for option, value in options.items()}
+    for option, value in checked.items():
+        expected = describe_mismatch(parameters[option].annotation, value)
+        if expected:
+            raise EquimetricError(
+                f"option {option!r} of data set {name!r} must be {' or '.join(expected)}, not {shown(value)}"
+            )
+    return checked
 
 
 def path_options(name: str) -> set[str]:
@@ -83,8 +99,9 @@ def input_size_default(name: str) -> int | None:
     return int(size.default)
 
 
-def _describe(name: str) -> DatasetDescription:
-    load = DATASETS[name]
+def describe_dataset(name: str) -> DatasetDescription:
+    """The description and options of a data set."""
+    load = DATASETS.find(name)
     parameters = inspect.signature(load).parameters.values()
     return DatasetDescription(
         name=name,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AllowInfNan, Field, field_validator, model_validator
 
-from equimetric.configuration import Strict
+from equimetric.configuration import Options, Strict
 from equimetric.evaluation import METRICS, parse_metrics
 from equimetric.evaluation.cohort import check_cohort_metrics
 
@@ -27,6 +27,10 @@ __all__ = [
 ]
 
 
+Step = Annotated[float, AllowInfNan(True)]
+"""A number of steps; inf is never."""
+
+
 class SplitConfig(Strict):
     """Training and test classes from a file, in place of the data set's own split."""
 
@@ -38,9 +42,10 @@ class DataConfig(Strict):
     """Which images, through which transform, and which of their classes train, validate and test."""
 
     name: str = Field("glyphs", description="a data set of `equimetric datasets`; 'folder' for your own images")
-    options: dict[str, Any] = Field(
+    options: Options = Field(
         default_factory=dict,
-        description="options of the data set, e.g. root, size, damaged = 'skip', cache = 'disk', decoding = 'fast'",
+        description="options of the data set, e.g. root, size (by default at least the backbone's input), min_images, "
+        "damaged = 'skip', cache = 'disk', decoding = 'fast'",
     )
     fold: int = Field(0, ge=0, description="which block of the training half of the classes is for validation")
     folds: int = Field(4, ge=1, description="number of such blocks")
@@ -81,7 +86,7 @@ class ModelConfig(Strict):
         False,
         description="freeze batch normalisation: all of it, or its running 'statistics' alone",
     )
-    freeze: dict[str, float] | list[str] = Field(
+    freeze: dict[str, Step] | list[str] = Field(
         default_factory=dict,
         description="frozen parts, by prefixes of parameter names, or the step from which each trains: "
         "{ backbone = 500 }; inf is never",
@@ -110,7 +115,7 @@ class BatchConfig(Strict):
     kind: str = Field("class_balanced", description="batch sampler, a name of `equimetric.batches.BATCHES`")
     classes: int = Field(32, ge=1, description="classes per batch (C), or pairs, or triples")
     samples: int = Field(4, ge=1, description="samples of each (M)")
-    options: dict[str, Any] = Field(default_factory=dict, description="further options of the sampler")
+    options: Options = Field(default_factory=dict, description="further options of the sampler")
     per_step: int = Field(1, ge=1, description="batches (or episodes) averaged for one optimiser step")
     at_once: int | None = Field(
         None,
@@ -308,7 +313,7 @@ class LearnerConfig(Strict):
     """How embeddings are formed and trained."""
 
     name: str = Field("single", description="a name of `equimetric.learners.LEARNERS`")
-    options: dict[str, Any] = Field(default_factory=dict, description="options of the learner")
+    options: Options = Field(default_factory=dict, description="options of the learner")
 
 
 class Conditions(Strict):
@@ -336,6 +341,6 @@ class RunConfig(Conditions):
     """One model: a method, its options, a seed, and the conditions."""
 
     method: str = Field("multi_similarity", description="one of `equimetric methods`, or a sum such as 'margin+tcm'")
-    options: dict[str, Any] = Field(default_factory=dict, description="options of the method")
+    options: Options = Field(default_factory=dict, description="options of the method")
     learner: LearnerConfig = Field(default_factory=LearnerConfig)
     seed: int = Field(0, ge=0, description="seed of everything random")

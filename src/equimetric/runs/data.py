@@ -22,7 +22,8 @@ from equimetric.data import (
     transform,
 )
 from equimetric.errors import unknown_name
-from equimetric.runs.configuration import DataConfig
+from equimetric.runs.configuration import DataConfig, ModelConfig
+from equimetric.runs.image_size import warn_if_enlarged
 from equimetric.runs.result import DataShape
 
 __all__ = ["RunData", "load_run_data", "load_split"]
@@ -87,9 +88,11 @@ class RunData:
         return RunData(replace(self.eval_data, images=features), self.split, transform("none"))
 
 
-def load_run_data(config: DataConfig) -> RunData:
-    """The data of a configuration."""
+def load_run_data(config: DataConfig, model: ModelConfig | None = None) -> RunData:
+    """The data of a configuration; with `model`, a warning where they are too small for it."""
     dataset, split = load_split(config)
+    if model is not None:
+        warn_if_enlarged(dataset, config, model)
     vectors = len(dataset.images.shape) == 2
     return RunData(dataset, split, transform("none" if vectors else config.transform))
 

@@ -10,6 +10,7 @@ from typing import Any
 from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError
 from equimetric.runs.data import load_run_data
+from equimetric.runs.image_size import fit_images
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.execution import Watcher, find_unfinished, ignore_progress, run_all
 from equimetric.studies.jobs import check_study, choose_baselines, plan
@@ -54,8 +55,8 @@ def compare(
     `study` is a TOML file, a mapping or a `StudyConfig`. Called again, it trains only the missing runs; a
     killed study resumes where it stopped and gives the same table. A failed run is reported and stops no other.
     """
-    config = load_config(study, StudyConfig, overrides)
-    data = load_run_data(config.data)
+    config = fit_images(load_config(study, StudyConfig, overrides))
+    data = load_run_data(config.data, config.model)
     config = choose_baselines(config, data)
     jobs = plan(config, Path(output), data.fingerprint)
     check_study(jobs, data)

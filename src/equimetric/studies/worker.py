@@ -9,8 +9,10 @@ import os
 import queue
 import sys
 import threading
+import warnings
 from collections.abc import Mapping
 
+from equimetric.errors import EquimetricWarning
 from equimetric.studies.jobs import Job, run_job
 
 __all__ = ["main"]
@@ -20,6 +22,7 @@ STEPS_BETWEEN_REPORTS = 5
 
 def main() -> None:
     """Execute jobs until the input ends."""
+    warnings.simplefilter("ignore", EquimetricWarning)  # the parent has loaded the same data and said so
     protocol = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)  # Output of libraries must not mix with the protocol.
     jobs: queue.Queue[str] = queue.Queue()
