@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from equimetric.errors import EquimetricError, did_you_mean, shown
+from equimetric.escaping import is_unicode
 
 __all__ = ["Options", "Strict", "load_config", "parse_overrides", "read_toml", "to_toml"]
 
@@ -19,7 +20,7 @@ LARGEST_INTEGER = 2**63 - 1
 
 
 class Strict(BaseModel):
-    """A table of a configuration: no unknown keys, no changes after loading, no text taken for numbers, none infinite."""
+    """A table of a configuration: no unknown keys, no changes after loading, no text for numbers, none infinite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -74,15 +75,6 @@ def to_plain(value: Any, where: str = "") -> Any:
     return value
 
 
-def is_unicode(text: str) -> bool:
-    """Whether a text can be written in UTF-8; names of files need not."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def finite(options: dict[str, Any]) -> dict[str, Any]:
     """A table of options without NaN and infinite numbers."""
     for name, value in options.items():
@@ -111,10 +103,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise EquimetricError(
             f"the configuration file {str(path)!r} cannot be read: {error}; save it as UTF-8"
         ) from None
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # numbers of thousands of digits, thousands of brackets, NUL in a path
+    except (ValueError, RecursionError) as error:  # huge numbers and deep brackets are no TOMLDecodeError
         raise EquimetricError(f"{shown(str(path))} is not valid TOML: {explain_toml(error)}") from None
 
 

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-__all__ = ["csv_text", "latex_text", "markdown_text", "one_line", "printable"]
+__all__ = ["csv_text", "is_unicode", "latex_text", "markdown_text", "one_line", "printable"]
 
 _MARKDOWN_SPECIALS = re.compile(r"([\\`*_\[\]<>|~#$&])")
 
@@ -22,6 +22,15 @@ _LATEX_SPECIALS = {
 }
 
 _SPREADSHEET_FORMULA = ("=", "+", "-", "@")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written in UTF-8; the name of a file need not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def printable(text: str) -> str:

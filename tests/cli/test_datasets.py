@@ -45,7 +45,7 @@ def test_a_clean_data_set_is_exit_code_0(equimetric, folder, run_file):
     assert equimetric("datasets", "check", folder)[:2] == (code, out)
     code, out, _ = equimetric("datasets", "check", run_file, "--json")
     assert code == 0
-    assert json.loads(out) == {"damaged": [], "near_duplicates": []}
+    assert json.loads(out) == {"damaged": [], "skipped": [], "small_classes": {}, "near_duplicates": []}
 
 
 @pytest.mark.parametrize("in_memory", ["true", "false"])

@@ -164,7 +164,10 @@ def test_missing_empty_and_flat_folders(tmp_path):
 
 def test_classes_with_too_few_images(root):
     save(root / "fox" / "only.png")
-    assert message_of(root) == "class 'fox' has one image; every class needs at least two, remove it or add images"
+    assert message_of(root) == (
+        "class 'fox' has one image; every class needs at least two, remove it or add images, "
+        "or leave small classes out with min_images = 2"
+    )
     (root / "fox" / "only.png").unlink()
     assert message_of(root).startswith("class 'fox' has no image;")
 

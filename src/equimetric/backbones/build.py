@@ -12,6 +12,7 @@ from equimetric.backbones.library_models import timm_backbone, torchvision_backb
 from equimetric.backbones.registry import BACKBONES, BackboneRecord
 from equimetric.backbones.weights import load_pretrained, packaged_weights, read_weights
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.files import why_no_file
 
 __all__ = ["LIBRARY_MODELS", "build_backbone", "find_input_size", "find_weight_file", "weights_on_offer"]
 
@@ -64,7 +65,7 @@ def find_weight_file(name: str, pretrained: str | None) -> Path | None:
     if pretrained is None or (name.partition(":")[0] in LIBRARIES and pretrained in LIBRARIES):
         return None
     found = Path(_weight_file(BACKBONES[name], pretrained) if name in BACKBONES else pretrained).expanduser()
-    return found if found.is_file() else None
+    return None if why_no_file(found) else found
 
 
 def weights_on_offer(name: str) -> str:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from equimetric.data.dataset import Dataset
 from equimetric.data.manifest import parse_part, read_columns
 from equimetric.data.registry import dataset
-from equimetric.errors import EquimetricError, did_you_mean
-from equimetric.files import require_file
+from equimetric.errors import EquimetricError, did_you_mean, shown
+from equimetric.files import require_file, why_no_file
 
 __all__ = ["load_arrays", "load_features"]
 
@@ -140,7 +140,10 @@ def _read_npy(file: Path) -> NDArray[Any]:
 
 def _labels_beside(file: Path, labels: Path | None) -> dict[str, NDArray[Any]]:
     labels = labels or file.with_suffix(".csv")
-    require_file(labels, f"give one with the labels of {file.name!r} as option 'labels'")
+    if why_no_file(labels):
+        raise EquimetricError(
+            f"there is no file {shown(str(labels))} with the labels of {file.name!r}; give one with the option 'labels'"
+        )
     if labels.suffix == ".npy":
         return {"labels": _read_npy(labels)}
     columns = read_columns(labels, required=("label",), optional=("split",))

@@ -28,7 +28,8 @@ def damaged_files(store: FileStore, *, missing: Damaged = "refuse") -> dict[int,
         others = f", nor are {len(absent) - 1:,} others" if len(absent) > 1 else ""
         raise EquimetricError(
             f"the image {shown(str(store.files[absent[0]]))} (number {absent[0] + 1:,} of {len(store.files):,}) is not "
-            f"there{others}; check that all images were unpacked, or leave out what is missing with damaged='skip'"
+            f"there{others}; check that the archive was unpacked completely, or leave out what is missing with "
+            "damaged='skip'"
         )
     smallest = Resize(1, "square")
     store.forget_hashes()

@@ -12,6 +12,7 @@ from equimetric.data.left_out import Damaged
 from equimetric.data.registry import InputSize, dataset
 from equimetric.data.splits import require_pairs, require_two_images
 from equimetric.errors import EquimetricError, shown
+from equimetric.escaping import is_unicode
 from equimetric.files import IS_FOLDER, NOT_THERE, why_no_file
 
 __all__ = ["load_folder"]
@@ -83,7 +84,11 @@ def _files_by_class(root: Path) -> tuple[dict[str, list[Path]], list[str]]:
             f"the folder {shown(str(root))} has no class folders; arrange the images as {root.name}/<class>/<image>"
         )
     for name in listed:
-        require_unicode(name, root)
+        # Class names are written to results, which are text.
+        if not is_unicode(name):
+            raise EquimetricError(
+                f"the folder {os.fsencode(name)!r} in {shown(str(root))} has a name that is not UTF-8; rename it"
+            )
     skipped = [
         f"{entry} (in no class folder)"
         for entry in visible
@@ -100,13 +105,3 @@ def _require_folder(root: Path) -> None:
         raise EquimetricError(f"there is no folder {shown(str(root))}; {expected}")
     if why != IS_FOLDER:
         raise EquimetricError(f"{shown(str(root))} {why or 'is a file'}; {expected}")
-
-
-def require_unicode(name: str, root: Path) -> None:
-    """Raise an error for a class whose folder name is no text: it could not be written to results."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise EquimetricError(
-            f"the folder {os.fsencode(name)!r} in {shown(str(root))} has a name that is not UTF-8; rename it"
-        ) from None

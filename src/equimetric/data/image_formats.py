@@ -29,8 +29,8 @@ OTHER_FORMATS = {
 """Offset and bytes by which the beginning of a file shows a format that is not read."""
 LONGEST_MARK = 16
 
-SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini"})
-"""Written by file managers, shown to nobody."""
+NOTES = frozenset({".txt", ".md", ".json", ".csv", ".tsv", ".xml", ".yaml", ".yml", ".html", ".log", ".db", ".ini"})
+"""Suffixes of what often lies beside images and is none: notes, annotations, the files of file managers."""
 
 
 def other_format(file: Path) -> str:
@@ -44,10 +44,10 @@ def other_format(file: Path) -> str:
 
 
 def list_folder(folder: Path) -> tuple[list[Path], list[str]]:
-    """The visible image files of a folder, sorted, and the other visible entries as 'path (reason)'."""
+    """The visible image files of a folder, sorted, and its other entries but notes, as 'path (reason)'."""
     images, others = [], []
     for entry in sorted(folder.iterdir()):
-        if entry.name.startswith(".") or entry.name.lower() in SYSTEM_FILES:
+        if entry.name.startswith(".") or entry.suffix.lower() in NOTES:
             continue
         if reason := why_not_image(entry):
             others.append(f"{entry} ({reason})")

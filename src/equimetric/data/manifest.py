@@ -68,8 +68,6 @@ def load_manifest(
 
 
 def _files(names: Sequence[str], root: Path, file: Path, *, outside_root: bool) -> list[Path]:
-    if not isinstance(outside_root, bool):
-        raise EquimetricError(f"outside_root must be true or false, not {shown(outside_root)}")
     if "" in names:
         raise EquimetricError(f"row {names.index('') + 1} of {str(file)!r} has no path; name an image in every row")
     files = [root / name for name in names]

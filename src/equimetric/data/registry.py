@@ -9,7 +9,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Annotated
 
 from equimetric.errors import EquimetricError, shown, unknown_name
-from equimetric.option_values import describe_mismatch, to_python
 from equimetric.registry import Registry
 
 if TYPE_CHECKING:
@@ -63,26 +62,15 @@ def load_dataset(name: str, /, **options: object) -> Dataset:
     for option in known.required:
         if option not in options:
             raise EquimetricError(f"data set {name!r} needs the option {option!r}; give it a value")
-    options = check_types(name, options)
+    for option, value in options.items():
+        if isinstance(known.options.get(option), bool) and not isinstance(value, bool):
+            raise EquimetricError(f"option {option!r} of data set {name!r} is true or false, not {shown(value)}")
     for option in path_options(name) & options.keys():
         if not isinstance(options[option], str | PathLike | None):
             raise EquimetricError(
                 f"option {option!r} of data set {name!r} is a path in quotes, not {shown(options[option])}"
             )
     return load(**options)
-
-
-def check_types(name: str, options: Mapping[str, object]) -> dict[str, object]:
-    """The options with numpy's numbers as Python's; a value that its annotation does not allow is an error."""
-    parameters = inspect.signature(DATASETS.find(name)).parameters
-    checked = {option: to_python(value) for option, value in options.items()}
-    for option, value in checked.items():
-        expected = describe_mismatch(parameters[option].annotation, value)
-        if expected:
-            raise EquimetricError(
-                f"option {option!r} of data set {name!r} must be {' or '.join(expected)}, not {shown(value)}"
-            )
-    return checked
 
 
 def path_options(name: str) -> set[str]:

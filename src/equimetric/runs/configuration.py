@@ -27,10 +27,6 @@ __all__ = [
 ]
 
 
-Step = Annotated[float, AllowInfNan(True)]
-"""A number of steps; inf is never."""
-
-
 class SplitConfig(Strict):
     """Training and test classes from a file, in place of the data set's own split."""
 
@@ -86,7 +82,7 @@ class ModelConfig(Strict):
         False,
         description="freeze batch normalisation: all of it, or its running 'statistics' alone",
     )
-    freeze: dict[str, Step] | list[str] = Field(
+    freeze: dict[str, Annotated[float, AllowInfNan(True)]] | list[str] = Field(
         default_factory=dict,
         description="frozen parts, by prefixes of parameter names, or the step from which each trains: "
         "{ backbone = 500 }; inf is never",

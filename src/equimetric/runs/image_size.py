@@ -72,7 +72,7 @@ def warn_if_enlarged(dataset: Dataset, data: DataConfig, model: ModelConfig) -> 
         return
     view = transform(data.transform).test
     pretrained = model.pretrained is not None
-    if view is None and not pretrained:
+    if view is None and (not pretrained or "size" not in describe_dataset(data.name).options):
         return
     needed = find_input_size(model.backbone) if view is None else resized_side(view)
     if (view is None or not isinstance(images, ImageFiles)) and dataset.size < A_LITTLE * needed:
