@@ -67,43 +67,52 @@ def resized_side(view: View) -> int:
 
 def warn_if_enlarged(dataset: Dataset, data: DataConfig, model: ModelConfig) -> None:
     """Warn where images have far fewer pixels than the network is given or its pretrained weights expect."""
-    images = dataset.images
-    if len(images.shape) != 4:
+    if len(dataset.images.shape) != 4:
         return
+    message = explain_small_copies(dataset, data, model) or explain_small_files(dataset, data, model)
+    if message:
+        warnings.warn(message, EquimetricWarning, stacklevel=3)
+
+
+def explain_small_copies(dataset: Dataset, data: DataConfig, model: ModelConfig) -> str:
+    """What is wrong with images that were made small when they were stored; '' where nothing is."""
     view = transform(data.transform).test
-    pretrained = model.pretrained is not None
-    if view is None and (not pretrained or "size" not in describe_dataset(data.name).options):
-        return
-    needed = find_input_size(model.backbone) if view is None else resized_side(view)
-    if (view is None or not isinstance(images, ImageFiles)) and dataset.size < A_LITTLE * needed:
-        expected = f"the weights of {model.backbone} expect {needed}"
-        enlarged = f"the transform {data.transform!r} enlarges them to {needed}"
-        say(
-            f"the images of {dataset.name!r} are stored with {dataset.size} pixels on each side and "
-            f"{expected if view is None else enlarged}; {advice(data, needed)}"
-        )
-    elif pretrained and isinstance(images, ImageFiles) and (found := median_side(images)) < A_LITTLE * needed:
-        say(
-            f"the image files of {dataset.name!r} have about {found:.0f} pixels on their shorter side and are enlarged "
-            f"to {needed}; give larger originals, or train a network for small images such as small_cnn"
-        )
+    can_change = "size" in describe_dataset(data.name).options
+    if view is not None and isinstance(dataset.images, ImageFiles):
+        return ""
+    if view is None and (model.pretrained is None or not can_change):
+        return ""
+    needed = needed_side(view, model)
+    if dataset.size >= A_LITTLE * needed:
+        return ""
+    why = f"the weights of {model.backbone} expect {needed}"
+    if view is not None:
+        why = f"the transform {data.transform!r} enlarges them to {needed}"
+    advice = "store larger images, or choose a backbone and a transform for small ones"
+    if can_change:
+        advice = f"set data.options.size = {needed}" + (", or leave it out" if "size" in data.options else "")
+    return f"the images of {dataset.name!r} are stored with {dataset.size} pixels on each side and {why}; {advice}"
 
 
-def advice(data: DataConfig, needed: int) -> str:
-    """What to set so that images are stored larger."""
-    if "size" not in describe_dataset(data.name).options:
-        return "store larger images, or choose a backbone and a transform for small ones"
-    if "size" in data.options:
-        return f"set data.options.size = {needed}, or leave it out"
-    return f"set data.options.size = {needed}"
+def explain_small_files(dataset: Dataset, data: DataConfig, model: ModelConfig) -> str:
+    """What is wrong with image files that are small themselves; '' where nothing is."""
+    if model.pretrained is None or not isinstance(dataset.images, ImageFiles):
+        return ""
+    needed, found = needed_side(transform(data.transform).test, model), median_side(dataset.images)
+    if found >= A_LITTLE * needed:
+        return ""
+    return (
+        f"the image files of {dataset.name!r} have about {found:.0f} pixels on their shorter side and are enlarged to "
+        f"{needed}; give larger originals, or train a network for small images such as small_cnn"
+    )
+
+
+def needed_side(view: View | None, model: ModelConfig) -> int:
+    """Pixels that the test view resizes to, or that the backbone is made for."""
+    return find_input_size(model.backbone) if view is None else resized_side(view)
 
 
 def median_side(images: ImageFiles) -> float:
     """The median shorter side of some of the files, by their headers, inside their bounding boxes."""
     step = max(1, len(images) // FILES_MEASURED)
     return statistics.median(min(images.store.size(int(number))) for number in images.numbers[::step])
-
-
-def say(message: str) -> None:
-    """Warn once."""
-    warnings.warn(message, EquimetricWarning, stacklevel=4)
