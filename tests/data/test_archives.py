@@ -10,7 +10,7 @@ from scipy.io import savemat
 
 from equimetric.data import ImageFiles, load_dataset, split_dataset
 from equimetric.data import cub as module
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, EquimetricWarning
 
 
 def write(path, *lines):
@@ -151,7 +151,7 @@ def test_a_missing_file_does_not_block_an_archive(cub, cut):
     assert len(birds) == 8
     assert len(birds.unreadable) == 2
     assert birds.images[torch.arange(8)].shape == (8, 3, 8, 8)
-    with pytest.warns(UserWarning) as said:
+    with pytest.warns(EquimetricWarning) as said:
         birds = load("cub", cub, damaged="skip", min_images=2)
     assert str(said[1].message).endswith("left out: 002.Laysan (1), 101.White (1)")
     assert birds.class_names == ("001.Black_footed_Albatross", "100.Pelican", "200.Yellow")
@@ -164,7 +164,7 @@ def test_missing_folders_of_omniglot_do_not_block_it(tmp_path, picture):
     picture(tmp_path / "images_background/Greek/character02/0_0.png")
     (tmp_path / "images_background/Greek/character02/0_1.png").write_bytes(b"")
     (tmp_path / "images_background/Greek/character02/0_2.heic").write_bytes(b"\0\0\0\x18ftypheic")
-    with pytest.warns(UserWarning) as said:
+    with pytest.warns(EquimetricWarning) as said:
         characters = load("omniglot", tmp_path, damaged="skip", min_images=2)
     assert len(said) == 3
     assert characters.class_names == ("Greek/character01", "Elvish/character01")

@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 from equimetric.data import load_dataset
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, EquimetricWarning
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 
@@ -196,7 +196,7 @@ def test_damaged_files_do_not_count_for_a_class(root):
     save(root / "cat" / "c.png")
     (root / "cat" / "a.bmp").write_text("no picture")
     (root / "dog" / "1.png").write_text("no picture")
-    with pytest.warns(UserWarning) as said:
+    with pytest.warns(EquimetricWarning) as said:
         pets = load(root, min_images=2, damaged="skip")
     assert [str(warning.message).partition(" (")[0][:30] for warning in said] == [
         "2 image file(s) cannot be read",

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from equimetric.data.decoding import map_in_threads
-from equimetric.data.file_store import FileStore
+from equimetric.data.file_store import UNREADABLE, FileStore
 from equimetric.data.left_out import Damaged
 from equimetric.data.views import Resize
 from equimetric.errors import EquimetricError, shown
@@ -34,7 +34,9 @@ def damaged_files(store: FileStore, *, missing: Damaged = "refuse") -> dict[int,
     smallest = Resize(1, "square")
     store.forget_hashes()
     record = cache_directory() / "checked" / f"{store.fingerprint(smallest)}-{CHECK_VERSION}.json"
-    reasons = _read_record(record)
+    # Files without a content may have other reasons the next time.
+    lasting = UNREADABLE not in store.hashes
+    reasons = _read_record(record) if lasting else None
     if reasons is None:
 
         def check(number: int) -> str:
@@ -45,7 +47,8 @@ def damaged_files(store: FileStore, *, missing: Damaged = "refuse") -> dict[int,
         reasons = {number: reason for number, reason in enumerate(outcomes) if reason}
         # Where this cannot be written the next load checks again.
         with contextlib.suppress(OSError):
-            write_atomically(record, json.dumps(reasons))
+            if lasting:
+                write_atomically(record, json.dumps(reasons))
     return {number: f"{store.files[number]} ({reason})" for number, reason in reasons.items()}
 
 

@@ -27,6 +27,7 @@ CacheKind: TypeAlias = Literal["none", "memory", "disk"]
 MEMORY_CACHE_BYTES = 2 * 2**30
 CACHE_VERSION = 3  # raise it whenever decoding or resizing gives other pixels, so that older caches are not used
 FILES_PER_HASHING = 1000
+UNREADABLE = "unreadable"
 
 
 class FileStore:
@@ -140,13 +141,13 @@ class FileStore:
 
     @cached_property
     def hashes(self) -> tuple[str, ...]:
-        """Content hash of every file, taken once (see `forget_hashes`); 'unreadable' where there is none."""
+        """Content hash of every file, taken once (see `forget_hashes`); `UNREADABLE` where there is none."""
         blocks = [
             self.files[start : start + FILES_PER_HASHING] for start in range(0, len(self.files), FILES_PER_HASHING)
         ]
         hashed = (hash_files(block) for block in blocks)
         tracked = track(hashed, "Hashing files", total=len(blocks)) if len(blocks) > 1 else hashed
-        return tuple(digest or "unreadable" for block in tracked for digest in block)
+        return tuple(digest or UNREADABLE for block in tracked for digest in block)
 
     def forget_hashes(self) -> None:
         """Take the hashes again when they are next needed, since files may have changed."""
