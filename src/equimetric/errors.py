@@ -41,7 +41,7 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> EquimetricError:
     """The error for a name that is not known, with the nearest one that is."""
-    return EquimetricError(f"unknown {kind} {name!r}; {did_you_mean(name, valid)}")
+    return EquimetricError(f"unknown {kind} {shown(name)}; {did_you_mean(name, valid)}")
 
 
 def no_tensor(value: object, what: str) -> EquimetricError:
