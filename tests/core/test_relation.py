@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import equimetric as em
-from equimetric.batches import ClassBalancedBatches
+from equimetric.batches import ClassBalancedBatches, build_batches
 from equimetric.errors import EquimetricError
 from equimetric.references.relation import relation
 
@@ -153,4 +153,4 @@ def test_reference_labels_of_other_kinds_say_what_to_do():
 
 def test_batches_of_labels_in_a_column_say_what_to_do():
     with pytest.raises(EquimetricError, match=r"got shape \(4, 1\); give labels.squeeze\(1\)"):
-        ClassBalancedBatches(torch.tensor([[0], [0], [1], [1]]), classes=2, samples=2)
+        build_batches("class_balanced", torch.tensor([[0], [0], [1], [1]]), classes=2, samples=2, batches=1)

@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from typing import Any
+from typing import TextIO
 
 import typer
 from rich.markup import escape
@@ -71,12 +71,19 @@ def show_options(
     """Deep metric learning with fair comparison built in. Start with: equimetric demo."""
 
 
-def show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """Print a warning of the package as one sentence, any other as Python does."""
     if issubclass(category, EquimetricWarning):
         show_error(f"warning: {message}")
     else:
-        PYTHON_WARNING(message, category, *place)
+        PYTHON_WARNING(message, category, filename, lineno, file, line)
 
 
 def main() -> None:

@@ -103,7 +103,7 @@ def explain_small_files(dataset: Dataset, data: DataConfig, model: ModelConfig) 
         return ""
     return (
         f"the image files of {dataset.name!r} have about {found:.0f} pixels on their shorter side and are enlarged to "
-        f"{needed}; give larger originals, or train a network for small images such as small_cnn"
+        f"{needed}; give larger originals where there are any"
     )
 
 
