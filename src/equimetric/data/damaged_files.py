@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from equimetric.data.decoding import map_in_threads
@@ -34,22 +35,27 @@ def damaged_files(store: FileStore, *, missing: Damaged = "refuse") -> dict[int,
     smallest = Resize(1, "square")
     store.forget_hashes()
     record = cache_directory() / "checked" / f"{store.fingerprint(smallest)}-{CHECK_VERSION}.json"
-    # Files without a content may have other reasons the next time.
-    lasting = UNREADABLE not in store.hashes
-    reasons = _read_record(record) if lasting else None
+    by_content = [number for number, content in enumerate(store.hashes) if content != UNREADABLE]
+    reasons = _read_record(record)
     if reasons is None:
-
-        def check(number: int) -> str:
-            outcome = store.attempt(number, smallest, "fast")
-            return outcome if isinstance(outcome, str) else ""
-
-        outcomes = map_in_threads(check, range(len(store.files)), description="Checking images")
-        reasons = {number: reason for number, reason in enumerate(outcomes) if reason}
+        reasons = _find_reasons(store, by_content, smallest)
         # Where this cannot be written the next load checks again.
         with contextlib.suppress(OSError):
-            if lasting:
-                write_atomically(record, json.dumps(reasons))
-    return {number: f"{store.files[number]} ({reason})" for number, reason in reasons.items()}
+            write_atomically(record, json.dumps(reasons))
+    # What has no content, such as a missing file, may be there the next time.
+    reasons |= _find_reasons(store, sorted({*range(len(store.files))} - {*by_content}), smallest)
+    return {number: f"{store.files[number]} ({reason})" for number, reason in sorted(reasons.items())}
+
+
+def _find_reasons(store: FileStore, numbers: Sequence[int], resize: Resize) -> dict[int, str]:
+    """Why each of these files cannot be read, where it cannot."""
+
+    def check(number: int) -> str:
+        outcome = store.attempt(number, resize, "fast")
+        return outcome if isinstance(outcome, str) else ""
+
+    outcomes = map_in_threads(check, numbers, description="Checking images")
+    return {number: reason for number, reason in zip(numbers, outcomes, strict=True) if reason}
 
 
 def _read_record(record: Path) -> dict[int, str] | None:
