@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import json
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from equimetric.checksums import read_document
-from equimetric.errors import DamagedFileError, EquimetricError, did_you_mean
+from equimetric.errors import DamagedFileError, EquimetricError, did_you_mean, shown
+from equimetric.escaping import is_unicode
 
-__all__ = ["Strict", "load_config", "load_stored_config", "parse_overrides", "read_toml", "to_toml"]
+__all__ = ["Options", "Strict", "load_config", "load_stored_config", "parse_overrides", "read_toml", "to_toml"]
+
+LARGEST_INTEGER = 2**63 - 1
 
 
 class Strict(BaseModel):
-    """A table of a configuration: no unknown keys, no changes after loading, no text taken for numbers."""
+    """A table of a configuration: no unknown keys, no changes after loading, no text for numbers, none infinite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     @classmethod
     def explain_unknown(cls, path: str, key: str) -> str:
@@ -35,15 +38,15 @@ def load_config(
     source: Model | Mapping[str, Any] | str | Path, model: type[Model], overrides: Mapping[str, Any] | None = None
 ) -> Model:
     """A configuration from a TOML file, a mapping or a model, with dotted keys overridden."""
+    where = "" if isinstance(source, (Mapping, Strict)) else f"{source}: "
     if isinstance(source, model):
         values = source.model_dump()
     elif isinstance(source, Mapping):
-        values = json.loads(json.dumps(dict(source), default=to_plain))
+        values = to_plain(source)
     else:
-        values = read_toml(Path(str(source)))
+        values = to_plain(read_toml(Path(str(source))), where)
     for key, value in (overrides or {}).items():
-        set_dotted(values, key, value)
-    where = "" if isinstance(source, (Mapping, Strict)) else f"{source}: "
+        set_dotted(values, key, to_plain(value, f"{key}: "))
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -61,13 +64,41 @@ def load_stored_config(file: Path, model: type[Model], advice: str) -> Model:
     return load_config(file, model)
 
 
-def to_plain(value: Any) -> Any:
-    """A path as text, numbers of other libraries as Python's own."""
+def to_plain(value: Any, where: str = "") -> Any:
+    """Tables, lists, text and numbers as Python's own; `where` begins the error for anything else."""
     if isinstance(value, PathLike):
-        return fspath(value)
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise EquimetricError(f"a configuration holds text, numbers, lists and tables, not {type(value).__name__}")
+        value = fspath(value)
+    elif hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {to_plain(str(key), where): to_plain(item, f"{where}{key}: ") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item, where) for item in value]
+    if isinstance(value, str):
+        if "\0" in value or not is_unicode(value):
+            raise EquimetricError(f"{where}{shown(value)} is no text in UTF-8, or has a NUL; rename or replace it")
+    elif isinstance(value, int):
+        if abs(value) > LARGEST_INTEGER:
+            raise EquimetricError(f"{where}{shown(value)} is too large; whole numbers have at most 64 bits")
+    elif value is not None and not isinstance(value, float):
+        raise EquimetricError(
+            f"{where}a configuration holds text, numbers, lists and tables, not {type(value).__name__}"
+        )
+    return value
+
+
+def finite(options: dict[str, Any]) -> dict[str, Any]:
+    """A table of options without NaN and infinite numbers."""
+    for name, value in options.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name} must be a finite number, got {value}")
+        if isinstance(value, dict):
+            finite(value)
+    return options
+
+
+Options = Annotated[dict[str, Any], AfterValidator(finite)]
+"""A table of options, which their owner checks."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -75,11 +106,17 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise EquimetricError(f"there is no configuration file {str(path)!r}; check the path") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise EquimetricError(f"the configuration file {str(path)!r} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise EquimetricError(f"{path} is not valid TOML: {error}") from None
+        raise EquimetricError(f"there is no configuration file {shown(str(path))}; check the path") from None
+    except OSError as error:
+        raise EquimetricError(
+            f"the configuration file {shown(str(path))} cannot be read: {error.strerror or error}; check the path"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise EquimetricError(
+            f"the configuration file {str(path)!r} cannot be read: {error}; save it as UTF-8"
+        ) from None
+    except (ValueError, RecursionError) as error:  # huge numbers and deep brackets are no TOMLDecodeError
+        raise EquimetricError(f"{shown(str(path))} is not valid TOML: {explain_toml(error)}") from None
 
 
 def set_dotted(values: dict[str, Any], key: str, value: Any) -> None:
@@ -116,6 +153,15 @@ def parse_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    except (ValueError, RecursionError) as error:
+        raise EquimetricError(f"{shown(text)} is not a value: {explain_toml(error)}") from None
+
+
+def explain_toml(error: Exception) -> str:
+    """Why a text is not TOML."""
+    if isinstance(error, RecursionError):
+        return "its brackets are nested too deeply"
+    return "a number has thousands of digits" if "digits" in str(error) else str(error)
 
 
 def explain(model: type[Strict], error: Any) -> str:
@@ -129,7 +175,7 @@ def explain(model: type[Strict], error: Any) -> str:
         return f"the key {key!r} is missing"
     message = str(error["msg"]).removeprefix("Value error, ")
     # What is wrong with a whole table is said by the message alone.
-    given = "" if isinstance(error.get("input", {}), dict) else f", got {error['input']!r}"
+    given = "" if isinstance(error.get("input", {}), dict) else f", got {shown(error['input'])}"
     return (f"{key}: " if key else "") + message[0].lower() + message[1:] + given
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "StorageError",
     "did_you_mean",
     "no_tensor",
+    "shown",
     "unknown_name",
 ]
 
@@ -20,6 +21,8 @@ MOST = 5
 
 FAR = 0.4
 """Likeness from which on a name is listed before the first ones; from 0.6 on it is the suggestion."""
+
+LONGEST_SHOWN = 200
 
 
 class EquimetricError(ValueError):
@@ -48,6 +51,17 @@ class DamagedFileError(EquimetricError):
         self.problem = problem
 
 
+def shown(value: object) -> str:
+    """repr(value) for an error message, without the middle of a long one."""
+    if isinstance(value, int) and abs(value) >= 10**LONGEST_SHOWN:
+        return f"a number of more than {LONGEST_SHOWN} digits"
+    text = repr(value)
+    if len(text) <= LONGEST_SHOWN:
+        return text
+    end = LONGEST_SHOWN // 2 - 1
+    return f"{text[:end]} … {text[-end:]}"
+
+
 def did_you_mean(name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> str:
     """The end of an error message: what the name is called here, the nearest valid name, or five of them.
 
@@ -68,7 +82,7 @@ def did_you_mean(name: str, valid: Iterable[str], known_as: KnownAs | None = Non
 
 def unknown_name(kind: str, name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> EquimetricError:
     """The error for a name that is not known, with the one that is meant or the nearest."""
-    return EquimetricError(f"unknown {kind} {name!r}; {did_you_mean(name, valid, known_as)}")
+    return EquimetricError(f"unknown {kind} {shown(name)}; {did_you_mean(name, valid, known_as)}")
 
 
 def no_tensor(value: object, what: str) -> EquimetricError:

@@ -5,7 +5,7 @@ import sys
 import unicodedata
 import warnings
 
-__all__ = ["csv_text", "latex_text", "markdown_text", "one_line", "printable", "show_plain_warnings"]
+__all__ = ["csv_text", "is_unicode", "latex_text", "markdown_text", "one_line", "printable", "show_plain_warnings"]
 
 _MARKDOWN_SPECIALS = re.compile(r"([\\`*_\[\]<>|~#$&])")
 
@@ -24,6 +24,15 @@ _LATEX_SPECIALS = {
 }
 
 _SPREADSHEET_FORMULA = ("=", "+", "-", "@")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written in UTF-8; the name of a file need not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def printable(text: str) -> str:

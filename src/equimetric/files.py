@@ -1,4 +1,4 @@
-"""Files: writes that survive crashes, the cache folder, and content hashes that are computed once."""
+"""Files: writes that survive crashes, the cache folder, content hashes computed once, what is no file to read."""
 
 import contextlib
 import errno
@@ -6,12 +6,15 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from equimetric.errors import EquimetricError, shown
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -22,9 +25,11 @@ __all__ = [
     "hash_file",
     "hash_files",
     "make_folder",
+    "require_file",
     "sweep",
     "sync_folder",
     "unfinished_folder",
+    "why_no_file",
     "write_atomically",
 ]
 
@@ -34,6 +39,14 @@ TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}")
 YOUNG = 2.0
 """Seconds. A file changed more recently is not remembered: a second change could leave the same time stamps."""
 ROWS_PER_QUERY = 500
+
+NOT_THERE, IS_FOLDER = "is not there", "is a folder"
+OTHER_KINDS: dict[str, Callable[[int], bool]] = {
+    IS_FOLDER: stat.S_ISDIR,
+    "is a named pipe": stat.S_ISFIFO,
+    "is a socket": stat.S_ISSOCK,
+    "is a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
+}
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -155,6 +168,32 @@ def explain_write_error(error: OSError) -> str:
     return "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
 
 
+def why_no_file(path: Path) -> str:
+    """'' for a regular file or a link to one; else why it cannot be read, such as 'is a named pipe'.
+
+    Opening a pipe would wait for a writer that may never come.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return NOT_THERE
+        return f"cannot be read ({error.strerror})"
+    except ValueError:
+        return "has a name that no file can have"
+    if stat.S_ISREG(mode):
+        return ""
+    return next((kind for kind, holds in OTHER_KINDS.items() if holds(mode)), "is no regular file")
+
+
+def require_file(path: Path, advice: str) -> None:
+    """Raise an error with advice unless the path is that of a regular file."""
+    why = why_no_file(path)
+    if why:
+        name = shown(str(path))
+        raise EquimetricError(f"there is no file {name}; {advice}" if why == NOT_THERE else f"{name} {why}; {advice}")
+
+
 def cache_directory() -> Path:
     """Folder of derived data: $EQUIMETRIC_CACHE, or the user's cache folder of the operating system."""
     chosen = os.environ.get("EQUIMETRIC_CACHE")
@@ -217,12 +256,15 @@ def hash_files(paths: Sequence[Path]) -> list[str | None]:
 def _read_stamp(path: Path) -> _Stamp | None:
     try:
         found = path.stat()
-    except OSError:
+    except (OSError, ValueError):
         return None
     return _Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _read_hash(path: Path) -> str:
+    why = why_no_file(path)
+    if why and why != NOT_THERE:
+        raise EquimetricError(f"{shown(str(path))} {why}; give a regular file")
     with path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -230,7 +272,7 @@ def _read_hash(path: Path) -> str:
 def _try_hash(path: Path) -> str | None:
     try:
         return _read_hash(path)
-    except OSError:
+    except (OSError, EquimetricError):
         return None
 
 

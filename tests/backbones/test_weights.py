@@ -1,3 +1,4 @@
+import os
 import pickle
 import sys
 
@@ -46,6 +47,29 @@ def test_what_differs_is_listed(inception, tmp_path):
     assert "1 missing: inception_3a_1x1.bias" in message
     assert "1 not part of the network: inception_9z.weight" in message
     assert "1 of another shape: conv2_3x3.weight (2×3 instead of 192×64×3×3)" in message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda weight: weight * float("nan"), "1 with NaN or infinite numbers: blocks.0.weight"),
+        (lambda weight: weight / 0, "1 with NaN or infinite numbers: blocks.0.weight"),
+        (lambda weight: weight > 0, "1 no floating-point numbers: blocks.0.weight"),
+        (lambda weight: (100 * weight).long(), "1 no floating-point numbers: blocks.0.weight"),
+    ],
+)
+def test_weights_that_are_no_finite_numbers(tmp_path, change, message):
+    weights = {name: value.contiguous() for name, value in build_backbone("small_cnn").state_dict().items()}
+    weights["blocks.0.weight"] = change(weights["blocks.0.weight"])
+    save_file(weights, tmp_path / "weights.safetensors")
+    with pytest.raises(EquimetricError, match=message):
+        build_backbone("small_cnn", pretrained=str(tmp_path / "weights.safetensors"))
+
+
+def test_a_pipe_in_place_of_weights_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "weights.pth")
+    with pytest.raises(EquimetricError, match="there is no weight file"):
+        read_weights(tmp_path / "weights.pth")
 
 
 class Harmful:

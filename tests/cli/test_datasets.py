@@ -1,12 +1,13 @@
 """`equimetric datasets check` and `shift`, on a miniature folder of images."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from equimetric.data import load_dataset, read_shifted_splits
+from equimetric.data import ImageFiles, load_dataset, read_shifted_splits
 
 CLASSES = [f"class{number}" for number in range(8)]
 
@@ -45,7 +46,7 @@ def test_a_clean_data_set_is_exit_code_0(equimetric, folder, run_file):
     assert equimetric("datasets", "check", folder)[:2] == (code, out)
     code, out, _ = equimetric("datasets", "check", run_file, "--json")
     assert code == 0
-    assert json.loads(out) == {"damaged": [], "near_duplicates": []}
+    assert json.loads(out) == {"damaged": [], "skipped": [], "small_classes": {}, "near_duplicates": []}
 
 
 @pytest.mark.parametrize("in_memory", ["true", "false"])
@@ -85,6 +86,51 @@ def test_damaged_files_are_listed_before_the_error_they_cause(equimetric, folder
     assert code == 2
     assert "2 image file(s) cannot be read" in first
     assert "class 'class4' has one image" in last
+
+
+def test_what_is_left_out_is_said(equimetric, folder):
+    for number in range(7):
+        (folder / "class0" / f"IMG_{number}.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+    (folder / "rare").mkdir()
+    (folder / "rare" / "0.png").write_bytes((folder / "class7" / "2.png").read_bytes())
+    code, out, _ = equimetric("datasets", "check", folder, "--min_images", "2")
+    skipped, small, last = out.splitlines()
+    assert code == 0
+    assert skipped.startswith(f"skipped: 7 files that are not read: {folder / 'class0' / 'IMG_0.HEIC'} (HEIC is not")
+    assert skipped.endswith("and 2 more")
+    assert small == "left out: 1 classes with too few images: rare (1)"
+    assert last.startswith("pets: 24 images")
+    code, out, _ = equimetric("datasets", "check", folder, "--min_images", "2", "--json")
+    found = json.loads(out)
+    assert len(found["skipped"]) == 7
+    assert found["small_classes"] == {"rare": 1}
+
+
+def test_training_says_what_is_left_out_in_one_sentence(equimetric, folder, run_file, tmp_path):
+    (folder / "class0" / "IMG.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        code, _, err = equimetric("train", run_file, "--folder", tmp_path / "run")
+    assert code == 0
+    (line,) = [line for line in err.splitlines() if "HEIC" in line]
+    assert line.startswith("equimetric: warning: 1 file(s) that are no images of a known format are skipped: ")
+
+
+def test_folders_are_shifted_by_their_files(equimetric, folder, tmp_path, monkeypatch):
+    from equimetric.runs import shifting
+
+    seen = []
+    compute = shifting.compute_features
+
+    def watch(dataset, *network):
+        seen.append(dataset.images)
+        return compute(dataset, *network)
+
+    monkeypatch.setattr(shifting, "compute_features", watch)
+    network = ("--backbone", "small_cnn", "--pretrained", "none", "--swaps", "1")
+    code, _, _ = equimetric("datasets", "shift", folder, "--out", tmp_path / "shifted.json", *network)
+    assert code == 0
+    assert isinstance(seen[0], ImageFiles)
 
 
 def test_images_without_files_are_numbered(equimetric, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import equimetric as em
-from equimetric.batches import ClassBalancedBatches
+from equimetric.batches import ClassBalancedBatches, build_batches
 from equimetric.errors import EquimetricError
 from equimetric.references.relation import relation
 
@@ -125,3 +125,32 @@ def test_proxies_and_memories_need_class_ids(references):
 def test_masks_cannot_be_gathered():
     with pytest.raises(EquimetricError, match="not masks"):
         em.objective("contrastive", gather=True)(random(4, 2), (YES, ~YES))
+
+
+@pytest.mark.parametrize("method", ["contrastive", "proxy_anchor", "supcon"])
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (torch.tensor([[0], [1], [0], [1]]), r"got shape \(4, 1\) for 4 embeddings; give labels.squeeze\(1\)"),
+        (torch.tensor([[3], [3], [7], [7]]), r"got shape \(4, 1\) for 4 embeddings; give labels.squeeze\(1\)"),
+        (torch.tensor([True, True, False, False]), r"got torch.bool; convert two classes with labels.long\(\)"),
+        (torch.tensor([0.0, 0.0, 1.0, 1.0]), r"got torch.float32: .*; convert with labels.long\(\)"),
+    ],
+)
+def test_labels_of_other_kinds_say_what_to_do(method, labels, message):
+    objective = em.objective(method, **({"classes": 8, "dim": 3} if method == "proxy_anchor" else {}))
+    with pytest.raises(EquimetricError, match=message):
+        objective(torch.randn(4, 3), labels)
+
+
+def test_reference_labels_of_other_kinds_say_what_to_do():
+    embeddings, labels = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
+    with pytest.raises(EquimetricError, match=r"give reference_labels.squeeze\(1\)"):
+        em.objective("contrastive")(embeddings, labels, embeddings, labels[:, None])
+    with pytest.raises(EquimetricError, match=r"with reference_labels.long\(\)"):
+        em.objective("contrastive")(embeddings, labels, embeddings, labels > 0)
+
+
+def test_batches_of_labels_in_a_column_say_what_to_do():
+    with pytest.raises(EquimetricError, match=r"got shape \(4, 1\); give labels.squeeze\(1\)"):
+        build_batches("class_balanced", torch.tensor([[0], [0], [1], [1]]), classes=2, samples=2, batches=1)

@@ -10,7 +10,7 @@ from scipy.io import savemat
 
 from equimetric.data import ImageFiles, load_dataset, split_dataset
 from equimetric.data import cub as module
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, EquimetricWarning
 
 
 def write(path, *lines):
@@ -139,6 +139,63 @@ def test_a_list_with_a_broken_line(cub):
     write(cub / "classes.txt", "1 001.Black_footed_Albatross", "2")
     with pytest.raises(EquimetricError, match=r"line 2 of .*classes.txt' should have 2 fields: '2'"):
         load("cub", cub)
+
+
+def test_a_missing_file_does_not_block_an_archive(cub, cut):
+    (cub / "images" / "002.Laysan" / "002.Laysan_1.jpg").unlink()
+    cut(cub / "images" / "101.White" / "101.White_0.jpg")
+    with pytest.warns(
+        UserWarning, match=r"2 image file\(s\) cannot be read and are left out: .*_1.jpg \(it is not there"
+    ):
+        birds = load("cub", cub, damaged="skip")
+    assert len(birds) == 8
+    assert len(birds.unreadable) == 2
+    assert birds.images[torch.arange(8)].shape == (8, 3, 8, 8)
+    with pytest.warns(EquimetricWarning) as said:
+        birds = load("cub", cub, damaged="skip", min_images=2)
+    assert str(said[1].message).endswith("left out: 002.Laysan (1), 101.White (1)")
+    assert birds.class_names == ("001.Black_footed_Albatross", "100.Pelican", "200.Yellow")
+
+
+def test_missing_folders_of_omniglot_do_not_block_it(tmp_path, picture):
+    for character in ("images_background/Greek/character01", "images_evaluation/Elvish/character01"):
+        for copy in range(2):
+            picture(tmp_path / character / f"0_{copy}.png")
+    picture(tmp_path / "images_background/Greek/character02/0_0.png")
+    (tmp_path / "images_background/Greek/character02/0_1.png").write_bytes(b"")
+    (tmp_path / "images_background/Greek/character02/0_2.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    with pytest.warns(EquimetricWarning) as said:
+        characters = load("omniglot", tmp_path, damaged="skip", min_images=2)
+    assert len(said) == 3
+    assert characters.class_names == ("Greek/character01", "Elvish/character01")
+    assert (len(characters.unreadable), len(characters.skipped)) == (1, 1)
+    assert characters.small_classes == {"Greek/character02": 1}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("classes.txt", "1 001.Black_footed_Albatross\n", r"'classes.txt' in .* has no class 2; unpack"),
+        ("classes.txt", f"{'1' * 5000} bird\n", r"in place of a whole number; unpack"),
+        ("classes.txt", b"1 caf\xe9\n", r"classes.txt' cannot be read as text .*; unpack"),
+        ("image_class_labels.txt", "1 1\n", r"'image_class_labels.txt' in .* has no class of image '2'; unpack"),
+        ("image_class_labels.txt", "1 one\n", r"has no class of image '2'"),
+        ("images.txt", "1\n", r"line 1 of .*images.txt' should have 2 fields"),
+        ("images.txt", "1 ../../secret.jpg\n", r"CUB-200-2011 lists a file outside of its folder: .*secret.jpg"),
+        ("images.txt", "1 /etc/secret.jpg\n", r"CUB-200-2011 lists a file outside of its folder: '/etc/secret.jpg'"),
+    ],
+)
+def test_damaged_and_hostile_lists_of_an_archive(cub, file, content, message):
+    (cub / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(EquimetricError, match=message) as caught:
+        load("cub", cub)
+    assert "\n" not in str(caught.value)
+
+
+def test_annotations_of_another_shape(tmp_path):
+    savemat(tmp_path / "cars_annos.mat", {"something": np.zeros(3)})
+    with pytest.raises(EquimetricError, match=r"annotations of the cars in .* are not as published \(KeyError"):
+        load("cars", tmp_path)
 
 
 def test_an_image_of_the_list_that_is_not_there(cub):

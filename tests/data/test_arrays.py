@@ -93,3 +93,39 @@ def test_files_that_are_no_arrays(tmp_path):
     ):
         with pytest.raises(EquimetricError, match=message):
             load_dataset("features", file=tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (np.ones((4, 3), dtype=bool), r"must be numbers of shape \(N, D\), not bool of \(4, 3\)"),
+        (np.ones((4, 3), dtype=complex), "must be numbers of shape"),
+        (np.full((4, 3), np.nan), "have values that are not finite"),
+        (np.full((4, 3), np.inf), "have values that are not finite"),
+        (np.full((4, 3), 1e300), "have values that are not finite"),
+        (np.ones(4), "must be numbers of shape"),
+    ],
+)
+def test_features_that_are_no_finite_numbers(tmp_path, features, message):
+    np.savez(tmp_path / "space.npz", features=features, labels=[0, 0, 1, 1])
+    with pytest.raises(EquimetricError, match=message):
+        load_dataset("features", file=tmp_path / "space.npz")
+
+
+def test_whole_numbers_are_features_too(tmp_path):
+    np.savez(tmp_path / "space.npz", features=np.arange(12).reshape(4, 3), labels=[0, 0, 1, 1])
+    assert load_dataset("features", file=tmp_path / "space.npz").images.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array([[0], [0], [1], [1]]), r"one per image, not int64 of shape \(4, 1\); store labels.squeeze\(1\)"),
+        (np.array([False, False, True, True]), r"not bool of shape \(4,\); store labels.astype\(int\)"),
+        (np.array([0.0, 0.0, 1.0, 1.0]), r"not float64 of shape \(4,\); store labels.astype\(int\)"),
+    ],
+)
+def test_labels_of_other_kinds_say_what_to_do(tmp_path, labels, message):
+    np.savez(tmp_path / "space.npz", features=np.ones((4, 3)), labels=labels)
+    with pytest.raises(EquimetricError, match=message):
+        load_dataset("features", file=tmp_path / "space.npz")

@@ -122,7 +122,7 @@ def test_descriptions_name_every_option():
     assert found["glyphs"].options == {"minimum_faces": 14}
     assert found["folder"].required == ("root",)
     assert found["folder"].options == {
-        **{"size": 64, "channels": 3, "damaged": "refuse"},
+        **{"size": 64, "channels": 3, "damaged": "refuse", "min_images": 1},
         **{"in_memory": True, "cache": "none", "decoding": "exact"},
     }
     assert found["cub"].options["accept_counts"] is False

@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 from equimetric.data import load_dataset
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, EquimetricWarning
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 
@@ -164,9 +164,62 @@ def test_missing_empty_and_flat_folders(tmp_path):
 
 def test_classes_with_too_few_images(root):
     save(root / "fox" / "only.png")
-    assert message_of(root) == "class 'fox' has one image; every class needs at least two, remove it or add images"
+    assert message_of(root) == (
+        "class 'fox' has one image; every class needs at least two, remove it or add images, "
+        "or leave small classes out with min_images = 2"
+    )
     (root / "fox" / "only.png").unlink()
     assert message_of(root).startswith("class 'fox' has no image;")
+
+
+def test_small_classes_are_left_out_and_said(root):
+    save(root / "fox" / "only.png")
+    (root / "owl").mkdir()
+    save(root / "dog" / "3.png")
+    with pytest.warns(
+        UserWarning, match=r"2 class\(es\) with fewer than min_images = 2 images are left out: fox \(1\), owl \(0\)"
+    ):
+        pets = load(root, min_images=2)
+    assert pets.class_names == ("cat", "dog")
+    assert pets.labels.tolist() == [0, 0, 1, 1, 1]
+    assert pets.small_classes == {"fox": 1, "owl": 0}
+    for in_memory in (True, False):
+        with pytest.warns(UserWarning, match=r"3 class\(es\) with fewer than min_images = 3"):
+            dogs = load(root, min_images=3, in_memory=in_memory)
+        assert dogs.sample_attributes["file"] == ("dog/1.png", "dog/2.png", "dog/3.png")
+        assert dogs.images[torch.arange(3)].shape == (3, 3, 4, 4)
+    with pytest.raises(EquimetricError, match="no class of 'pets' has min_images = 9 images; choose a lower one"):
+        load(root, min_images=9)
+
+
+def test_damaged_files_do_not_count_for_a_class(root):
+    save(root / "cat" / "c.png")
+    (root / "cat" / "a.bmp").write_text("no picture")
+    (root / "dog" / "1.png").write_text("no picture")
+    with pytest.warns(EquimetricWarning) as said:
+        pets = load(root, min_images=2, damaged="skip")
+    assert [str(warning.message).partition(" (")[0][:30] for warning in said] == [
+        "2 image file(s) cannot be read",
+        "1 class(es) with fewer than mi",
+    ]
+    assert pets.class_names == ("cat",)
+    assert pets.small_classes == {"dog": 1}
+    assert len(pets.unreadable) == 2
+
+
+def test_photographs_of_other_formats_are_named(root):
+    for number in range(7):
+        (root / "cat" / f"IMG_{number}.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+    (root / "dog" / "raw.nef").write_bytes(b"II*\0")
+    save(root / "loose.jpg")
+    with pytest.warns(
+        UserWarning, match=r"9 file\(s\) .* skipped: .*loose.jpg \(in no class folder\), .*and 4 more"
+    ) as said:
+        pets = load(root)
+    assert "IMG_0.HEIC (HEIC is not read)" in str(said[0].message)
+    assert len(pets) == 4
+    assert len(pets.skipped) == 9
+    assert pets.skipped[-1].endswith("raw.nef (.nef is not read)")
 
 
 def test_damaged_files_are_named(root):
@@ -204,7 +257,20 @@ def test_only_the_first_damaged_files_are_listed(root, cache):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"size": 0}, "size must be"), ({"size": "9"}, "size must be"), ({"channels": 4}, "channels")],
+    [
+        ({"size": 0}, "size must be"),
+        ({"size": "9"}, "size must be"),
+        ({"size": True}, "size must be"),
+        ({"size": float("nan")}, "size must be"),
+        ({"size": 10**5000}, "at most 16,384, not a number of more than 200 digits"),
+        ({"channels": 4}, "channels"),
+        ({"channels": True}, "channels must be 3 (colour) or 1 (grey), not True"),
+        ({"min_images": 0}, "min_images must be a whole number, at least 1, not 0"),
+        ({"min_images": True}, "min_images must be a whole number, at least 1, not True"),
+        ({"min_images": 2.5}, "min_images must be a whole number, at least 1, not 2.5"),
+        ({"in_memory": "false"}, "option 'in_memory' of data set 'folder' is true or false, not 'false'"),
+        ({"damaged": "ignore"}, "damaged must be 'refuse' or 'skip', not 'ignore'"),
+    ],
 )
 def test_wrong_options(root, options, message):
     assert message in message_of(root, **options)

@@ -350,6 +350,20 @@ def test_damaged_files_are_found_once_and_remembered(files, cache, decodings, cu
         ImageFiles.all_of(store, fit(4))[7]
 
 
+def test_a_missing_file_does_not_make_the_others_be_checked_again(files, cache, decodings, tmp_path, picture):
+    store = FileStore([*files, tmp_path / "gone.png", tmp_path / ("a" * 300)])
+    found = damaged_files(store, missing="skip")
+    assert [reason.partition(" (")[2] for reason in found.values()] == [
+        "it is not there)",
+        "it cannot be read (File name too long))",
+    ]
+    decodings.clear()
+    assert damaged_files(store, missing="skip") == found
+    assert [file.name for file in decodings] == ["gone.png", "a" * 300]
+    picture(tmp_path / "gone.png")
+    assert list(damaged_files(store, missing="skip")) == [7]
+
+
 def test_a_missing_file_is_named(files, tmp_path):
     with pytest.raises(EquimetricError, match=r"gone.png' \(number 7 of 7\) is not there"):
         damaged_files(FileStore([*files, tmp_path / "gone.png"]))

@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 
 from equimetric.data import load_dataset, split_dataset
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, EquimetricWarning
 
 
 @pytest.fixture
@@ -104,6 +104,64 @@ def test_mistakes_are_explained(images, text, message):
     with pytest.raises(EquimetricError) as caught:
         manifest(images, text)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("way", ["../secret.png", "{parent}/secret.png", "images/../../secret.png"])
+def test_a_list_may_leave_its_root_only_if_told(images, picture, way):
+    lists = images / "lists"
+    lists.mkdir()
+    picture(images / "secret.png")
+    picture(lists / "images" / "0.png")
+    text = f"path,label\nimages/0.png,a\n{way.format(parent=images)},a\n"
+    with pytest.raises(EquimetricError, match=r"row 2 of .*list.csv' leads out of '.*lists': .*outside_root = true"):
+        manifest(lists, text)
+    assert len(manifest(lists, text, outside_root=True)) == 2
+    with pytest.raises(EquimetricError, match="option 'outside_root' of data set 'manifest' is true or false, not 1"):
+        manifest(lists, text, outside_root=1)
+
+
+def test_absolute_paths_and_links_inside_the_root_are_fine(images, picture, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    picture(elsewhere / "a.png")
+    (images / "linked").symlink_to(elsewhere)
+    text = f"path,label\n{images}/images/0.png,a\nimages/../images/1.png,a\nlinked/a.png,a\n"
+    assert len(manifest(images, text)) == 3
+
+
+def test_missing_files_and_small_classes_are_left_out(images):
+    text = PLAIN + "images/9.png,9\nimages/3.png,8\n"
+    with pytest.raises(EquimetricError, match=r"9.png' \(number 5 of 6\) is not there; .*damaged='skip'"):
+        manifest(images, text)
+    with pytest.warns(EquimetricWarning) as said:
+        listed = manifest(images, text, damaged="skip", min_images=2)
+    assert [str(warning.message).split(";")[0] for warning in said] == [
+        f"1 image file(s) cannot be read and are left out: {images / 'images' / '9.png'} (it is not there)",
+        "1 class(es) with fewer than min_images = 2 images are left out: 8 (1)",
+    ]
+    assert listed.class_names == ("9", "10")
+    assert len(listed) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"path,label\nimages/0.png,{'7' * 5000}\nimages/1.png,{'8' * 5000}\n", None),
+        (f"path,label,x,y,w,h\nimages/0.png,a,{'7' * 5000},2,3,4\n", "has the bounding box .* give four numbers"),
+        ("path,label,x,y,w,h\nimages/0.png,a,nan,2,3,4\n", "give four numbers"),
+        ("path,label,x,y,w,h\nimages/0.png,a,1,2,inf,4\n", "give four numbers"),
+        (f"path,label\n{'a' * 5000}.png,a\n", r"cannot be read; .* \(it cannot be read \(File name too long\)\)"),
+        ("path,label\nima\0ges/0.png,a\n", r"\(it has a name that no file can have\)"),
+        ("path,label\n,a\n", "row 1 of .* has no path; name an image in every row"),
+        (f"path,label\nimages/0.png,{'a' * 200_000}\n", r"not a .csv file in UTF-8 \(field larger than field limit"),
+    ],
+)
+def test_hostile_lists(images, text, message):
+    if message is None:
+        assert manifest(images, text).classes == 2
+        return
+    with pytest.raises(EquimetricError, match=message) as caught:
+        manifest(images, text)
+    assert "\n" not in str(caught.value)
 
 
 def test_files_that_are_no_tables(images):

@@ -5,7 +5,13 @@ Every file registers its own components (`equimetric.backbones.registry`): `@bac
 
 from equimetric.backbones.backbone import Backbone, FrozenBatchNorm, MapBackbone, Stage
 from equimetric.backbones.bn_inception import BNInception
-from equimetric.backbones.build import LIBRARY_MODELS, build_backbone, find_weight_file, weights_on_offer
+from equimetric.backbones.build import (
+    LIBRARY_MODELS,
+    build_backbone,
+    find_input_size,
+    find_weight_file,
+    weights_on_offer,
+)
 from equimetric.backbones.conventions import InputConvention
 from equimetric.backbones.efficientnet_lite import EfficientNetLite
 from equimetric.backbones.freezing import FreezePlan
@@ -39,6 +45,7 @@ __all__ = [
     "build_backbone",
     "build_head",
     "build_network",
+    "find_input_size",
     "find_weight_file",
     "initial_head_by_pca",
     "read_weights",

@@ -1,16 +1,20 @@
 """Backbones by name, with the weights that `pretrained` asks for."""
 
+from functools import cache
 from pathlib import Path
 from typing import Protocol
+
+import torch
 
 from equimetric.backbones.backbone import Backbone
 from equimetric.backbones.library_models import timm_backbone, torchvision_backbone
 from equimetric.backbones.registry import BACKBONES, BackboneRecord
 from equimetric.backbones.weights import load_pretrained, packaged_weights, read_weights
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.files import why_no_file
 from equimetric.weight_sources import LIBRARY_MODELS, describe_library_weights, describe_weights
 
-__all__ = ["LIBRARY_MODELS", "build_backbone", "find_weight_file", "weights_on_offer"]
+__all__ = ["LIBRARY_MODELS", "build_backbone", "find_input_size", "find_weight_file", "weights_on_offer"]
 
 
 class BuildLibraryModel(Protocol):
@@ -49,12 +53,21 @@ def build_backbone(name: str, *, channels: int = 3, pretrained: str | None = Non
     return backbone
 
 
+@cache
+def find_input_size(name: str) -> int:
+    """Side of the images that a backbone is made for; a library's model is built to find out."""
+    if name in BACKBONES:
+        return BACKBONES[name].size
+    with torch.random.fork_rng(devices=[]):
+        return build_backbone(name).convention.size
+
+
 def find_weight_file(name: str, pretrained: str | None) -> Path | None:
     """The file that holds a backbone's initial weights; None where a library downloads them, or there are none."""
     if pretrained is None or (name.partition(":")[0] in LIBRARIES and pretrained in LIBRARIES):
         return None
     found = Path(_weight_file(BACKBONES[name], pretrained) if name in BACKBONES else pretrained).expanduser()
-    return found if found.is_file() else None
+    return None if why_no_file(found) else found
 
 
 def weights_on_offer(name: str) -> str:

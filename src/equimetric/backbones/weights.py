@@ -11,7 +11,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, shown
+from equimetric.files import why_no_file
 
 __all__ = ["first_line", "load_pretrained", "packaged_weights", "read_weights"]
 
@@ -23,8 +24,10 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     data-parallel training is removed.
     """
     path = Path(path).expanduser()
-    if not path.is_file():
-        raise EquimetricError(f"there is no weight file {path}; `pretrained` is 'package', 'timm', or a file's path")
+    if why_no_file(path):
+        raise EquimetricError(
+            f"there is no weight file {shown(str(path))[1:-1]}; `pretrained` is 'package', 'timm', or a file's path"
+        )
     try:
         if path.suffix == ".safetensors":
             content: Any = load_file(path)
@@ -40,7 +43,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
             content = content[wrapper]
     if not isinstance(content, Mapping) or not any(isinstance(value, Tensor) for value in content.values()):
         raise EquimetricError(f"{path} holds no weights by name; save the plain state dict")
-    return {name.removeprefix("module."): value for name, value in content.items() if isinstance(value, Tensor)}
+    return {str(name).removeprefix("module."): value for name, value in content.items() if isinstance(value, Tensor)}
 
 
 def packaged_weights(package: str) -> Path:
@@ -69,10 +72,13 @@ def load_pretrained(module: nn.Module, weights: Mapping[str, Tensor], source: st
         for name, value in own.items()
         if name in given and given[name].shape != value.shape
     ]
+    fitting = {name: given[name] for name, value in own.items() if name in given and value.is_floating_point()}
     problems = {
         "missing": [name for name in own if name not in given],
         "not part of the network": [name for name in given if name not in own],
         "of another shape": wrong_shapes,
+        "no floating-point numbers": [name for name, value in fitting.items() if not value.is_floating_point()],
+        "with NaN or infinite numbers": [name for name, value in fitting.items() if not value.isfinite().all()],
     }
     if any(problems.values()):
         listed = "; ".join(f"{len(names)} {kind}: {_some(names)}" for kind, names in problems.items() if names)

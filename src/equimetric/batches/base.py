@@ -78,7 +78,8 @@ class Batches(ABC):
         if not isinstance(labels, Tensor):
             raise no_tensor(labels, "labels")
         if labels.ndim != 1 or not len(labels):
-            raise EquimetricError(f"labels must be a non-empty vector, got shape {tuple(labels.shape)}")
+            column = "; give labels.squeeze(1)" if labels.ndim == 2 and labels.shape[1] == 1 else ""
+            raise EquimetricError(f"labels must be a non-empty vector, got shape {tuple(labels.shape)}{column}")
         if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
             raise EquimetricError(f"labels must be whole numbers, got {labels.dtype}; convert with labels.long()")
         if batches is None:

@@ -1,6 +1,7 @@
 """The application that the registered commands form, and its entry point."""
 
 import sys
+import warnings
 
 import typer
 from rich.markup import escape
@@ -14,6 +15,7 @@ from equimetric.progress import report_progress
 __all__ = ["build_app", "main"]
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+PYTHON_WARNING = warnings.showwarning
 OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 

@@ -53,9 +53,10 @@ def shift_command(
     """
     from equimetric.data import write_shifted_splits
     from equimetric.runs.data import load_split
+    from equimetric.runs.image_size import keep_in_files
     from equimetric.runs.shifting import shift_split
 
-    config = parse_source(source, context.args).model_copy(update={"split": None})
+    config = keep_in_files(parse_source(source, context.args)).model_copy(update={"split": None})
     dataset, start = load_split(config)
     splits = shift_split(
         dataset,

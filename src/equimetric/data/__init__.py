@@ -17,6 +17,7 @@ from equimetric.data.glyphs import load_glyphs
 from equimetric.data.image_files import ImageFiles
 from equimetric.data.in_shop import load_in_shop
 from equimetric.data.inaturalist import load_inaturalist
+from equimetric.data.left_out import list_some
 from equimetric.data.loading import Loader
 from equimetric.data.manifest import load_manifest
 from equimetric.data.near_duplicates import NearDuplicate, near_duplicates
@@ -73,6 +74,7 @@ __all__ = [
     "dataset_descriptions",
     "fit",
     "frechet_distance",
+    "list_some",
     "load_arrays",
     "load_cars",
     "load_cub",

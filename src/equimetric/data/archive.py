@@ -9,11 +9,17 @@ from typing import Any
 
 from equimetric.data.dataset import Dataset
 from equimetric.data.decoding import Decoding
-from equimetric.data.file_list import Damaged, FileList
+from equimetric.data.file_list import FileList, first_outside
 from equimetric.data.file_store import CacheKind
-from equimetric.errors import EquimetricError
+from equimetric.data.left_out import Damaged
+from equimetric.data.registry import InputSize
+from equimetric.errors import EquimetricError, shown
+from equimetric.files import IS_FOLDER, NOT_THERE, why_no_file
 
-__all__ = ["Archive", "ArchiveLoader", "read_lines"]
+__all__ = ["Archive", "ArchiveLoader", "archive_root", "read_lines", "read_number", "read_text"]
+
+MOST_DIGITS = 18
+"""Of a number that fits into 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,8 @@ class ArchiveLoader:
     """Loads an archive: the files that `read(root, …)` lists, with the options that all archives share.
 
     size, channels  of the images, which are resized and cropped at the centre unless a transform sets another view
-    damaged         'refuse' files that cannot be read, or 'skip' them
+    damaged         'refuse' files that cannot be read or are missing, or 'skip' them
+    min_images      classes with fewer images are left out
     cache           'none', 'memory' or 'disk': where decoded images are kept
     decoding        'exact', or 'fast' for large JPEGs
     accept_counts   accept numbers of classes and images other than those in the literature
@@ -91,18 +98,36 @@ class ArchiveLoader:
         self,
         *,
         root: str | Path,
-        size: int = 224,
+        size: InputSize = 224,
         channels: int = 3,
         damaged: Damaged = "refuse",
+        min_images: int = 1,
         cache: CacheKind = "none",
         decoding: Decoding = "exact",
         accept_counts: bool = False,
         **own: Any,
     ) -> Dataset:
         """The data set."""
-        listed = self.read(Path(root).expanduser(), **own)
+        listed = self.read(archive_root(root), **own)
         self.archive.check(listed, accept=accept_counts)
-        return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)
+        outside = first_outside(listed.root, listed.files)
+        if outside is not None:
+            raise EquimetricError(
+                f"{self.archive.title} lists a file outside of its folder: {shown(str(listed.files[outside]))}; "
+                "unpack the archive again"
+            )
+        return listed.dataset(
+            size=size, channels=channels, damaged=damaged, min_images=min_images, cache=cache, decoding=decoding
+        )
+
+
+def archive_root(root: str | Path) -> Path:
+    """The path of an archive, which may be missing so far, but not a pipe or a name that no folder can have."""
+    path = Path(root).expanduser()
+    why = why_no_file(path)
+    if why not in ("", IS_FOLDER, NOT_THERE):
+        raise EquimetricError(f"{shown(str(path))} {why}; give as root the folder to which the archive was unpacked")
+    return path
 
 
 def _count(classes: Sequence[str], parts: Sequence[str], part: str) -> tuple[int, int]:
@@ -113,11 +138,26 @@ def _count(classes: Sequence[str], parts: Sequence[str], part: str) -> tuple[int
 def read_lines(file: Path, fields: int, *, skip: int = 0) -> list[list[str]]:
     """The lines of a list file, each split into `fields` fields at white space, without `skip` header lines."""
     rows = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(read_text(file).splitlines(), start=1):
         if number <= skip or not line.strip():
             continue
         row = line.split(maxsplit=fields - 1)
         if len(row) != fields:
-            raise EquimetricError(f"line {number} of {str(file)!r} should have {fields} fields: {line!r}")
+            raise EquimetricError(f"line {number} of {str(file)!r} should have {fields} fields: {shown(line)}")
         rows.append([value.strip() for value in row])
     return rows
+
+
+def read_text(file: Path) -> str:
+    """The text of a list file."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise EquimetricError(f"{str(file)!r} cannot be read as text ({error}); unpack the archive again") from None
+
+
+def read_number(text: str, file: Path) -> int:
+    """A whole number of a list file."""
+    if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
+        raise EquimetricError(f"{str(file)!r} has {shown(text)} in place of a whole number; unpack the archive again")
+    return int(text)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from equimetric.data.dataset import Dataset
 from equimetric.data.manifest import parse_part, read_columns
 from equimetric.data.registry import dataset
-from equimetric.errors import EquimetricError, did_you_mean
+from equimetric.errors import EquimetricError, did_you_mean, shown
+from equimetric.files import require_file, why_no_file
 
 __all__ = ["load_arrays", "load_features"]
 
@@ -51,7 +52,8 @@ def load_features(*, file: str | Path, labels: str | Path | None = None) -> Data
         raise EquimetricError(
             f"the features in {str(file)!r} must be numbers of shape (N, D), not {features.dtype} of {features.shape}"
         )
-    vectors = torch.from_numpy(np.asarray(features, dtype=np.float32))
+    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, which is refused below
+        vectors = torch.from_numpy(np.asarray(features, dtype=np.float32))
     if not torch.isfinite(vectors).all():
         raise EquimetricError(f"the features in {str(file)!r} have values that are not finite; compute them again")
     return _dataset(file, vectors, _take(stored, ("labels",), file), stored)
@@ -59,9 +61,11 @@ def load_features(*, file: str | Path, labels: str | Path | None = None) -> Data
 
 def _dataset(file: Path, images: torch.Tensor, labels: NDArray[Any], stored: dict[str, NDArray[Any]]) -> Dataset:
     if labels.ndim != 1 or len(labels) != len(images) or labels.dtype.kind not in "iuUS":
+        column = labels.ndim == 2 and labels.shape[1] == 1
+        advice = "labels.squeeze(1)" if column else "labels.astype(int)" if labels.dtype.kind in "bf" else ""
         raise EquimetricError(
             f"the labels in {str(file)!r} must be {len(images)} integers or texts, one per image, "
-            f"not {labels.dtype} of shape {labels.shape}"
+            f"not {labels.dtype} of shape {labels.shape}" + (f"; store {advice}" if advice else "")
         )
     values, numbers = np.unique(labels, return_inverse=True)
     attributes = {
@@ -112,13 +116,8 @@ def _take(stored: dict[str, NDArray[Any]], names: tuple[str, ...], file: Path) -
     raise EquimetricError(f"{str(file)!r} has no array {names[0]!r}; {did_you_mean(names[0], stored)}")
 
 
-def _require(file: Path) -> None:
-    if not file.is_file():
-        raise EquimetricError(f"there is no file {str(file)!r}; check the path")
-
-
 def _read_npz(file: Path) -> dict[str, NDArray[Any]]:
-    _require(file)
+    require_file(file, "check the path")
     try:
         with np.load(file, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
@@ -129,7 +128,7 @@ def _read_npz(file: Path) -> dict[str, NDArray[Any]]:
 
 
 def _read_npy(file: Path) -> NDArray[Any]:
-    _require(file)
+    require_file(file, "check the path")
     try:
         array: NDArray[Any] = np.load(file, allow_pickle=False, mmap_mode="c")
     except (OSError, EOFError, ValueError) as error:
@@ -141,9 +140,9 @@ def _read_npy(file: Path) -> NDArray[Any]:
 
 def _labels_beside(file: Path, labels: Path | None) -> dict[str, NDArray[Any]]:
     labels = labels or file.with_suffix(".csv")
-    if not labels.is_file():
+    if why_no_file(labels):
         raise EquimetricError(
-            f"there is no file {str(labels)!r} with the labels of {file.name!r}; give one with the option 'labels'"
+            f"there is no file {shown(str(labels))} with the labels of {file.name!r}; give one with the option 'labels'"
         )
     if labels.suffix == ".npy":
         return {"labels": _read_npy(labels)}

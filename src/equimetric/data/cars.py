@@ -40,7 +40,14 @@ def load_cars(root: Path, *, crop_to_box: bool = False) -> FileList:
     comparable to those on whole images.
     """
     root = _locate(root)
-    class_names, images = _one_folder(root) if (root / "cars_annos.mat").exists() else _two_folders(root)
+    try:
+        class_names, images = _one_folder(root) if (root / "cars_annos.mat").exists() else _two_folders(root)
+    except EquimetricError:
+        raise
+    except Exception as error:  # records of another shape raise errors of many kinds
+        raise EquimetricError(
+            f"the annotations of the cars in {str(root)!r} are not as published ({error!r}); unpack the archive again"
+        ) from None
     images.sort(key=lambda image: (image.number, image.path))
     names = {number: f"{number:03d} {name}" for number, name in enumerate(class_names, start=1)}
     return FileList(

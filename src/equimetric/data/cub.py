@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from equimetric.data.archive import Archive, read_lines
+from equimetric.data.archive import Archive, read_lines, read_number
 from equimetric.data.decoding import Box
 from equimetric.data.file_list import FileList
 from equimetric.data.registry import dataset
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, shown
 
 __all__ = ["load_cub"]
 
@@ -39,18 +39,32 @@ def load_cub(root: Path, *, crop_to_box: bool = False) -> FileList:
     not comparable to those on whole images.
     """
     root = CUB.locate(root, "images.txt", "image_class_labels.txt", "classes.txt", "images")
-    name_of_class = dict(read_lines(root / "classes.txt", 2))
-    class_of_image = dict(read_lines(root / "image_class_labels.txt", 2))
+    name_of_class = _by_number(root / "classes.txt")
+    numbers = dict(read_lines(root / "image_class_labels.txt", 2))
     images = read_lines(root / "images.txt", 2)
+    for number, _ in images:
+        if number not in numbers:
+            raise EquimetricError(
+                f"'image_class_labels.txt' in {str(root)!r} has no class of image {shown(number)}; "
+                "unpack the archive again"
+            )
+    class_of_image = {number: read_number(label, root / "image_class_labels.txt") for number, label in numbers.items()}
+    for label in class_of_image.values():
+        if label not in name_of_class:
+            raise EquimetricError(f"'classes.txt' in {str(root)!r} has no class {label}; unpack the archive again")
     return FileList(
         name="cub",
         root=root,
         files=[root / "images" / path for _, path in images],
         classes=[name_of_class[class_of_image[number]] for number, _ in images],
-        class_order=tuple(name_of_class[number] for number in sorted(name_of_class, key=int)),
-        parts=["train" if int(class_of_image[number]) <= TRAINING_CLASSES else "test" for number, _ in images],
+        class_order=tuple(name_of_class[number] for number in sorted(name_of_class)),
+        parts=["train" if class_of_image[number] <= TRAINING_CLASSES else "test" for number, _ in images],
         boxes=_boxes(root, [number for number, _ in images]) if crop_to_box else None,
     )
+
+
+def _by_number(file: Path) -> dict[int, str]:
+    return {read_number(number, file): name for number, name in read_lines(file, 2)}
 
 
 def _boxes(root: Path, numbers: Sequence[str]) -> list[Box]:

@@ -2,45 +2,60 @@
 
 import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from equimetric.data.decoding import map_in_threads
-from equimetric.data.file_store import FileStore
+from equimetric.data.file_store import UNREADABLE, FileStore
+from equimetric.data.left_out import Damaged
 from equimetric.data.views import Resize
-from equimetric.errors import EquimetricError
-from equimetric.files import cache_directory, write_atomically
+from equimetric.errors import EquimetricError, shown
+from equimetric.files import NOT_THERE, cache_directory, why_no_file, write_atomically
 
 __all__ = ["damaged_files"]
 
+CHECK_VERSION = 2
+"""Raised whenever other files count as damaged, so that older outcomes are not used."""
 
-def damaged_files(store: FileStore) -> dict[int, str]:
+
+def damaged_files(store: FileStore, *, missing: Damaged = "refuse") -> dict[int, str]:
     """Which files cannot be read and why: {number: 'path (reason)'}.
 
     Every file is decoded once, JPEGs at an eighth of their size. The outcome is remembered under `cache_directory()`
-    for the same content.
+    for the same content. Files that are not there raise an error, unless `missing` is 'skip': then they are listed too.
     """
-    for number, file in enumerate(store.files):
-        if not file.is_file():
-            raise EquimetricError(
-                f"the image {str(file)!r} (number {number + 1:,} of {len(store.files):,}) is not there; "
-                "check that the archive was unpacked completely"
-            )
+    absent = [number for number, file in enumerate(store.files) if why_no_file(file) == NOT_THERE]
+    if absent and missing == "refuse":
+        others = f", nor are {len(absent) - 1:,} others" if len(absent) > 1 else ""
+        raise EquimetricError(
+            f"the image {shown(str(store.files[absent[0]]))} (number {absent[0] + 1:,} of {len(store.files):,}) is not "
+            f"there{others}; check that the archive was unpacked completely, or leave out what is missing with "
+            "damaged='skip'"
+        )
     smallest = Resize(1, "square")
     store.forget_hashes()
-    record = cache_directory() / "checked" / f"{store.fingerprint(smallest)}.json"
+    record = cache_directory() / "checked" / f"{store.fingerprint(smallest)}-{CHECK_VERSION}.json"
+    by_content = [number for number, content in enumerate(store.hashes) if content != UNREADABLE]
     reasons = _read_record(record)
     if reasons is None:
-
-        def check(number: int) -> str:
-            outcome = store.attempt(number, smallest, "fast")
-            return outcome if isinstance(outcome, str) else ""
-
-        outcomes = map_in_threads(check, range(len(store.files)), description="Checking images")
-        reasons = {number: reason for number, reason in enumerate(outcomes) if reason}
+        reasons = _find_reasons(store, by_content, smallest)
         # Where this cannot be written the next load checks again.
         with contextlib.suppress(OSError):
             write_atomically(record, json.dumps(reasons))
-    return {number: f"{store.files[number]} ({reason})" for number, reason in reasons.items()}
+    # What has no content, such as a missing file, may be there the next time.
+    reasons |= _find_reasons(store, sorted({*range(len(store.files))} - {*by_content}), smallest)
+    return {number: f"{store.files[number]} ({reason})" for number, reason in sorted(reasons.items())}
+
+
+def _find_reasons(store: FileStore, numbers: Sequence[int], resize: Resize) -> dict[int, str]:
+    """Why each of these files cannot be read, where it cannot."""
+
+    def check(number: int) -> str:
+        outcome = store.attempt(number, resize, "fast")
+        return outcome if isinstance(outcome, str) else ""
+
+    outcomes = map_in_threads(check, numbers, description="Checking images")
+    return {number: reason for number, reason in zip(numbers, outcomes, strict=True) if reason}
 
 
 def _read_record(record: Path) -> dict[int, str] | None:

@@ -32,7 +32,8 @@ class Dataset:
     every class has at least one image. Each entry of `class_attributes` has one value per class, each of
     `sample_attributes` one per image. The sample attribute `part` is the official split: train, validation, test, and
     query or gallery where queries are searched for in a gallery. `fingerprint` identifies the content and is computed
-    unless given (`content_fingerprint`). `unreadable` lists the files that were left out, as 'path (reason)'.
+    unless given (`content_fingerprint`). What was left out: `unreadable` image files and other `skipped` files, as
+    'path (reason)', and `small_classes` with their numbers of images.
     """
 
     name: str
@@ -43,6 +44,8 @@ class Dataset:
     sample_attributes: Mapping[str, tuple[str, ...]] = field(repr=False)
     fingerprint: str = ""
     unreadable: tuple[str, ...] = field(default=(), repr=False)
+    skipped: tuple[str, ...] = field(default=(), repr=False)
+    small_classes: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         _check_images(self)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from equimetric.data.image_formats import FORMATS, other_format
 from equimetric.data.views import Resize
+from equimetric.files import why_no_file
 from equimetric.progress import track
 
 if TYPE_CHECKING:
@@ -22,12 +24,15 @@ __all__ = [
     "available_cores",
     "decode",
     "map_in_threads",
+    "open_image",
 ]
 
 WHITE_OF_16_BITS = 65535
 EXIF_ORIENTATION = 0x0112
 UPRIGHT = 1
 ROTATED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
+LONGEST = 1000
+"""The longer side of an image over the shorter one, at most: resized by the shorter side it would fill the memory."""
 
 Box: TypeAlias = tuple[float, float, float, float]
 """x, y of the upper left corner, width, height: pixels of the upright image."""
@@ -47,9 +52,9 @@ def decode(
     With 'fast' a JPEG at least twice as large as needed is decoded at 1/2, 1/4 or 1/8 of its size, never below what
     `resize` needs; the pixels then differ slightly from those of 'exact'. A smaller one has exactly the same pixels.
     """
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
-    with Image.open(file) as opened:
+    with open_image(file) as opened:
         full_width = opened.width
         orientation = _orientation(opened)
         if resize is not None and decoding == "fast":
@@ -63,7 +68,23 @@ def decode(
         image = image if image.mode == mode else image.convert(mode)
     if box is not None:
         image = _crop(image, box, shrunk)
+    if max(image.size) > LONGEST * min(image.size):
+        raise ValueError(f"{image.width}×{image.height} pixels: one side is more than {LONGEST} times the other")
     return image if resize is None else resize(image)
+
+
+def open_image(file: Path) -> "PillowImage":
+    """An image file of one of `FORMATS` with its header read; raises ValueError or OSError for anything else."""
+    from PIL import Image, UnidentifiedImageError
+
+    if why := why_no_file(file):
+        raise ValueError(f"it {why}")
+    try:
+        return Image.open(file, formats=FORMATS)
+    except UnidentifiedImageError:
+        if name := other_format(file):
+            raise ValueError(f"it is {name}, which is not read; convert it to JPEG or PNG") from None
+        raise
 
 
 def _orientation(opened: "PillowImage") -> int:
@@ -103,6 +124,8 @@ def _to_eight_bits(image: "PillowImage") -> "PillowImage":
     if not image.mode.startswith(("I", "F")):
         return image
     values: NDArray[Any] = np.asarray(image, dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError("it has pixels that are not finite numbers")
     white = WHITE_OF_16_BITS if image.mode.startswith("I") else (255 if values.max() > 1 else 1)
     return Image.fromarray(np.rint(np.clip(values / white, 0, 1) * 255).astype(np.uint8))
 

@@ -1,12 +1,10 @@
 """A list of labelled image files, checked one by one and made into a data set."""
 
-import contextlib
-import hashlib
-import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os.path import normpath
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -17,17 +15,11 @@ from equimetric.data.dataset import Dataset, Images
 from equimetric.data.decoding import Box, Decoding, map_in_threads
 from equimetric.data.file_store import CacheKind, FileStore
 from equimetric.data.image_files import ImageFiles
+from equimetric.data.left_out import Damaged, report_damaged, report_skipped, report_small_classes
 from equimetric.data.views import View, fit
-from equimetric.errors import EquimetricError
-from equimetric.files import cache_directory, write_atomically
+from equimetric.errors import EquimetricError, shown
 
-__all__ = ["SUFFIXES", "Damaged", "FileList", "image_files_in"]
-
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
-FILES_SHOWN = 5
-
-Damaged: TypeAlias = Literal["refuse", "skip"]
-"""What to do with image files that cannot be read: raise one error that names them, or warn and leave them out."""
+__all__ = ["FileList", "first_outside", "require_count"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +28,7 @@ class FileList:
 
     `class_order` lists the class names in the order of their labels; names without a file are left out. `parts` is the
     official split (see `Dataset`), `boxes` crops each image to its bounding box. `class_attributes` maps each attribute
-    to its values by class name.
+    to its values by class name. `skipped` lists files among the images that are not read, as 'path (reason)'.
     """
 
     name: str
@@ -47,6 +39,7 @@ class FileList:
     parts: Sequence[str] | None = None
     boxes: Sequence[Box | None] | None = None
     class_attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    skipped: Sequence[str] = ()
 
     def dataset(
         self,
@@ -54,34 +47,46 @@ class FileList:
         size: int,
         channels: int,
         damaged: Damaged,
+        min_images: int = 1,
         cache: CacheKind = "none",
         decoding: Decoding = "exact",
         in_memory: bool = False,
     ) -> Dataset:
         """Check every file and build the data set: images in memory, or in their files until they are needed.
 
-        By default an image is resized so that its shorter side has `size` pixels, and cropped at the centre.
+        By default an image is resized so that its shorter side has `size` pixels, and cropped at the centre. Classes
+        with fewer than `min_images` readable images are left out. What is left out is said in warnings.
         """
         if damaged not in ("refuse", "skip"):
-            raise EquimetricError(f"damaged must be 'refuse' or 'skip', not {damaged!r}")
+            raise EquimetricError(f"damaged must be 'refuse' or 'skip', not {shown(damaged)}")
+        require_count("min_images", min_images)
         view = fit(size)
         store = self._store(channels, cache, decoding)
-        if in_memory:
-            pixels, unreadable = _decode_all(store, view)
-        else:
-            unreadable = damaged_files(store)
-        if not unreadable:
-            return self._assemble(torch.from_numpy(pixels) if in_memory else ImageFiles.all_of(store, view), store)
-        reasons = tuple(unreadable.values())
-        _report(reasons, damaged)
-        readable = [number for number in range(len(self.files)) if number not in unreadable]
-        if not readable:
+        pixels, unreadable = _decode_all(store, view) if in_memory else (None, damaged_files(store, missing=damaged))
+        report_skipped(self.skipped)
+        report_damaged(tuple(unreadable.values()), damaged)
+        kept = [number for number in range(len(self.files)) if number not in unreadable]
+        if not kept:
             raise EquimetricError(f"none of the {len(self.files)} image files of {self.name!r} can be read")
-        rest = self._only(readable)
-        store = rest._store(channels, cache, decoding)
-        return rest._assemble(
-            torch.from_numpy(pixels[readable]) if in_memory else ImageFiles.all_of(store, view), store, reasons
-        )
+        small = self._small_classes(kept, min_images)
+        kept = [number for number in kept if self.classes[number] not in small]
+        if not kept:
+            raise EquimetricError(f"no class of {self.name!r} has min_images = {min_images} images; choose a lower one")
+        report_small_classes(small, min_images)
+        listed = self
+        if len(kept) < len(self.files):
+            listed = self._only(kept)
+            store = listed._store(channels, cache, decoding)
+            pixels = None if pixels is None else pixels[kept]
+        loaded = listed._assemble(ImageFiles.all_of(store, view) if pixels is None else torch.from_numpy(pixels), store)
+        return replace(loaded, unreadable=tuple(unreadable.values()), skipped=tuple(self.skipped), small_classes=small)
+
+    def _small_classes(self, numbers: Sequence[int], min_images: int) -> dict[str, int]:
+        """Name → images of the classes with fewer than `min_images` of these files; with 1 none are looked for."""
+        if min_images == 1:
+            return {}
+        images = Counter(self.classes[number] for number in numbers)
+        return {name: images[name] for name in self.class_order if images[name] < min_images}
 
     def _store(self, channels: int, cache: CacheKind, decoding: Decoding) -> FileStore:
         return FileStore(
@@ -98,7 +103,7 @@ class FileList:
             boxes=None if self.boxes is None else [self.boxes[number] for number in numbers],
         )
 
-    def _assemble(self, images: Images, store: FileStore, unreadable: tuple[str, ...] = ()) -> Dataset:
+    def _assemble(self, images: Images, store: FileStore) -> Dataset:
         occurring = set(self.classes)
         class_names = tuple(name for name in self.class_order if name in occurring)
         label_of = {name: label for label, name in enumerate(class_names)}
@@ -115,17 +120,7 @@ class FileList:
                 key: tuple(value_of[name] for name in class_names) for key, value_of in self.class_attributes.items()
             },
             sample_attributes=attributes,
-            unreadable=unreadable,
         )
-
-
-def image_files_in(folder: Path) -> list[Path]:
-    """The visible image files of a folder, sorted."""
-    return sorted(
-        entry
-        for entry in folder.iterdir()
-        if entry.suffix.lower() in SUFFIXES and not entry.name.startswith(".") and entry.is_file()
-    )
 
 
 def _decode_all(store: FileStore, view: View) -> tuple[NDArray[np.uint8], dict[int, str]]:
@@ -143,25 +138,13 @@ def _decode_all(store: FileStore, view: View) -> tuple[NDArray[np.uint8], dict[i
     return images, {number: why for number, why in enumerate(reasons) if why}
 
 
-def _report(unreadable: Sequence[str], damaged: Damaged) -> None:
-    """Name the files that cannot be read, in an error or, where they are skipped, in a warning."""
-    shown = ", ".join(unreadable[:FILES_SHOWN])
-    if len(unreadable) > FILES_SHOWN:
-        shown += f" and {len(unreadable) - FILES_SHOWN} more{_write_list(unreadable)}"
-    if damaged == "skip":
-        warnings.warn(f"{len(unreadable)} image file(s) cannot be read and are left out: {shown}", stacklevel=2)
-        return
-    raise EquimetricError(
-        f"{len(unreadable)} image file(s) cannot be read; remove or replace them, or leave them out with "
-        f"damaged='skip': {shown}"
-    )
+def require_count(option: str, value: object) -> None:
+    """Raise an error unless an option is a whole number of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise EquimetricError(f"{option} must be a whole number, at least 1, not {shown(value)}")
 
 
-def _write_list(unreadable: Sequence[str]) -> str:
-    """Write the complete list to a file and say where; nothing where that fails."""
-    text = "\n".join(unreadable) + "\n"
-    file = cache_directory() / "damaged" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.txt"
-    with contextlib.suppress(OSError):
-        write_atomically(file, text)
-        return f", all listed in {file}"
-    return ""
+def first_outside(root: Path, files: Sequence[Path]) -> int | None:
+    """The number of the first file whose path leads out of `root`; links inside are not looked at."""
+    inside = normpath(root.absolute()).rstrip("/") + "/"
+    return next((n for n, file in enumerate(files) if not normpath(file.absolute()).startswith(inside)), None)

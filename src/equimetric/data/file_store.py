@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from equimetric.data.decoding import Box, Decoding, decode, map_in_threads
+from equimetric.data.decoding import Box, Decoding, decode, map_in_threads, open_image
 from equimetric.data.image_caches import DiskCache, MemoryCache
 from equimetric.data.views import Resize, pillow_image
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, shown
 from equimetric.files import cache_directory, hash_files
 from equimetric.progress import track
 
@@ -28,6 +28,7 @@ CacheKind: TypeAlias = Literal["none", "memory", "disk"]
 MEMORY_CACHE_BYTES = 2 * 2**30
 CACHE_VERSION = 3  # raise it whenever decoding or resizing gives other pixels, so that older caches are not used
 FILES_PER_HASHING = 1000
+UNREADABLE = "unreadable"
 
 
 class FileStore:
@@ -51,12 +52,12 @@ class FileStore:
         decoding: Decoding = "exact",
         cache_bytes: int = MEMORY_CACHE_BYTES,
     ) -> None:
-        if channels not in (1, 3):
-            raise EquimetricError(f"channels must be 3 (colour) or 1 (grey), not {channels!r}")
+        if channels not in (1, 3) or isinstance(channels, bool):
+            raise EquimetricError(f"channels must be 3 (colour) or 1 (grey), not {shown(channels)}")
         if cache not in ("none", "memory", "disk"):
-            raise EquimetricError(f"cache must be 'none', 'memory' or 'disk', not {cache!r}")
+            raise EquimetricError(f"cache must be 'none', 'memory' or 'disk', not {shown(cache)}")
         if decoding not in ("exact", "fast"):
-            raise EquimetricError(f"decoding must be 'exact' or 'fast', not {decoding!r}")
+            raise EquimetricError(f"decoding must be 'exact' or 'fast', not {shown(decoding)}")
         if not files:
             raise EquimetricError("there are no image files; give at least one")
         if boxes is not None and len(boxes) != len(files):
@@ -121,6 +122,14 @@ class FileStore:
         except Exception as error:  # a damaged file can raise almost anything from inside a decoder
             return str(error).replace(str(file), file.name) or type(error).__name__
 
+    def size(self, number: int) -> tuple[float, float]:
+        """Width and height of file `number` by its header, or of its bounding box."""
+        box = self.box(number)
+        if box is not None:
+            return box[2:]
+        with open_image(self.files[number]) as opened:
+            return opened.size
+
     def box(self, number: int) -> Box | None:
         """The bounding box of file `number`, if there are any."""
         return None if self.boxes is None else self.boxes[number]
@@ -133,13 +142,13 @@ class FileStore:
 
     @cached_property
     def hashes(self) -> tuple[str, ...]:
-        """Content hash of every file, taken once (see `forget_hashes`); 'unreadable' where there is none."""
+        """Content hash of every file, taken once (see `forget_hashes`); `UNREADABLE` where there is none."""
         blocks = [
             self.files[start : start + FILES_PER_HASHING] for start in range(0, len(self.files), FILES_PER_HASHING)
         ]
         hashed = (hash_files(block) for block in blocks)
         tracked = track(hashed, "Hashing files", total=len(blocks)) if len(blocks) > 1 else hashed
-        return tuple(digest or "unreadable" for block in tracked for digest in block)
+        return tuple(digest or UNREADABLE for block in tracked for digest in block)
 
     def forget_hashes(self) -> None:
         """Take the hashes again when they are next needed, since files may have changed."""

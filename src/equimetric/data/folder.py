@@ -1,65 +1,107 @@
 """The user's own images: one folder per class."""
 
+import os
 from pathlib import Path
 
 from equimetric.data.dataset import Dataset
 from equimetric.data.decoding import Decoding
-from equimetric.data.file_list import Damaged, FileList, image_files_in
+from equimetric.data.file_list import FileList, require_count
 from equimetric.data.file_store import CacheKind
-from equimetric.data.registry import dataset
+from equimetric.data.image_formats import SUFFIXES, list_folder
+from equimetric.data.left_out import Damaged
+from equimetric.data.registry import InputSize, dataset
 from equimetric.data.splits import require_pairs, require_two_images
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, shown
+from equimetric.escaping import is_unicode
+from equimetric.files import IS_FOLDER, NOT_THERE, why_no_file
 
 __all__ = ["load_folder"]
+
+REMEDY = "or leave small classes out with min_images = 2"
 
 
 @dataset("folder")
 def load_folder(
     *,
     root: str | Path,
-    size: int = 64,
+    size: InputSize = 64,
     channels: int = 3,
     damaged: Damaged = "refuse",
+    min_images: int = 1,
     in_memory: bool = True,
     cache: CacheKind = "none",
     decoding: Decoding = "exact",
 ) -> Dataset:
     """Your own images: root/<class>/<image>, one folder per class with at least two images in each.
 
-    Classes are the folders in sorted order, images the files in sorted order; hidden entries are skipped. Each image is
-    rotated by its EXIF tag, put over white where it is transparent, resized so that its shorter side has `size`
-    pixels, and cropped at the centre. `channels` is 3 for colour, 1 for grey. With `in_memory=False` the images stay in
-    their files until they are needed; `cache` ('none', 'memory', 'disk') then keeps decoded images.
-    `decoding` is 'exact', or 'fast' for large JPEGs.
+    Classes are the folders in sorted order, images the files in sorted order; hidden entries are skipped, other files
+    are named in a warning. Each image is rotated by its EXIF tag, put over white where it is transparent, resized so
+    that its shorter side has `size` pixels, and cropped at the centre. `channels` is 3 for colour, 1 for grey. Classes
+    with fewer than `min_images` images are left out. With `in_memory=False` the images stay in their files until they
+    are needed; `cache` ('none', 'memory', 'disk') then keeps decoded images. `decoding` is 'exact', or 'fast' for
+    large JPEGs.
     """
     root = Path(root).expanduser()
-    files_of_class = _files_by_class(root)
-    require_two_images({name: len(files) for name, files in files_of_class.items()})
+    require_count("min_images", min_images)
+    files_of_class, skipped = _files_by_class(root)
+    if min_images < 2:
+        require_two_images({name: len(files) for name, files in files_of_class.items()}, REMEDY)
     listed = FileList(
         name=root.resolve().name,
         root=root,
         files=[file for files in files_of_class.values() for file in files],
         classes=[name for name, files in files_of_class.items() for _ in files],
         class_order=tuple(files_of_class),
+        skipped=skipped,
     )
     loaded = listed.dataset(
-        size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding, in_memory=in_memory
+        size=size,
+        channels=channels,
+        damaged=damaged,
+        min_images=min_images,
+        cache=cache,
+        decoding=decoding,
+        in_memory=in_memory,
     )
-    require_pairs(loaded)  # once more: damaged files may have been left out
+    require_pairs(loaded, REMEDY)  # once more: damaged files may have been left out
     return loaded
 
 
-def _files_by_class(root: Path) -> dict[str, list[Path]]:
-    if not root.exists():
-        raise EquimetricError(f"there is no folder {str(root)!r}; give the folder that holds one folder per class")
-    if not root.is_dir():
-        raise EquimetricError(f"{str(root)!r} is a file; give the folder that holds one folder per class")
-    visible = sorted(entry for entry in root.iterdir() if not entry.name.startswith("."))
-    if not visible:
-        raise EquimetricError(f"the folder {str(root)!r} is empty; put one folder per class into it")
-    folders = [entry for entry in visible if entry.is_dir()]
-    if not folders:
+def _files_by_class(root: Path) -> tuple[dict[str, list[Path]], list[str]]:
+    """The image files of each class, and all other files as 'path (reason)'."""
+    _require_folder(root)
+    try:
+        visible = sorted(entry for entry in root.iterdir() if not entry.name.startswith("."))
+        if not visible:
+            raise EquimetricError(f"the folder {shown(str(root))} is empty; put one folder per class into it")
+        listed = {folder.name: list_folder(folder) for folder in visible if folder.is_dir()}
+    except OSError as error:
         raise EquimetricError(
-            f"the folder {str(root)!r} has no class folders; arrange the images as {root.name}/<class>/<image>"
+            f"the folder {shown(str(error.filename))} cannot be read ({error.strerror}); check its permissions"
+        ) from None
+    if not listed:
+        raise EquimetricError(
+            f"the folder {shown(str(root))} has no class folders; arrange the images as {root.name}/<class>/<image>"
         )
-    return {folder.name: image_files_in(folder) for folder in folders}
+    for name in listed:
+        # Class names are written to results, which are text.
+        if not is_unicode(name):
+            raise EquimetricError(
+                f"the folder {os.fsencode(name)!r} in {shown(str(root))} has a name that is not UTF-8; rename it"
+            )
+    skipped = [
+        f"{entry} (in no class folder)"
+        for entry in visible
+        if entry.suffix.lower() in SUFFIXES and entry.name not in listed
+    ]
+    skipped += [reason for _, others in listed.values() for reason in others]
+    return {name: images for name, (images, _) in listed.items()}, skipped
+
+
+def _require_folder(root: Path) -> None:
+    expected = "give the folder that holds one folder per class"
+    why = why_no_file(root)
+    if why == NOT_THERE:
+        raise EquimetricError(f"there is no folder {shown(str(root))}; {expected}")
+    if why != IS_FOLDER:
+        raise EquimetricError(f"{shown(str(root))} {why or 'is a file'}; {expected}")

@@ -2,7 +2,7 @@
 
 from pathlib import Path, PurePosixPath
 
-from equimetric.data.archive import Archive
+from equimetric.data.archive import Archive, read_text
 from equimetric.data.file_list import FileList
 from equimetric.data.registry import dataset
 from equimetric.errors import EquimetricError
@@ -53,7 +53,7 @@ def load_inaturalist(root: Path) -> FileList:
 
 
 def _lines(file: Path) -> list[str]:
-    return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [line.strip() for line in read_text(file).splitlines() if line.strip()]
 
 
 def _inside(file: Path, line: str) -> PurePosixPath:

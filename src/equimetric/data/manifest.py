@@ -1,16 +1,19 @@
 """Images listed in a table: path and label per row, optionally part, query or gallery mark, and bounding box."""
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from equimetric.data.dataset import PARTS, Dataset
 from equimetric.data.decoding import Box, Decoding
-from equimetric.data.file_list import Damaged, FileList
+from equimetric.data.file_list import FileList, first_outside
 from equimetric.data.file_store import CacheKind
-from equimetric.data.registry import dataset
-from equimetric.errors import EquimetricError, did_you_mean, unknown_name
+from equimetric.data.left_out import Damaged
+from equimetric.data.registry import InputSize, dataset
+from equimetric.errors import EquimetricError, did_you_mean, shown, unknown_name
+from equimetric.files import require_file
 
 __all__ = ["load_manifest", "parse_part", "read_columns"]
 
@@ -28,18 +31,22 @@ def load_manifest(
     split: str = "split",
     mark: str = "set",
     superclass: str | None = None,
-    size: int = 224,
+    outside_root: bool = False,
+    size: InputSize = 224,
     channels: int = 3,
     damaged: Damaged = "refuse",
+    min_images: int = 1,
     cache: CacheKind = "none",
     decoding: Decoding = "exact",
 ) -> Dataset:
     """Images listed in a .csv or .parquet file: a path and a label per row.
 
     `path`, `label`, `split` and `mark` name the columns. Paths are relative to `root`, by default the file's folder.
-    Optional columns: `split` (train, validation, test), `set` (query or gallery, for test images), and the bounding box
-    x, y, w, h in pixels of the upright image; an empty box means the whole image. `superclass` names a column that
-    becomes the class attribute of that name. Labels that are all whole numbers are ordered by value, others as text.
+    A path that leads out of `root`, absolute or by '..', raises an error unless `outside_root` allows it; links inside
+    `root` are followed. Optional columns: `split` (train, validation, test), `set` (query or gallery, for test images),
+    and the bounding box x, y, w, h in pixels of the upright image; an empty box means the whole image.
+    `superclass` names a column that becomes the class attribute of that name. Labels that are all whole numbers are
+    ordered by value, others as text.
     """
     file = Path(file).expanduser()
     superclasses = () if superclass is None else (superclass,)
@@ -52,20 +59,34 @@ def load_manifest(
     listed = FileList(
         name=file.stem,
         root=base,
-        files=[base / name for name in columns[path]],
+        files=_files(columns[path], base, file, outside_root=outside_root),
         classes=labels,
         class_order=_sort_labels(set(labels)),
         parts=_parts(columns.get(split), columns.get(mark), file),
         boxes=_boxes(columns, file),
         class_attributes={name: _superclass_of(labels, columns[name], file) for name in superclasses},
     )
-    return listed.dataset(size=size, channels=channels, damaged=damaged, cache=cache, decoding=decoding)
+    return listed.dataset(
+        size=size, channels=channels, damaged=damaged, min_images=min_images, cache=cache, decoding=decoding
+    )
+
+
+def _files(names: Sequence[str], root: Path, file: Path, *, outside_root: bool) -> list[Path]:
+    if "" in names:
+        raise EquimetricError(f"row {names.index('') + 1} of {str(file)!r} has no path; name an image in every row")
+    files = [root / name for name in names]
+    outside = None if outside_root else first_outside(root, files)
+    if outside is not None:
+        raise EquimetricError(
+            f"row {outside + 1} of {str(file)!r} leads out of {shown(str(root))}: {shown(names[outside])}; give the "
+            "folder that holds all images as root, or set outside_root = true if you trust the list"
+        )
+    return files
 
 
 def read_columns(file: Path, *, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, list[str]]:
     """The columns that a .csv or .parquet file has, as text; an empty cell is ''."""
-    if not file.is_file():
-        raise EquimetricError(f"there is no file {str(file)!r}; give a .csv or .parquet file")
+    require_file(file, "give a .csv or .parquet file")
     if file.suffix not in (".csv", ".parquet"):
         raise EquimetricError(f"{str(file)!r} is neither a .csv nor a .parquet file; give one of these")
     table = _read_csv(file) if file.suffix == ".csv" else _read_parquet(file)
@@ -81,7 +102,7 @@ def _read_csv(file: Path) -> dict[str, list[str]]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             rows = list(csv.reader(stream))
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise EquimetricError(f"{str(file)!r} is not a .csv file in UTF-8 ({error})") from None
     header, *body = rows or [[]]
     for number, row in enumerate(body, start=2):
@@ -97,7 +118,7 @@ def _read_parquet(file: Path) -> dict[str, list[str]]:
         raise EquimetricError("reading .parquet files needs pyarrow; install it with: pip install pyarrow") from None
     try:
         columns = parquet.read_table(file).to_pydict()
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a damaged file raises errors of many kinds
         raise EquimetricError(f"{str(file)!r} is not a .parquet file ({error})") from None
     return {name: ["" if value is None else str(value) for value in values] for name, values in columns.items()}
 
@@ -157,9 +178,9 @@ def _boxes(columns: Mapping[str, Sequence[str]], file: Path) -> list[Box | None]
         try:
             x, y, w, h = (float(cell) for cell in cells)
         except ValueError:
-            raise EquimetricError(
-                f"row {row} of {str(file)!r} has the bounding box {cells}; give four numbers"
-            ) from None
+            x = y = w = h = math.nan
+        if not all(map(math.isfinite, (x, y, w, h))):
+            raise EquimetricError(f"row {row} of {str(file)!r} has the bounding box {shown(cells)}; give four numbers")
         if not (w > 0 and h > 0):
             raise EquimetricError(
                 f"row {row} of {str(file)!r} has a bounding box of {w:g}×{h:g} pixels; give a larger one"

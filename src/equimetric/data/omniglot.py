@@ -4,10 +4,12 @@ from pathlib import Path
 
 import torch
 
-from equimetric.data.archive import Archive
+from equimetric.data.archive import Archive, archive_root
 from equimetric.data.arrays import load_arrays
 from equimetric.data.dataset import Dataset
-from equimetric.data.file_list import Damaged, FileList, image_files_in
+from equimetric.data.file_list import FileList
+from equimetric.data.image_formats import list_folder
+from equimetric.data.left_out import Damaged
 from equimetric.data.registry import dataset
 from equimetric.errors import EquimetricError
 
@@ -29,7 +31,12 @@ images_evaluation/Angelic/character01/0965_01.png …
 
 @dataset("omniglot")
 def load_omniglot(
-    *, root: str | Path, size: int = 28, damaged: Damaged = "refuse", accept_counts: bool = False
+    *,
+    root: str | Path,
+    size: int = 28,
+    damaged: Damaged = "refuse",
+    min_images: int = 1,
+    accept_counts: bool = False,
 ) -> Dataset:
     """Omniglot, 1,623 handwritten characters by 20 people: background alphabets for training, evaluation ones for test.
 
@@ -37,25 +44,26 @@ def load_omniglot(
     `labels`, `split` ('train' or 'test') and optionally `alphabet`, whose images keep their size.
     Per class: `alphabet`.
     """
-    root = Path(root).expanduser()
+    root = archive_root(root)
     if root.suffix == ".npz":
         return _from_arrays(root, accept_counts)
     root = OMNIGLOT.locate(root, *FOLDERS.values())
     listed = _list_files(root)
     OMNIGLOT.check(listed, accept=accept_counts)
-    dark_ink = listed.dataset(size=size, channels=1, damaged=damaged, in_memory=True)
+    dark_ink = listed.dataset(size=size, channels=1, damaged=damaged, min_images=min_images, in_memory=True)
     assert isinstance(dark_ink.images, torch.Tensor)
     return dark_ink.replace(images=255 - dark_ink.images)
 
 
 def _list_files(root: Path) -> FileList:
-    files, classes, parts = [], [], []
+    files, classes, parts, skipped = [], [], [], []
     for part, folder in FOLDERS.items():
         for character in sorted((root / folder).glob("*/*")):
             if not character.is_dir() or character.name.startswith("."):
                 continue
-            found = image_files_in(character)
+            found, others = list_folder(character)
             files += found
+            skipped += others
             classes += [f"{character.parent.name}/{character.name}"] * len(found)
             parts += [part] * len(found)
     if not files:
@@ -69,6 +77,7 @@ def _list_files(root: Path) -> FileList:
         class_order=order,
         parts=parts,
         class_attributes={"alphabet": {name: name.partition("/")[0] for name in order}},
+        skipped=skipped,
     )
 
 

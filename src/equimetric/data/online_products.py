@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from equimetric.data.archive import Archive, read_lines
+from equimetric.data.archive import Archive, read_lines, read_number
 from equimetric.data.file_list import FileList
 from equimetric.data.registry import dataset
 
@@ -33,7 +33,9 @@ def load_online_products(root: Path) -> FileList:
     """
     root = ONLINE_PRODUCTS.locate(root, *LISTS.values())
     rows = [(part, *row[1:]) for part, file in LISTS.items() for row in read_lines(root / file, 4, skip=1)]
-    products = sorted({product for _, product, _, _ in rows}, key=int)
+    products = sorted(
+        {product for _, product, _, _ in rows}, key=lambda product: read_number(product, root / LISTS["train"])
+    )
     return FileList(
         name="online_products",
         root=root,

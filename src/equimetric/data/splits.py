@@ -177,24 +177,25 @@ def _indices(chosen: Tensor) -> Tensor:
     return chosen.nonzero().squeeze(1)
 
 
-def require_pairs(dataset: Dataset) -> None:
+def require_pairs(dataset: Dataset, remedy: str = "") -> None:
     """Raise an error for a class of one image, which has no other image to retrieve."""
     counts = torch.bincount(dataset.labels, minlength=dataset.classes).tolist()
-    require_two_images(dict(zip(dataset.class_names, counts, strict=True)))
+    require_two_images(dict(zip(dataset.class_names, counts, strict=True)), remedy)
 
 
-def require_two_images(images_per_class: Mapping[str, int]) -> None:
-    """Raise an error that names the first few classes with fewer than two images."""
+def require_two_images(images_per_class: Mapping[str, int], remedy: str = "") -> None:
+    """Raise an error that names the first few classes with fewer than two images, and a further remedy."""
     lonely = [name for name, count in images_per_class.items() if count < 2]
     if not lonely:
         return
+    remedy = remedy and f", {remedy}"
     if len(lonely) == 1:
         found = "one image" if images_per_class[lonely[0]] else "no image"
         raise EquimetricError(
-            f"class {lonely[0]!r} has {found}; every class needs at least two, remove it or add images"
+            f"class {lonely[0]!r} has {found}; every class needs at least two, remove it or add images{remedy}"
         )
     names = ", ".join(repr(name) for name in lonely[:NAMES_SHOWN]) + (", …" if len(lonely) > NAMES_SHOWN else "")
     raise EquimetricError(
         f"{len(lonely)} classes have fewer than two images ({names}); every class needs at least two, "
-        "remove them or add images"
+        f"remove them or add images{remedy}"
     )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 ATTEMPTS = 10  # tries of RandomResizedCrop to place a crop, as in torchvision
+LARGEST_SIDE = 16_384
 DRAWS_PER_IMAGE = 4 * ATTEMPTS + 1  # area, aspect ratio and position of every try, and the flip
 
 
@@ -230,8 +231,10 @@ def pillow_image(pixels: NDArray[np.uint8]) -> "PillowImage":
 
 
 def _require_pixels(side: int) -> None:
-    if not isinstance(side, int) or side < 1:
-        raise EquimetricError(f"size must be a whole number of pixels, at least 1, not {side!r}")
+    if not isinstance(side, int) or isinstance(side, bool) or not 1 <= side <= LARGEST_SIDE:
+        raise EquimetricError(
+            f"size must be a whole number of pixels, at least 1 and at most {LARGEST_SIDE:,}, not {shown(side)}"
+        )
 
 
 def _require_draws(draws: Draws | None) -> Draws:

@@ -41,14 +41,23 @@ def check_class_ids(labels: Labels, embeddings: Tensor, what: str = "labels") ->
     if labels.ndim != 1 or len(labels) != len(embeddings):
         raise EquimetricError(
             f"{what} must be one class id per embedding: got shape {tuple(labels.shape)} "
-            f"for {len(embeddings)} embeddings" + (f"; {OTHER_LABELS}" if labels.ndim == 2 else "")
+            f"for {len(embeddings)} embeddings{explain_shape(labels, what)}"
         )
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+    if labels.dtype == torch.bool:
+        raise EquimetricError(f"{what} must be whole numbers, got torch.bool; convert two classes with {what}.long()")
+    if labels.is_floating_point() or labels.is_complex():
         raise EquimetricError(
             f"{what} must be whole numbers, got {labels.dtype}: floating point cannot tell large class ids apart; "
-            "convert with labels.long()"
+            f"convert with {what}.long()"
         )
     return labels.to(embeddings.device, torch.int64)
+
+
+def explain_shape(labels: Tensor, what: str) -> str:
+    """What to do about labels in a matrix."""
+    if labels.ndim != 2:
+        return ""
+    return f"; give {what}.squeeze(1)" if labels.shape[1] == 1 else f"; {OTHER_LABELS}"
 
 
 def check_index(index: Tensor | None, embeddings: Tensor) -> None:
@@ -74,7 +83,7 @@ def check_labels(labels: Labels, embeddings: Tensor, what: str = "labels") -> La
         return labels[0].to(embeddings.device), labels[1].to(embeddings.device)
     if not isinstance(labels, Tensor):
         raise no_tensor(labels, what)
-    if labels.ndim != 2:
+    if labels.ndim != 2 or labels.shape[1] == 1:
         return check_class_ids(labels, embeddings, what)
     if len(labels) != len(embeddings):
         raise EquimetricError(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AllowInfNan, Field, field_validator, model_validator
 
-from equimetric.configuration import Strict
+from equimetric.configuration import Options, Strict
 from equimetric.evaluation import METRICS, parse_metrics
 from equimetric.evaluation.cohort import check_cohort_metrics
 from equimetric.runs.refit import RefitConfig
@@ -41,9 +41,10 @@ class DataConfig(Strict):
     """Which images, through which transform, and which of their classes train, validate and test."""
 
     name: str = Field("glyphs", description="a data set of `equimetric datasets`; 'folder' for your own images")
-    options: dict[str, Any] = Field(
+    options: Options = Field(
         default_factory=dict,
-        description="options of the data set, e.g. root, size, damaged = 'skip', cache = 'disk', decoding = 'fast'",
+        description="options of the data set, e.g. root, size (by default at least the backbone's input), min_images, "
+        "damaged = 'skip', cache = 'disk', decoding = 'fast'",
     )
     fold: int = Field(0, ge=0, description="which block of the training half of the classes is for validation")
     folds: int = Field(4, ge=1, description="number of such blocks")
@@ -84,7 +85,7 @@ class ModelConfig(Strict):
         False,
         description="freeze batch normalisation: all of it, or its running 'statistics' alone",
     )
-    freeze: dict[str, float] | list[str] = Field(
+    freeze: dict[str, Annotated[float, AllowInfNan(True)]] | list[str] = Field(
         default_factory=dict,
         description="frozen parts, by prefixes of parameter names, or the step from which each trains: "
         "{ backbone = 500 }; inf is never",
@@ -119,7 +120,7 @@ class BatchConfig(Strict):
         None, ge=1, description="classes per batch (C), or pairs, or triples; default: 32, or all where there are fewer"
     )
     samples: int = Field(4, ge=1, description="samples of each (M)")
-    options: dict[str, Any] = Field(default_factory=dict, description="further options of the sampler")
+    options: Options = Field(default_factory=dict, description="further options of the sampler")
     per_step: int = Field(1, ge=1, description="batches (or episodes) averaged for one optimiser step")
     at_once: int | None = Field(
         None,
@@ -317,7 +318,7 @@ class LearnerConfig(Strict):
     """How embeddings are formed and trained."""
 
     name: str = Field("single", description="a name of `equimetric.learners.LEARNERS`")
-    options: dict[str, Any] = Field(default_factory=dict, description="options of the learner")
+    options: Options = Field(default_factory=dict, description="options of the learner")
 
 
 class Conditions(Strict):
@@ -350,7 +351,7 @@ class RunConfig(Conditions):
     """One model: a method, its options, a seed, and the conditions."""
 
     method: str = Field("multi_similarity", description="one of `equimetric methods`, or a sum such as 'margin+tcm'")
-    options: dict[str, Any] = Field(default_factory=dict, description="options of the method")
+    options: Options = Field(default_factory=dict, description="options of the method")
     learner: LearnerConfig = Field(default_factory=LearnerConfig)
     seed: int = Field(0, ge=0, description="seed of everything random")
     refit: RefitConfig | None = Field(

@@ -22,7 +22,8 @@ from equimetric.data import (
     transform,
 )
 from equimetric.errors import unknown_name
-from equimetric.runs.configuration import DataConfig
+from equimetric.runs.configuration import DataConfig, ModelConfig
+from equimetric.runs.image_size import warn_if_enlarged
 from equimetric.runs.refit import RefitConfig
 from equimetric.runs.result import DataShape
 
@@ -88,11 +89,16 @@ class RunData:
         return RunData(replace(self.eval_data, images=features), self.split, transform("none"))
 
 
-def load_run_data(config: DataConfig, refit: RefitConfig | None = None) -> RunData:
-    """The data of a configuration; those of a final model have validation or also test rows among the training rows."""
+def load_run_data(config: DataConfig, refit: RefitConfig | None = None, *, model: ModelConfig | None = None) -> RunData:
+    """The data of a configuration; with `model`, a warning where they are too small for it.
+
+    Those of a final model have validation or also test rows among the training rows.
+    """
     dataset, split = load_split(config)
     if refit is not None:
         split = split.train_on(*refit.added_parts)
+    if model is not None:
+        warn_if_enlarged(dataset, config, model)
     vectors = len(dataset.images.shape) == 2
     return RunData(dataset, split, transform("none" if vectors else config.transform))
 

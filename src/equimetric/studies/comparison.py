@@ -10,6 +10,7 @@ from typing import Any
 from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError
 from equimetric.runs.data import load_run_data
+from equimetric.runs.image_size import fit_images
 from equimetric.runs.regimes import fit_to_data
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.execution import Watcher, find_unfinished, ignore_progress, run_all
@@ -57,9 +58,9 @@ def compare(
     `study` is a TOML file, a mapping or a `StudyConfig`. Called again, it trains only the missing runs; a
     killed study resumes where it stopped and gives the same table. A failed run is reported and stops no other.
     """
-    config = load_config(study, StudyConfig, overrides)
+    config = fit_images(load_config(study, StudyConfig, overrides))
     warn_if_not_augmented(config)
-    data = load_run_data(config.data)
+    data = load_run_data(config.data, model=config.model)
     config = fit_to_data(choose_baselines(config, data), data.shape)
     jobs = plan(config, Path(output), data.fingerprint)
     check_study(jobs, data)

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from pydantic import Field, field_validator
 
-from equimetric.configuration import Strict
+from equimetric.configuration import Options, Strict
 from equimetric.runs.configuration import Conditions, LearnerConfig
 
 __all__ = ["Baseline", "MethodConfig", "StudyConfig"]
@@ -18,7 +18,7 @@ class MethodConfig(Strict):
     """What may differ between the methods of a study."""
 
     method: str = Field("", description="name of the method; default: the name of the table")
-    options: dict[str, Any] = Field(default_factory=dict, description="options of the method")
+    options: Options = Field(default_factory=dict, description="options of the method")
     learner: LearnerConfig = Field(default_factory=LearnerConfig)
     objective_lr: float | None = Field(None, gt=0, description="learning rate of the objective's own parameters")
 

@@ -9,8 +9,10 @@ import os
 import queue
 import sys
 import threading
+import warnings
 from collections.abc import Mapping
 
+from equimetric.errors import EquimetricWarning
 from equimetric.escaping import show_plain_warnings
 from equimetric.progress import report_progress
 from equimetric.studies.jobs import Job, run_job
@@ -22,6 +24,7 @@ STEPS_BETWEEN_REPORTS = 5
 
 def main() -> None:
     """Execute jobs until the input ends."""
+    warnings.simplefilter("ignore", EquimetricWarning)  # the parent has loaded the same data and said so
     protocol = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)  # Output of libraries must not mix with the protocol.
     show_plain_warnings()

@@ -12,6 +12,7 @@ from equimetric.processes import init_processes
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
+from equimetric.runs.image_size import fit_images
 from equimetric.runs.key import Role, RunKey
 from equimetric.runs.model import TrainedModel
 from equimetric.runs.regimes import fit_to_data
@@ -49,10 +50,10 @@ def train(
     run is loaded and a killed one resumes at its last checkpoint, to the same result bit for bit. Started by torchrun,
     several processes train one model together.
     """
-    config = load_config(config, RunConfig, overrides)
+    config = fit_images(load_config(config, RunConfig, overrides))
     role = role if config.refit is None else "refit"
     with use_threads(config.training.threads), init_processes(config.training.device) as processes:
-        data = load_run_data(config.data, config.refit)
+        data = load_run_data(config.data, config.refit, model=config.model)
         config = fit_to_data(config, data.shape)
         key = RunKey.of(config, data.fingerprint, role=role, processes=processes.world)
         run = RunFolder(Path(folder) if folder else default_folder(key), writes=processes.is_main)

@@ -93,7 +93,11 @@ def convert_labels(given: LabelsLike, name: str, count: int) -> LabelArray:
         raise _bad_label_type(name, given.dtype)
     array = given.cpu().numpy() if isinstance(given, Tensor) else _to_array(given)
     if array.ndim != 1:
-        raise EquimetricError(f"{name} have shape {array.shape}; they must be one-dimensional, one per embedding")
+        column = array.ndim == 2 and array.shape[1] == 1
+        advice = f": {name}.squeeze(1)" if column else ""
+        raise EquimetricError(
+            f"{name} have shape {array.shape}; they must be one-dimensional, one per embedding{advice}"
+        )
     if len(array) != count:
         raise EquimetricError(f"there are {count} embeddings but {len(array)} {name}; give exactly one label for each")
     if array.dtype.kind == "U":

@@ -1,0 +1,66 @@
+"""Which files are images: the formats that are read, their suffixes, and the files of a folder."""
+
+from pathlib import Path
+
+from equimetric.files import NOT_THERE, why_no_file
+
+__all__ = ["FORMATS", "SUFFIXES", "list_folder", "other_format"]
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""Pillow's names of the formats that are read, whatever a file's suffix says; others may start other programs."""
+
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm"}
+)
+
+OTHER_FORMATS = {
+    (4, b"ftyphei"): "HEIC",
+    (4, b"ftyphev"): "HEIC",
+    (4, b"ftypmif1"): "HEIC",
+    (4, b"ftypavi"): "AVIF",
+    (0, b"\0\0\0\x0cjP  "): "JPEG 2000",
+    (0, b"\xff\x0a"): "JPEG XL",
+    (0, b"%!PS"): "PostScript",
+    (0, b"\xc5\xd0\xd3\xc6"): "PostScript",
+    (0, b"%PDF"): "PDF",
+    (0, b"8BPS"): "Photoshop",
+    (0, b"<svg"): "SVG",
+}
+"""Offset and bytes by which the beginning of a file shows a format that is not read."""
+LONGEST_MARK = 16
+
+NOTES = frozenset({".txt", ".md", ".json", ".csv", ".tsv", ".xml", ".yaml", ".yml", ".html", ".log", ".db", ".ini"})
+"""Suffixes of what often lies beside images and is none: notes, annotations, the files of file managers."""
+
+
+def other_format(file: Path) -> str:
+    """The format of a file that is not read, by its first bytes; '' where it is not known."""
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(LONGEST_MARK)
+    except OSError:
+        return ""
+    return next((name for (place, mark), name in OTHER_FORMATS.items() if head.startswith(mark, place)), "")
+
+
+def list_folder(folder: Path) -> tuple[list[Path], list[str]]:
+    """The visible image files of a folder, sorted, and its other entries but notes, as 'path (reason)'."""
+    images, others = [], []
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith(".") or entry.suffix.lower() in NOTES:
+            continue
+        if reason := why_not_image(entry):
+            others.append(f"{entry} ({reason})")
+        else:
+            images.append(entry)
+    return images, others
+
+
+def why_not_image(entry: Path) -> str:
+    """'' for a file whose suffix is that of an image, else why it is skipped."""
+    why = why_no_file(entry)
+    if why:
+        return "is a broken link" if why == NOT_THERE else why
+    if entry.suffix.lower() in SUFFIXES:
+        return ""
+    return f"{other_format(entry) or entry.suffix or 'no suffix'} is not read"
