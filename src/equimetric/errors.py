@@ -1,9 +1,9 @@
-"""The one exception for mistakes in what a user gave, and the hint for a misspelt name."""
+"""The exceptions whose message a user reads, and the hint for a misspelt name."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["EquimetricError", "did_you_mean", "no_tensor", "unknown_name"]
+__all__ = ["DamagedFileError", "EquimetricError", "StorageError", "did_you_mean", "no_tensor", "unknown_name"]
 
 
 class EquimetricError(ValueError):
@@ -11,6 +11,17 @@ class EquimetricError(ValueError):
 
     The command line prints the message alone, without a traceback, and exits with code 2.
     """
+
+
+class StorageError(EquimetricError):
+    """A file cannot be written: the disk is full, or a folder is read-only.
+
+    It says nothing about the run that was writing, so it is never stored as a run's result.
+    """
+
+
+class DamagedFileError(EquimetricError):
+    """A stored file is not what was written; the message names the file and the way out."""
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equimetric.data.views import Resize
-from equimetric.errors import EquimetricError
+from equimetric.errors import StorageError
 
 __all__ = ["DiskCache", "MemoryCache"]
 
@@ -63,7 +63,7 @@ class DiskCache:
             _write_folder(folder, images)
         except OSError as error:
             why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
-            raise EquimetricError(
+            raise StorageError(
                 f"the cache of decoded images cannot be written to {str(folder.parent)!r}: {why}; "
                 "choose another place with the environment variable EQUIMETRIC_CACHE, or cache='memory' or 'none'"
             ) from None

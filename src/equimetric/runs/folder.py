@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from equimetric.configuration import to_toml
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, StorageError
 from equimetric.files import read_json, write_atomically
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.key import PROTOCOL_VERSION, RunKey
@@ -108,7 +108,7 @@ class RunFolder:
             yield
         except OSError as error:
             why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-            raise EquimetricError(
+            raise StorageError(
                 f"cannot write to the run folder {str(self.path)!r}: {why}; nothing finished is lost: "
                 "make it writable, with space left, and run the same command again"
             ) from error
