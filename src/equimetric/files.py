@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import DamagedFileError
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -48,9 +48,9 @@ def read_json(file: Path, kind: type[Content], advice: str) -> Content:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise EquimetricError(f"{file} is damaged ({error}); {advice}") from None
+        raise DamagedFileError(f"{file} is damaged ({error}); {advice}") from None
     if not isinstance(content, kind):
-        raise EquimetricError(f"{file} is damaged (it holds no {kind.__name__}); {advice}")
+        raise DamagedFileError(f"{file} is damaged (it holds no {kind.__name__}); {advice}")
     return content
 
 

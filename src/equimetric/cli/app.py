@@ -1,13 +1,18 @@
 """The application that the registered commands form, and its entry point."""
 
+import os
 import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import typer
 from rich.markup import escape
 
 from equimetric.cli.command import COMMANDS, Command
-from equimetric.cli.console import show_error
+from equimetric.cli.console import show_error, show_warnings
 from equimetric.errors import EquimetricError
+from equimetric.stopping import Stopped, stop_on_signals
 
 __all__ = ["build_app", "main"]
 
@@ -36,7 +41,7 @@ def build_group(name: str, commands: list[Command]) -> typer.Typer:
     own = COMMANDS.get(name)
     group = typer.Typer(no_args_is_help=own is None, context_settings=HELP_NAMES)
     if own is not None:
-        group.callback(invoke_without_command=True, help=escape(own.help))(own.function)
+        group.callback(invoke_without_command=True, help=escape(own.help))(end_on_signal(own.function))
     for command in commands:
         if command is not own:
             add_command(group, command, None)
@@ -50,7 +55,23 @@ def add_command(app: typer.Typer, command: Command, panel: str | None) -> None:
         help=escape(command.help),
         rich_help_panel=panel,
         context_settings={**HELP_NAMES, **(OVERRIDES if command.overrides else {})},
-    )(command.function)
+    )(end_on_signal(command.function))
+
+
+def end_on_signal(function: Callable[..., None]) -> Callable[..., None]:
+    """The function of a command that ends in one sentence when a signal stops it."""
+
+    @wraps(function)
+    def ending(*arguments: Any, **options: Any) -> None:
+        try:
+            function(*arguments, **options)
+        except Stopped as stop:
+            # Here, because typer keeps no message of an interrupt.
+            if int(os.environ.get("RANK", 0)) == 0:
+                show_error(str(stop))
+            raise typer.Exit(stop.exit_code) from None
+
+    return ending
 
 
 def show_version(wanted: bool) -> None:
@@ -71,10 +92,11 @@ def show_options(
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on standard error and exit code 2."""
     try:
-        build_app()(prog_name="equimetric")
+        with stop_on_signals(), show_warnings():
+            build_app()(prog_name="equimetric")
     except EquimetricError as error:
         show_error(str(error))
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("\nequimetric: stopped; run the same command again to resume", err=True)
-        sys.exit(130)
+    except Stopped as stop:
+        show_error(str(stop))
+        sys.exit(stop.exit_code)

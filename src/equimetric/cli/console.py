@@ -1,21 +1,21 @@
-"""What the commands share: printing to the terminal, and progress bars."""
+"""What the commands share: printing to the terminal, and the progress bar."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from equimetric.escaping import one_line, printable
+from equimetric.escaping import name_text, one_line, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-    from equimetric.studies.execution import Watcher
-    from equimetric.studies.jobs import Job
     from equimetric.studies.records import StudyRecord
 
 __all__ = [
@@ -27,7 +27,8 @@ __all__ = [
     "show",
     "show_error",
     "show_failures",
-    "study_progress",
+    "show_path",
+    "show_warnings",
 ]
 
 console = Console()
@@ -43,16 +44,29 @@ def show(text: str, style: str = "", *, wrap: bool = False) -> None:
     console.print(literal(text, style), soft_wrap=not wrap)
 
 
+def show_path(what: str, path: Path) -> None:
+    """Print where something was written."""
+    show(f"{what}: {name_text(str(path))}")
+
+
 def show_error(message: str) -> None:
-    """Print a message of the command line on standard error."""
-    typer.echo(printable(f"equimetric: {message}"), err=True)
+    """Print a message of the command line on standard error, in one line whatever names it contains."""
+    typer.echo(printable(f"equimetric: {' '.join(line.strip() for line in message.splitlines())}"), err=True)
+
+
+@contextmanager
+def show_warnings() -> Iterator[None]:
+    """Inside the block warnings are messages of the command line, without file and line of the code."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: show_error(str(message))
+        yield
 
 
 def build_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> "Table":
     """A table whose cells are shown literally; the first column is never broken."""
     from rich.table import Column, Table
 
-    first, *others = headings
+    first, *others = (literal(one_line(heading)) for heading in headings)
     table = Table(Column(first, no_wrap=True), *(Column(heading, overflow="fold") for heading in others))
     for row in rows:
         table.add_row(*map(literal, row))
@@ -67,8 +81,11 @@ def show_failures(study: "StudyRecord") -> None:
             show_error(f"{run.method}, seed {run.seed} failed: {reason}")
 
 
-def progress_bar() -> "Progress":
-    """A progress bar on standard error, silent where that is not a terminal."""
+def progress_bar(estimate_seconds: float = 30) -> "Progress":
+    """A progress bar on standard error, silent where that is not a terminal.
+
+    The time left follows from the speed in the last `estimate_seconds`.
+    """
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -88,6 +105,7 @@ def progress_bar() -> "Progress":
         TextColumn("{task.fields[figures]}", markup=False),
         console=errors,
         transient=True,
+        speed_estimate_period=estimate_seconds,
         disable=not errors.is_terminal,
     )
 
@@ -97,32 +115,3 @@ def format_figures(figures: Mapping[str, float]) -> str:
     return "  ".join(
         f"{name} {value:.0f}" if value >= 100 else f"{name} {value:.3f}" for name, value in figures.items()
     )
-
-
-@contextmanager
-def study_progress() -> "Iterator[Watcher]":
-    """A bar for each active run; a run that ends becomes a line, so that log files show it too."""
-    with progress_bar() as progress:
-        tasks = {}
-
-        def watch(job: "Job", step: int, figures: Mapping[str, float] | None) -> None:
-            label = one_line(f"{job.row}, seed {job.config.seed}")
-            if job.folder not in tasks:
-                total = job.config.training.steps if job.kind == "trained" else None
-                tasks[job.folder] = progress.add_task(label, total=total, figures="")
-            task = tasks[job.folder]
-            if figures is None:
-                progress.remove_task(task)
-                progress.console.print(literal(f"{'failed' if has_failed(job) else 'finished'} {label}"))
-            else:
-                progress.update(task, completed=step, figures=format_figures(figures))
-
-        yield watch
-
-
-def has_failed(job: "Job") -> bool:
-    """Whether the result of a job that ended says that it failed."""
-    from equimetric.runs.folder import RunFolder
-
-    result = RunFolder(job.folder).result()
-    return result is not None and result.status == "failed"

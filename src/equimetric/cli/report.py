@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from equimetric.cli.command import TRAIN, command
-from equimetric.cli.console import console, show, show_failures
+from equimetric.cli.console import console, show_failures, show_path
 
 __all__ = ["report_command"]
 
@@ -20,5 +20,5 @@ def report_command(study: Annotated[Path, typer.Argument(help="Folder of a study
     record = load_study(study)
     page = write_report(record, study / "report")
     print_table(comparison_table(record), console)
-    show(f"\nReport: {page}")
+    show_path("\nReport", page)
     show_failures(record)

@@ -1,7 +1,6 @@
 """The folder of a run: configuration, environment, log, per-query scores, result and weights."""
 
 import errno
-import fcntl
 import json
 import os
 import platform
@@ -19,11 +18,18 @@ import torch
 from equimetric.configuration import to_toml
 from equimetric.errors import EquimetricError, StorageError
 from equimetric.files import read_json, write_atomically
+from equimetric.runs.access import acquire_lock, first_missing, remove_files, remove_folders
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.key import PROTOCOL_VERSION, RunKey
 from equimetric.runs.result import RunResult
 
 __all__ = ["RunFolder", "describe_environment"]
+
+PROGRESS = ("checkpoint.json", "result.json", "model.safetensors")
+"""Files of a run that has begun: from the checkpoint before its first step on."""
+
+OF_A_START = ("config.toml", "environment.json", "metrics.jsonl", ".lock")
+"""What a start writes before there is any progress."""
 
 
 def describe_environment(data_fingerprint: str, key: RunKey) -> dict[str, Any]:
@@ -70,7 +76,9 @@ class RunFolder:
         return ((self.environment() or {}).get("key") or {}).get("content") == key.content
 
     def require(self, key: RunKey, data_fingerprint: str) -> None:
-        """Raise an error where the folder holds another run."""
+        """Raise an error where the folder holds another run; a start without progress is none."""
+        if not self.has_progress():
+            return
         environment = self.environment()
         if self.holds(key):
             return
@@ -90,16 +98,28 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder against other processes; the operating system releases it even after a kill."""
+        """Lock the folder against other processes; the operating system releases it even after a kill.
+
+        A start that fails before there is any progress leaves nothing behind.
+        """
         if not self.writes:
             yield
             return
+        topmost = first_missing(self.path) or self.path
+        written = [file for name in OF_A_START if not (file := self.path / name).exists()]
         with self.explain_write_errors():
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock_file = (self.path / ".lock").open("w")
-        with lock_file as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            lock_file = acquire_lock(self.path / ".lock")
+        with lock_file:
+            try:
+                yield
+            finally:
+                if not self.has_progress():
+                    remove_files(written)
+                    remove_folders(self.path, topmost)
+
+    def has_progress(self) -> bool:
+        """Whether the folder holds more than the start of a run."""
+        return any((self.path / name).exists() for name in PROGRESS)
 
     @contextmanager
     def explain_write_errors(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import DamagedFileError, EquimetricError
 
 __all__ = ["RESULT_SCHEMA", "DataShape", "RunResult"]
 
@@ -67,7 +67,7 @@ class RunResult(BaseModel):
         try:
             return cls.model_validate(from_first_schema(values) if schema < 2 else values)
         except (ValidationError, KeyError, TypeError) as error:
-            raise EquimetricError(
+            raise DamagedFileError(
                 f"{where} is not the result of a run ({error}); remove the run's folder and run it again"
             ) from None
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from equimetric.configuration import load_config
-from equimetric.errors import EquimetricError
+from equimetric.errors import DamagedFileError, EquimetricError, StorageError
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
+from equimetric.runs.damage import set_aside, set_aside_if_damaged
 from equimetric.runs.data import RunData
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import Role, RunKey
@@ -21,6 +23,9 @@ from equimetric.training.optimizers import build_optimizer
 from equimetric.training.sampling import TaskBatches
 
 __all__ = ["Job", "RunEntry", "check_study", "choose_baselines", "plan", "run_job"]
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Errors of the operating system that say nothing about the run that was writing."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +112,20 @@ def check_study(jobs: list[Job], data: RunData) -> None:
 
 
 def run_job(job: Job, progress: Progress | None = None) -> None:
-    """Execute one run; an error is written to its result, so that the other runs continue."""
+    """Execute one run; an error is written to its result, so that the other runs continue.
+
+    An error of writing is none of the run's: it raises, and the same command goes on once there is space.
+    """
     try:
-        train(job.config, folder=job.folder, progress=progress, role=job.key.role)
+        train_job(job, progress)
+    except StorageError:
+        raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            raise StorageError(
+                f"cannot write {error.filename or 'a file'}: {error.strerror}; nothing finished is lost: "
+                "free some space and run the same command again"
+            ) from error
         expected = isinstance(error, EquimetricError)
         RunFolder(job.folder).write_result(
             RunResult(
@@ -122,3 +137,16 @@ def run_job(job: Job, progress: Progress | None = None) -> None:
                 traceback=None if expected else traceback.format_exc(),
             )
         )
+
+
+def train_job(job: Job, progress: Progress | None) -> None:
+    """Train a run, from the start where what is in its folder is damaged; the damaged folder is kept beside it."""
+    run = RunFolder(job.folder)
+    set_aside_if_damaged(run)
+    try:
+        train(job.config, folder=job.folder, progress=progress, role=job.key.role)
+    except DamagedFileError as error:
+        if str(job.folder) not in str(error):
+            raise
+        set_aside(run)
+        train(job.config, folder=job.folder, progress=progress, role=job.key.role)

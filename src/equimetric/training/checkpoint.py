@@ -24,6 +24,7 @@ __all__ = [
     "load_checkpoint",
     "remove_checkpoints",
     "save_checkpoint",
+    "saved_step",
 ]
 
 POINTER = "checkpoint.json"
@@ -43,6 +44,7 @@ class Checkpoint:
         lowered: how often learning rates were lowered because validation had reached a plateau.
         lowered_at: the step at which this last happened.
         history: the records of all validations.
+        sums, counts: of the loss terms since the last line of the log, where a run was stopped between two.
         log_bytes: length of the log when the checkpoint was written; what follows is written again after resuming.
         seconds: training time so far, including the time before resuming.
     """
@@ -56,6 +58,8 @@ class Checkpoint:
     lowered: int = 0
     lowered_at: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
+    sums: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     log_bytes: int = 0
     seconds: float = 0.0
 
@@ -146,7 +150,7 @@ def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, bat
         task, _, name = key.rpartition(".")
         mined[task][name] = tensor
     batches.load_state_dict({task: {**own, "mined": mined[task]} for task, own in record["batches"].items()})
-    checkpoint = Checkpoint(**{name: record[name] for name in PLAIN_FIELDS})
+    checkpoint = Checkpoint(**{name: record[name] for name in PLAIN_FIELDS if name in record})
     checkpoint.best_weights = parts["best"] or None
     if parts["average"]:
         # In the parameters' own memory layout, which decides the last digits of what is computed with them.
@@ -154,6 +158,14 @@ def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, bat
         for name, mean in checkpoint.average.items():
             mean.copy_(parts["average"][name])
     return checkpoint
+
+
+def saved_step(run: RunFolder) -> int | None:
+    """The step at which a run would resume; None where it has no checkpoint to read."""
+    try:
+        return int(json.loads((run.path / POINTER).read_text(encoding="utf-8"))["step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def remove_checkpoints(run: RunFolder) -> None:

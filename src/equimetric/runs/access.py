@@ -1,0 +1,106 @@
+"""Who may write to a folder, and who does: writable or not, one lock, and what a failed start leaves behind."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from equimetric.errors import StorageError
+
+__all__ = ["acquire_lock", "first_missing", "remove_files", "remove_folders", "require_writable"]
+
+
+def require_writable(folder: Path, what: str) -> None:
+    """Raise an error where a folder can be neither created nor written to, before anything else happens."""
+    try:
+        above = first_missing(folder)
+        nearest = folder if above is None else above.parent
+        if not nearest.is_dir():
+            why = f"{str(nearest)!r} is a file"
+        elif not os.access(nearest, os.W_OK | os.X_OK):
+            why = f"{str(nearest)!r} is write-protected"
+        else:
+            return
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+    raise StorageError(f"cannot write to the {what} {str(folder)!r}: {why}; choose another folder or make it writable")
+
+
+def first_missing(folder: Path) -> Path | None:
+    """The topmost folder that must be created before a folder is there; None where it is."""
+    missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    return missing[-1] if missing else None
+
+
+def remove_files(files: Iterable[Path]) -> None:
+    """Remove the files that are there, as far as that is possible."""
+    for file in files:
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
+
+
+def remove_folders(folder: Path, topmost: Path) -> None:
+    """Remove a folder and those above it up to `topmost`, as far as they are empty."""
+    with suppress(OSError):
+        for path in (folder, *folder.parents):
+            path.rmdir()
+            if path == topmost:
+                return
+
+
+def acquire_lock(file: Path) -> BinaryIO:
+    """Lock a file against other processes until it is closed, creating its folder; a kill releases the lock, too.
+
+    Where another process holds it, a warning says which one this process waits for.
+    """
+    while True:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # Opened without truncation: the file says who holds the lock.
+        with suppress(FileNotFoundError):
+            opened = os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0)
+            try:
+                wait_for_lock(opened, file)
+                # A failed start removes its folder: then the lock that was waited for is that of a lost file.
+                if os.path.samestat(os.fstat(opened.fileno()), file.stat()):
+                    write_holder(opened)
+                    return opened
+            except BaseException:
+                opened.close()
+                raise
+            opened.close()
+
+
+def wait_for_lock(opened: BinaryIO, file: Path) -> None:
+    """Lock an open file, after a warning where that takes waiting."""
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        warnings.warn(
+            f"{str(file.parent)!r} is in use by {describe_holder(opened)}; waiting until it is free", stacklevel=2
+        )
+        fcntl.flock(opened, fcntl.LOCK_EX)
+
+
+def write_holder(opened: BinaryIO) -> None:
+    """Write process, host and time into the file of a lock; a full disk does not matter here."""
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    with suppress(OSError):
+        opened.truncate(0)
+        opened.write(json.dumps(holder).encode())
+
+
+def describe_holder(opened: BinaryIO) -> str:
+    """'process 4711 on host since 2026-01-31 12:00:00', or less where the file does not say."""
+    try:
+        holder = json.loads(opened.read(1000))
+        return f"process {int(holder['pid'])} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
