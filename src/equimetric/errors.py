@@ -14,14 +14,18 @@ class EquimetricError(ValueError):
 
 
 class StorageError(EquimetricError):
-    """A file cannot be written: the disk is full, or a folder is read-only.
+    """A file cannot be written: the disk is full, say, or a folder read-only.
 
     It says nothing about the run that was writing, so it is never stored as a run's result.
     """
 
 
 class DamagedFileError(EquimetricError):
-    """A stored file is not what was written; the message names the file and the way out."""
+    """A stored file is not what was written: `problem` names the file, and the message the way out, too."""
+
+    def __init__(self, problem: str, advice: str = "") -> None:
+        super().__init__(f"{problem}; {advice}" if advice else problem)
+        self.problem = problem
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:

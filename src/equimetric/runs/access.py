@@ -11,26 +11,31 @@ import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from equimetric.errors import StorageError
 
 __all__ = ["acquire_lock", "first_missing", "remove_files", "remove_folders", "require_writable"]
 
+LONGEST_HOLDER = 1000
+"""Bytes that say who holds a lock."""
+
 
 def require_writable(folder: Path, what: str) -> None:
     """Raise an error where a folder can be neither created nor written to, before anything else happens."""
-    try:
-        above = first_missing(folder)
-        nearest = folder if above is None else above.parent
-        if not nearest.is_dir():
-            why = f"{str(nearest)!r} is a file"
-        elif not os.access(nearest, os.W_OK | os.X_OK):
-            why = f"{str(nearest)!r} is write-protected"
-        else:
+    above = first_missing(folder)
+    nearest = folder if above is None else above.parent
+    if not nearest.is_dir():
+        why = f"{str(nearest)!r} is not a folder"
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        why = f"{str(nearest)!r} is write-protected"
+    else:
+        try:
+            folder.stat()
             return
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
     raise StorageError(f"cannot write to the {what} {str(folder)!r}: {why}; choose another folder or make it writable")
 
 
@@ -56,51 +61,50 @@ def remove_folders(folder: Path, topmost: Path) -> None:
                 return
 
 
-def acquire_lock(file: Path) -> BinaryIO:
-    """Lock a file against other processes until it is closed, creating its folder; a kill releases the lock, too.
+def acquire_lock(file: Path) -> int:
+    """Lock a file against other processes until its descriptor is closed, creating its folder; a kill unlocks it, too.
 
     Where another process holds it, a warning says which one this process waits for.
     """
     while True:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # Opened without truncation: the file says who holds the lock.
         with suppress(FileNotFoundError):
-            opened = os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0)
+            # Not truncated: the file says who holds the lock.
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
             try:
-                wait_for_lock(opened, file)
+                wait_for_lock(descriptor, file)
                 # A failed start removes its folder: then the lock that was waited for is that of a lost file.
-                if os.path.samestat(os.fstat(opened.fileno()), file.stat()):
-                    write_holder(opened)
-                    return opened
+                if os.path.samestat(os.fstat(descriptor), file.stat()):
+                    write_holder(descriptor)
+                    return descriptor
             except BaseException:
-                opened.close()
+                os.close(descriptor)
                 raise
-            opened.close()
+            os.close(descriptor)
 
 
-def wait_for_lock(opened: BinaryIO, file: Path) -> None:
+def wait_for_lock(descriptor: int, file: Path) -> None:
     """Lock an open file, after a warning where that takes waiting."""
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        warnings.warn(
-            f"{str(file.parent)!r} is in use by {describe_holder(opened)}; waiting until it is free", stacklevel=2
-        )
-        fcntl.flock(opened, fcntl.LOCK_EX)
+        holder = describe_holder(os.pread(descriptor, LONGEST_HOLDER, 0))
+        warnings.warn(f"{str(file.parent)!r} is in use by {holder}; waiting until it is free", stacklevel=2)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
-def write_holder(opened: BinaryIO) -> None:
+def write_holder(descriptor: int) -> None:
     """Write process, host and time into the file of a lock; a full disk does not matter here."""
     holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
     with suppress(OSError):
-        opened.truncate(0)
-        opened.write(json.dumps(holder).encode())
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
 
-def describe_holder(opened: BinaryIO) -> str:
-    """'process 4711 on host since 2026-01-31 12:00:00', or less where the file does not say."""
+def describe_holder(content: bytes) -> str:
+    """'process 4711 on host since 2026-01-31 12:00:00', or less where the file of the lock does not say."""
     try:
-        holder = json.loads(opened.read(1000))
+        holder = json.loads(content)
         return f"process {int(holder['pid'])} on {holder['host']} since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return "another process"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from itertools import count
 from zipfile import BadZipFile
@@ -35,9 +36,7 @@ def read_whole(run: RunFolder) -> RunResult | None:
         raise
     except (ValueError, KeyError, EOFError, OSError, BadZipFile, zlib.error) as error:
         why = "not valid TOML" if isinstance(error, EquimetricError) else error
-        raise DamagedFileError(
-            f"{run.path / name} is damaged ({why}); remove the run's folder and run it again"
-        ) from None
+        raise DamagedFileError(f"{run.path / name} is damaged ({why})", "run the same command again") from None
     return result
 
 
@@ -45,17 +44,17 @@ def set_aside_if_damaged(run: RunFolder) -> None:
     """Rename the folder of a damaged run, so that it can be trained again and nothing whole is lost."""
     try:
         read_whole(run)
-    except DamagedFileError:
-        set_aside(run)
+    except DamagedFileError as error:
+        set_aside(run, error)
 
 
-def set_aside(run: RunFolder) -> None:
-    """Rename the folder of a run to 'damaged_…' beside it, once no other process uses it."""
+def set_aside(run: RunFolder, damage: DamagedFileError) -> None:
+    """Rename the folder of a run to 'damaged_…' beside it, once no other process uses it, and say so."""
     with run.lock():
         name = "damaged_" + run.path.name.replace("-", "_")
-        for number in count(1):
-            free = run.path.with_name(name if number == 1 else f"{name}_{number}")
-            if not free.exists():
-                with run.explain_write_errors():
-                    run.path.rename(free)
-                return
+        free = next(path for n in count() if not (path := run.path.with_name(f"{name}_{n}" if n else name)).exists())
+        with run.explain_write_errors():
+            run.path.rename(free)
+    warnings.warn(
+        f"{damage.problem}; the run is trained again, and what is left of it is kept in {str(free)!r}", stacklevel=2
+    )

@@ -108,14 +108,14 @@ class RunFolder:
         topmost = first_missing(self.path) or self.path
         written = [file for name in OF_A_START if not (file := self.path / name).exists()]
         with self.explain_write_errors():
-            lock_file = acquire_lock(self.path / ".lock")
-        with lock_file:
-            try:
-                yield
-            finally:
-                if not self.has_progress():
-                    remove_files(written)
-                    remove_folders(self.path, topmost)
+            lock = acquire_lock(self.path / ".lock")
+        try:
+            yield
+        finally:
+            if not self.has_progress():
+                remove_files(written)
+                remove_folders(self.path, topmost)
+            os.close(lock)
 
     def has_progress(self) -> bool:
         """Whether the folder holds more than the start of a run."""

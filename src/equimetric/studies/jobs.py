@@ -146,7 +146,7 @@ def train_job(job: Job, progress: Progress | None) -> None:
     try:
         train(job.config, folder=job.folder, progress=progress, role=job.key.role)
     except DamagedFileError as error:
-        if str(job.folder) not in str(error):
+        if str(job.folder) not in error.problem:
             raise
-        set_aside(run)
+        set_aside(run, error)
         train(job.config, folder=job.folder, progress=progress, role=job.key.role)

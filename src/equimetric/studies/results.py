@@ -15,17 +15,20 @@ def read_result(entry: RunEntry) -> RunResult | None:
     """The result of a run; a failed one with the reason where it cannot be read; None while there is none."""
     try:
         return read_whole(RunFolder(entry.folder))
+    except DamagedFileError as error:
+        why = f"{error.problem}; `equimetric compare` with the study's file trains this run again, and no other"
     except EquimetricError as error:
-        key, why = entry.key, f"cannot be read: {error}"
-        return RunResult(status="failed", role=key.role, method=key.method, seed=key.seed, error=why)
+        why = str(error)
+    key = entry.key
+    return RunResult(status="failed", role=key.role, method=key.method, seed=key.seed, error=why)
 
 
 def needs_training(entry: RunEntry, *, retry_failed: bool) -> bool:
-    """Whether a run has no result, or is to be repeated because it failed or is damaged."""
+    """Whether a run has no result, is damaged, or failed and is to be repeated."""
     try:
         result = read_whole(RunFolder(entry.folder))
     except DamagedFileError:
-        return retry_failed
+        return True
     except EquimetricError:
         # Whole, but of a newer version: not to be replaced.
         return False

@@ -114,6 +114,7 @@ def save_checkpoint(
         tensors |= {f"batches.{task}.{name}": tensor for name, tensor in sampler.pop("mined", {}).items()}
     file = f"checkpoint-{checkpoint.step:08d}.safetensors"
     run.write(file, save({key: tensor.contiguous() for key, tensor in tensors.items()}))
+    checkpoint.log_bytes = run.log_size()
     record = {
         "tensors": file,
         "optimizer_numbers": numbers,

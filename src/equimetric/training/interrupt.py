@@ -41,7 +41,7 @@ def stop_if_asked(stop: StopRequest, session: Session, meter: LossMeter) -> None
         return
     state = session.state
     meter.read()
-    state.sums, state.counts, state.log_bytes = meter.sums, meter.counts, session.run.log_size()
+    state.sums, state.counts = meter.sums, meter.counts
     session.save()
     raise Stopped(
         stop.number, f"stopped at step {state.step:,} of {session.steps:,}; run the same command again to resume"

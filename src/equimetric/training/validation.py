@@ -25,7 +25,6 @@ def validate(session: Session, log: Log) -> None:
         record = {"kind": "validation", "step": state.step, **scores}
         log.write(record)
         state.history.append(record)
-        state.log_bytes = log.run.log_size()
         value = scores[config.evaluation.selected_by]
         # The first scores are kept even where they are NaN, so that there always are weights to return.
         if state.best_weights is None or value > state.best_value or (isnan(state.best_value) and not isnan(value)):
