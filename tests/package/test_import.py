@@ -48,7 +48,8 @@ def test_the_catalogue_page_is_up_to_date():
 
 def test_rooms_depend_only_on_those_before_them():
     order = [
-        "errors files stopping escaping families search_space option_values seeding registry pairs geometry ops components",
+        "errors files stopping escaping families search_space option_values seeding registry",
+        "pairs geometry ops components",
         "losses",
         "selection",
         "references",
