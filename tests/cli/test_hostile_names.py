@@ -1,13 +1,17 @@
 """Names from data reach the terminal as text, in every command: no escapes, no markup, no line breaks."""
 
+import json
 import unicodedata
 
 import numpy as np
 import pytest
 from PIL import Image
 
-HOSTILE = "o[bold]z[/]\x1b[31m\x07\nequimetric: all is well\t\u202egnp"
+NAME = "o[bold]z\x1b[31m\x07\nequimetric: all is well\t\u202egnp"
 """Markup, a colour, a bell, a line that looks like ours, a tab, and text that is shown backwards."""
+
+TEXT = f"o[/]{NAME}"
+"""What no file can be called: markup that ends where none has begun."""
 
 
 @pytest.fixture
@@ -27,21 +31,21 @@ def is_harmless():
 @pytest.fixture
 def place(tmp_path):
     """A folder of a hostile name, as far as a file system takes one."""
-    folder = tmp_path / HOSTILE
+    folder = tmp_path / NAME
     folder.mkdir()
     return folder
 
 
 def space_of(folder):
     generator = np.random.default_rng(0)
-    labels = np.repeat(np.array([f"{HOSTILE}{number}" for number in range(12)]), 6)
+    labels = np.repeat(np.array([f"{TEXT}{number}" for number in range(12)]), 6)
     vectors = np.repeat(generator.normal(size=(12, 4)), 6, axis=0) + 0.8 * generator.normal(size=(72, 4))
     np.savez(folder / "space.npz", embeddings=vectors, features=vectors.astype(np.float32), labels=labels)
     return folder / "space.npz"
 
 
 def test_the_check_sees_harm(is_harmless):
-    assert not is_harmless(HOSTILE)
+    assert not is_harmless(TEXT)
     assert not is_harmless("\x1b[31mred")
     assert not is_harmless("\u202egnp")
     assert not is_harmless("x\nequimetric: all is well")
@@ -54,29 +58,29 @@ def test_evaluate_and_calibrate(equimetric, is_harmless, place):
         ("calibrate", space, "--far", "0.05", "--out", place / "out.json"),
         ("evaluate", space, "--compare", space, "--plots", place / "plots"),
         ("evaluate", place / "missing.npz"),
-        ("evaluate", space, "--metrics", HOSTILE),
-        ("evaluate", space, "--geometry", HOSTILE),
+        ("evaluate", space, "--metrics", TEXT),
+        ("evaluate", space, "--geometry", TEXT),
     ):
         _, out, err = equimetric(*arguments)
         assert is_harmless(out + err), (arguments, out, err)
         assert "[bold]" in out + err
     code, out, _ = equimetric("calibrate", space, "--far", "0.05")
     assert code == 0
-    assert "by more than noise: o[bold]z[/]\N{REPLACEMENT CHARACTER}[31m" in out
+    assert "by more than noise: o[/]o[bold]z\N{REPLACEMENT CHARACTER}[31m" in out
 
 
 def test_look_up(equimetric, is_harmless, place):
     for arguments in (
-        ("methods", HOSTILE),
-        ("methods", "--family", HOSTILE),
-        ("backbones", HOSTILE),
-        ("datasets", "check", HOSTILE),
-        ("explain", HOSTILE),
+        ("methods", TEXT),
+        ("methods", "--family", TEXT),
+        ("backbones", TEXT),
+        ("datasets", "check", TEXT),
+        ("explain", TEXT),
         ("explain", "triplet", "--out", place / "weights.png"),
         ("explain", "triplet", "--out", place / "weights.xyz"),
         ("train", place / "missing.toml"),
         ("report", place),
-        (HOSTILE,),
+        (TEXT,),
     ):
         _, out, err = equimetric(*arguments)
         assert is_harmless(out + err), (arguments, out, err)
@@ -85,16 +89,14 @@ def test_look_up(equimetric, is_harmless, place):
 
 def test_files_of_a_data_set(equimetric, is_harmless, tmp_path):
     for label in range(8):
-        folder = tmp_path / "images" / f"{HOSTILE}{label}"
+        folder = tmp_path / "images" / f"{NAME}{label}"
         folder.mkdir(parents=True)
         for number in range(3):
             pixels = np.random.default_rng((label, number)).integers(256, size=(4, 4, 3), dtype=np.uint8)
-            Image.fromarray(pixels).resize((32, 32)).save(folder / f"{HOSTILE}{number}.png")
+            Image.fromarray(pixels).resize((32, 32)).save(folder / f"{NAME}{number}.png")
     first = next((tmp_path / "images").glob("*0"))
-    (first / f"copy{HOSTILE}.png").write_bytes(
-        (next((tmp_path / "images").glob("*7")) / f"{HOSTILE}0.png").read_bytes()
-    )
-    (first / f"damaged{HOSTILE}.png").write_bytes(b"no image")
+    (first / f"copy{NAME}.png").write_bytes((next((tmp_path / "images").glob("*7")) / f"{NAME}0.png").read_bytes())
+    (first / f"damaged{NAME}.png").write_bytes(b"no image")
     code, out, err = equimetric("datasets", "check", tmp_path / "images")
     assert code == 1, err
     assert is_harmless(out + err), out + err
@@ -126,17 +128,15 @@ optimizer.name = "sgd"
 """
 
 
-def test_training_and_comparing(equimetric, is_harmless, place):
-    import json
-
+def test_training_and_comparing(equimetric, in_process, is_harmless, place):
     space = space_of(place)
     study = place / "study.toml"
-    study.write_text(STUDY.replace("TITLE", json.dumps(HOSTILE.replace("\x07", ""))))
+    study.write_text(STUDY.replace("TITLE", json.dumps(TEXT.replace("\x07", ""))))
     data = ("--data.options.file", json.dumps(str(space)))
     code, out, err = equimetric("compare", study, "--output", place / "runs", *data)
     assert code in (0, 1), err
     assert is_harmless(out + err), (out, err)
-    assert "o[bold]z[/]" in out
+    assert "o[/]o[bold]z" in out
     code, out, err = equimetric("report", place / "runs" / "small")
     assert code == 0, err
     assert is_harmless(out + err), (out, err)

@@ -4,16 +4,27 @@ import json
 import shutil
 
 import pytest
-from study_cases import contents, run, write_study
+from study_cases import contents, write_study
 
+from equimetric.configuration import load_config
+from equimetric.runs.data import load_run_data
 from equimetric.studies import load_study
+from equimetric.studies.configuration import StudyConfig
+from equimetric.studies.jobs import plan, run_job
+from equimetric.studies.store import save_study
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
+    """The file of a study and its folder, with all runs done."""
     folder = tmp_path_factory.mktemp("finished")
     study = write_study(folder)
-    assert run(study, folder / "runs").returncode == 0
+    config = load_config(study, StudyConfig)
+    fingerprint = load_run_data(config.data).fingerprint
+    jobs = plan(config, folder / "runs", fingerprint)
+    save_study(folder / "runs" / "small", config, fingerprint, jobs)
+    for job in jobs:
+        run_job(job)
     return study, folder / "runs" / "small"
 
 
@@ -52,20 +63,20 @@ def test_a_damaged_run_is_shown_and_the_table_is_made_of_the_others(name, copied
 
 
 @pytest.mark.parametrize("name", ["result.json", "metrics.jsonl"])
-def test_a_damaged_run_is_trained_again_and_kept_beside(name, copied, finished):
+def test_a_damaged_run_is_trained_again_and_kept_beside(name, copied, finished, equimetric, in_process):
     study, folder, victim = copied
     (victim / name).write_bytes(DAMAGE[name])
     weights = (victim / "model.safetensors").read_bytes()
-    again = run(study, folder.parent)
-    assert again.returncode == 0, again.stderr
-    assert "5 of 6 runs are done" in again.stderr
+    code, _, err = equimetric("compare", study, "--output", folder.parent)
+    assert code == 0, err
+    assert "5 of 6 runs are done" in err
     (aside,) = folder.glob("*/damaged_*")
-    assert f"the run is trained again, and what is left of it is kept in '{aside}'" in again.stderr
+    assert f"the run is trained again, and what is left of it is kept in '{aside}'" in err
     assert (aside / "model.safetensors").read_bytes() == weights
     assert contents(folder) == contents(finished[1])
 
 
-def test_the_result_of_a_newer_version_is_kept(copied, equimetric):
+def test_the_result_of_a_newer_version_is_kept(copied, equimetric, in_process):
     study, folder, victim = copied
     newer = json.dumps({"schema": 99, "status": "done"})
     (victim / "result.json").write_text(newer)
@@ -83,3 +94,22 @@ def test_a_damaged_run_of_a_study_without_an_index(copied):
     assert outcome.pop(("contrastive", 1)) == "failed"
     assert set(outcome.values()) == {"done"}
     assert len(outcome) == 5
+
+
+def test_damage_of_an_unfinished_run_does_not_fail_it_for_ever(copied, finished, monkeypatch):
+    """A checkpoint that cannot be read costs the steps before it, and nothing else."""
+    study, folder, victim = copied
+    for file in victim.iterdir():
+        if file.name not in ("config.toml", "environment.json", ".lock"):
+            file.unlink()
+    (victim / "environment.json").write_bytes(b"{")
+    (victim / "checkpoint.json").write_bytes(b"{")
+    config = load_config(study, StudyConfig)
+    (job,) = (
+        job
+        for job in plan(config, folder.parent, load_run_data(config.data).fingerprint)
+        if job.folder.name == victim.name
+    )
+    with pytest.warns(UserWarning, match="the run is trained again"):
+        run_job(job)
+    assert contents(folder) == contents(finished[1])

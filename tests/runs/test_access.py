@@ -18,11 +18,11 @@ from equimetric.training import loop, train
 
 HOLDER = """
 import sys
-from equimetric.runs.folder import RunFolder
 from pathlib import Path
-with RunFolder(Path(sys.argv[1])).lock():
-    print("locked", flush=True)
-    sys.stdin.readline()
+from equimetric.runs.access import acquire_lock
+acquire_lock(Path(sys.argv[1]))
+print("locked", flush=True)
+sys.stdin.readline()
 """
 
 
@@ -36,7 +36,7 @@ def test_a_second_process_says_for_whom_it_waits(tmp_path):
     folder.mkdir()
     (folder / "result.json").write_text("{}")
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, str(folder / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout.readline() == "locked\n"
     said = threading.Event()

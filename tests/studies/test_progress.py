@@ -91,7 +91,7 @@ def test_a_log_file_has_a_line_per_minute_and_not_per_step(jobs, clock, capsys):
             progress.watch(jobs[2], step, {"loss": 0.5})
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
-    assert all(re.fullmatch(r"0 of 6 runs, \d+ of 8,000 steps(, about .* left)?", line) for line in lines)
+    assert all(re.fullmatch(r"0 of 6 runs, [\d,]+ of 8,000 steps(, about .* left)?", line) for line in lines)
 
 
 def test_the_time_left_follows_from_the_speed_of_steps(jobs, capsys):

@@ -34,7 +34,7 @@ CASES = {
     "mined neighbours": {"batch": {"kind": "neighbour_classes"}},
     "mined classes": {"batch": {"kind": "hard_classes", "samples": 2}},
     "adaptive sampler": {"batch": {"kind": "smart_mining", "options": {"interval": 2, "neighbours": 20}}},
-    "memory": {"options": {"references": "memory"}},
+    "memory": {"method": "xbm", "options": {"start_iteration": 2, "size": 32}},
     "proxies": {"method": "proxy_nca", "optimizer": {"objective_name": "sgd"}},
     "several epochs of the sampler": {"batch": {"kind": "exhaustive", "options": {}}},
 }

@@ -58,6 +58,7 @@ def show_error(message: str) -> None:
 def show_warnings() -> Iterator[None]:
     """Inside the block warnings are messages of the command line, without file and line of the code."""
     with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_: show_error(str(message))
         yield
 

@@ -162,7 +162,7 @@ class RunFolder:
 
     def per_query(self) -> dict[str, np.ndarray[Any, Any]]:
         """Per-query scores and neighbours."""
-        with np.load(self.path / "per_query.npz", allow_pickle=False) as arrays:
+        with (self.path / "per_query.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return dict(arrays)
 
     def log(self, record: Mapping[str, Any]) -> None:

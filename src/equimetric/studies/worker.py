@@ -42,6 +42,7 @@ def main() -> None:
     threading.Thread(target=listen, daemon=True).start()
     try:
         with stop_on_signals(), warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
             warnings.showwarning = lambda message, *_: send({"notice": str(message)})
             while True:
                 execute(Job.from_json(json.loads(jobs.get())), send)
