@@ -36,11 +36,11 @@ def place(tmp_path):
     return folder
 
 
-def space_of(folder):
+def space_of(folder, array="embeddings"):
     generator = np.random.default_rng(0)
     labels = np.repeat(np.array([f"{TEXT}{number}" for number in range(12)]), 6)
     vectors = np.repeat(generator.normal(size=(12, 4)), 6, axis=0) + 0.8 * generator.normal(size=(72, 4))
-    np.savez(folder / "space.npz", embeddings=vectors, features=vectors.astype(np.float32), labels=labels)
+    np.savez(folder / "space.npz", **{array: vectors.astype(np.float32)}, labels=labels)
     return folder / "space.npz"
 
 
@@ -64,8 +64,8 @@ def test_evaluate_and_calibrate(equimetric, is_harmless, place):
         _, out, err = equimetric(*arguments)
         assert is_harmless(out + err), (arguments, out, err)
         assert "[bold]" in out + err
-    code, out, _ = equimetric("calibrate", space, "--far", "0.05")
-    assert code == 0
+    code, out, err = equimetric("calibrate", space, "--far", "0.05")
+    assert code == 0, err
     assert "by more than noise: o[/]o[bold]z\N{REPLACEMENT CHARACTER}[31m" in out
 
 
@@ -77,7 +77,7 @@ def test_look_up(equimetric, is_harmless, place):
         ("datasets", "check", TEXT),
         ("explain", TEXT),
         ("explain", "triplet", "--out", place / "weights.png"),
-        ("explain", "triplet", "--out", place / "weights.xyz"),
+        ("explain", "triplet", "--out", place / f"weights.{NAME}"),
         ("train", place / "missing.toml"),
         ("report", place),
         (TEXT,),
@@ -106,7 +106,7 @@ def test_files_of_a_data_set(equimetric, is_harmless, tmp_path):
     config = tmp_path / "run.toml"
     config.write_text('method = "contrastive"\ndata.name = "folder"\n')
     _, out, err = equimetric(
-        "train", config, "--data.options.root", tmp_path / "images", "--data.options.damaged", "raise"
+        "train", config, "--data.options.root", tmp_path / "images", "--data.options.damaged", "refuse"
     )
     assert is_harmless(out + err)
     assert "[bold]" in err
@@ -129,7 +129,7 @@ optimizer.name = "sgd"
 
 
 def test_training_and_comparing(equimetric, in_process, is_harmless, place):
-    space = space_of(place)
+    space = space_of(place, "features")
     study = place / "study.toml"
     study.write_text(STUDY.replace("TITLE", json.dumps(TEXT.replace("\x07", ""))))
     data = ("--data.options.file", json.dumps(str(space)))

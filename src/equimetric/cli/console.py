@@ -51,7 +51,7 @@ def show_path(what: str, path: Path) -> None:
 
 def show_error(message: str) -> None:
     """Print a message of the command line on standard error, in one line whatever names it contains."""
-    typer.echo(printable(f"equimetric: {' '.join(line.strip() for line in message.splitlines())}"), err=True)
+    typer.echo(name_text(f"equimetric: {' '.join(line.strip() for line in message.splitlines())}"), err=True)
 
 
 @contextmanager
