@@ -11,6 +11,8 @@ from study_cases import contents, left_behind, processes_of, run, start, wait_un
 
 from equimetric.studies import load_study
 
+pytestmark = pytest.mark.slow
+
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
 MOMENTS = [(SIGNALS[number % 3], number) for number in range(20)]
 """Twenty signals, each at a moment that follows from its seed."""
@@ -78,18 +80,11 @@ def test_the_undisturbed_study_is_whole(undisturbed):
     assert lines_logged(undisturbed) > 50
 
 
-@pytest.mark.parametrize(("number", "seed"), MOMENTS[:2])
-def test_a_signal_changes_nothing(number, seed, study, undisturbed, tmp_path):
-    require_whole(number, seed, study, undisturbed, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "seed"), MOMENTS[2:])
+@pytest.mark.parametrize(("number", "seed"), MOMENTS)
 def test_a_signal_at_any_moment_changes_nothing(number, seed, study, undisturbed, tmp_path):
     require_whole(number, seed, study, undisturbed, tmp_path)
 
 
-@pytest.mark.slow
 def test_a_second_interrupt_stops_at_once(study, tmp_path):
     """Two signals in a row: no waiting for steps, no traceback, and the same command resumes."""
     process = start(study, tmp_path, "--training.steps", "4000", "--training.validate_every", "4000")

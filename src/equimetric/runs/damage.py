@@ -8,7 +8,7 @@ from itertools import count
 from zipfile import BadZipFile
 
 from equimetric.configuration import read_toml
-from equimetric.errors import DamagedFileError, EquimetricError
+from equimetric.errors import DamagedFileError
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.result import RunResult
 
@@ -35,7 +35,7 @@ def read_whole(run: RunFolder) -> RunResult | None:
     except DamagedFileError:
         raise
     except (ValueError, KeyError, EOFError, OSError, BadZipFile, zlib.error) as error:
-        why = "not valid TOML" if isinstance(error, EquimetricError) else error
+        why = "it is missing" if not (run.path / name).exists() else error
         raise DamagedFileError(f"{run.path / name} is damaged ({why})", "run the same command again") from None
     return result
 

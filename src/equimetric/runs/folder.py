@@ -112,10 +112,12 @@ class RunFolder:
         try:
             yield
         finally:
-            if not self.has_progress():
-                remove_files(written)
-                remove_folders(self.path, topmost)
-            os.close(lock)
+            try:
+                if not self.has_progress():
+                    remove_files(written)
+                    remove_folders(self.path, topmost)
+            finally:
+                os.close(lock)
 
     def has_progress(self) -> bool:
         """Whether the folder holds more than the start of a run."""
