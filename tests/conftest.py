@@ -52,3 +52,18 @@ def equimetric(monkeypatch, capsys):
         return exit_.value.code, printed.out, printed.err
 
     return run
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Studies train in this process, one run after the other: no worker has to be started."""
+    from equimetric.studies import comparison
+    from equimetric.studies.jobs import run_job
+
+    def run_all(jobs, *, workers, watch):
+        for job in jobs:
+            watch(job, 0, {})
+            run_job(job)
+            watch(job, job.config.training.steps, None)
+
+    monkeypatch.setattr(comparison, "run_all", run_all)

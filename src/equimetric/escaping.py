@@ -5,7 +5,16 @@ import sys
 import unicodedata
 import warnings
 
-__all__ = ["csv_text", "is_unicode", "latex_text", "markdown_text", "one_line", "printable", "show_plain_warnings"]
+__all__ = [
+    "csv_text",
+    "is_unicode",
+    "latex_text",
+    "markdown_text",
+    "name_text",
+    "one_line",
+    "printable",
+    "show_plain_warnings",
+]
 
 _MARKDOWN_SPECIALS = re.compile(r"([\\`*_\[\]<>|~#$&])")
 
@@ -23,6 +32,9 @@ _LATEX_SPECIALS = {
     **{character: f"\\{character}" for character in "{}$&#%_"},
 }
 
+_REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that show what follows them in another order than it is stored."""
+
 _SPREADSHEET_FORMULA = ("=", "+", "-", "@")
 
 
@@ -36,8 +48,13 @@ def is_unicode(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """Replace control characters (terminal escapes, NUL) and lone surrogates by �; newline and tab stay."""
+    """Replace control characters (terminal escapes, NUL, reordering) and lone surrogates by �; newline and tab stay."""
     return "".join(character if _is_printable(character) else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def name_text(text: str) -> str:
+    """Names and paths for a line of the terminal: printable, with line breaks and tabs replaced by �, too."""
+    return printable(re.sub(r"[\n\t\u2028\u2029]", "\N{REPLACEMENT CHARACTER}", text))
 
 
 def one_line(text: str) -> str:
@@ -71,4 +88,6 @@ def csv_text(text: str) -> str:
 
 
 def _is_printable(character: str) -> bool:
+    if character in _REORDERING:
+        return False
     return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")

@@ -1,6 +1,7 @@
 """What holds for every learner of the registry, and for one that uses every part of the protocol."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.model import load, load_weights
 from equimetric.runs.result import DataShape
+from equimetric.stopping import Stopped
 from equimetric.training import train
 from equimetric.training.distributed import Trainable
 from equimetric.training.gradients import backward
@@ -137,6 +139,24 @@ def test_a_killed_run_resumes_to_the_same_bits(name, tmp_path):
     assert all(torch.equal(one[key], other[key]) for key in one | other)
     steps = load(tmp_path / "killed").result.steps
     assert steps == (7 if LEARNERS[name].trains else 0)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_run_that_is_stopped_within_an_epoch_resumes_to_the_same_bits(name, tmp_path):
+    config = configuration(name)
+    train(config, folder=tmp_path / "undisturbed")
+
+    def stop(step, figures):
+        if step in (2, 5) and figures:
+            signal.raise_signal(signal.SIGTERM)
+
+    for _ in range(2):
+        with pytest.raises(Stopped):
+            train(config, folder=tmp_path / "stopped", progress=stop)
+    train(config, folder=tmp_path / "stopped")
+    assert log_of(tmp_path / "stopped") == log_of(tmp_path / "undisturbed")
+    one, other = (load_weights(tmp_path / run / "model.safetensors") for run in ("stopped", "undisturbed"))
+    assert all(torch.equal(one[key], other[key]) for key in one | other)
 
 
 @pytest.mark.parametrize("name", NAMES)

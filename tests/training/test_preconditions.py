@@ -7,8 +7,9 @@ import equimetric as em
 from equimetric.errors import EquimetricError, EquimetricWarning, StorageError
 from equimetric.learners import LEARNERS, SingleLearner
 from equimetric.runs import features
+from equimetric.runs.access import require_writable
 from equimetric.training import train
-from equimetric.training.preconditions import require_writable, take_classes, warn_if_not_augmented
+from equimetric.training.preconditions import take_classes, warn_if_not_augmented
 
 CONFIG = {
     "method": "contrastive",
@@ -136,14 +137,14 @@ def test_more_folds_than_classes(tmp_path):
 
 
 def test_folders_that_cannot_be_written(tmp_path):
-    require_writable(tmp_path / "new" / "folder")
+    require_writable(tmp_path / "new" / "folder", "run folder")
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="file' is a file, not a folder; choose another folder"):
-        require_writable(tmp_path / "file" / "run")
+    with pytest.raises(StorageError, match="file' is not a folder; choose another folder"):
+        require_writable(tmp_path / "file" / "run", "run folder")
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "contrastive").write_text("")
     study = {key: value for key, value in CONFIG.items() if key != "method"}
-    with pytest.raises(StorageError, match="contrastive' is a file"):
+    with pytest.raises(StorageError, match="contrastive' is not a folder"):
         em.compare({**study, "name": "study", "methods": {"contrastive": {}}}, output=tmp_path)
 
 

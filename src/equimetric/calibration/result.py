@@ -7,6 +7,7 @@ from typing import Any
 
 from equimetric.calibration.certificate import Certificate
 from equimetric.calibration.rates import ErrorRates, sort_worst_first
+from equimetric.escaping import name_text
 
 __all__ = ["Calibration"]
 
@@ -87,5 +88,7 @@ class Calibration:
 def _name_some(rates: Mapping[int | str, ErrorRates]) -> str:
     if not rates:
         return ""
-    names = ", ".join(f"{name} ({some.far:.2g})" for name, some in list(rates.items())[:CLASS_NAMES_SHOWN])
+    names = ", ".join(
+        f"{name_text(str(name))} ({some.far:.2g})" for name, some in list(rates.items())[:CLASS_NAMES_SHOWN]
+    )
     return f": {names}{', …' if len(rates) > CLASS_NAMES_SHOWN else ''}"

@@ -1,7 +1,10 @@
 """The application that the registered commands form, and its entry point."""
 
+import os
 import sys
-import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import typer
 from rich.markup import escape
@@ -11,11 +14,11 @@ from equimetric.cli.console import show_error
 from equimetric.errors import EquimetricError
 from equimetric.escaping import show_plain_warnings
 from equimetric.progress import report_progress
+from equimetric.stopping import Stopped, stop_on_signals
 
 __all__ = ["build_app", "main"]
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
-PYTHON_WARNING = warnings.showwarning
 OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -40,7 +43,7 @@ def build_group(name: str, commands: list[Command]) -> typer.Typer:
     own = COMMANDS.get(name)
     group = typer.Typer(no_args_is_help=own is None, context_settings=HELP_NAMES)
     if own is not None:
-        group.callback(invoke_without_command=True, help=escape(own.help))(own.function)
+        group.callback(invoke_without_command=True, help=escape(own.help))(end_on_signal(own.function))
     for command in commands:
         if command is not own:
             add_command(group, command, None)
@@ -54,7 +57,23 @@ def add_command(app: typer.Typer, command: Command, panel: str | None) -> None:
         help=escape(command.help),
         rich_help_panel=panel,
         context_settings={**HELP_NAMES, **(OVERRIDES if command.overrides else {})},
-    )(command.function)
+    )(end_on_signal(command.function))
+
+
+def end_on_signal(function: Callable[..., None]) -> Callable[..., None]:
+    """The function of a command that ends in one sentence when a signal stops it."""
+
+    @wraps(function)
+    def ending(*arguments: Any, **options: Any) -> None:
+        try:
+            function(*arguments, **options)
+        except Stopped as stop:
+            # Here, because typer keeps no message of an interrupt.
+            if int(os.environ.get("RANK", 0)) == 0:
+                show_error(str(stop))
+            raise typer.Exit(stop.exit_code) from None
+
+    return ending
 
 
 def show_version(wanted: bool) -> None:
@@ -77,10 +96,11 @@ def main() -> None:
     show_plain_warnings()
     report_progress("lines")
     try:
-        build_app()(prog_name="equimetric")
+        with stop_on_signals():
+            build_app()(prog_name="equimetric")
     except EquimetricError as error:
         show_error(str(error))
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("\nequimetric: stopped; run the same command again to resume", err=True)
-        sys.exit(130)
+    except Stopped as stop:
+        show_error(str(stop))
+        sys.exit(stop.exit_code)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from equimetric.cli.command import EVALUATE, command
-from equimetric.cli.console import show
+from equimetric.cli.console import show, show_path
 from equimetric.cli.embeddings import EMBEDDINGS_SOURCE, LABELS_FILE, RUN_PART, load_embeddings
 from equimetric.errors import EquimetricError
 
@@ -67,4 +67,4 @@ def calibrate_command(
     else:
         show(repr(result))
         if out is not None:
-            show(f"certificate: {out}")
+            show_path("certificate", out)

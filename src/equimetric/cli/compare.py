@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from equimetric.cli.command import TRAIN, command
-from equimetric.cli.console import console, show, show_error, show_failures, show_notes, study_progress
+from equimetric.cli.console import console, show, show_error, show_failures, show_notes, show_path
+from equimetric.cli.study_progress import StudyProgress
 
 __all__ = ["compare_command", "run_study"]
 
@@ -40,10 +41,11 @@ def compare_command(
 ) -> None:
     """Compare methods under equal conditions, over several seeds, with intervals.
 
-    Prints the table and writes an HTML report. If it is stopped, the same command resumes; finished runs are kept.
-    Any --key value after the file overrides a key of it.
+    Prints the table and writes an HTML report. Ctrl-C stops all runs after their current step; the same command resumes
+    them, and finished runs are kept. Any --key value after the file overrides a key of it.
 
-    Exit codes: 0 all runs finished, 1 some failed (each is listed with its reason), 2 the study is not valid.
+    Exit codes: 0 all runs finished, 1 some failed (each is listed with its reason), 2 the study is not valid or cannot
+    be written, 130 stopped by Ctrl-C, 143 stopped by SIGTERM.
     """
     from equimetric.configuration import parse_overrides
 
@@ -55,14 +57,21 @@ def run_study(study: Path, output: Path, overrides: Mapping[str, Any], *, retry_
     from equimetric.report import print_table, write_report
     from equimetric.studies import compare
 
-    with study_progress() as watch:
-        result = compare(study, output=output, overrides=overrides, retry_failed=retry_failed, watch=watch)
+    with StudyProgress() as progress:
+        result = compare(
+            study,
+            output=output,
+            overrides=overrides,
+            retry_failed=retry_failed,
+            begin=progress.begin,
+            watch=progress.watch,
+        )
     page = write_report(result.record, result.folder / "report")
     print_table(result.table, console)
     for sentence in result.record.statement:
         show(sentence, style="dim", wrap=True)
     show_notes(result.record)
-    show(f"\nReport: {page}")
+    show_path("\nReport", page)
     if result.record.failed:
         show_failures(result.record)
         show_error("to repeat failed runs, add --retry-failed to the same command")

@@ -1,25 +1,25 @@
-"""What the commands share: printing to the terminal, and progress bars."""
+"""What the commands share: printing to the terminal, and the progress bar."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from equimetric.escaping import one_line, printable
+from equimetric.escaping import name_text, one_line, printable
 from equimetric.progress import share_bar
 
 if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-    from equimetric.studies.execution import Watcher
-    from equimetric.studies.jobs import Job
     from equimetric.studies.records import StudyRecord
 
 __all__ = [
+    "build_bar",
     "build_table",
     "console",
     "format_figures",
@@ -29,7 +29,7 @@ __all__ = [
     "show_error",
     "show_failures",
     "show_notes",
-    "study_progress",
+    "show_path",
 ]
 
 console = Console()
@@ -45,16 +45,21 @@ def show(text: str, style: str = "", *, wrap: bool = False) -> None:
     console.print(literal(text, style), soft_wrap=not wrap)
 
 
+def show_path(what: str, path: Path) -> None:
+    """Print where something was written."""
+    show(f"{what}: {name_text(str(path))}")
+
+
 def show_error(message: str) -> None:
-    """Print a message of the command line on standard error."""
-    typer.echo(printable(f"equimetric: {message}"), err=True)
+    """Print a message of the command line on standard error, in one line whatever names it contains."""
+    typer.echo(name_text(f"equimetric: {' '.join(line.strip() for line in message.splitlines())}"), err=True)
 
 
 def build_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> "Table":
     """A table whose cells are shown literally; the first column is never broken."""
     from rich.table import Column, Table
 
-    first, *others = headings
+    first, *others = (literal(one_line(heading)) for heading in headings)
     table = Table(Column(first, no_wrap=True), *(Column(heading, overflow="fold") for heading in others))
     for row in rows:
         table.add_row(*map(literal, row))
@@ -78,6 +83,12 @@ def show_notes(study: "StudyRecord") -> None:
 @contextmanager
 def progress_bar() -> "Iterator[Progress]":
     """A progress bar on standard error, silent where that is not a terminal; slow work inside shows itself in it."""
+    with build_bar() as bar, share_bar(bar):
+        yield bar
+
+
+def build_bar(estimate_seconds: float = 30) -> "Progress":
+    """A progress bar; the time left follows from the speed in the last `estimate_seconds`."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -88,7 +99,7 @@ def progress_bar() -> "Iterator[Progress]":
     )
 
     errors = Console(stderr=True)
-    bar = Progress(
+    return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
@@ -97,10 +108,9 @@ def progress_bar() -> "Iterator[Progress]":
         TextColumn("{task.fields[figures]}", markup=False),
         console=errors,
         transient=True,
+        speed_estimate_period=estimate_seconds,
         disable=not errors.is_terminal,
     )
-    with bar, share_bar(bar):
-        yield bar
 
 
 def format_figures(figures: Mapping[str, float]) -> str:
@@ -108,32 +118,3 @@ def format_figures(figures: Mapping[str, float]) -> str:
     return "  ".join(
         f"{name} {value:.0f}" if value >= 100 else f"{name} {value:.3f}" for name, value in figures.items()
     )
-
-
-@contextmanager
-def study_progress() -> "Iterator[Watcher]":
-    """A bar for each active run; a run that ends becomes a line, so that log files show it too."""
-    with progress_bar() as progress:
-        tasks = {}
-
-        def watch(job: "Job", step: int, figures: Mapping[str, float] | None) -> None:
-            label = one_line(f"{job.row}, seed {job.config.seed}")
-            if job.folder not in tasks:
-                total = job.config.training.steps if job.kind == "trained" else None
-                tasks[job.folder] = progress.add_task(label, total=total, figures="")
-            task = tasks[job.folder]
-            if figures is None:
-                progress.remove_task(task)
-                progress.console.print(literal(f"{'failed' if has_failed(job) else 'finished'} {label}"))
-            else:
-                progress.update(task, completed=step, figures=format_figures(figures))
-
-        yield watch
-
-
-def has_failed(job: "Job") -> bool:
-    """Whether the result of a job that ended says that it failed."""
-    from equimetric.runs.folder import RunFolder
-
-    result = RunFolder(job.folder).result()
-    return result is not None and result.status == "failed"

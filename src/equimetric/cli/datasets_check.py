@@ -11,6 +11,7 @@ from equimetric.cli.command import LOOK_UP, command
 from equimetric.cli.console import show, show_error
 from equimetric.cli.datasets import DATA_SOURCE, parse_source
 from equimetric.errors import EquimetricError
+from equimetric.escaping import name_text
 
 if TYPE_CHECKING:
     from equimetric.data import Dataset, NearDuplicate, Split
@@ -114,7 +115,7 @@ def show_problems(dataset: "Dataset", split: "Split", alike: "list[NearDuplicate
         f"{dataset.name}: {len(dataset):,} images ({sizes}), {len(dataset.unreadable)} damaged files, "
         f"{len(alike)} near-duplicates across parts"
     )
-    show("\n".join(lines))
+    show("\n".join(map(name_text, lines)))
 
 
 def paths(dataset: "Dataset", pair: "NearDuplicate") -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from equimetric.cli.command import LOOK_UP, command
-from equimetric.cli.console import build_table, console, show
+from equimetric.cli.console import build_table, console, show_path
 from equimetric.cli.datasets import DATA_SOURCE, parse_source
 from equimetric.cli.index import complete, list_backbones
 
@@ -75,4 +75,4 @@ def shift_command(
         rows.append((*map(str, counts), f"{split.distance:.4g}"))
     headings = ("number", "swaps", "removals", "training classes", "test classes", "Fréchet distance")
     console.print(build_table(headings, rows))
-    show(f"Class lists: {out}")
+    show_path("Class lists", out)

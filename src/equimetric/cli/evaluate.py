@@ -10,6 +10,7 @@ from equimetric.cli.command import EVALUATE, command
 from equimetric.cli.console import show
 from equimetric.cli.embeddings import EMBEDDINGS_SOURCE, LABELS_FILE, RUN_PART, EmbeddingSource, load_embeddings
 from equimetric.errors import EquimetricError
+from equimetric.escaping import name_text
 
 if TYPE_CHECKING:
     from equimetric.evaluation import Evaluation
@@ -110,9 +111,9 @@ def evaluate_command(
             )
         comparison = result.compare(evaluate(**other.arrays, metrics=wanted, **options))
         document["comparison"] = comparison.to_dict()
-        lines += [f"Compared with {compare}:", repr(comparison)]
+        lines += [f"Compared with {name_text(str(compare))}:", repr(comparison)]
     if plots is not None:
-        lines += [f"figure: {file}" for file in write_plots(result, plots)]
+        lines += [f"figure: {name_text(str(file))}" for file in write_plots(result, plots)]
     if as_json:
         typer.echo(json.dumps(document))
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from equimetric.cli.command import EVALUATE, command
-from equimetric.cli.console import show
+from equimetric.cli.console import show_path
 from equimetric.cli.index import complete, list_methods
 from equimetric.errors import EquimetricError
 
@@ -53,7 +53,7 @@ def explain_command(
     from equimetric.explain import draw_weights, weight_curves
 
     curves = [weight_curves(find_objective(name), same_side=same_side, other_side=other_side) for name in methods]
-    show(f"Figure: {draw_weights(curves, out)}")
+    show_path("Figure", draw_weights(curves, out))
 
 
 def find_objective(name: str) -> "Objective | ObjectiveSum":

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from equimetric.cli.command import TRAIN, command
-from equimetric.cli.console import console, show, show_failures, show_notes
+from equimetric.cli.console import console, show_failures, show_notes, show_path
 
 __all__ = ["report_command"]
 
@@ -21,5 +21,5 @@ def report_command(study: Annotated[Path, typer.Argument(help="Folder of a study
     page = write_report(record, study / "report")
     print_table(comparison_table(record), console)
     show_notes(record)
-    show(f"\nReport: {page}")
+    show_path("\nReport", page)
     show_failures(record)

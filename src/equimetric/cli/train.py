@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from equimetric.cli.command import TRAIN, command
-from equimetric.cli.console import format_figures, progress_bar, show
+from equimetric.cli.console import format_figures, literal, progress_bar, show, show_path
 from equimetric.errors import EquimetricError
 from equimetric.escaping import one_line
 
@@ -49,8 +49,8 @@ def train_command(
 ) -> None:
     """Train one model and evaluate it on the test classes.
 
-    If it is stopped, the same command resumes from the last checkpoint. Any --key value after the file overrides a
-    key of it. With torchrun, several processes train one model together.
+    Ctrl-C stops after the current step; the same command resumes there. Any --key value after the file overrides a key
+    of it. With torchrun, several processes train one model together.
     """
     from equimetric.configuration import load_config, parse_overrides
     from equimetric.evaluation import format_score
@@ -74,6 +74,8 @@ def train_command(
         task = progress.add_task(one_line(run.method), total=run.steps, figures="", visible=is_first_process())
 
         def update(step: int, figures: Mapping[str, float]) -> None:
+            if not figures and is_first_process():
+                progress.console.print(literal(f"resumed at step {step:,} of {run.training.steps:,}"))
             progress.update(task, completed=step, figures=format_figures(figures))
 
         trained = train(run, folder=folder, progress=update)
@@ -86,4 +88,4 @@ def train_command(
         show(f"  {name:<14} {format_score(name, value)}")
     for note in trained.result.notes:
         show(note, wrap=True)
-    show(f"Run: {trained.folder}")
+    show_path("Run", trained.folder)

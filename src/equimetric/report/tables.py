@@ -38,7 +38,7 @@ def print_table(table: ComparisonTable, console: "Console | None" = None) -> Non
             grid.add_row(*(line[place] for place in places), end_section=row.kind != following.kind)
         console.print(grid)
     for footnote in table.footnotes:
-        console.print(Text(footnote, style="dim"))
+        console.print(Text(one_line(footnote), style="dim"))
 
 
 def to_markdown(table: ComparisonTable) -> str:

@@ -1,6 +1,5 @@
 """The folder of a run: configuration, environment, log, per-query scores, result and weights."""
 
-import fcntl
 import json
 import os
 import platform
@@ -19,7 +18,8 @@ import torch
 from equimetric.checksums import Checksum, checksum, has_content, json_document, read_json, toml_document
 from equimetric.configuration import load_stored_config, to_toml
 from equimetric.errors import DamagedFileError, EquimetricError, StorageError
-from equimetric.files import explain_write_error, make_folder, sync_folder, write_atomically
+from equimetric.files import explain_write_error, sync_folder, write_atomically
+from equimetric.runs.access import acquire_lock, first_missing, remove_files, remove_folders
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.key import PROTOCOL_VERSION, RunKey
 from equimetric.runs.result import RunResult
@@ -29,6 +29,12 @@ __all__ = ["RunFolder", "describe_environment"]
 CONFIG, RESULT = "config.toml", "result.json"
 WEIGHTS, PER_QUERY, LOG = "model.safetensors", "per_query.npz", "metrics.jsonl"
 ADVICE = "remove the run's folder and run it again: this run is trained anew, no other"
+
+PROGRESS = ("checkpoint.json", RESULT, WEIGHTS)
+"""Files of a run that has begun: from the checkpoint before its first step on."""
+
+OF_A_START = (CONFIG, "environment.json", LOG, ".lock")
+"""What a start writes before there is any progress."""
 
 
 def describe_environment(data_fingerprint: str, key: RunKey) -> dict[str, Any]:
@@ -86,7 +92,9 @@ class RunFolder:
         return ((self.environment() or {}).get("key") or {}).get("content") == key.content
 
     def require(self, key: RunKey, data_fingerprint: str) -> None:
-        """Raise an error where the folder holds another run."""
+        """Raise an error where the folder holds another run; a start without progress is none."""
+        if not self.has_progress():
+            return
         environment = self.environment()
         if self.holds(key):
             return
@@ -106,16 +114,30 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder against other processes; the operating system releases it even after a kill."""
+        """Lock the folder against other processes; the operating system releases it even after a kill.
+
+        A start that fails before there is any progress leaves nothing behind.
+        """
         if not self.writes:
             yield
             return
+        topmost = first_missing(self.path) or self.path
+        written = [file for name in OF_A_START if not (file := self.path / name).exists()]
         with self.explain_write_errors():
-            make_folder(self.path)
-            lock_file = (self.path / ".lock").open("w")
-        with lock_file as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock = acquire_lock(self.path / ".lock")
+        try:
             yield
+        finally:
+            try:
+                if not self.has_progress():
+                    remove_files(written)
+                    remove_folders(self.path, topmost)
+            finally:
+                os.close(lock)
+
+    def has_progress(self) -> bool:
+        """Whether the folder holds more than the start of a run."""
+        return any((self.path / name).exists() for name in PROGRESS)
 
     @contextmanager
     def explain_write_errors(self) -> Iterator[None]:

@@ -51,7 +51,8 @@ def draw_by_bin(
     """(bins · per_bin,) indices into (N,) distances, as many of every bin that is not empty, by multiplicity."""
     low, high = distance.aminmax()
     width = torch.where(high > low, (high - low) / num_bins, 1.0)
-    bins = ((distance - low) / width).floor().clamp_max(num_bins - 1).long()
+    # Distances that are not finite fall into the first bin: the objective passes them on.
+    bins = ((distance - low) / width).nan_to_num(0.0).floor().clamp(0, num_bins - 1).long()
     order = bins.argsort(stable=True)
     numbers = torch.bincount(bins)
     last = numbers.cumsum(0)[numbers > 0] - 1

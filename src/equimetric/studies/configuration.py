@@ -13,6 +13,15 @@ __all__ = ["Baseline", "MethodConfig", "StudyConfig"]
 
 Baseline: TypeAlias = Literal["raw_pixels", "raw_features", "untrained"]
 
+OF_THE_STUDY = ("study.toml", "data.json", "index.json", "report")
+"""Files and folders of a study beside the folders of its rows."""
+
+OF_THE_SYSTEM = {"con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("com", "lpt") for n in range(1, 10))}
+"""Names that some systems keep for devices, with any ending."""
+
+LONGEST_NAME = 200
+"""Bytes; file systems take 255, and files beside the folder have longer names."""
+
 
 class MethodConfig(Strict):
     """What may differ between the methods of a study."""
@@ -54,10 +63,11 @@ class StudyConfig(Conditions):
     @field_validator("methods")
     @classmethod
     def _methods_are_folders(cls, methods: dict[str, MethodConfig]) -> dict[str, MethodConfig]:
-        reserved = {*get_args(Baseline), "report"} & set(methods)
-        if reserved:
-            raise ValueError(f"{reserved.pop()!r} names a baseline or the report; choose another name")
-        return {check_folder_name(name): method for name, method in methods.items()}
+        for name in methods:
+            # Some file systems do not tell capitals from small letters.
+            if check_folder_name(name).casefold() in (*get_args(Baseline), *OF_THE_STUDY):
+                raise ValueError(f"{name!r} names a baseline or a file of the study; choose another name")
+        return methods
 
     @field_validator("seeds")
     @classmethod
@@ -72,7 +82,12 @@ class StudyConfig(Conditions):
 
 
 def check_folder_name(name: str) -> str:
-    """The name, if it can be a folder inside the run tree."""
-    if not name or name.startswith(".") or not all(c.isalnum() or c in "._-+ " for c in name) or name != name.strip():
+    """The name, if it can be a folder inside the run tree, on any system."""
+    spelt = all(c.isalnum() or c in "._-+ " for c in name) and name == name.strip()
+    if not name or name.startswith(".") or name.endswith(".") or not spelt:
         raise ValueError(f"{name!r} cannot be a folder name; use letters, digits and . _ - +")
+    if len(name.encode()) > LONGEST_NAME:
+        raise ValueError(f"{name[:20] + '…'!r} is too long for a folder name; use at most {LONGEST_NAME} letters")
+    if name.casefold().partition(".")[0] in OF_THE_SYSTEM:
+        raise ValueError(f"{name!r} is a device on some systems and cannot be a folder name; choose another")
     return name

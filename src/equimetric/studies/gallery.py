@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 
 from equimetric.data import Dataset
 from equimetric.runs.folder import RunFolder
+from equimetric.runs.result import RunResult
 from equimetric.seeding import derive_seed
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.jobs import RunEntry
@@ -21,13 +22,14 @@ GALLERY_QUERIES = 6
 GALLERY_NEIGHBOURS = 8
 
 
-def galleries(study: StudyConfig, entries: Sequence[RunEntry], dataset: Dataset) -> dict[str, tuple[GalleryRow, ...]]:
+def galleries(
+    study: StudyConfig, results: Mapping[RunEntry, RunResult], dataset: Dataset
+) -> dict[str, tuple[GalleryRow, ...]]:
     """The same few queries for every row of the table, with the neighbours that its first run retrieves."""
     shown: dict[str, tuple[GalleryRow, ...]] = {}
-    for entry in entries:
+    for entry, result in results.items():
         run = RunFolder(entry.folder)
-        result = run.result()
-        if entry.row not in shown and result is not None and result.status == "done" and run.has_per_query():
+        if entry.row not in shown and result.status == "done" and run.has_per_query():
             shown[entry.row] = gallery(run.per_query(), dataset, derive_seed(study.name, "gallery"))
     return shown
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from equimetric.configuration import load_config
-from equimetric.errors import EquimetricError
+from equimetric.errors import DamagedFileError, EquimetricError, StorageError
+from equimetric.runs.access import require_writable
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
+from equimetric.runs.damage import set_aside, set_aside_if_damaged
 from equimetric.runs.data import RunData
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import Role, RunKey
 from equimetric.runs.result import RunResult
 from equimetric.studies.configuration import Baseline, StudyConfig
 from equimetric.training.loop import Progress, train
-from equimetric.training.preconditions import require_conditions, require_trainable, require_writable
+from equimetric.training.preconditions import require_conditions, require_trainable
 
 __all__ = ["Job", "RunEntry", "check_study", "choose_baselines", "plan", "run_job"]
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Errors of the operating system that say nothing about the run that was writing."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ def check_study(jobs: list[Job], data: RunData) -> None:
     """Check the conditions, and build learner, optimiser and samplers of every row, so that mistakes raise at once."""
     require_conditions(jobs[0].config, data)
     for job in {job.row: job for job in jobs}.values():
-        require_writable(job.folder)
+        require_writable(job.folder, "run folder")
         try:
             require_trainable(job.config, data, build_learner(job.config, data.shape))
         except (TypeError, EquimetricError) as error:
@@ -104,10 +110,20 @@ def check_study(jobs: list[Job], data: RunData) -> None:
 
 
 def run_job(job: Job, progress: Progress | None = None) -> None:
-    """Execute one run; an error is written to its result, so that the other runs continue."""
+    """Execute one run; an error is written to its result, so that the other runs continue.
+
+    An error of writing is none of the run's: it raises, and the same command goes on once there is space.
+    """
     try:
-        train(job.config, folder=job.folder, progress=progress, role=job.key.role)
+        train_job(job, progress)
+    except StorageError:
+        raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            raise StorageError(
+                f"cannot write {error.filename or 'a file'}: {error.strerror}; nothing finished is lost: "
+                "free some space and run the same command again"
+            ) from error
         expected = isinstance(error, EquimetricError)
         RunFolder(job.folder).write_result(
             RunResult(
@@ -119,3 +135,16 @@ def run_job(job: Job, progress: Progress | None = None) -> None:
                 traceback=None if expected else traceback.format_exc(),
             )
         )
+
+
+def train_job(job: Job, progress: Progress | None) -> None:
+    """Train a run, from the start where what is in its folder is damaged; the damaged folder is kept beside it."""
+    run = RunFolder(job.folder)
+    set_aside_if_damaged(run)
+    try:
+        train(job.config, folder=job.folder, progress=progress, role=job.key.role)
+    except DamagedFileError as error:
+        if str(job.folder) not in error.problem:
+            raise
+        set_aside(run, error)
+        train(job.config, folder=job.folder, progress=progress, role=job.key.role)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from equimetric.errors import DamagedFileError, EquimetricError
 from equimetric.files import sweep, write_atomically
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
-from equimetric.runs.key import RunKey
+from equimetric.runs.key import Role, RunKey
+from equimetric.runs.result import RunResult
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.gallery import galleries
 from equimetric.studies.jobs import RunEntry
 from equimetric.studies.narrative import conditions, shown_metrics, statement
 from equimetric.studies.records import RunRecord, StudyRecord
+from equimetric.studies.results import read_result
 
 __all__ = ["load_study", "save_study"]
 
@@ -47,7 +50,8 @@ def load_study(folder: str | Path) -> StudyRecord:
         raise EquimetricError(f"{str(folder)!r} is not the folder of a study; give a folder such as runs/demo")
     study = load_stored_config(folder / "study.toml", StudyConfig, ADVICE)
     fingerprint = read_json(folder / "data.json", dict, ADVICE).get("fingerprint", "")
-    entries = [entry for entry in read_index(folder, study) if RunFolder(entry.folder).result() is not None]
+    results = {entry: result for entry in read_index(folder, study) if (result := read_result(entry)) is not None}
+    entries = list(results)
     if not entries:
         raise EquimetricError(f"study {study.name!r} has no finished run yet; run `equimetric compare` first")
     dataset = find_images(study, fingerprint)
@@ -56,8 +60,8 @@ def load_study(folder: str | Path) -> StudyRecord:
         title=study.title or f"Comparison {study.name}",
         statement=statement(study, entries),
         conditions=conditions(study, dataset),
-        runs=tuple(run_record(entry) for entry in entries),
-        galleries={} if dataset is None else galleries(study, entries, dataset),
+        runs=tuple(run_record(entry, result) for entry, result in results.items()),
+        galleries={} if dataset is None else galleries(study, results, dataset),
         shown=shown_metrics(study),
         primary_metric=study.evaluation.selected_by,
     )
@@ -86,19 +90,19 @@ def find_runs(folder: Path, study: StudyConfig) -> list[RunEntry]:
     rows = [*(study.baselines or ()), *study.methods]
     files = [(row, file) for row in rows for file in (folder / row).glob("*-*/result.json")]
     for row, file in sorted(files, key=lambda one: (rows.index(one[0]), one[1].stat().st_mtime)):
-        result = RunFolder(file.parent).result()
-        if result is not None:
-            content = file.parent.name.partition("-")[2]
-            key = RunKey(row, result.seed, study.data.fold, None, result.role, content)
-            found[row, result.seed] = RunEntry(key, file.parent)
+        seed, _, content = file.parent.name.partition("-")
+        if seed.isdecimal():
+            role: Role = "baseline" if row in (study.baselines or ()) else "final"
+            key = RunKey(row, int(seed), study.data.fold, None, role, content)
+            found[row, int(seed)] = RunEntry(key, file.parent)
     return list(found.values())
 
 
-def run_record(entry: RunEntry) -> RunRecord:
-    """The part of a run that the report needs."""
-    run = RunFolder(entry.folder)
-    result = run.result()
-    assert result is not None
+def run_record(entry: RunEntry, result: RunResult) -> RunRecord:
+    """The part of a run that the report needs; a failed one may have a log that cannot be read."""
+    history: tuple[Mapping[str, object], ...] = ()
+    with suppress(EquimetricError, OSError, ValueError):
+        history = tuple(line for line in RunFolder(entry.folder).history() if isinstance(line, Mapping))
     return RunRecord(
         method=entry.row,
         kind=entry.kind,
@@ -106,7 +110,7 @@ def run_record(entry: RunEntry) -> RunRecord:
         status=result.status,
         error=result.error,
         metrics=result.metrics,
-        history=tuple(run.history()),
+        history=history,
         seconds=result.seconds,
         parameters=result.parameters,
         notes=result.notes,

@@ -10,7 +10,7 @@ from equimetric.evaluation import METRICS, Metric
 from equimetric.studies.records import Kind, StudyRecord
 from equimetric.studies.statistics import Interval, t_interval
 
-__all__ = ["Column", "ComparisonTable", "Row", "comparison_table"]
+__all__ = ["Column", "ComparisonTable", "Row", "comparison_table", "format_duration"]
 
 _MISSING = "–"
 
@@ -63,11 +63,7 @@ class Row:
     @property
     def duration(self) -> str:
         """Mean time of a finished run in a readable unit."""
-        if self.seconds is None:
-            return _MISSING
-        if self.seconds < 120:
-            return f"{self.seconds:.0f} s" if self.seconds >= 10 else f"{self.seconds:.1f} s"
-        return f"{self.seconds / 60:.1f} min" if self.seconds < 7200 else f"{self.seconds / 3600:.1f} h"
+        return _MISSING if self.seconds is None else format_duration(self.seconds)
 
     @property
     def size(self) -> str:
@@ -108,6 +104,13 @@ class ComparisonTable:
         if cell.n > 1:
             text += f" ± {column.number(cell.half_width)}"
         return text if cell.n == row.done else f"{text} (n = {cell.n})"
+
+
+def format_duration(seconds: float) -> str:
+    """'9.8 s', '14 s', '2.5 min', '3.1 h'."""
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def comparison_table(study: StudyRecord) -> ComparisonTable:

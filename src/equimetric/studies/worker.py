@@ -2,6 +2,7 @@
 
 It reads jobs as lines of JSON from standard input and writes progress as lines of JSON to standard output. When the
 parent dies, even by SIGKILL, the input ends and the worker exits at once, so that no orphan writes to a run folder.
+After SIGTERM it stops between two steps, with a checkpoint.
 """
 
 import json
@@ -10,42 +11,62 @@ import queue
 import sys
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from equimetric.errors import EquimetricWarning
-from equimetric.escaping import show_plain_warnings
+from equimetric.errors import EquimetricWarning, StorageError
 from equimetric.progress import report_progress
+from equimetric.stopping import Stopped, stop_on_signals
 from equimetric.studies.jobs import Job, run_job
 
 __all__ = ["main"]
 
 STEPS_BETWEEN_REPORTS = 5
 
+Send = Callable[[Mapping[str, Any]], None]
+
 
 def main() -> None:
-    """Execute jobs until the input ends."""
-    warnings.simplefilter("ignore", EquimetricWarning)  # the parent has loaded the same data and said so
+    """Execute jobs until the input ends or a signal stops them."""
     protocol = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)  # Output of libraries must not mix with the protocol.
-    show_plain_warnings()
     report_progress("nothing")  # The parent has a bar of its own.
-    jobs: queue.Queue[str] = queue.Queue()
+    jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def listen() -> None:
         for line in sys.stdin:
             jobs.put(line)
         os._exit(0)
 
+    def send(message: Mapping[str, Any]) -> None:
+        print(json.dumps(message), file=protocol)
+
     threading.Thread(target=listen, daemon=True).start()
-    while True:
-        job = Job.from_json(json.loads(jobs.get()))
+    try:
+        with stop_on_signals(), warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.simplefilter("ignore", EquimetricWarning)  # the parent has loaded the same data and said so
+            warnings.showwarning = lambda message, *_: send({"notice": str(message)})
+            while True:
+                execute(Job.from_json(json.loads(jobs.get())), send)
+    except (Stopped, BrokenPipeError) as stop:
+        # The listening thread holds the input, which would make an ordinary exit crash.
+        os._exit(stop.exit_code if isinstance(stop, Stopped) else 0)
 
-        def report(step: int, figures: Mapping[str, float]) -> None:
-            if step % STEPS_BETWEEN_REPORTS == 0:
-                print(json.dumps({"step": step, "figures": dict(figures)}), file=protocol)
 
+def execute(job: Job, send: Send) -> None:
+    """Execute a job and report its progress and its end."""
+
+    def report(step: int, figures: Mapping[str, float]) -> None:
+        if step % STEPS_BETWEEN_REPORTS == 0 or not figures:
+            send({"step": step, "figures": dict(figures)})
+
+    try:
         run_job(job, report)
-        print(json.dumps({"done": True}), file=protocol)
+    except StorageError as error:
+        send({"cannot_write": str(error)})
+    else:
+        send({"done": True})
 
 
 if __name__ == "__main__":

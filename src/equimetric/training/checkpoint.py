@@ -25,6 +25,7 @@ __all__ = [
     "load_checkpoint",
     "remove_checkpoints",
     "save_checkpoint",
+    "saved_step",
 ]
 
 POINTER = "checkpoint.json"
@@ -47,6 +48,7 @@ class Checkpoint:
         history: the records of all validations.
         first_spread: the spread of embeddings when it was first measured, by what they are of.
         collapse: what was noticed of a collapse; empty as long as there is none.
+        sums, counts: of the loss terms since the last line of the log, where a run was stopped between two.
         log_bytes: length of the log when the checkpoint was written; what follows is written again after resuming.
         seconds: training time so far, including the time before resuming.
     """
@@ -62,6 +64,8 @@ class Checkpoint:
     history: list[dict[str, Any]] = field(default_factory=list)
     first_spread: dict[str, float] = field(default_factory=dict)
     collapse: str = ""
+    sums: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     log_bytes: int = 0
     seconds: float = 0.0
 
@@ -180,6 +184,14 @@ def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, bat
         for name, mean in checkpoint.average.items():
             mean.copy_(parts["average"][name])
     return checkpoint
+
+
+def saved_step(run: RunFolder) -> int | None:
+    """The step at which a run would resume; None where it has no checkpoint to read."""
+    try:
+        return int(read_json(run.path / POINTER, dict, "")["step"])
+    except (DamagedFileError, ValueError, KeyError, TypeError):
+        return None
 
 
 def remove_checkpoints(run: RunFolder) -> None:

@@ -15,7 +15,7 @@ from equimetric.training.distributed import sync_batch_norm
 from equimetric.training.loading import load_batches
 from equimetric.training.session import Session
 
-__all__ = ["start_epoch", "starts_epoch", "view_training_set"]
+__all__ = ["continue_epoch", "start_epoch", "starts_epoch", "view_training_set"]
 
 
 def starts_epoch(session: Session, step: int) -> bool:
@@ -25,7 +25,7 @@ def starts_epoch(session: Session, step: int) -> bool:
 
 def start_epoch(session: Session, step: int) -> Iterator[Batch]:
     """Show the training set to the learner and its samplers; the batches until the next time."""
-    learner, per_step = session.learner, session.config.batch.per_step
+    learner = session.learner
     session.seed("epoch", step)
     sync_batch_norm(learner, session.processes)
     view = view_training_set(session)
@@ -33,6 +33,12 @@ def start_epoch(session: Session, step: int) -> Iterator[Batch]:
         learner.on_epoch(view)
     session.batches.set_tasks()
     session.batches.refresh(view.embeddings, learner.groups())
+    return continue_epoch(session, step)
+
+
+def continue_epoch(session: Session, step: int) -> Iterator[Batch]:
+    """The batches until the next epoch, of a learner and samplers that have seen the training set already."""
+    per_step = session.config.batch.per_step
     left = min(until_next(step, session.validate_every), until_next(step, session.period), session.steps - step)
     return load_batches(session, first=step * per_step, n=left * per_step)
 

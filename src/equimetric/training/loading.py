@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from equimetric.data import Loader
 from equimetric.learners import Batch
@@ -24,16 +22,9 @@ def load_batches(session: Session, *, first: int, n: int) -> Iterator[Batch]:
     """
     config, learner, batches = session.config, session.learner, session.batches
     transform, placement, processes = session.data.transform, session.placement, session.processes
-    tasks: deque[str] = deque()
-
-    def rows() -> Iterator[Tensor]:
-        for task, chosen in batches.draw(first, n, processes):
-            tasks.append(task)
-            yield chosen
-
     loader = Loader(
         session.train_data.images,
-        rows(),
+        batches.draw(first, n, processes),
         view=transform.train,
         seed=derive_seed(config.seed, "view", processes.rank),
         first=first,
@@ -42,7 +33,7 @@ def load_batches(session: Session, *, first: int, n: int) -> Iterator[Batch]:
     )
     groups = learner.groups()
     for number, (chosen, pixels) in enumerate(loader, start=first):
-        task = tasks.popleft()
+        task = batches.unused.popleft()
         with processes.per_rank_rng("augment", number):
             prepared = learner.prepare(pixels.to(placement.device))
             views = [

@@ -9,6 +9,7 @@ from typing import Any
 
 from equimetric.configuration import load_config
 from equimetric.processes import init_processes
+from equimetric.runs.access import require_writable
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
@@ -20,9 +21,10 @@ from equimetric.threads import use_threads
 from equimetric.training.averaging import update_average
 from equimetric.training.completion import find_finished, finish_run
 from equimetric.training.distributed import wrap_ddp
-from equimetric.training.epochs import start_epoch, starts_epoch
+from equimetric.training.epochs import continue_epoch, start_epoch, starts_epoch
 from equimetric.training.finite import gradient_norms
 from equimetric.training.gradients import backward
+from equimetric.training.interrupt import stop_if_asked, stop_request
 from equimetric.training.meter import LossMeter
 from equimetric.training.optimizers import clip_gradients, learning_rate_factor, set_learning_rates
 from equimetric.training.session import Session, open_session
@@ -33,7 +35,7 @@ from equimetric.training.validation import out_of_patience, validate
 __all__ = ["Progress", "train"]
 
 Progress = Callable[[int, Mapping[str, float]], None]
-"""Called after every step with the number of steps taken and the figures to show."""
+"""Called after every step with the number of steps taken and the figures to show; without figures on resuming."""
 
 
 def train(
@@ -53,6 +55,7 @@ def train(
     config = fit_images(load_config(config, RunConfig, overrides))
     role = role if config.refit is None else "refit"
     with use_threads(config.training.threads), init_processes(config.training.device) as processes:
+        require_writable(Path(folder or "runs"), "run folder")
         data = load_run_data(config.data, config.refit, model=config.model)
         config = fit_to_data(config, data.shape)
         key = RunKey.of(config, data.fingerprint, role=role, processes=processes.world)
@@ -77,11 +80,13 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
     """Take all steps that are left."""
     config, learner, optimizer, state = session.config, session.learner, session.optimizer, session.state
     per_step = config.batch.per_step
-    with open_log(session.run, config, state.step) as log:
+    meter, spread = LossMeter(config), BatchSpread(session)
+    with open_log(session.run, config, state.step) as log, stop_request(session, meter) as stop:
         if not session.resumed:
             validate(session, log)
             session.save()
-        meter, spread = LossMeter(config), BatchSpread(session)
+        elif progress:
+            progress(state.step, {})
         began, first = time.perf_counter() - state.seconds, state.step
         for step in range(first, session.steps):
             if learner.before_step(step) or step == first:
@@ -91,6 +96,8 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
                 if out_of_patience(session, step):
                     break
                 batches = start_epoch(session, step)
+            elif step == first:
+                batches = continue_epoch(session, step)
             session.seed("step", step)
             factor = learning_rate_factor(config.optimizer, step, config.training.steps, state.lowered)
             set_learning_rates(optimizer, factor)
@@ -128,3 +135,4 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
             if progress:
                 speed = state.step * per_step * len(batch) * session.processes.world / state.seconds
                 progress(state.step, {**meter.latest, **session.best, "images/s": speed})
+            stop_if_asked(stop, session, meter)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from functools import partial
 from itertools import chain
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -17,7 +15,7 @@ from equimetric.batches.base import ClassBatches
 from equimetric.data import transform
 from equimetric.data.attributes import attribute_ids
 from equimetric.data.transforms import identity
-from equimetric.errors import EquimetricError, EquimetricWarning, StorageError
+from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.evaluation import Cohort, evaluate
 from equimetric.learners import Learner
 from equimetric.runs.configuration import Conditions, RunConfig
@@ -27,18 +25,10 @@ from equimetric.training.gradients import require_no_batch_statistics
 from equimetric.training.optimizers import build_optimizer
 from equimetric.training.sampling import TaskBatches
 
-__all__ = ["describe_parts", "require_conditions", "require_trainable", "require_writable", "warn_if_not_augmented"]
+__all__ = ["describe_parts", "require_conditions", "require_trainable", "warn_if_not_augmented"]
 
 ROWS_TRIED = 1000
 """Rows that metrics are tried with, about."""
-
-
-def require_writable(folder: Path) -> None:
-    """Raise an error where a folder cannot be made or written to."""
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        why = "may not be written to" if there.is_dir() else "is a file, not a folder"
-        raise StorageError(f"cannot write to {str(folder)!r}: {str(there)!r} {why}; choose another folder")
 
 
 def require_conditions(config: Conditions, data: RunData) -> None:

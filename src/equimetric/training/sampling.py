@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -69,7 +70,10 @@ class TaskSampler:
 
 
 class TaskBatches:
-    """Batches of all tasks of a learner: which task, and which training rows."""
+    """Batches of all tasks of a learner: which task, and which training rows.
+
+    `unused` are the tasks of the batches that were drawn ahead, in order; who uses one takes its task from the left.
+    """
 
     def __init__(
         self,
@@ -84,6 +88,7 @@ class TaskBatches:
         self.attributes = attributes
         self.held_out = learner.holdout(labels)
         self.samplers: dict[str, TaskSampler] = {}
+        self.unused: deque[str] = deque()
         if learner.trains:
             # Tasks with labels of their own may know them only after the first epoch has begun.
             self.samplers = {task.name: self.build(task) for task in learner.tasks() if task.labels is None}
@@ -145,14 +150,16 @@ class TaskBatches:
         """Show the embeddings of a task's last batch to its sampler."""
         self.samplers[task].batches.observe(embeddings)
 
-    def draw(self, first: int, n: int, processes: Processes) -> Iterator[tuple[str, Tensor]]:
-        """N times a task and this rank's training rows for it, from batch number `first` on."""
+    def draw(self, first: int, n: int, processes: Processes) -> Iterator[Tensor]:
+        """N times this rank's training rows for a task, from batch number `first` on; the task is added to `unused`."""
+        self.unused.clear()
         streams = {name: shard_batches(sampler.batches, processes) for name, sampler in self.samplers.items()}
         for number in range(first, first + n):
             name = self.task_of(number)
             rows = self.samplers[name].rows
             chosen = next(streams[name])
-            yield name, chosen if rows is None else rows[chosen]
+            self.unused.append(name)
+            yield chosen if rows is None else rows[chosen]
 
     def task_of(self, number: int) -> str:
         """The task of batch `number`, drawn by probability from a seed of its own."""
@@ -167,11 +174,20 @@ class TaskBatches:
         return self.samplers[task].labels[rows]
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
-        """The position of every sampler, and what it has mined."""
-        return {name: sampler.batches.state_dict() for name, sampler in self.samplers.items()}
+        """The position of every sampler after the last batch that was used, and what it has mined."""
+        return {
+            name: rewind(sampler.batches.state_dict(), self.unused.count(name), len(sampler.batches))
+            for name, sampler in self.samplers.items()
+        }
 
     def load_state_dict(self, state: Mapping[str, dict[str, Any]]) -> None:
         """Restore the samplers of the learner's tasks, which its own state has brought back."""
         self.samplers = {task.name: self.build(task) for task in self.learner.tasks() if task.name in state}
         for name, sampler in self.samplers.items():
             sampler.batches.load_state_dict(state[name])
+
+
+def rewind(state: dict[str, Any], batches: int, per_epoch: int) -> dict[str, Any]:
+    """The state of a sampler a number of batches earlier, while its epochs follow one another."""
+    back, position = divmod(state["position"] - batches, per_epoch)
+    return {**state, "epoch": state["epoch"] + back, "position": position} if batches else state

@@ -1,0 +1,111 @@
+"""Who may write to a folder, and who does: writable or not, one lock, and what a failed start leaves behind."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from equimetric.errors import StorageError
+from equimetric.files import make_folder
+
+__all__ = ["acquire_lock", "first_missing", "remove_files", "remove_folders", "require_writable"]
+
+LONGEST_HOLDER = 1000
+"""Bytes that say who holds a lock."""
+
+
+def require_writable(folder: Path, what: str) -> None:
+    """Raise an error where a folder can be neither created nor written to, before anything else happens."""
+    above = first_missing(folder)
+    nearest = folder if above is None else above.parent
+    if not nearest.is_dir():
+        why = f"{str(nearest)!r} is not a folder"
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        why = f"{str(nearest)!r} is write-protected"
+    else:
+        try:
+            folder.stat()
+            return
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+    raise StorageError(f"cannot write to the {what} {str(folder)!r}: {why}; choose another folder or make it writable")
+
+
+def first_missing(folder: Path) -> Path | None:
+    """The topmost folder that must be created before a folder is there; None where it is."""
+    missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    return missing[-1] if missing else None
+
+
+def remove_files(files: Iterable[Path]) -> None:
+    """Remove the files that are there, as far as that is possible."""
+    for file in files:
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
+
+
+def remove_folders(folder: Path, topmost: Path) -> None:
+    """Remove a folder and those above it up to `topmost`, as far as they are empty."""
+    with suppress(OSError):
+        for path in (folder, *folder.parents):
+            path.rmdir()
+            if path == topmost:
+                return
+
+
+def acquire_lock(file: Path) -> int:
+    """Lock a file against other processes until its descriptor is closed, creating its folder; a kill unlocks it, too.
+
+    Where another process holds it, a warning says which one this process waits for.
+    """
+    while True:
+        make_folder(file.parent)
+        with suppress(FileNotFoundError):
+            # Not truncated: the file says who holds the lock.
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                wait_for_lock(descriptor, file)
+                # A failed start removes its folder: then the lock that was waited for is that of a lost file.
+                if os.path.samestat(os.fstat(descriptor), file.stat()):
+                    write_holder(descriptor)
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+
+def wait_for_lock(descriptor: int, file: Path) -> None:
+    """Lock an open file, after a warning where that takes waiting."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = describe_holder(os.pread(descriptor, LONGEST_HOLDER, 0))
+        warnings.warn(f"{str(file.parent)!r} is in use by {holder}; waiting until it is free", stacklevel=2)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def write_holder(descriptor: int) -> None:
+    """Write process, host and time into the file of a lock; a full disk does not matter here."""
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+
+
+def describe_holder(content: bytes) -> str:
+    """'process 4711 on host since 2026-01-31 12:00:00', or less where the file of the lock does not say."""
+    try:
+        holder = json.loads(content)
+        return f"process {int(holder['pid'])} on {holder['host']} since {holder['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,115 @@
+"""What a study says while it runs, in a log file: what is done, what continues, scores, times, the time left."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from equimetric.cli import study_progress
+from equimetric.cli.study_progress import StudyProgress
+from equimetric.configuration import load_config
+from equimetric.runs.folder import RunFolder
+from equimetric.runs.result import RunResult
+from equimetric.studies.configuration import StudyConfig
+from equimetric.studies.jobs import plan
+
+STUDY = {
+    "name": "small",
+    "seeds": [0, 1],
+    "baselines": ["untrained"],
+    "training": {"steps": 2000},
+    "methods": {"contrastive": {}, "margin": {}},
+}
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    return plan(load_config(STUDY, StudyConfig), tmp_path, "data")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only moves when it is told to."""
+    now = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(study_progress.time, "monotonic", lambda: now.seconds)
+    return now
+
+
+def finish(job, status="done"):
+    metrics = {"map@r": 0.5612} if status == "done" else {}
+    result = RunResult(
+        status=status,
+        role=job.key.role,
+        method=job.row,
+        seed=job.config.seed,
+        metrics=metrics,
+        seconds=14.2,
+        steps=2000 if job.kind == "trained" else 0,
+        error=None if status == "done" else "the loss became nan",
+    )
+    run = RunFolder(job.folder)
+    run.write("config.toml", "")
+    run.write_result(result)
+
+
+def test_a_resumed_study_says_what_is_done_and_where_runs_continue(jobs, capsys):
+    for job in jobs[:3]:
+        finish(job)
+    RunFolder(jobs[3].folder).write("checkpoint.json", '{"step": 1500}')
+    with StudyProgress() as progress:
+        progress.begin(jobs, jobs[3:])
+    assert capsys.readouterr().err == "3 of 6 runs are done; margin, seed 0 continues at step 1,500\n"
+
+
+def test_a_new_study_and_a_finished_one_have_nothing_to_say(jobs, capsys):
+    with StudyProgress() as progress:
+        progress.begin(jobs, jobs)
+    with StudyProgress() as progress:
+        progress.begin(jobs, [])
+    assert capsys.readouterr().err == ""
+
+
+def test_runs_that_end_are_lines_with_score_and_time(jobs, capsys):
+    with StudyProgress() as progress:
+        progress.begin(jobs, jobs)
+        for job, status in zip(jobs, ["done", "done", "done", "failed"], strict=False):
+            progress.watch(job, 0, {})
+            finish(job, status)
+            progress.watch(job, 2000, None)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "finished untrained, seed 0: map@r 56.12% (1 of 6 runs, 0 of 8,000 steps)"
+    assert lines[2].startswith("finished contrastive, seed 0: map@r 56.12%, 14 s (3 of 6 runs, 2,000 of 8,000 steps")
+    assert lines[3].startswith("failed margin, seed 0 (4 of 6 runs, 4,000 of 8,000 steps")
+
+
+def test_a_log_file_has_a_line_per_minute_and_not_per_step(jobs, clock, capsys):
+    with StudyProgress() as progress:
+        progress.begin(jobs, jobs)
+        for step in range(5, 2000, 5):
+            clock.seconds += 0.5
+            progress.watch(jobs[2], step, {"loss": 0.5})
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all(re.fullmatch(r"0 of 6 runs, [\d,]+ of 8,000 steps(, about .* left)?", line) for line in lines)
+
+
+def test_the_time_left_follows_from_the_speed_of_steps(jobs, capsys):
+    now = SimpleNamespace(seconds=0.0)
+    progress = StudyProgress()
+    progress.progress.get_time = lambda: now.seconds
+    with progress:
+        progress.begin(jobs, jobs)
+        for step in range(10, 1000, 10):
+            now.seconds += 1.0
+            progress.watch(jobs[2], step, {"loss": 0.5})
+    # 7,010 steps are left, ten of them in a second.
+    assert progress.summary() == "0 of 6 runs, 990 of 8,000 steps, about 11.7 min left"
+
+
+def test_damaged_checkpoints_do_not_keep_a_study_from_starting(jobs, capsys):
+    Path(jobs[2].folder).mkdir(parents=True)
+    (jobs[2].folder / "checkpoint.json").write_bytes(b"\0\xff{")
+    with StudyProgress() as progress:
+        progress.begin(jobs, jobs)
+    assert capsys.readouterr().err == ""
