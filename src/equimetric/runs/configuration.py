@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AllowInfNan, Field, field_validator, model_validator
+from pydantic import AllowInfNan, Field, model_validator
 
 from equimetric.configuration import Options, Strict
-from equimetric.evaluation import METRICS, parse_metrics
-from equimetric.evaluation.cohort import check_cohort_metrics
+from equimetric.runs.evaluation_table import CohortConfig, EvaluationConfig
+from equimetric.runs.optimizer_table import GroupConfig, OptimizerConfig
 from equimetric.runs.refit import RefitConfig
 from equimetric.runs.regimes import fill_defaults
 
@@ -130,89 +130,6 @@ class BatchConfig(Strict):
     )
 
 
-class GroupConfig(Strict):
-    """How one named group of a learner's parameters is updated, where it differs from the network."""
-
-    name: Literal["adamw", "adam", "rmsprop", "sgd"] | None = Field(None, description="update rule")
-    lr: float | None = Field(None, gt=0, description="learning rate")
-    weight_decay: float | None = Field(None, ge=0, description="weight decay")
-    momentum: float | None = Field(None, ge=0, lt=1, description="momentum of rmsprop and sgd")
-    eps: float | None = Field(None, gt=0, description="eps of adam, adamw and rmsprop")
-
-
-class OptimizerConfig(Strict):
-    """Update rules, learning rates, schedules. The network is trunk and head; the objective has proxies and so on."""
-
-    name: Literal["adamw", "adam", "rmsprop", "sgd"] = Field("adamw", description="update rule")
-    lr: float = Field(3e-3, gt=0, description="learning rate of the network")
-    weight_decay: float = Field(1e-4, ge=0, description="weight decay of the network")
-    head_lr: float | None = Field(None, gt=0, description="learning rate of the head; default: that of the network")
-    head_weight_decay: float | None = Field(
-        None, ge=0, description="weight decay of the head; default: that of the network"
-    )
-    objective_lr: float = Field(3e-2, gt=0, description="learning rate of the objective's own parameters")
-    objective_weight_decay: float = Field(0.0, ge=0, description="weight decay of the objective's own parameters")
-    objective_name: Literal["adamw", "adam", "rmsprop", "sgd"] | None = Field(
-        None, description="update rule of the objective's own parameters; default: that of the network"
-    )
-    objective_momentum: float | None = Field(
-        None, ge=0, lt=1, description="momentum of the objective's own parameters; default: that of the network"
-    )
-    objective_eps: float | None = Field(
-        None, gt=0, description="eps of the objective's own parameters; default: that of the network"
-    )
-    momentum: float | None = Field(None, ge=0, lt=1, description="momentum of rmsprop and sgd; default 0.9")
-    eps: float | None = Field(None, gt=0, description="eps of adam, adamw and rmsprop; default 1e-8")
-    groups: dict[str, GroupConfig] = Field(
-        default_factory=dict,
-        description="further parameter groups of the learner by name, as in [optimizer.groups.adversary]",
-    )
-    warmup_steps: int = Field(0, ge=0, description="steps over which learning rates rise linearly from 0")
-    schedule: Literal["cosine", "constant", "linear", "step", "plateau"] = Field(
-        "cosine",
-        description="learning rates after the warm-up: fall to 0 over the budget by a half 'cosine' or by a 'linear' "
-        "ramp, stay 'constant', are multiplied by `decay` at each 'step' of `milestones`, or whenever validation has "
-        "reached a 'plateau'",
-    )
-    milestones: list[int] = Field(default=[], description="of schedule 'step': after how many steps rates are lowered")
-    decay: float = Field(0.1, gt=0, lt=1, description="factor of the schedules 'step' and 'plateau'")
-    plateau_steps: int | None = Field(
-        None, ge=1, description="of schedule 'plateau': steps without a better validation before rates are lowered"
-    )
-    clip_norm: float | None = Field(None, gt=0, description="largest norm of the gradient of all parameters together")
-    clip_value: float | None = Field(None, gt=0, description="largest absolute value of each entry of the gradient")
-
-    @field_validator("groups")
-    @classmethod
-    def _standard_groups_have_keys(cls, groups: dict[str, GroupConfig]) -> dict[str, GroupConfig]:
-        for name, keys in {"trunk": "lr, weight_decay", "head": "head_lr", "objective": "objective_lr"}.items():
-            if name in groups:
-                raise ValueError(f"the group {name!r} has keys of its own in [optimizer] ({keys}, …); use those")
-        return groups
-
-    @model_validator(mode="after")
-    def _keys_belong_together(self) -> OptimizerConfig:
-        rules = [("", self.name, self.momentum, self.eps)]
-        rules += [("objective_", self.objective_name or self.name, self.objective_momentum, self.objective_eps)]
-        rules += [(f"groups.{key}.", own.name or self.name, own.momentum, own.eps) for key, own in self.groups.items()]
-        for before, name, momentum, eps in rules:
-            if momentum is not None and name in ("adam", "adamw"):
-                raise ValueError(
-                    f"{name!r} has no momentum to set; leave {before}momentum out or choose 'rmsprop' or 'sgd'"
-                )
-            if eps is not None and name == "sgd":
-                raise ValueError(f"'sgd' has no eps; leave {before}eps out")
-        if (self.schedule == "step") != bool(self.milestones):
-            raise ValueError("milestones and schedule = 'step' belong together; give both or neither")
-        if sorted(set(self.milestones)) != self.milestones or min(self.milestones, default=1) < 1:
-            raise ValueError(f"milestones must be ascending numbers of steps from 1 on, not {self.milestones}")
-        if (self.schedule == "plateau") != (self.plateau_steps is not None):
-            raise ValueError("plateau_steps and schedule = 'plateau' belong together; give both or neither")
-        if self.clip_norm is not None and self.clip_value is not None:
-            raise ValueError("gradients are clipped by norm or by value; give clip_norm or clip_value, not both")
-        return self
-
-
 class TrainingConfig(Strict):
     """The training budget, and how it is computed."""
 
@@ -255,63 +172,6 @@ class LoggingConfig(Strict):
     mlflow: str | None = Field(
         None, description="an MLflow experiment to log to; the server is taken from MLFLOW_TRACKING_URI"
     )
-
-
-class CohortConfig(Strict):
-    """Classes of the run by which the similarities of its test classes are normalised."""
-
-    part: Literal["train", "validation"] = Field("train", description="which classes are the cohort")
-    strength: float = Field(0.5, ge=0, le=1, description="from 0, no normalisation, to 1")
-    nearest: int = Field(50, ge=1, description="how many of the most similar cohort images count")
-
-
-class EvaluationConfig(Strict):
-    """What is measured on validation and test classes."""
-
-    metrics: list[str] = Field(
-        default=["recall@1", "recall@2", "recall@4", "recall@8", "r_precision", "map@r"],
-        min_length=1,
-        description="names as for `equimetric evaluate`, such as recall@1, map@r, nmi, eer, tar@far=1e-3, opis",
-    )
-    ks: list[int] | None = Field(None, min_length=1, description="shorthand: replaces the recall@K of `metrics`")
-    selected_by: str = Field("map@r", description="validation metric that selects the best weights; higher is better")
-    geometry: Literal["cosine", "euclidean", "dot"] = Field("cosine", description="how embeddings are compared")
-    binarise: bool = Field(False, description="compare the signs of the embeddings by Hamming distance")
-    cohort: CohortConfig | None = Field(
-        None, description="normalise the similarities of test images by a cohort of other classes: { strength = 0.5 }"
-    )
-
-    @model_validator(mode="after")
-    def _binary_codes_have_one_geometry(self) -> EvaluationConfig:
-        if self.binarise and self.geometry != "cosine":
-            raise ValueError("binarise compares signs by Hamming distance; leave geometry out")
-        return self
-
-    @model_validator(mode="after")
-    def _metrics_exist(self) -> EvaluationConfig:
-        parsed = parse_metrics(self.names())
-        if self.cohort is not None:
-            if self.binarise or self.geometry != "cosine":
-                raise ValueError("a cohort normalises cosines; leave geometry and binarise out, or the cohort")
-            check_cohort_metrics(parsed)
-        (selecting,) = parse_metrics(self.selected_by)
-        if not METRICS[selecting.family].higher_is_better:
-            raise ValueError(
-                f"selected_by keeps the weights with the largest value, which {self.selected_by!r} is not meant for; "
-                "choose a metric such as 'map@r' or 'tar@far=1e-2'"
-            )
-        return self
-
-    def names(self) -> list[str]:
-        """The metrics to report, the one that selects the best weights among them."""
-        names = list(self.metrics)
-        if self.ks is not None:
-            names = [f"recall@{k}" for k in self.ks] + [name for name in names if not name.startswith("recall@")]
-        return list(dict.fromkeys([*names, self.selected_by]))
-
-    def compared_by(self) -> Literal["cosine", "euclidean", "dot", "hamming"]:
-        """The geometry of `evaluate`."""
-        return "hamming" if self.binarise else self.geometry
 
 
 class LearnerConfig(Strict):
