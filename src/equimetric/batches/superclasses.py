@@ -13,7 +13,7 @@ from equimetric.errors import EquimetricError
 __all__ = ["SuperclassBatches"]
 
 
-@batches("superclasses")
+@batches("superclasses", known_as=("HierarchicalSampler",))
 class SuperclassBatches(Batches):
     """C×M batches of `superclasses_per_batch` superclasses with as many classes of each (Cakir et al. 2019, FastAP).
 

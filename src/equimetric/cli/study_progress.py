@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from equimetric.cli.console import build_bar, format_figures, literal
 from equimetric.escaping import one_line
-from equimetric.progress import share_bar
+from equimetric.progress import format_seconds, share_bar
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,15 +95,13 @@ class StudyProgress:
             self.progress.update(self.study, description=done, completed=sum(self.steps.values()))
 
     def summary(self) -> str:
-        """'3 of 7 runs, 1,250 of 4,200 steps, about 2.5 min left'."""
-        from equimetric.studies.table import format_duration
-
+        """'3 of 7 runs, 1,250 of 4,200 steps, about 3 min left'."""
         parts = [f"{self.ended} of {self.runs} runs"]
         for task in self.progress.tasks:
             if task.id == self.study and task.total and not task.finished:
                 parts.append(f"{task.completed:,.0f} of {task.total:,.0f} steps")
                 if task.time_remaining:
-                    parts.append(f"about {format_duration(task.time_remaining)} left")
+                    parts.append(f"about {format_seconds(task.time_remaining)} left")
         return ", ".join(parts)
 
     def say(self, text: str) -> None:

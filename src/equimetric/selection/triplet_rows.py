@@ -9,6 +9,7 @@ from equimetric.pairs import Pairs, Triplets
 
 @selection(
     "triplet_rows",
+    known_as=("EmbeddingsAlreadyPackagedAsTriplets",),
     paper="",
     separable=False,
     exempt={
