@@ -1,5 +1,7 @@
 """Keys that a configuration leaves out follow its regime and its data."""
 
+from pathlib import Path
+
 import pytest
 
 from equimetric.configuration import load_config
@@ -79,3 +81,16 @@ def test_a_batch_has_at_most_the_training_classes(classes, drawn):
 def test_a_value_in_place_of_a_table_is_an_error():
     with pytest.raises(EquimetricError, match="model"):
         load_config({"model": 3}, RunConfig)
+
+
+def test_the_page_of_studies_lists_the_defaults():
+    page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    listed = {cells[0]: cells[1:] for cells in rows}
+    for number, regime in enumerate(("frozen features", "fine-tuning", "from scratch")):
+        config = load_config(REGIMES[regime], RunConfig)
+        assert float(listed["`optimizer.lr`"][number]) == config.optimizer.lr
+        assert listed["`model.head_init`"][number] == f'`"{config.model.head_init}"`'
+        assert listed["`model.frozen_batch_norm`"][number] == f"`{str(config.model.frozen_batch_norm).lower()}`"
+        steps = f"{config.training.steps}, {config.training.validate_every}"
+        assert listed["`training.steps`, `validate_every`"][number] == steps

@@ -1,7 +1,8 @@
 """Defaults by regime: what a key is where the configuration leaves it out.
 
 A head on frozen features, a pretrained network and a network from scratch want different learning rates, budgets and
-starts. The values were chosen on validation classes; `results/defaults` shows what they do on test classes.
+starts. The learning rate on frozen features was chosen on validation classes of photographs, handwritten and typeset
+characters: a third of it gained less, three times as much lost Recall@1.
 """
 
 from __future__ import annotations
