@@ -100,7 +100,7 @@ def test_a_miner_that_a_method_is_named_after_is_that_method():
 
 @pytest.mark.parametrize(
     ("theirs", "ours"),
-    [("CosineSimilarity", "cosine"), ("DotProductSimilarity", "dot"), ("LpDistance", "euclidean"), ("l2", "euclidean")],
+    [("CosineSimilarity", "cosine"), ("DotProductSimilarity", "dot"), ("LpDistance", "euclidean")],
 )
 def test_distances_are_geometries(theirs, ours):
     assert repr(ours) in message(em.objective, "triplet", geometry=theirs)

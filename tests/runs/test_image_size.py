@@ -190,6 +190,6 @@ def test_the_input_size_of_a_library_model(monkeypatch):
     state = torch.random.get_rng_state()
     network = SmallCNN(3)
     torch.random.set_rng_state(state)
-    monkeypatch.setitem(build.LIBRARIES, "timm", lambda name, pretrained: SmallCNN(3))
+    monkeypatch.setitem(build.LIBRARIES, "timm", lambda name, pretrained, load=True: SmallCNN(3))
     assert find_input_size("timm:some_model") == network.convention.size
     assert torch.equal(torch.random.get_rng_state(), state)

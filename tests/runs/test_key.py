@@ -16,6 +16,8 @@ from equimetric.errors import EquimetricError
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import load_run_data
 from equimetric.runs.key import RunKey
+from equimetric.runs.regimes import fit_to_data
+from equimetric.runs.result import DataShape
 from equimetric.training import train
 
 
@@ -151,10 +153,11 @@ def test_role_and_trial_are_part_of_the_key():
 
 def test_existing_configurations_keep_their_keys():
     """Keys of runs that are on disk already: a new option must not change them where it is not used."""
-    plain = load_config({"method": "contrastive", "training": {"device": "cpu"}}, RunConfig)
+    shape = DataShape(channels=1, vectors=False, classes=100, images=1000)
+    plain = fit_to_data(load_config({"method": "contrastive", "training": {"device": "cpu"}}, RunConfig), shape)
     assert RunKey.of(plain, "data").content == "85235f297f94"
     values = {"method": "arcface", "seed": 3, "data": {"name": "digits"}, "training": {"device": "cpu"}}
-    trial = load_config({**values, "evaluation": {"cohort": {"strength": 0.5}}}, RunConfig)
+    trial = fit_to_data(load_config({**values, "evaluation": {"cohort": {"strength": 0.5}}}, RunConfig), shape)
     assert RunKey.of(trial, "data", role="trial", trial=1).content == "484d4ebf4e9f"
 
 

@@ -35,7 +35,6 @@ def test_rows_do_not_take_the_place_of_files_of_the_study(name):
         " a",
         "a ",
         "a\nb",
-        "a\0b",
         "o[bold]z",
         "\x1b[2J",
     ],
@@ -43,6 +42,12 @@ def test_rows_do_not_take_the_place_of_files_of_the_study(name):
 def test_names_are_folders_inside_the_study(name):
     for config in (study(row=name), study(name=name)):
         with pytest.raises(EquimetricError, match="cannot be a folder name; use letters, digits"):
+            load_config(config, StudyConfig)
+
+
+def test_a_name_with_a_nul_is_refused():
+    for config in (study(row="a\0b"), study(name="a\0b")):
+        with pytest.raises(EquimetricError, match="has a NUL; rename"):
             load_config(config, StudyConfig)
 
 

@@ -55,7 +55,8 @@ def test_the_rate_that_is_named_is_the_one_in_use():
 
 
 def test_batch_statistics_of_pretrained_weights_are_named():
-    assert "model.frozen_batch_norm = true" in explain((0.5, 0.4), (1.0, 0.5), model={"pretrained": "weights.pth"})
+    free = {"pretrained": "weights.pth", "frozen_batch_norm": False}
+    assert "model.frozen_batch_norm = true" in explain((0.5, 0.4), (1.0, 0.5), model=free)
     frozen = {"pretrained": "weights.pth", "frozen_batch_norm": True}
     assert "frozen_batch_norm" not in explain((0.5, 0.4), (1.0, 0.5), model=frozen)
 

@@ -31,6 +31,7 @@ KINDS = {
     "exhaustive": ("contrastive", {"classes": 3, "samples": 60}),
     "n_pairs": ("npairs", {"classes": 3, "samples": 2}),
     "episodes": ("prototypical", {"classes": 4, "samples": 6, "options": {"episodes": 2}}),
+    "fixed_triplets": ("triplet", {"classes": 8, "samples": 3, "options": {"set_size": 100}}),
     "hard_classes": ("npairs", {"classes": 2, "samples": 2, "options": {"candidates": 3}}),
     "neighbour_classes": ("multi_similarity", {"classes": 2, "samples": 4}),
     "hierarchy": ("hierarchical_triplet", {"classes": 2, "samples": 4, "options": {"neighbourhood": 2}}),

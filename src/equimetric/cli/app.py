@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -93,10 +94,11 @@ def show_options(
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on standard error and exit code 2."""
-    show_plain_warnings()
     report_progress("lines")
     try:
-        with stop_on_signals():
+        with stop_on_signals(), warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            show_plain_warnings()
             build_app()(prog_name="equimetric")
     except EquimetricError as error:
         show_error(str(error))

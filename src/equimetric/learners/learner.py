@@ -256,7 +256,10 @@ class Learner(nn.Module):
 
     def init_head(self, features: Callable[[], Tensor]) -> None:
         """Start the head at the principal components of the (N, F) training features, computed on demand."""
-        raise EquimetricError(f"learner {type(self).__name__} has no head to start from principal components")
+        raise EquimetricError(
+            f"learner {type(self).__name__} has no head to start from principal components; "
+            "set model.head_init = 'random'"
+        )
 
     # Hooks, which do nothing by default.
 

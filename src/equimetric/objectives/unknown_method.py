@@ -34,7 +34,9 @@ def unknown_method(name: str, known: Mapping[str, Recipe]) -> EquimetricError:
 def name_part(name: str, methods: list[str]) -> str:
     """The part of an objective that a name stands for; empty where it stands for one of these methods."""
     whole = spellings(name)[0]
-    is_miner = whole.endswith("miner") and whole not in [spellings(method)[0] for method in methods]
+    is_other = whole not in [spellings(method)[0] for method in methods]
+    # What a class of another library is, its name often says.
+    said = {"selection": whole.endswith("miner"), "geometry": whole.endswith(("distance", "similarity"))}
     parts: dict[str, KnownAs] = {
         "selection": SELECTIONS.known_as,
         "references": REFERENCES.known_as,
@@ -42,6 +44,6 @@ def name_part(name: str, methods: list[str]) -> str:
     }
     for part, known_as in parts.items():
         ours = called_here(name, known_as, known_as)
-        if ours and (not methods or (is_miner and part == "selection")):
+        if ours and (not methods or (is_other and said.get(part))):
             return f"it is a {part} here: give a method {part}={' or '.join(map(repr, ours))}"
     return ""
