@@ -39,7 +39,7 @@ def load(root: str | None, images: int, size: int) -> Dataset:
 
 
 def cached(backbone: Backbone, dataset: Dataset, cores: int) -> Tensor:
-    """`cached_features` on so many cores, with an empty cache."""
+    """`cached_features` on this number of cores, with an empty cache."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["EQUIMETRIC_CACHE"] = folder
         features.available_cores = lambda: cores

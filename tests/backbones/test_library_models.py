@@ -255,7 +255,7 @@ def test_libraries_that_do_not_go_together(tmp_path, monkeypatch):
 
 
 class TinyInception(Tiny):
-    """Re-normalises its input where told to, as GoogLeNet and Inception v3 do."""
+    """Re-normalises its input on request, as GoogLeNet and Inception v3 do."""
 
     def __init__(self, transform_input=False):
         super().__init__()

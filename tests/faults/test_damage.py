@@ -99,7 +99,7 @@ def test_the_same_command_regenerates_what_is_damaged(undisturbed, finished, nam
 
 
 def test_a_damaged_environment_does_not_lose_the_run(finished):
-    """Whose run it is cannot be told any more, so nothing is overwritten."""
+    """Whose run it is is unknown then, so nothing is overwritten."""
     (finished / "environment.json").write_text("{")
     before = (finished / "model.safetensors").read_bytes()
     with pytest.raises(DamagedFileError, match=r"environment\.json is damaged .*; remove the run's folder and run it"):

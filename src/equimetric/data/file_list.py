@@ -145,6 +145,6 @@ def require_count(option: str, value: object) -> None:
 
 
 def first_outside(root: Path, files: Sequence[Path]) -> int | None:
-    """The number of the first file whose path leads out of `root`; links inside are not looked at."""
+    """The number of the first file whose path leads out of `root`; links inside are not followed."""
     inside = normpath(root.absolute()).rstrip("/") + "/"
     return next((n for n, file in enumerate(files) if not normpath(file.absolute()).startswith(inside)), None)

@@ -199,7 +199,7 @@ def compute_blocks(backbone: Backbone, images: Images, blocks: Sequence[range]) 
 
     was_training = backbone.training
     backbone.eval()
-    # A new thread asks the machine for its number of threads, unless it is told.
+    # A new thread takes the number of threads of the machine unless it is set.
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
     try:
         with use_threads(1):

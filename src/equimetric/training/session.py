@@ -77,11 +77,11 @@ class Session:
         return {name: self.state.best_value} if self.config.refit is None else {}
 
     def validates(self, step: int) -> bool:
-        """Whether there is a validation after so many steps."""
+        """Whether there is a validation after `step` steps."""
         return step % self.validate_every == 0 or step == self.steps
 
     def logs(self, step: int) -> bool:
-        """Whether there is a line in the log after so many steps."""
+        """Whether there is a line in the log after `step` steps."""
         return self.validates(step) or step % self.config.training.log_every == 0
 
     def seed(self, purpose: str, step: int) -> None:

@@ -58,7 +58,7 @@ def is_best(state: Checkpoint, value: float) -> bool:
 
 
 def count_plateau(state: Checkpoint, plateau: int | None) -> None:
-    """Count one more plateau where neither a better validation nor another plateau is less than so many steps back."""
+    """Count one more plateau where neither a better validation nor a plateau lies within the last `plateau` steps."""
     if plateau is not None and state.step - max(state.best_step, state.lowered_at) >= plateau:
         state.lowered, state.lowered_at = state.lowered + 1, state.step
 
