@@ -41,8 +41,8 @@ def pnp(
 
     L = mean_q 1/|P_q| Σ_{i∈P_q} f(R_i), R_i = Σ_{n∈N_q} σ((s_qn − s_qi)/τ), over queries with positives. Variants: 'O'
     f = R; 'Iu' (1 + R) log(1 + R) and 'Ib' (bR − log(1 + bR))/b², whose derivative grows with R; 'Ds' log(1 + R) and
-    'Dq' 1 − (1 + R)^{−α}, whose derivative falls. `include_query` counts the query, at its similarity to itself, among its
-    own positives, as the authors' code does.
+    'Dq' 1 − (1 + R)^{−α}, whose derivative falls. `include_query` counts the query, at its similarity to itself,
+    among its own positives, as the authors' code does.
     """
     penalties: dict[str, Callable[[Tensor], Tensor]] = {
         "O": lambda rank: rank,
