@@ -104,7 +104,7 @@ def test_the_time_left_follows_from_the_speed_of_steps(jobs, capsys):
             now.seconds += 1.0
             progress.watch(jobs[2], step, {"loss": 0.5})
     # 7,010 steps are left, ten of them in a second.
-    assert progress.summary() == "0 of 6 runs, 990 of 8,000 steps, about 11.7 min left"
+    assert progress.summary() == "0 of 6 runs, 990 of 8,000 steps, about 12 min left"
 
 
 def test_damaged_checkpoints_do_not_keep_a_study_from_starting(jobs, capsys):
