@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import example_learners  # noqa: F401  (registers a learner)
 import pytest
@@ -160,6 +161,18 @@ def test_a_run_that_is_stopped_within_an_epoch_resumes_to_the_same_bits(name, tm
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_is_killed_before_its_test_finishes_later(name, tmp_path, monkeypatch):
+    config = configuration(name)
+    train(config, folder=tmp_path / "undisturbed")
+    with monkeypatch.context() as killed:
+        killed.setattr("equimetric.training.completion.evaluate_test", Mock(side_effect=KilledError))
+        with pytest.raises(KilledError):
+            train(config, folder=tmp_path / "killed")
+    resumed = train(config, folder=tmp_path / "killed")
+    assert resumed.metrics == load(tmp_path / "undisturbed").metrics
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_frozen_features_equal_images_at_step_zero(name, tmp_path):
     if build_learner(load_config(configuration(name), RunConfig), SHAPE).frozen_backbone() is None:
         return
@@ -174,6 +187,7 @@ def test_frozen_features_equal_images_at_step_zero(name, tmp_path):
 WORKER = """
 import json, sys
 from pathlib import Path
+from unittest.mock import Mock
 sys.path.insert(0, sys.argv[2])
 import example_learners
 from equimetric.processes import init_processes

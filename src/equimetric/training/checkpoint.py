@@ -177,7 +177,8 @@ def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, bat
     batches.load_state_dict({task: {**own, "mined": mined[task]} for task, own in record["batches"].items()})
     checkpoint = Checkpoint(**{name: record[name] for name in PLAIN_FIELDS if name in record})
     run.cut_log(checkpoint.log_bytes, record.get("files", {}).get(LOG))
-    checkpoint.best_weights = parts["best"] or None
+    # Empty for a learner without parameters.
+    checkpoint.best_weights = parts["best"]
     if parts["average"]:
         # In the parameters' own memory layout, which decides the last digits of what is computed with them.
         checkpoint.average = start_average(learner, learner.frozen_state())
