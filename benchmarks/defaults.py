@@ -27,7 +27,7 @@ def scores(study: StudyRecord, row: str) -> tuple[float, float]:
 
 
 def print_table(study: StudyRecord) -> None:
-    baselines = [row for row in study.methods if study.kind_of(row) == "baseline"]
+    baselines = [row for row in study.methods if study.kind_of(row) == "baseline" and study.runs_of(row, "done")]
     best = [max(scores(study, row)[number] for row in baselines) for number in range(2)]
     trained = [row for row in study.methods if study.kind_of(row) == "trained"]
     done = [row for row in trained if study.runs_of(row, "done")]
@@ -44,7 +44,7 @@ def print_table(study: StudyRecord) -> None:
         steps = median(best_step(run.history) for run in runs)
         cells = f"{first:.1f} | {first - best[0]:+.1f} | {second:.1f} | {second - best[1]:+.1f} | {steps:.0f}"
         print(f"| {row} | {len(runs)} | {cells} | {'met' if reached else 'missed'} |")
-    for row in set(trained) - set(done):
+    for row in (row for row in study.methods if not study.runs_of(row, "done")):
         print(f"| {row} | failed | | | | | | {study.runs_of(row, 'failed')[0].error} |")
     print(f"\n{met} of {len(trained)} methods meet the mark.")
 
