@@ -14,10 +14,10 @@ def own_cache(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def zoom():
+def zoom(monkeypatch):
     """A transform whose test view differs from the stored image."""
     views = {"train": View(Resize(24, "square"), RandomCrop(16)), "test": View(Resize(24, "square"), CentreCrop(16))}
-    transforms.TRANSFORMS.add("zoom", Transform("zoom", "", **views), module=__name__)
+    monkeypatch.setitem(transforms.TRANSFORMS._records, "zoom", Transform("zoom", "", **views))
     return "zoom"
 
 

@@ -14,7 +14,7 @@ from equimetric.training import train
 
 
 @pytest.fixture
-def files(tmp_path):
+def files(tmp_path, monkeypatch):
     """Eight classes of three small images each, and a transform with random crops for them."""
     generator = np.random.default_rng(0)
     for label in range(8):
@@ -25,7 +25,7 @@ def files(tmp_path):
             Image.fromarray(pixels).save(folder / f"{number}.png")
     square = Resize(20, "square")
     tiny = Transform("tiny", "", train=View(square, RandomCrop(16), flip=True), test=View(square, CentreCrop(16)))
-    transforms.TRANSFORMS.add("tiny", tiny, module=__name__)
+    monkeypatch.setitem(transforms.TRANSFORMS._records, "tiny", tiny)
     return tmp_path / "images"
 
 
@@ -65,10 +65,10 @@ def test_random_views_do_not_depend_on_workers_or_on_being_killed(files, tmp_pat
     assert trained.embed(torch.zeros(2, 3, 16, 16, dtype=torch.uint8)).shape == (2, 4)
 
 
-def test_views_are_random_in_training_and_fixed_in_the_test(files, tmp_path):
+def test_views_are_random_in_training_and_fixed_in_the_test(files, tmp_path, monkeypatch):
     train(configuration(files), folder=tmp_path / "random")
     fixed = transforms.TRANSFORMS["tiny"].test
-    transforms.TRANSFORMS.add("tiny", Transform("tiny", "", train=fixed, test=fixed), module=__name__)
+    monkeypatch.setitem(transforms.TRANSFORMS._records, "tiny", Transform("tiny", "", train=fixed, test=fixed))
     train(configuration(files), folder=tmp_path / "fixed")
     random, fixed = losses(tmp_path / "random"), losses(tmp_path / "fixed")
     assert random[0] == fixed[0], "the validation before the first step"

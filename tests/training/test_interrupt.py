@@ -89,10 +89,10 @@ def test_a_stopped_run_resumes_at_that_step_to_the_same_bits(case, tmp_path):
 
 
 @pytest.fixture
-def crops():
+def crops(monkeypatch):
     """A transform that crops at random."""
     views = {"train": View(Resize(20, "square"), RandomCrop(12)), "test": View(Resize(20, "square"), CentreCrop(12))}
-    transforms.TRANSFORMS.add("crops", Transform("crops", "", **views), module=__name__)
+    monkeypatch.setitem(transforms.TRANSFORMS._records, "crops", Transform("crops", "", **views))
     return "crops"
 
 
