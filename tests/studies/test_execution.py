@@ -73,7 +73,7 @@ def workers(tmp_path, monkeypatch):
 
 
 def interrupt(folder: Path, number: int, *, times: int = 1, runs: int = 2):
-    """Send a signal to this process once so many runs have begun."""
+    """Send a signal to this process once `runs` runs have begun."""
 
     def send():
         while len(list(folder.glob("begun*"))) < runs:

@@ -30,7 +30,7 @@ def jobs(tmp_path):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that only moves when it is told to."""
+    """A clock that moves only when a test advances it."""
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(study_progress.time, "monotonic", lambda: now.seconds)
     return now
