@@ -118,6 +118,7 @@ class Objective(Summable):
         self.geometry = geometry
         self.references = references
         self.selection = selection
+        self.selects_all = isinstance(selection, FunctionModule) and selection.name == "all"
         self.takes = takes
         self.normalize = geometry.normalize if normalize is None else normalize
         self.gather = gather
@@ -158,7 +159,7 @@ class Objective(Summable):
             inputs = Inputs(
                 embeddings, labels, index, reference_embeddings, reference_labels, self_mask, proxies=proxies
             )
-            if any(one is not None for one in (sample_weight, reference_weight, self.class_weight)):
+            if not (sample_weight is None and reference_weight is None and self.class_weight is None):
                 inputs = self.weigh(inputs, sample_weight, reference_weight)
             terms: PairTerms = self.references(self.geometry, self.normalize, inputs)
             return terms if factor is None else PairTerms(terms.weighted, terms.penalty, factor)
@@ -180,6 +181,8 @@ class Objective(Summable):
 
     def select(self, pairs: Pairs) -> Selected:
         """The pairs or triples that count, in the form that the loss takes."""
+        if self.selects_all:
+            return pairs
         with torch.no_grad():
             return self.as_taken(self.choose(pairs))
 

@@ -141,7 +141,7 @@ def both_ways(matrix: Tensor, strip: Callable[[slice, Tensor], Tensor], shares: 
         scaled = turned * shares if torch.is_grad_enabled() else turned.mul_(shares)
         return scaled.addcmul_(matrix[rows], shares[rows, None])
 
-    size = len(matrix)
+    size = matrix.shape[0]
     if size <= BACKWARD_ROWS:
         return strip(slice(None), sums(slice(None)))
     parts = (slice(start, start + BACKWARD_ROWS) for start in range(0, size, BACKWARD_ROWS))
@@ -153,7 +153,7 @@ def symmetric(vectors: Tensor, strip: Callable[[slice, slice], Tensor]) -> Tenso
 
     Strip by strip the entries right of the diagonal are computed and mirrored.
     """
-    size = len(vectors)
+    size = vectors.shape[0]
     if size < MANY_STRIPS * STRIP:
         return strip(slice(None), slice(None))
     whole = vectors.new_empty(size, size)
@@ -241,7 +241,7 @@ def over_distance(gradient: Tensor, negative: Tensor) -> Tensor:
 
 def over_distances(gradient: Tensor, negative: Tensor) -> Tensor:
     """(Q, R) gradient over the distance, in place, a few rows at a time."""
-    for start in range(0, len(gradient), STRIP):
+    for start in range(0, gradient.shape[0], STRIP):
         rows = slice(start, start + STRIP)
         over_distance(gradient[rows], negative[rows])
     return gradient

@@ -62,7 +62,7 @@ def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype, rows: Tensor 
 def mean(values: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
     """Mean of the entries in the mask; without a mask of all (Q,) values, those that are 0 included."""
     if mask is None:
-        number = values.new_full((), len(values)) if rows_count_alike() else total(torch.ones_like(values))
+        number = values.new_full((), values.shape[0]) if rows_count_alike() else total(torch.ones_like(values))
         return ratio(total(values), number)
     return ratio(masked_sum(values, mask, weight), count(mask, weight, values.dtype))
 

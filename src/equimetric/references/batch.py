@@ -24,7 +24,7 @@ def make_pairs(
     reference_weight: Tensor | None = None,
 ) -> Pairs:
     """Every query against every reference, (R,) by multiplicity; with `same_set` the references are the queries."""
-    shape = (len(queries.embeddings), len(reference_embeddings))
+    shape = (queries.embeddings.shape[0], reference_embeddings.shape[0])
     positive, negative = relation(labels, reference_labels, shape, self_mask, same_set=same_set)
     similarity = geometry.measure(queries.embeddings, reference_embeddings)
     weight = queries.weight if same_set else reference_weight

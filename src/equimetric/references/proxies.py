@@ -199,7 +199,7 @@ class ProxyReferences(References):
         if self.assignment == "dynamic":
             target = similarity.argmax(1)
         columns = torch.arange(similarity.shape[1], device=labels.device)
-        positive, negative = relation(target, columns, (len(labels), len(columns)), None)
+        positive, negative = relation(target, columns, (labels.shape[0], columns.shape[0]), None)
         lengths = self.lengths(proxies, is_unit, counts)
         target_length = lengths[target] if isinstance(lengths, Tensor) else lengths
         queries = Queries(embeddings, labels, inputs.index, target_length, weight=inputs.sample_weight)
@@ -249,7 +249,7 @@ class ProxyReferences(References):
         if embeddings.shape[1] != dim:
             raise EquimetricError(f"embeddings have dimension {embeddings.shape[1]}, the proxies {dim}; give dim=…")
         # A compiled graph cannot branch on data.
-        if self.assignment != "static" or not len(labels) or torch.compiler.is_compiling():
+        if self.assignment != "static" or not labels.shape[0] or torch.compiler.is_compiling():
             return labels
         lowest, highest = map(int, labels.aminmax())
         if lowest < 0 or highest >= self.classes:

@@ -38,7 +38,7 @@ def check_class_ids(labels: Labels, embeddings: Tensor, what: str = "labels") ->
         raise EquimetricError(f"{what} must be one class id per embedding here; {OTHER_LABELS}")
     if not isinstance(labels, Tensor):
         raise no_tensor(labels, what)
-    if labels.ndim != 1 or len(labels) != len(embeddings):
+    if labels.ndim != 1 or labels.shape[0] != embeddings.shape[0]:
         raise EquimetricError(
             f"{what} must be one class id per embedding: got shape {tuple(labels.shape)} "
             f"for {len(embeddings)} embeddings{explain_shape(labels, what)}"
@@ -146,7 +146,7 @@ def check_masks(masks: tuple[Tensor, Tensor], shape: tuple[int, int]) -> tuple[T
 
 def same_class(labels: Tensor, reference_labels: Tensor) -> Tensor:
     """(Q, R) bool: equal class ids. In large batches each class is compared once and its row copied."""
-    if len(labels) * len(reference_labels) < MANY or torch.compiler.is_compiling():
+    if labels.shape[0] * reference_labels.shape[0] < MANY or torch.compiler.is_compiling():
         return labels[:, None] == reference_labels
     classes, inverse = torch.unique(labels, return_inverse=True)
     same: Tensor = (classes[:, None] == reference_labels)[inverse]
