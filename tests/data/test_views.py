@@ -59,6 +59,7 @@ def test_training_views_of_the_protocols():
         "unbiased": (224, True),
         "unified_view": (227, True),
         "imagenet": (224, True),
+        "enlarge": (128, False),
     }
     assert kinds["reality_check"].crop.scale == (0.16, 1.0)
     assert math.sqrt(kinds["reality_check_slides"].crop.scale[0]) * 256 == pytest.approx(40)

@@ -10,7 +10,7 @@ from run_cases import configuration
 
 from equimetric.backbones import BACKBONES, BackboneRecord, SmallCNN, find_input_size
 from equimetric.configuration import load_config
-from equimetric.data import ImageFiles
+from equimetric.data import ImageFiles, transform
 from equimetric.errors import EquimetricWarning
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import load_run_data
@@ -193,3 +193,20 @@ def test_the_input_size_of_a_library_model(monkeypatch):
     monkeypatch.setitem(build.LIBRARIES, "timm", lambda name, pretrained, load=True: SmallCNN(3))
     assert find_input_size("timm:some_model") == network.convention.size
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_small_images_in_memory_are_named_and_can_be_enlarged():
+    def digits(**keys):
+        data = {"name": "digits", **keys}
+        return load_config(
+            {"data": data, "model": {"backbone": "efficientnet_lite0", "pretrained": "package"}}, RunConfig
+        )
+
+    (said,) = warnings_of(digits())
+    assert said == (
+        "the images of 'digits' are stored with 8 pixels on each side and the weights of efficientnet_lite0 expect 224; "
+        'set data.transform = "enlarge"'
+    )
+    assert not warnings_of(digits(transform="enlarge"))
+    enlarged = transform("enlarge").test
+    assert enlarged.finish(enlarged.resize(Image.fromarray(np.eye(8, dtype=np.uint8))), None).shape[:2] == (128, 128)

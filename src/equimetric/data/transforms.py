@@ -119,6 +119,8 @@ class Transform:
     train: View | None = None
     test: View | None = None
     augment: Augmentation = identity
+    enlarges: bool = False
+    """Whether it is meant for images that are smaller than its views."""
 
 
 TRANSFORMS: Registry[Transform] = Registry("transform", "equimetric.data")
@@ -189,3 +191,10 @@ def imagenet() -> Transform:
     """8 to 100 % of the area of the whole image at 224 pixels, as in the code of Proxy-Anchor and SoftTriple."""
     train = View(None, RandomResizedCrop(224, scale=(0.08, 1.0)), flip=True)
     return Transform(train=train, test=View(_SHORTER_256, CentreCrop(224)))
+
+
+@image_transform("enlarge")
+def enlarge() -> Transform:
+    """Small images enlarged to 128 pixels for a pretrained network; small rotations, scalings, shears and shifts."""
+    view = View(Resize(128, "square"), CentreCrop(128))
+    return Transform(train=view, test=view, augment=RandomAffine(), enlarges=True)

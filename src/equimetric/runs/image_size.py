@@ -76,11 +76,11 @@ def warn_if_enlarged(dataset: Dataset, data: DataConfig, model: ModelConfig) -> 
 
 def explain_small_copies(dataset: Dataset, data: DataConfig, model: ModelConfig) -> str:
     """What is wrong with images that were made small when they were stored; '' where nothing is."""
-    view = transform(data.transform).test
-    can_change = "size" in describe_dataset(data.name).options
-    if view is not None and isinstance(dataset.images, ImageFiles):
+    chosen = transform(data.transform)
+    view, can_change = chosen.test, "size" in describe_dataset(data.name).options
+    if view is not None and (chosen.enlarges or isinstance(dataset.images, ImageFiles)):
         return ""
-    if view is None and (model.pretrained is None or not can_change):
+    if view is None and model.pretrained is None:
         return ""
     needed = needed_side(view, model)
     if dataset.size >= A_LITTLE * needed:
@@ -89,6 +89,8 @@ def explain_small_copies(dataset: Dataset, data: DataConfig, model: ModelConfig)
     if view is not None:
         why = f"the transform {data.transform!r} enlarges them to {needed}"
     advice = "store larger images, or choose a backbone and a transform for small ones"
+    if view is None and not can_change:
+        advice = 'set data.transform = "enlarge"'
     if can_change:
         advice = f"set data.options.size = {needed}" + (", or leave it out" if "size" in data.options else "")
     return f"the images of {dataset.name!r} are stored with {dataset.size} pixels on each side and {why}; {advice}"

@@ -65,7 +65,8 @@ def warn_if_not_augmented(config: Conditions) -> None:
     chosen = config.data.transform
     if not config.model.frozen or "transform" not in config.data.model_fields_set:
         return
-    if transform(chosen).augment is not identity:
+    # A test view still decides which pixels the features are of.
+    if transform(chosen).augment is not identity and transform(chosen).test is None:
         warnings.warn(
             f"data.transform = {chosen!r} changes nothing: with model.frozen = true the features of every image are "
             "computed once, without augmentation; leave one of them out",
