@@ -34,7 +34,7 @@ class FirstPairs(NamedTuple):
 def first_pairs(pairs: Pairs, loss: str) -> FirstPairs:
     """One (anchor, positive) per class: its first row that has a positive, and that row's first positive.
 
-    Doubling a reference changes nothing, as one is chosen per class: of a weight only its presence counts.
+    A reference that is repeated is not chosen again.
     """
     labels = queries(pairs, loss).labels
     if labels is None:
