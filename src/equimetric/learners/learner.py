@@ -35,6 +35,7 @@ class Batch:
         labels: (B,) class ids 0 … C − 1, or the labels of the batch's task.
         index: (B,) rows of the training set.
         group: (B,) clusters, where the learner has `groups`.
+        weight: (B,) how often each sample counts, where the data have weights.
         views: further augmentations of the same images, where the learner asks for them.
         task: name of the task the batch was drawn for.
         number: how many batches the run drew before it.
@@ -47,6 +48,7 @@ class Batch:
     views: tuple[Tensor, ...] = ()
     task: str = "main"
     number: int = 0
+    weight: Tensor | None = None
 
     @classmethod
     def unlabelled(cls, images: Tensor) -> Batch:
@@ -65,6 +67,7 @@ class Batch:
             labels=self.labels[rows],
             index=self.index[rows],
             group=None if self.group is None else self.group[rows],
+            weight=None if self.weight is None else self.weight[rows],
             views=tuple(view[rows] for view in self.views),
         )
 
@@ -180,6 +183,9 @@ class Learner(nn.Module):
 
     unit_length: bool = True
     """Whether `embedding` has unit length; a run that evaluates distances of raw embeddings sets it to False."""
+
+    weighs_samples: bool = False
+    """Whether `losses` counts samples by `Batch.weight`; a run with weights needs a learner that does."""
 
     trains: bool = True
     """False for baselines, which take no step."""

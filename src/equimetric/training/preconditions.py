@@ -12,12 +12,13 @@ from torch import Tensor
 from equimetric.backbones import EmbeddingNetwork, require_directions
 from equimetric.batches import BATCHES
 from equimetric.batches.base import ClassBatches
-from equimetric.data import transform
+from equimetric.data import sample_weights, transform
 from equimetric.data.attributes import attribute_ids
 from equimetric.data.transforms import identity
 from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.evaluation import Cohort, evaluate
 from equimetric.learners import Learner
+from equimetric.objectives import Objective
 from equimetric.runs.configuration import Conditions, RunConfig
 from equimetric.runs.data import RunData
 from equimetric.runs.regimes import fit_to_data
@@ -55,6 +56,8 @@ def require_trainable(config: RunConfig, data: RunData, learner: Learner) -> Non
         return
     build_optimizer(learner, config.optimizer)
     require_batches(config, data, learner)
+    if config.data.weights is not None:
+        require_weights(config, data, learner, config.data.weights)
     if config.batch.at_once is not None:
         require_no_batch_statistics(learner, config.training.steps - 1)
         learner.before_step(0)
@@ -104,6 +107,18 @@ def require_batches(config: RunConfig, data: RunData, learner: Learner) -> None:
             f"{batch.samples} samples of a class cannot be drawn without repetition: no training class has more than "
             f"{int(counts.max())} images; set batch.samples = {int(counts.max())} or fewer ({describe_parts(data)})"
         )
+
+
+def require_weights(config: RunConfig, data: RunData, learner: Learner, name: str) -> None:
+    """Raise an error where training cannot count samples by the weights of the data."""
+    asked = f"data.weights = {name!r}"
+    if not learner.weighs_samples:
+        raise EquimetricError(f"{asked}: learner {config.learner.name!r} takes no weights; leave one of them out")
+    for part in learner.modules():
+        if isinstance(part, Objective) and part.unweighted is not None:
+            raise EquimetricError(f"{asked}: {part.name!r} takes no weights: {part.unweighted}; leave one of them out")
+    if not sample_weights(data.dataset, name)[data.split.train].any():
+        raise EquimetricError(f"{asked}: no training image has a weight above 0; give some a larger one")
 
 
 def require_principal_directions(data: RunData, learner: Learner) -> None:
