@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from equimetric.geometry import unit
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.registry import Registry
 
-__all__ = ["LEARNERS", "Batch", "EpochView", "Learner", "LearnerParts", "Task", "learner"]
+__all__ = ["LEARNERS", "Batch", "EpochView", "LatePart", "LateStart", "Learner", "LearnerParts", "Task", "learner"]
 
 Outputs = Mapping[str, Tensor]
 """Tensors by name, row i of each computed from image i alone."""
@@ -70,6 +70,30 @@ class Batch:
             weight=None if self.weight is None else self.weight[rows],
             views=tuple(view[rows] for view in self.views),
         )
+
+
+class LatePart(NamedTuple):
+    """A part that takes no part in the first batches or steps of a run.
+
+    Attributes:
+        what: the part, as a sentence begins.
+        first: how many batches, or optimiser steps, pass before it takes part.
+        unit: which of the two.
+        option: what sets it.
+    """
+
+    what: str
+    first: float
+    unit: Literal["batches", "steps"]
+    option: str
+
+
+@runtime_checkable
+class LateStart(Protocol):
+    """A loss, selection or kind of references that takes part only after a number of batches, as a memory does."""
+
+    def starts_after(self) -> tuple[str, int, str]:
+        """What it is called, the number of batches, and the option that sets it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,6 +304,22 @@ class Learner(nn.Module):
     def holdout(self, labels: Tensor) -> Tensor | None:
         """Training rows that are never drawn, given the (N,) class ids; None for none."""
         return None
+
+    def late_parts(self) -> list[LatePart]:
+        """What takes part only later in a run; by default of its objectives and of its networks' freeze plans."""
+        late = []
+        for module in self.modules():
+            if isinstance(module, Objective):
+                for kind in ("loss", "selection", "references"):
+                    if isinstance(part := getattr(module, kind), LateStart):
+                        what, first, option = part.starts_after()
+                        late.append(LatePart(f"The {what} of {module.name!r}", first, "batches", option))
+            if isinstance(module, EmbeddingNetwork):
+                plan = module.freeze_plan.first_steps.items()
+                late += [
+                    LatePart(f"The part {name!r} of the network", step, "steps", "model.freeze") for name, step in plan
+                ]
+        return late
 
     def on_epoch(self, view: EpochView) -> None:
         """Inspect the whole training set: cluster it, refresh teachers, update a policy."""
