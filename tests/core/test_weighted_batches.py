@@ -55,6 +55,37 @@ def test_angular_n_pairs_count_by_their_anchor_and_their_references():
     assert value.item() == pytest.approx(total / (2.0 + 0.5 + 1.5), rel=1e-12)
 
 
+@pytest.mark.parametrize("method", ["npairs", "angular_npair", "angular_npairs_combo"])
+def test_values_of_n_pairs_are_those_of_their_anchors(method):
+    x, w = embeddings(), torch.tensor([2.0, 1, 0.5, 3, 1.5, 1, 1, 1], dtype=torch.float64)
+
+    def value(reduction, **weights):
+        return em.objective(method, reduction=reduction)(x, LABELS, **weights)
+
+    terms = value("none")
+    assert (terms > 0).nonzero()[:, 0].tolist() == [0, 2, 4]
+    torch.testing.assert_close(value("query"), terms)
+    torch.testing.assert_close(value("mean"), terms.sum() / 3)
+    torch.testing.assert_close(value("mean"), em.objective(method)(x, LABELS))
+    torch.testing.assert_close(value("sum"), terms.sum())
+    torch.testing.assert_close(value("batch"), terms.sum() / 8)
+    weighted = value("none", sample_weight=w)
+    torch.testing.assert_close(value("mean", sample_weight=w), weighted.sum() / (2 + 0.5 + 1.5))
+    with pytest.raises(em.EquimetricError, match="unknown reduction 'average'"):
+        value("average")
+
+
+def test_values_of_soft_n_pairs():
+    x = embeddings()
+    values = em.objective("npairs", repeated="soft", symmetric=True, reduction="query")(x, LABELS)
+    assert (values[:7] > 0).all()
+    torch.testing.assert_close(
+        em.objective("npairs", repeated="soft", symmetric=True)(x, LABELS), values.sum() / (values > 0).sum()
+    )
+    with pytest.raises(em.EquimetricError, match="has the reductions 'mean' and 'query'"):
+        em.objective("npairs", repeated="soft", reduction="sum")(x, LABELS)
+
+
 def test_soft_n_pairs_of_repeated_rows():
     times, labels = torch.tensor([1, 2, 3, 0, 1, 2, 1, 2]), LABELS
     rows = torch.arange(8).repeat_interleave(times)

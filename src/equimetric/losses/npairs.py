@@ -5,7 +5,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import unknown_name
+from equimetric.errors import EquimetricError, unknown_name
 from equimetric.losses.supcon import supcon
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
@@ -22,6 +22,7 @@ EXEMPT = {
     "npairs",
     title="N-pairs",
     family="ranking",
+    per_query=True,
     paper="Sohn: Improved deep metric learning with multi-class N-pair loss objective (2016)",
     geometry="dot",
     references="batch",
@@ -30,7 +31,14 @@ EXEMPT = {
     exempt=EXEMPT,
     known_as=("NPairLoss", "MultiClassNPairLoss"),
 )
-def npairs(pairs: Pairs, *, l2_reg: NotNegative = 0.002, symmetric: bool = False, repeated: str = "first") -> Tensor:
+def npairs(
+    pairs: Pairs,
+    *,
+    l2_reg: NotNegative = 0.002,
+    symmetric: bool = False,
+    repeated: str = "first",
+    reduction: str = "mean",
+) -> Tensor:
     """Softmax over one positive against the positives of all other classes, on raw dot products.
 
     L = 1/N Σ_i log(1 + Σ_{j≠i} e^{a_i·p_j − a_i·p_i}) + l2_reg/4 (mean‖a‖² + mean‖p‖²), (a_i, p_i) the first two rows
@@ -40,10 +48,16 @@ def npairs(pairs: Pairs, *, l2_reg: NotNegative = 0.002, symmetric: bool = False
     With repeated='soft' all rows are anchors and all references count, however often a class is among them: the
     cross-entropy of a_i·p_j with targets that the positives of a row share equally.
     A pair counts as often as its anchor, and in the sums of others as often as the sample they are compared with.
+    `reduction` is one of the pairs, which are values of their anchors: 'mean', 'sum', 'batch' (the sum / number of
+    samples) or 'none'.
     """
     if repeated not in ("first", "soft"):
         raise unknown_name("way with repeated classes", repeated, ("first", "soft"))
     if repeated == "soft":
+        if reduction != "mean":
+            raise EquimetricError(
+                "npairs with repeated='soft' has the reductions 'mean' and 'query'; choose one of them"
+            )
         return soft_npairs(pairs, l2_reg, symmetric)
     chosen = ops.special.first_pairs(pairs, "npairs")
     compared = chosen.present & ops.has_any(chosen.competes)
@@ -55,7 +69,7 @@ def npairs(pairs: Pairs, *, l2_reg: NotNegative = 0.002, symmetric: bool = False
     if l2_reg:
         anchors, positives = pair_lengths(pairs)
         values = values + l2_reg / 4 * (anchors[chosen.anchor] + positives[chosen.positive])
-    return ops.mean(values, compared, rows=chosen.anchor)
+    return chosen.reduce(values, compared, len(pairs.similarity), reduction)
 
 
 def soft_npairs(pairs: Pairs, l2_reg: float, symmetric: bool) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.ops.masks import has_any
 from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.reductions import reduce_rows
 from equimetric.ops.require import queries
 from equimetric.pairs import Pairs
 
@@ -29,6 +30,12 @@ class FirstPairs(NamedTuple):
     def logits(self, similarity: Tensor) -> Tensor:
         """(N, N) similarities of anchors and positives."""
         return similarity.index_select(0, self.anchor).index_select(1, self.positive)
+
+    def reduce(self, values: Tensor, counted: Tensor, queries: int, reduction: str) -> Tensor:
+        """Reduce (N,) values of the pairs, those `counted`, as values of their anchors among this many queries."""
+        by_query = values.new_zeros(queries).index_add(0, self.anchor, torch.where(counted, values, 0.0))
+        valid = torch.zeros_like(by_query, dtype=torch.bool).index_put((self.anchor,), counted)
+        return reduce_rows(by_query, valid, reduction)
 
 
 def first_pairs(pairs: Pairs, loss: str) -> FirstPairs:
