@@ -9,6 +9,7 @@ import shutil
 import stat
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -284,19 +285,30 @@ def _recall(keys: Sequence[bytes]) -> dict[bytes, tuple[_Stamp, str]]:
         for start in range(0, len(keys), ROWS_PER_QUERY):
             some = keys[start : start + ROWS_PER_QUERY]
             marks = ", ".join("?" * len(some))
-            for path, *stamp, digest in memory.execute(f"SELECT * FROM hashes WHERE path IN ({marks})", some):
+            for *row, checksum in memory.execute(f"SELECT * FROM checked_hashes WHERE path IN ({marks})", some):
+                path, *stamp, digest = row
+                if checksum != _row_checksum(row):
+                    raise ValueError("a row is not what was written")
                 found[path] = (_Stamp(*stamp), digest)
 
-    _use_memory(select)
-    return found
+    return found if _use_memory(select) else {}
 
 
 def _remember(rows: Sequence[tuple[bytes, int, int, int, str]]) -> None:
-    _use_memory(lambda memory: memory.executemany("INSERT OR REPLACE INTO hashes VALUES (?, ?, ?, ?, ?)", rows))
+    checked = [(*row, _row_checksum(row)) for row in rows]
+    insert = "INSERT OR REPLACE INTO checked_hashes VALUES (?, ?, ?, ?, ?, ?)"
+    _use_memory(lambda memory: memory.executemany(insert, checked))
 
 
-def _use_memory(work: "Callable[[Connection], object]") -> None:
-    """Run one transaction on the table of remembered hashes; where that fails, hashes are computed again instead."""
+def _row_checksum(row: Sequence[object]) -> str:
+    return hashlib.sha256(repr(tuple(row)).encode()).hexdigest()[:16]
+
+
+def _use_memory(work: "Callable[[Connection], object]") -> bool:
+    """Run one transaction on the table of remembered hashes; where that fails, hashes are computed again instead.
+
+    A damaged memory is named in a warning and removed.
+    """
     import sqlite3
 
     file = cache_directory() / HASH_MEMORY
@@ -304,13 +316,16 @@ def _use_memory(work: "Callable[[Connection], object]") -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.closing(sqlite3.connect(file)) as memory, memory:
             memory.execute(
-                "CREATE TABLE IF NOT EXISTS hashes (path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, "
-                "ctime_ns INTEGER, sha256 TEXT) WITHOUT ROWID"
+                "CREATE TABLE IF NOT EXISTS checked_hashes (path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, "
+                "ctime_ns INTEGER, sha256 TEXT, checksum TEXT) WITHOUT ROWID"
             )
             work(memory)
+            return True
     except (OSError, sqlite3.OperationalError):
         pass  # no place to write, or locked for too long
-    except (sqlite3.DatabaseError, ValueError, TypeError):  # damaged, or a table of another kind
+    except (sqlite3.DatabaseError, ValueError, TypeError) as error:  # damaged, or a table of another kind
+        warnings.warn(f"{file} is damaged ({error}); it is removed, and files are hashed again", stacklevel=2)
         for damaged in (file, file.with_name(f"{file.name}-journal")):
             with contextlib.suppress(OSError):
                 damaged.unlink()
+    return False

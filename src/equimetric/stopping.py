@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
-__all__ = ["StopRequest", "Stopped", "raise_stopped", "stop_on_signals"]
+__all__ = ["StopRequest", "Stopped", "end_on_signals", "raise_stopped", "stop_on_signals"]
 
 DEFAULTS: Mapping[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 """The handlers that may be replaced: a signal that is ignored, or handled by a caller, stays as it is."""
@@ -35,6 +36,28 @@ def raise_stopped(number: int, frame: FrameType | None) -> NoReturn:  # noqa: AR
     raise Stopped(number)
 
 
+def end_or_raise(number: int, frame: FrameType | None) -> None:
+    """The handler of the command line: as `raise_stopped`, but inside an import the process ends here.
+
+    An exception that interrupts an import is lost in it, or comes out of an extension module as another one.
+    """
+    if not is_importing(frame):
+        raise_stopped(number, frame)
+    stop = Stopped(number)
+    if int(os.environ.get("RANK", 0)) == 0:
+        os.write(2, f"equimetric: {stop}\n".encode())
+    os._exit(stop.exit_code)
+
+
+def is_importing(frame: FrameType | None) -> bool:
+    """Whether a frame runs inside an import statement."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
+
+
 @contextmanager
 def handle_signals(handler: Handler) -> Iterator[None]:
     """Let a handler take SIGINT and SIGTERM inside the block; does nothing outside of the main thread."""
@@ -42,7 +65,7 @@ def handle_signals(handler: Handler) -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         for number, default in DEFAULTS.items():
             before = signal.getsignal(number)
-            if before in (default, raise_stopped):
+            if before in (default, raise_stopped, end_or_raise):
                 replaced[number] = before
                 signal.signal(number, handler)
     try:
@@ -56,6 +79,13 @@ def handle_signals(handler: Handler) -> Iterator[None]:
 def stop_on_signals() -> Iterator[None]:
     """Inside the block a signal raises `Stopped` at once."""
     with handle_signals(raise_stopped):
+        yield
+
+
+@contextmanager
+def end_on_signals() -> Iterator[None]:
+    """Inside the block a signal raises `Stopped` at once, or ends the process in one sentence while it imports."""
+    with handle_signals(end_or_raise):
         yield
 
 

@@ -121,7 +121,7 @@ def test_weight_is_multiplicity(method):
 
 
 TIMES = torch.tensor([1, 2, 0, 3, 1, 1, 2, 1, 1, 2])
-WEIGHTED = [method for method in keeping("sample weights") if not draws_at_random(method)]
+WEIGHTED = [m for m in keeping("sample weights") if not draws_at_random(m) and not exempt(m, "repetition")]
 
 
 def repeat_rows(objective, embeddings):
@@ -153,12 +153,24 @@ def test_weights_of_one_change_nothing_and_no_weight_at_all_is_no_loss(method):
     assert (no_gradient == 0).all()
 
 
-@pytest.mark.parametrize("method", sorted(set(METHODS) - set(keeping("sample weights"))))
-def test_losses_without_weights_say_why(method):
-    with pytest.raises(em.EquimetricError, match=r"takes no weights: .*; leave them out"):
-        build(method)(batch(), LABELS, sample_weight=torch.ones(len(LABELS)))
-    with pytest.raises(em.EquimetricError, match=r"takes no weights: .*; leave them out"):
-        build(method, class_weight=[1.0] * CLASSES)
+def test_every_method_takes_weights():
+    assert keeping("sample weights") == METHODS
+
+
+def test_losses_without_weights_say_why(monkeypatch):
+    LOSSES.discover()
+    for table in ("_records", "_modules"):
+        monkeypatch.setattr(LOSSES, table, dict(getattr(LOSSES, table)))
+    exempt_from = {"sample weights": "all samples are one"}
+
+    @em.loss("whole", title="Whole", paper="Doe: One (2026)", family="ranking", exempt=exempt_from)
+    def whole(pairs):
+        return pairs.similarity.sum()
+
+    with pytest.raises(em.EquimetricError, match=r"takes no weights: all samples are one; leave them out"):
+        em.objective("whole")(batch(), LABELS, sample_weight=torch.ones(len(LABELS)))
+    with pytest.raises(em.EquimetricError, match=r"takes no weights: all samples are one; leave them out"):
+        em.objective("whole", class_weight=[1.0] * CLASSES)
 
 
 @pytest.mark.parametrize("method", keeping("finite differences"))

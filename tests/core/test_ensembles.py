@@ -304,7 +304,7 @@ def test_triples_are_of_reciprocal_neighbours_and_others():
     loss.topk = 3
     # Each with its two nearest others: 0: {1, 2}, 1: {0, 3}, 2: {0, 1}, 3: {1, 4}, 4: {3, 0}.
     related = {(0, 1), (1, 0), (0, 2), (2, 0), (1, 3), (3, 1), (3, 4), (4, 3)}
-    i, j, k = loss.draw_triples(closeness)
+    i, j, k = loss.draw_triples(closeness, torch.ones(5))
     assert set(zip(i.tolist(), j.tolist(), strict=True)) == related
     every = {(a, b) for a in range(5) for b in range(5) if a != b}
     assert set(zip(i.tolist(), k.tolist(), strict=True)) == every - related
@@ -317,7 +317,7 @@ def test_the_own_class_comes_before_all_others():
     labels = torch.arange(8) % 4
     drawn = []
     original = objective.loss.draw_triples
-    objective.loss.draw_triples = lambda closeness: drawn.append(original(closeness)) or drawn[-1]
+    objective.loss.draw_triples = lambda *given: drawn.append(original(*given)) or drawn[-1]
     objective(embeddings, labels)
     i, j, k = drawn[0]
     assert torch.equal(labels[i], labels[j])
@@ -342,7 +342,7 @@ def test_hier_is_its_definition(monkeypatch):
             return noises[-1]
 
     monkeypatch.setattr(hier.torch, "empty_like", Noise)
-    loss.draw_triples = lambda closeness: triples.append(drawn(closeness)) or triples[-1]
+    loss.draw_triples = lambda *given: triples.append(drawn(*given)) or triples[-1]
     embeddings, labels = random(8, 4), torch.arange(8) % 4
     found = value_and_gradient(lambda x: objective(x, labels), embeddings)
     monkeypatch.undo()
@@ -410,8 +410,10 @@ def test_hier_draws_from_its_own_generator_and_is_zero_without_neighbours():
         values.append(objective(random(8, 4), torch.arange(8) % 4).item())
     assert values[0] == values[1]
     loss = hierarchy().loss
-    assert loss.draw_triples(torch.eye(1)).shape == (3, 0)
-    assert loss.draw_triples(torch.eye(2)).shape == (3, 0), "two samples are neighbours, and there is no third"
+    assert loss.draw_triples(torch.eye(1), torch.ones(1)).shape == (3, 0)
+    assert loss.draw_triples(torch.eye(2), torch.ones(2)).shape == (3, 0), (
+        "two samples are neighbours, and there is no third"
+    )
     with pytest.raises(EquimetricError, match="hier was made for 4"):
         hierarchy()(random(8, 5), torch.arange(8) % 4)
 

@@ -104,6 +104,37 @@ def test_the_proxies_of_several_terms_are_regularised_each_by_themselves():
     )
 
 
+@pytest.mark.parametrize("name", OF_PROXIES)
+def test_proxies_inside_a_loss_are_found(name):
+    loop, options = OF_PROXIES[name]
+    objective = build(f"manifold+0.1*{name}", proxies=3, **options)
+    (proxies,) = objective.parameters()
+    value = objective.terms(batch(), LABELS)[name]
+    torch.testing.assert_close(value, 0.1 * loop(proxies))
+    assert torch.autograd.grad(value, proxies)[0].abs().max() > 1e-6
+
+
+def test_proxies_of_members_are_regularised_each_by_themselves():
+    objective = build("dreml+regular_face", members=2, **{"dreml.proxies": "learned"})
+    members = [member.detach() for member in objective.parameters()]
+    assert [tuple(member.shape) for member in members] == [(2, 2), (3, 3)]
+    value = objective.terms(batch(), LABELS)["regular_face"]
+    torch.testing.assert_close(value, sum(map(regular_face, members)))
+    with pytest.raises(EquimetricError, match="no other term learns any"):
+        build("dreml+regular_face", members=2)
+
+
+def test_proxies_of_no_class_are_not_regularised():
+    """Of more proxies than classes some stand for none, and those of a hierarchy are ancestors of samples."""
+    objective = build("manifold+regular_face", proxies=6)
+    (proxies,) = objective.parameters()
+    rows = objective.objectives[0].loss.meta_classes.unique()
+    assert len(rows) == 4
+    torch.testing.assert_close(objective.terms(batch(), LABELS)["regular_face"], regular_face(proxies[rows]))
+    with pytest.raises(EquimetricError, match="no other term learns any"):
+        build("contrastive+hier+regular_face")
+
+
 def test_objectives_added_by_hand_are_the_same():
     by_hand = build("arcface") + 0.1 * recipes()["regular_face"].build()
     torch.testing.assert_close(by_hand(batch(), LABELS), build("arcface+0.1*regular_face")(batch(), LABELS))

@@ -59,7 +59,7 @@ def test_notes_of_runs_stand_below_the_curves_and_the_statement_counts_them(run,
     study = study_of(run("triplet_hard", 0, 0.4), run("triplet_hard", 1, 0.5, notes=("It <collapsed>.",)))
     curves = render_section(SECTIONS["curves"], study).body
     assert "triplet_<wbr>hard</span>, seed 1: It &lt;collapsed&gt;." in curves
-    assert "1 of 2 runs collapsed or ended no better" in render_section(SECTIONS["statement"], study).body
+    assert '1 of 2 runs have <a href="#curves">notes</a>' in render_section(SECTIONS["statement"], study).body
     without = study_of(run("triplet_hard", 0, 0.4))
     assert "notes" not in render_section(SECTIONS["curves"], without).body
     assert "runs collapsed" not in render_section(SECTIONS["statement"], without).body

@@ -91,7 +91,7 @@ TOGETHER = {
     "optimizer.plateau_steps": {"optimizer.schedule": "plateau", "optimizer.plateau_steps": 2},
 }
 WITHOUT_INFLUENCE = {"logging.tensorboard": True, "logging.mlflow": "a", "data.workers": 2}
-BY_CONTENT = {"data.name", "data.options", "data.split", "model.pretrained", "training.device"}
+BY_CONTENT = {"data.name", "data.options", "data.split", "data.weights", "model.pretrained", "training.device"}
 
 
 def leaves(model, prefix=""):

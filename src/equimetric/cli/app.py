@@ -15,7 +15,7 @@ from equimetric.cli.console import show_error
 from equimetric.errors import EquimetricError
 from equimetric.escaping import show_plain_warnings
 from equimetric.progress import report_progress
-from equimetric.stopping import Stopped, stop_on_signals
+from equimetric.stopping import Stopped, end_on_signals
 
 __all__ = ["build_app", "main"]
 
@@ -96,7 +96,7 @@ def main() -> None:
     """Run the command line; a user's mistake is one sentence on standard error and exit code 2."""
     report_progress("lines")
     try:
-        with stop_on_signals(), warnings.catch_warnings():
+        with end_on_signals(), warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
             show_plain_warnings()
             build_app()(prog_name="equimetric")

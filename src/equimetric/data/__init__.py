@@ -43,6 +43,7 @@ from equimetric.data.transforms import (
     transform,
 )
 from equimetric.data.views import CentreCrop, RandomCrop, RandomResizedCrop, Resize, View, fit
+from equimetric.data.weights import sample_weights
 from equimetric.files import cache_directory
 
 __all__ = [
@@ -92,6 +93,7 @@ __all__ = [
     "prepare",
     "read_shifted_splits",
     "require_pairs",
+    "sample_weights",
     "shifted_split_of",
     "shifted_splits",
     "split_by_classes",

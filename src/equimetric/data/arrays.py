@@ -20,30 +20,30 @@ FEATURE_NAMES = ("features", "embeddings")
 
 
 @dataset("arrays")
-def load_arrays(*, file: str | Path) -> Dataset:
+def load_arrays(*, file: str | Path, weights: str | None = None) -> Dataset:
     """Images in an .npz file: uint8 `images`, `labels`, and optionally `split` and attributes.
 
     images (N, S, S) grey, (N, S, S, C) or (N, C, S, S) with C = 1 or 3; labels (N,) integers or text, classes in sorted
     order. `split` (N,) is train, validation, test, query or gallery. Other text arrays of length N are sample
-    attributes.
+    attributes, and so is the array of numbers that `weights` names (`data.weights` of a run).
     """
     file = Path(file).expanduser()
     stored = _read_npz(file)
     images = torch.from_numpy(_channels_first(_take(stored, ("images",), file), file))
-    return _dataset(file, images, _take(stored, ("labels",), file), stored)
+    return _dataset(file, images, _take(stored, ("labels",), file), stored, weights)
 
 
 @dataset("features")
-def load_features(*, file: str | Path, labels: str | Path | None = None) -> Dataset:
+def load_features(*, file: str | Path, labels: str | Path | None = None, weights: str | None = None) -> Dataset:
     """Precomputed feature vectors in place of images: .npz with `features` and `labels`, or .npy and a label file.
 
     features (N, D) become `Dataset.images` in float32, with D channels and size 1, to train a head on. `labels` is an
     .npy of (N,), or a .csv or .parquet with the column `label` and optionally `split`; by default the .csv next to the
-    .npy.
+    .npy. `weights` names an array or column of numbers that becomes a sample attribute (`data.weights` of a run).
     """
     file = Path(file).expanduser()
     if file.suffix == ".npy":
-        stored = _labels_beside(file, None if labels is None else Path(labels).expanduser())
+        stored = _labels_beside(file, None if labels is None else Path(labels).expanduser(), weights)
         stored["features"] = _read_npy(file)
     else:
         stored = _read_npz(file)
@@ -56,10 +56,12 @@ def load_features(*, file: str | Path, labels: str | Path | None = None) -> Data
         vectors = torch.from_numpy(np.asarray(features, dtype=np.float32))
     if not torch.isfinite(vectors).all():
         raise EquimetricError(f"the features in {str(file)!r} have values that are not finite; compute them again")
-    return _dataset(file, vectors, _take(stored, ("labels",), file), stored)
+    return _dataset(file, vectors, _take(stored, ("labels",), file), stored, weights)
 
 
-def _dataset(file: Path, images: torch.Tensor, labels: NDArray[Any], stored: dict[str, NDArray[Any]]) -> Dataset:
+def _dataset(
+    file: Path, images: torch.Tensor, labels: NDArray[Any], stored: dict[str, NDArray[Any]], weights: str | None
+) -> Dataset:
     if labels.ndim != 1 or len(labels) != len(images) or labels.dtype.kind not in "iuUS":
         column = labels.ndim == 2 and labels.shape[1] == 1
         advice = "labels.squeeze(1)" if column else "labels.astype(int)" if labels.dtype.kind in "bf" else ""
@@ -75,6 +77,8 @@ def _dataset(file: Path, images: torch.Tensor, labels: NDArray[Any], stored: dic
         and array.shape == labels.shape
         and array.dtype.kind in "US"
     }
+    if weights is not None:
+        attributes[weights] = _weights(_take(stored, (weights,), file), len(images), weights, file)
     if "split" in stored:
         attributes["part"] = _parts(stored["split"].tolist(), len(images), file)
     numbered = torch.from_numpy(numbers.astype(np.int64))
@@ -94,6 +98,15 @@ def _parts(split: Sequence[Any], images: int, file: Path) -> tuple[str, ...]:
             f"'split' in {str(file)!r} has {len(split)} values for {images} images; give one per image"
         )
     return tuple(parse_part(str(part), file) for part in split)
+
+
+def _weights(array: NDArray[Any], images: int, name: str, file: Path) -> tuple[str, ...]:
+    if array.shape != (images,) or array.dtype.kind not in "fiuUS":
+        raise EquimetricError(
+            f"{name!r} in {str(file)!r} must be {images} numbers, one per image, not {array.dtype} of shape "
+            f"{array.shape}"
+        )
+    return tuple(map(str, array.tolist()))
 
 
 def _channels_first(images: NDArray[Any], file: Path) -> NDArray[np.uint8]:
@@ -138,7 +151,7 @@ def _read_npy(file: Path) -> NDArray[Any]:
     return array
 
 
-def _labels_beside(file: Path, labels: Path | None) -> dict[str, NDArray[Any]]:
+def _labels_beside(file: Path, labels: Path | None, weights: str | None) -> dict[str, NDArray[Any]]:
     labels = labels or file.with_suffix(".csv")
     if why_no_file(labels):
         raise EquimetricError(
@@ -146,5 +159,6 @@ def _labels_beside(file: Path, labels: Path | None) -> dict[str, NDArray[Any]]:
         )
     if labels.suffix == ".npy":
         return {"labels": _read_npy(labels)}
-    columns = read_columns(labels, required=("label",), optional=("split",))
+    weighed = () if weights is None else (weights,)
+    columns = read_columns(labels, required=("label", *weighed), optional=("split",))
     return {"labels" if name == "label" else name: np.array(values) for name, values in columns.items()}

@@ -1,15 +1,16 @@
 """Image files that cannot be read, found once and remembered."""
 
 import contextlib
-import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from equimetric.checksums import json_document, read_json
 from equimetric.data.decoding import map_in_threads
 from equimetric.data.file_store import UNREADABLE, FileStore
 from equimetric.data.left_out import Damaged
 from equimetric.data.views import Resize
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import DamagedFileError, EquimetricError, shown
 from equimetric.files import NOT_THERE, cache_directory, why_no_file, write_atomically
 
 __all__ = ["damaged_files"]
@@ -41,7 +42,7 @@ def damaged_files(store: FileStore, *, missing: Damaged = "refuse") -> dict[int,
         reasons = _find_reasons(store, by_content, smallest)
         # Where this cannot be written the next load checks again.
         with contextlib.suppress(OSError):
-            write_atomically(record, json.dumps(reasons))
+            write_atomically(record, json_document({str(number): reason for number, reason in reasons.items()}))
     # What has no content, such as a missing file, may be there the next time.
     reasons |= _find_reasons(store, sorted({*range(len(store.files))} - {*by_content}), smallest)
     return {number: f"{store.files[number]} ({reason})" for number, reason in sorted(reasons.items())}
@@ -59,7 +60,12 @@ def _find_reasons(store: FileStore, numbers: Sequence[int], resize: Resize) -> d
 
 
 def _read_record(record: Path) -> dict[int, str] | None:
+    """The remembered reasons; None where there are none, or with a warning where they are damaged."""
+    if not record.exists():
+        return None
     try:
-        return {int(number): reason for number, reason in json.loads(record.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, AttributeError):
+        return {int(number): reason for number, reason in read_json(record, dict, "").items()}
+    except (DamagedFileError, ValueError) as error:
+        problem = error.problem if isinstance(error, DamagedFileError) else f"{record} is damaged ({error})"
+        warnings.warn(f"{problem}; the image files are checked again", stacklevel=2)
         return None

@@ -28,7 +28,8 @@ class FileList:
 
     `class_order` lists the class names in the order of their labels; names without a file are left out. `parts` is the
     official split (see `Dataset`), `boxes` crops each image to its bounding box. `class_attributes` maps each attribute
-    to its values by class name. `skipped` lists files among the images that are not read, as 'path (reason)'.
+    to its values by class name, `sample_attributes` to those of the files. `skipped` lists files among the images that
+    are not read, as 'path (reason)'.
     """
 
     name: str
@@ -39,6 +40,7 @@ class FileList:
     parts: Sequence[str] | None = None
     boxes: Sequence[Box | None] | None = None
     class_attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    sample_attributes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     skipped: Sequence[str] = ()
 
     def dataset(
@@ -101,6 +103,9 @@ class FileList:
             classes=[self.classes[number] for number in numbers],
             parts=None if self.parts is None else [self.parts[number] for number in numbers],
             boxes=None if self.boxes is None else [self.boxes[number] for number in numbers],
+            sample_attributes={
+                key: [values[number] for number in numbers] for key, values in self.sample_attributes.items()
+            },
         )
 
     def _assemble(self, images: Images, store: FileStore) -> Dataset:
@@ -109,6 +114,7 @@ class FileList:
         label_of = {name: label for label, name in enumerate(class_names)}
         labels = torch.tensor([label_of[name] for name in self.classes])
         attributes = {"file": tuple(store.name(number) for number in range(len(self.files)))}
+        attributes |= {key: tuple(values) for key, values in self.sample_attributes.items()}
         if self.parts is not None:
             attributes["part"] = tuple(self.parts)
         return Dataset(

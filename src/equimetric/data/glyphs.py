@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 import unicodedata
-import zipfile
+import warnings
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -25,7 +25,10 @@ from equimetric.files import cache_directory, write_atomically
 
 __all__ = ["load_glyphs"]
 
-VERSION = 3  # raise it whenever drawing or merging changes, so that older cache files are not used
+DIGEST_BYTES = 32
+"""Of the sha256 at the end of a cache file."""
+
+VERSION = 4  # raise it whenever drawing or merging changes, so that older cache files are not used
 
 
 @dataset("glyphs")
@@ -117,17 +120,22 @@ def _cache_file(minimum_faces: int) -> Path:
 
 
 def _read(file: Path) -> _Glyphs | None:
-    """The cached glyphs, or None where the file is missing or damaged."""
+    """The cached glyphs, or None where the file is missing, or with a warning where it is damaged."""
     try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            return _Glyphs(
-                pictures=Pictures(stored["images"], stored["characters"], stored["faces"]),
-                labels=stored["labels"],
-                members=stored["members"],
-                member_labels=stored["member_labels"],
-            )
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+        content = file.read_bytes()
+    except OSError:
         return None
+    arrays, digest = content[:-DIGEST_BYTES], content[-DIGEST_BYTES:]
+    if hashlib.sha256(arrays).digest() != digest:
+        warnings.warn(f"{file} is damaged; the glyphs are drawn again", stacklevel=3)
+        return None
+    with np.load(BytesIO(arrays), allow_pickle=False) as stored:
+        return _Glyphs(
+            pictures=Pictures(stored["images"], stored["characters"], stored["faces"]),
+            labels=stored["labels"],
+            members=stored["members"],
+            member_labels=stored["member_labels"],
+        )
 
 
 def _write(glyphs: _Glyphs, file: Path) -> None:
@@ -141,4 +149,5 @@ def _write(glyphs: _Glyphs, file: Path) -> None:
         members=glyphs.members,
         member_labels=glyphs.member_labels,
     )
-    write_atomically(file, buffer.getvalue())
+    arrays = buffer.getvalue()
+    write_atomically(file, arrays + hashlib.sha256(arrays).digest())

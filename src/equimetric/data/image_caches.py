@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,8 @@ class DiskCache:
         try:
             found = find()
             if found is None:
+                if damaged is None and (folder / "table.npy").exists():
+                    warnings.warn(f"{folder} is damaged; the images are decoded and cached again", stacklevel=2)
                 with unfinished_folder(folder) as unfinished:
                     found = find() or cls.write(folder, unfinished, images, channels)
         except OSError as error:

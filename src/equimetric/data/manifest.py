@@ -31,6 +31,7 @@ def load_manifest(
     split: str = "split",
     mark: str = "set",
     superclass: str | None = None,
+    weights: str | None = None,
     outside_root: bool = False,
     size: InputSize = 224,
     channels: int = 3,
@@ -45,12 +46,14 @@ def load_manifest(
     A path that leads out of `root`, absolute or by '..', raises an error unless `outside_root` allows it; links inside
     `root` are followed. Optional columns: `split` (train, validation, test), `set` (query or gallery, for test images),
     and the bounding box x, y, w, h in pixels of the upright image; an empty box means the whole image.
-    `superclass` names a column that becomes the class attribute of that name. Labels that are all whole numbers are
+    `superclass` names a column that becomes the class attribute of that name, `weights` one that becomes a sample
+    attribute (`data.weights` of a run). Labels that are all whole numbers are
     ordered by value, others as text.
     """
     file = Path(file).expanduser()
     superclasses = () if superclass is None else (superclass,)
-    columns = read_columns(file, required=(path, label, *superclasses), optional=(split, mark, *BOX_COLUMNS))
+    weighed = () if weights is None else (weights,)
+    columns = read_columns(file, required=(path, label, *superclasses, *weighed), optional=(split, mark, *BOX_COLUMNS))
     base = file.parent if root is None else Path(root).expanduser()
     labels = columns[label]
     for row, value in enumerate(labels, start=1):
@@ -65,6 +68,7 @@ def load_manifest(
         parts=_parts(columns.get(split), columns.get(mark), file),
         boxes=_boxes(columns, file),
         class_attributes={name: _superclass_of(labels, columns[name], file) for name in superclasses},
+        sample_attributes={name: columns[name] for name in weighed},
     )
     return listed.dataset(
         size=size, channels=channels, damaged=damaged, min_images=min_images, cache=cache, decoding=decoding

@@ -3,7 +3,7 @@
 Knows backbones, batches, objectives; nothing of training, runs or evaluation.
 """
 
-from equimetric.learners.learner import LEARNERS, Batch, EpochView, Learner, Task, learner
+from equimetric.learners.learner import LEARNERS, Batch, EpochView, LatePart, LateStart, Learner, Task, learner
 from equimetric.learners.single import SingleLearner
 
-__all__ = ["LEARNERS", "Batch", "EpochView", "Learner", "SingleLearner", "Task", "learner"]
+__all__ = ["LEARNERS", "Batch", "EpochView", "LatePart", "LateStart", "Learner", "SingleLearner", "Task", "learner"]

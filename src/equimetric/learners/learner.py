@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from equimetric.geometry import unit
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.registry import Registry
 
-__all__ = ["LEARNERS", "Batch", "EpochView", "Learner", "LearnerParts", "Task", "learner"]
+__all__ = ["LEARNERS", "Batch", "EpochView", "LatePart", "LateStart", "Learner", "LearnerParts", "Task", "learner"]
 
 Outputs = Mapping[str, Tensor]
 """Tensors by name, row i of each computed from image i alone."""
@@ -35,6 +35,7 @@ class Batch:
         labels: (B,) class ids 0 … C − 1, or the labels of the batch's task.
         index: (B,) rows of the training set.
         group: (B,) clusters, where the learner has `groups`.
+        weight: (B,) how often each sample counts, where the data have weights.
         views: further augmentations of the same images, where the learner asks for them.
         task: name of the task the batch was drawn for.
         number: how many batches the run drew before it.
@@ -47,6 +48,7 @@ class Batch:
     views: tuple[Tensor, ...] = ()
     task: str = "main"
     number: int = 0
+    weight: Tensor | None = None
 
     @classmethod
     def unlabelled(cls, images: Tensor) -> Batch:
@@ -65,8 +67,33 @@ class Batch:
             labels=self.labels[rows],
             index=self.index[rows],
             group=None if self.group is None else self.group[rows],
+            weight=None if self.weight is None else self.weight[rows],
             views=tuple(view[rows] for view in self.views),
         )
+
+
+class LatePart(NamedTuple):
+    """A part that takes no part in the first batches or steps of a run.
+
+    Attributes:
+        what: the part, as a sentence begins.
+        first: how many batches, or optimiser steps, pass before it takes part.
+        unit: which of the two.
+        option: what sets it.
+    """
+
+    what: str
+    first: float
+    unit: Literal["batches", "steps"]
+    option: str
+
+
+@runtime_checkable
+class LateStart(Protocol):
+    """A loss, selection or kind of references that takes part only after a number of batches, as a memory does."""
+
+    def starts_after(self) -> tuple[str, int, str]:
+        """What it is called, the number of batches, and the option that sets it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +208,9 @@ class Learner(nn.Module):
     unit_length: bool = True
     """Whether `embedding` has unit length; a run that evaluates distances of raw embeddings sets it to False."""
 
+    weighs_samples: bool = False
+    """Whether `losses` counts samples by `Batch.weight`; a run with weights needs a learner that does."""
+
     trains: bool = True
     """False for baselines, which take no step."""
 
@@ -274,6 +304,22 @@ class Learner(nn.Module):
     def holdout(self, labels: Tensor) -> Tensor | None:
         """Training rows that are never drawn, given the (N,) class ids; None for none."""
         return None
+
+    def late_parts(self) -> list[LatePart]:
+        """What takes part only later in a run; by default of its objectives and of its networks' freeze plans."""
+        late = []
+        for module in self.modules():
+            if isinstance(module, Objective):
+                for kind in ("loss", "selection", "references"):
+                    if isinstance(part := getattr(module, kind), LateStart):
+                        what, first, option = part.starts_after()
+                        late.append(LatePart(f"The {what} of {module.name!r}", first, "batches", option))
+            if isinstance(module, EmbeddingNetwork):
+                plan = module.freeze_plan.first_steps.items()
+                late += [
+                    LatePart(f"The part {name!r} of the network", step, "steps", "model.freeze") for name, step in plan
+                ]
+        return late
 
     def on_epoch(self, view: EpochView) -> None:
         """Inspect the whole training set: cluster it, refresh teachers, update a policy."""

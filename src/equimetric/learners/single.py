@@ -36,6 +36,8 @@ class GroupKeeper(Protocol):
 class SingleLearner(Learner):
     """A network trained with one objective, or with a sum of them."""
 
+    weighs_samples = True
+
     def __init__(self, network: EmbeddingNetwork, objective: Objective | ObjectiveSum) -> None:
         super().__init__()
         self.network = network
@@ -60,7 +62,8 @@ class SingleLearner(Learner):
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The terms of the objective."""
-        terms = self.objective.terms(outputs["embedding"], batch.labels, index=batch.index)
+        weights = {} if batch.weight is None else {"sample_weight": batch.weight}
+        terms = self.objective.terms(outputs["embedding"], batch.labels, index=batch.index, **weights)
         for name, value in terms.items():
             if value.ndim:
                 raise EquimetricError(

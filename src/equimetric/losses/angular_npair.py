@@ -15,17 +15,19 @@ from equimetric.search_space import Uniform
     "angular_npair",
     title="Angular (N-pair)",
     family="ranking",
+    per_query=True,
     paper="Wang, Zhou, Wen, Liu, Lin: Deep metric learning with angular loss (2017)",
     references="batch",
     takes="batch",
     search={"alpha_deg": Uniform(36.0, 55.0)},
     exempt=EXEMPT,
 )
-def angular_npair(pairs: Pairs, *, alpha_deg: Acute = 45.0) -> Tensor:
+def angular_npair(pairs: Pairs, *, alpha_deg: Acute = 45.0, reduction: str = "mean") -> Tensor:
     """Angular loss with one pair per class, whose negatives are the positives of the other classes.
 
     L = 1/N Σ_i log(1 + Σ_{j≠i} e^{f_ij}), f_ij = 4 tan²α (a_i + p_i)·p_j − 2(1 + tan²α) a_i·p_i, (a_i, p_i) the first
-    two rows of each of the N classes that have two.
+    two rows of each of the N classes that have two. A pair counts as often as its anchor, and in the sums of others
+    as often as its positive; `reduction` as of N-pairs.
     """
     references = ops.require.queries(pairs, "angular_npair").references
     if references is None:
@@ -36,4 +38,6 @@ def angular_npair(pairs: Pairs, *, alpha_deg: Acute = 45.0) -> Tensor:
     among_references = pairs.similarity if references is None else references @ references.T
     of_positives = chosen._replace(anchor=chosen.positive).logits(among_references)
     angle = push * (of_anchors + of_positives) - pull * of_anchors.diagonal()[:, None]
-    return ops.mean(ops.log1p_sum_exp(angle, chosen.competes), chosen.present)
+    weight = None if pairs.weight is None else chosen.logits(pairs.weight)
+    values = ops.log1p_sum_exp(angle, chosen.competes, weight)
+    return chosen.reduce(values, chosen.present, len(pairs.similarity), reduction)

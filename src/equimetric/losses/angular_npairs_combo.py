@@ -17,6 +17,7 @@ from equimetric.search_space import Uniform
     "angular_npairs_combo",
     title="N-pairs + angular",
     family="ranking",
+    per_query=True,
     paper="Wang, Zhou, Wen, Liu, Lin: Deep metric learning with angular loss (2017)",
     geometry="dot",
     references="batch",
@@ -25,7 +26,13 @@ from equimetric.search_space import Uniform
     exempt=EXEMPT,
 )
 def angular_npairs_combo(
-    pairs: Pairs, *, alpha_deg: Acute = 45.0, lam: float = 2.0, l2_reg: NotNegative = 0.002, symmetric: bool = False
+    pairs: Pairs,
+    *,
+    alpha_deg: Acute = 45.0,
+    lam: float = 2.0,
+    l2_reg: NotNegative = 0.002,
+    symmetric: bool = False,
+    reduction: str = "mean",
 ) -> Tensor:
     """N-pairs loss of the raw embeddings and angular loss of the same pairs at unit length.
 
@@ -41,5 +48,5 @@ def angular_npairs_combo(
         pairs.weight,
         queries=replace(queries, embeddings=embeddings, references=references),
     )
-    value = npairs(pairs, l2_reg=l2_reg, symmetric=symmetric)
-    return value + lam * angular_npair(normalized, alpha_deg=alpha_deg)
+    value = npairs(pairs, l2_reg=l2_reg, symmetric=symmetric, reduction=reduction)
+    return value + lam * angular_npair(normalized, alpha_deg=alpha_deg, reduction=reduction)

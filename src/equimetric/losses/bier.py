@@ -26,6 +26,7 @@ SHRINKAGE, FIRST_SCORE, NEGATIVES_TIMES = 0.06, 0.5, 2.0
     "bier",
     title="BIER",
     family="ensemble",
+    per_query=True,
     paper="Opitz, Waltner, Possegger, Bischof: BIER, boosting independent embeddings robustly (2017)",
     geometry="none",
     references="batch",
@@ -34,7 +35,6 @@ SHRINKAGE, FIRST_SCORE, NEGATIVES_TIMES = 0.06, 0.5, 2.0
     exempt={
         **EXEMPT,
         "finite differences": "the weights w are held constant in the gradient",
-        "sample weights": "its members weigh the pairs of a batch themselves",
     },
 )
 class BoostedMembers(nn.Module):
@@ -97,7 +97,8 @@ class BoostedMembers(nn.Module):
 
     def boost(self, pairs: Pairs, members: Sequence[Tensor]) -> Tensor:
         """The mean of the members' losses, each over pairs weighted by the scores of the members before."""
-        numbers = [ops.special.count(mask, None, members[0].dtype) for mask in (pairs.positive, pairs.negative)]
+        times = pairs.weight
+        numbers = [ops.special.count(mask, times, members[0].dtype) for mask in (pairs.positive, pairs.negative)]
 
         def loss(weighted: Pairs) -> Tensor:
             terms = softplus(-self.margin(weighted.similarity, weighted.negative))
@@ -113,7 +114,8 @@ class BoostedMembers(nn.Module):
                 with torch.no_grad():
                     score = self.score(score, similarity, pairs.negative, number)
                     weight = self.weight(score, pairs.negative)
-        return torch.stack(values).mean()
+                    weight = weight if times is None else weight * times
+        return torch.stack(values).mean(0)
 
     def score(self, score: Tensor | None, similarity: Tensor, negative: Tensor, number: int) -> Tensor:
         """(B, B) scores of the pairs by the members up to this number."""
@@ -131,16 +133,17 @@ class BoostedMembers(nn.Module):
     def activations(self, outputs: Sequence[Tensor]) -> Tensor:
         """Σ_{i<j} mean_{n,k,l} (f_i[n,k] f_j[n,l])²."""
         powers = [output.square().mean(1) for output in outputs]
-        return torch.stack([(one * other).mean() for one, other in combinations(powers, 2)]).sum()
+        return torch.stack([ops.mean(one * other) for one, other in combinations(powers, 2)]).sum(0)
 
     def adversary(self, outputs: Sequence[Tensor]) -> Tensor:
         """The term that regressors maximise and members minimise, with the regressors' own penalties."""
         reversed_ = [ops.special.scale_gradient(output, -1.0) for output in outputs]
-        values = []
+        value = outputs[0].new_zeros(())
         for regressor, (smaller, larger) in zip(self.regressors, combinations(reversed_, 2), strict=True):
             assert isinstance(regressor, Regressor)
-            values += [-(smaller * regressor(larger)).square().mean(), self.lambda_w * regressor.excess()]
-        return torch.stack(values).sum()
+            evaded = ops.mean((smaller * regressor(larger)).square().mean(1))
+            value = value - evaded + self.lambda_w * regressor.excess()
+        return value
 
 
 class Regressor(nn.Module):

@@ -64,6 +64,11 @@ class RandomizedMembers(nn.Module):
         targets = self.meta_classes[labels].unbind(1)
         return torch.stack([self.member(m, *both) for m, both in enumerate(zip(outputs, targets, strict=True))]).sum(0)
 
+    def proxy_sets(self) -> list[tuple[Tensor, Tensor]]:
+        """The learned proxies of each member that stand for meta-classes of some class, and which these are."""
+        used = [torch.unique(meta_classes) for meta_classes in self.meta_classes.unbind(1)]
+        return [(proxies[rows], rows) for proxies, rows in zip(self.proxies, used, strict=False)]
+
     def member(self, number: int, output: Tensor, target: Tensor) -> Tensor:
         """The loss of one member, from its (B, D) outputs and the meta-classes of the samples."""
         positive = torch.nn.functional.one_hot(target, output.shape[1]).bool()

@@ -28,7 +28,6 @@ ROUNDING = 1e-4
     search={"momentum": LogUniform(0.001, 0.1)},
     exempt={
         "finite differences": "the weights follow from the violations but count as constants",
-        "sample weights": "all triples of a batch make one histogram",
         "static shapes": "the triples are listed",
     },
 )
@@ -59,8 +58,9 @@ class DynamicSoftMargin(nn.Module):
             place = ((violation + FARTHEST) * ((self.nodes - 1) / (2 * FARTHEST))).nan_to_num(0)
             place = place.clamp(0, self.nodes - 1)
             reached = (place + ROUNDING).clamp_max(self.nodes - 1).long()
-            share = self.update(place, triplets.weight).cumsum(0)[reached]
-        return ops.mean(share * violation, torch.ones_like(share, dtype=torch.bool), triplets.weight)
+            share = self.update(place, count_triples(triplets)).cumsum(0)[reached]
+        every = torch.ones_like(share, dtype=torch.bool)
+        return ops.mean(share * violation, every, triplets.weight, rows=triplets.anchor)
 
     def update(self, place: Tensor, weight: Tensor | None) -> Tensor:
         """(nodes,) the share of triples at each node, these included; kept where this is a training step."""
@@ -72,3 +72,12 @@ class DynamicSoftMargin(nn.Module):
         if self.training:
             self.histogram.copy_(shares)
         return shares
+
+
+def count_triples(triplets: Triplets) -> Tensor | None:
+    """(T,) how often each triple counts, its anchor included; None where all count once."""
+    queries = triplets.pairs.query_weight
+    if queries is None:
+        return triplets.weight
+    anchors = queries[triplets.anchor]
+    return anchors if triplets.weight is None else anchors * triplets.weight

@@ -27,7 +27,6 @@ from equimetric.search_space import Uniform
     exempt={
         **EXEMPT,
         "static shapes": "the hardest pairs are listed",
-        "sample weights": "the hardest pairs of a batch are listed, each once",
     },
 )
 def hdc(
@@ -44,7 +43,8 @@ def hdc(
     the unit vectors of member m. K_m are the hardest ⌊ratios[m] · number⌋ of the positive and, separately, of the
     negative pairs i < j, as far as they have a loss. With `cascade` they are chosen among K_{m−1}, as the paper says;
     the authors' code lets every member choose among all. The embedding is that of the members one after the other, in
-    equal parts: heads at three depths of a network for the method as published.
+    equal parts: heads at three depths of a network for the method as published. A pair counts as often as its two
+    samples do, the last of K_m as far as the number allows; a number of pairs that is not whole is not rounded.
     """
     if not isinstance(ratios, Sequence) or not ratios or not all(0 < ratio <= 1 for ratio in ratios):
         raise EquimetricError(f"ratios of hdc must be shares above 0 and up to 1, one per member, got {ratios}")
@@ -52,20 +52,22 @@ def hdc(
     members = member_slices(embeddings, equal_sizes(embeddings.shape[1], len(ratios), "hdc"), "hdc")
     # A pair counts once, in either order.
     masks = [(mask | mask.T).triu(1) for mask in (pairs.positive, pairs.negative)]
-    numbers = [int(mask.sum()) for mask in masks]
+    times = None if pairs.weight is None else [pairs.count_queries().multiplicity(mask) for mask in masks]
+    numbers = [float(one.sum()) for one in (times or masks)]
     values = []
     for ratio, vectors in zip(ratios, map(ops.unit, members), strict=True):
         similarity = ops.special.inner_products(vectors, vectors)
         with torch.no_grad():
             squared = ops.special.squared_chord(similarity).clamp_min_(0)
             losses = (squared, negative_factor * (margin - squared))
-            wanted = [floor(ratio * number + 1e-9) for number in numbers]
-            kept = [ops.special.hardest_entries(*each) for each in zip(losses, masks, wanted, strict=True)]
+            wanted = [floor(ratio * number + 1e-9) if number.is_integer() else ratio * number for number in numbers]
+            kept = [ops.special.hardest_entries(*each) for each in zip(losses, times or masks, wanted, strict=True)]
         # One gather of both, whose backward is one matrix, not two.
-        hard = torch.split(similarity.reshape(-1)[torch.cat(kept)], [len(places) for places in kept])
+        places, counts = zip(*kept, strict=True)
+        hard = torch.split(similarity.reshape(-1)[torch.cat(places)], [len(one) for one in places])
         near, far = (ops.special.squared_chord(cosines).clamp_min(0) for cosines in hard)
-        total = near.sum() + negative_factor * (margin - far).sum()
-        values.append(ops.divide(total, total.new_tensor(sum(map(len, kept)))))
+        total = torch.dot(counts[0], near) + negative_factor * torch.dot(counts[1], margin - far)
+        values.append(ops.divide(total, torch.cat(counts).sum()))
         if cascade:
-            masks = [torch.zeros_like(masks[0]).put_(places, torch.ones_like(places).bool()) for places in kept]
+            times = [torch.zeros_like(similarity).put_(*each) for each in kept]
     return torch.stack(values).sum()

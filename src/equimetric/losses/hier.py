@@ -26,7 +26,6 @@ EDGE = 1e-3
     takes="batch",
     search={"margin": Uniform(0.0, 0.5), "tau": LogUniform(0.02, 0.5)},
     exempt={
-        "sample weights": "draws its triples from the batch as a whole",
         "monotone": "compares distances to the proxies of a hierarchy, not pairs",
         **dict.fromkeys(
             ("permutation", "multiplicity", "finite differences", "parameter differences", "static shapes"),
@@ -45,6 +44,7 @@ class HierarchicalRegulariser(nn.Module):
     `per_anchor` such triples are drawn for each i. ρ, the lowest common ancestor of i and j, is the proxy with
     the largest −max(d(i,·), d(j,·))/tau + g, g drawn from Gumbel's distribution, and ϱ, that of all three, is the same
     with max(d(i,·), d(j,·), d(k,·)); gradients pass as if the choice were the softmax of these numbers.
+    A triple counts as often as its sample i, and j and k are drawn in proportion to their weights.
     With `riemannian`, gradients by points of the ball are multiplied by (1 − c‖u‖²)²/4, as its metric demands.
     """
 
@@ -77,7 +77,8 @@ class HierarchicalRegulariser(nn.Module):
         among_proxies = self.distance(ancestors, ancestors)
         with torch.no_grad():
             closeness = (-self.distance(samples, samples)).exp() + pairs.positive
-        return self.hierarchy(self.distance(samples, ancestors), closeness) + self.hierarchy(
+        weight = pairs.query_weight
+        return self.hierarchy(self.distance(samples, ancestors), closeness, weight) + self.hierarchy(
             among_proxies, (-among_proxies.detach()).exp()
         )
 
@@ -98,32 +99,45 @@ class HierarchicalRegulariser(nn.Module):
         euclidean = -ops.special.negative_distance(ones, others)
         return 2 / math.sqrt(self.c) * (math.sqrt(self.c) * euclidean * stretch[0][:, None] * stretch[1]).asinh()
 
-    def hierarchy(self, to_proxies: Tensor, closeness: Tensor) -> Tensor:
+    def hierarchy(self, to_proxies: Tensor, closeness: Tensor, weight: Tensor | None = None) -> Tensor:
         """The mean over drawn triples of (N, M) distances to the proxies, related by (N, N) closeness."""
-        triples = self.draw_triples(closeness)
+        times = torch.ones_like(closeness[:, 0]) if weight is None else weight.to(closeness)
+        triples = self.draw_triples(closeness, times)
         if not triples.shape[1]:
             return to_proxies.sum() * 0
-        return ops.special.sum_in_parts(self.triple_loss, to_proxies, triples) / triples.shape[1]
 
-    def draw_triples(self, closeness: Tensor) -> Tensor:
-        """(3, T) rows i, j and k, `per_anchor` triples for each sample that has reciprocal neighbours and others."""
+        def loss(to_proxies: Tensor, triples: Tensor) -> Tensor:
+            return torch.dot(times[triples[0]], self.triple_loss(to_proxies, triples))
+
+        return ops.special.sum_in_parts(loss, to_proxies, triples) / times[triples[0]].sum()
+
+    def draw_triples(self, closeness: Tensor, times: Tensor) -> Tensor:
+        """(3, T) rows i, j and k, `per_anchor` triples for each sample that has reciprocal neighbours and others.
+
+        Samples are present (N,) `times`.
+        """
         itself = torch.eye(len(closeness), dtype=torch.bool, device=closeness.device)
-        # A sample is its own nearest neighbour and one of the `topk`.
-        nearest = closeness.masked_fill(itself, torch.inf).topk(min(self.topk, len(closeness)), dim=1).indices
+        present = times > 0
+        # A sample is its own nearest neighbour and one of the `topk`; one that is absent is nobody's.
+        closeness = closeness.masked_fill(~present, -torch.inf).masked_fill(itself, torch.inf)
+        nearest = closeness.topk(min(self.topk, len(closeness)), dim=1).indices
         near = torch.zeros_like(itself).scatter_(1, nearest, True)
-        related = near & near.T & ~itself
-        unrelated = ~related & ~itself
+        both = present[:, None] & present & ~itself
+        related = near & near.T & both
+        unrelated = ~related & both
         anchors = (related.any(1) & unrelated.any(1)).nonzero()[:, 0]
         if not len(anchors):
             return anchors.new_empty(3, 0)
+        # Above 0 also in single precision.
+        chance = (times / times.max()).float().clamp_min(torch.finfo(torch.float32).tiny)
         j, k = (
-            torch.multinomial(mask[anchors].float(), self.per_anchor, replacement=True, generator=self.generator)
+            torch.multinomial(mask[anchors] * chance, self.per_anchor, replacement=True, generator=self.generator)
             for mask in (related, unrelated)
         )
         return torch.stack([anchors[:, None].expand_as(j), j, k]).flatten(1)
 
     def triple_loss(self, to_proxies: Tensor, triples: Tensor) -> Tensor:
-        """The sum over (3, T) triples."""
+        """(T,) the loss of each of (3, T) triples."""
         i, j, k = (to_proxies[rows] for rows in triples)
         farther = torch.maximum(i, j)
         lower, ancestor = self.choose(farther)
@@ -132,7 +146,7 @@ class HierarchicalRegulariser(nn.Module):
         value = (
             (lowered[0] + self.margin).relu() + (lowered[1] + self.margin).relu() + (self.margin - lowered[2]).relu()
         )
-        return (value * (ancestor != common)).sum()
+        return value * (ancestor != common)
 
     def choose(self, distance: Tensor) -> tuple[Tensor, Tensor]:
         """(T, M) 1 for the proxy that is drawn, 0 for all others, with the gradient of a softmax; and its index."""

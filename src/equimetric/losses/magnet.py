@@ -30,7 +30,6 @@ UNKNOWN = -1.0
     takes="batch",
     search={"alpha": Uniform(0.0, 10.0), "clusters_per_class": Integer(3, 8)},
     exempt={
-        "sample weights": "cluster means and their spread are those of the batch as a whole",
         "monotone": "compares samples with cluster means, not with one another",
         "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
     },
@@ -39,7 +38,7 @@ class Magnet(nn.Module):
     """Several clusters per class; a sample must be nearer to its own than to those of other classes.
 
     L = mean_r [ ‖r − μ(r)‖²/2σ² + α + log Σ_{m: class(m) ≠ class(r)} e^{−‖r − μ_m‖²/2σ²} ]₊, on raw embeddings;
-    μ_m is the mean of the batch's samples of cluster m, σ² = Σ_r ‖r − μ(r)‖² / (B − 1).
+    μ_m is the mean of the batch's samples of cluster m, σ² = Σ_r ‖r − μ(r)‖² / (B − 1), all by the weights of samples.
     Every class is one cluster unless clusters are set: with `images`, the size of the training set, `set_clusters`
     takes the cluster of every image, and the objective is called with `index=…`. The clusters are part of the state,
     and so is the last training loss of each image. In training runs, k-means with `clusters_per_class` centres in each
@@ -89,18 +88,20 @@ class Magnet(nn.Module):
         index = ops.require.rows_of_training_set(pairs, "magnet", images=len(self.clusters))
         values = self.values(pairs, self.clusters[index])
         if self.training:
-            self.record(index, values)
+            present = slice(None) if pairs.query_weight is None else pairs.query_weight > 0
+            self.record(index[present], values[present])
         return ops.mean(values)
 
     def values(self, pairs: Pairs, cluster: Tensor | None) -> Tensor:
         """(B,) the loss of each sample; samples of a class with the same `cluster`, or of a class, are a cluster."""
         embeddings, labels = ops.require.whole_batch(pairs, "magnet")
         column, number = ops.special.group_rows(*([labels] if cluster is None else [labels, cluster]))
-        sizes = embeddings.new_zeros(number).index_add(0, column, torch.ones_like(embeddings[:, 0]))
-        sums = embeddings.new_zeros(number, embeddings.shape[1]).index_add(0, column, embeddings)
-        means = sums / sizes.clamp_min(1)[:, None]
+        times = torch.ones_like(embeddings[:, 0]) if pairs.query_weight is None else pairs.query_weight.to(embeddings)
+        sizes = embeddings.new_zeros(number).index_add(0, column, times)
+        sums = embeddings.new_zeros(number, embeddings.shape[1]).index_add(0, column, times[:, None] * embeddings)
+        means = ops.divide(sums, sizes[:, None])
         own = (embeddings - means.index_select(0, column)).square().sum(1)
-        variance = (own.sum() / max(1, len(embeddings) - 1)).clamp_min(SMALLEST_VARIANCE)
+        variance = (torch.dot(times, own) / (times.sum() - 1).clamp_min(1)).clamp_min(SMALLEST_VARIANCE)
         other_class = labels[:, None] != labels.new_zeros(number).scatter(0, column, labels)
         distance = ops.special.squared_distance(embeddings, means)
         repelled = ops.log_sum_exp(distance * (-0.5 / variance), other_class & (sizes > 0))

@@ -25,7 +25,6 @@ from equimetric.seeding import derive_seed
     search={"alpha": Uniform(0.5, 0.99), "context": LogUniform(0.1, 10.0), "margin": LogUniform(1e-5, 1e-2)},
     exempt={
         "monotone": "compares by random walks through the whole batch, not by pairs",
-        "sample weights": "a random walk passes every sample once",
         "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
     },
 )
@@ -36,7 +35,8 @@ class ManifoldSimilarity(nn.Module):
     F = (1 − α)(I − αS̄)^{−1}, the limit of a random walk that goes on with probability `alpha`.
     L = ℓ(F) + `context` · ℓ(C), C the cosines of the rows of F; ℓ(A) = mean_i log(1 + Σ_k e^{a_ik}) over the proxies k
     of other meta-classes with a_ik = A_ik − A_im + margin ≥ 0, m the proxy of the sample's meta-class. The classes
-    0 … classes − 1 are grouped into meta-classes at random, of sizes as equal as possible, by `seed`.
+    0 … classes − 1 are grouped into meta-classes at random, of sizes as equal as possible, by `seed`. A walk passes a
+    sample of weight w as if it were w nodes, between which it does not go.
     """
 
     meta_classes: Tensor
@@ -63,11 +63,14 @@ class ManifoldSimilarity(nn.Module):
         labels = ops.require.class_labels(pairs, "manifold", classes=len(self.meta_classes))
         finer = torch.promote_types(embeddings.dtype, self.proxies.dtype)
         nodes = ops.unit(torch.cat([embeddings.to(finer), self.proxies.to(finer)]))
-        walks = random_walks(nodes, self.alpha)
-        samples, proxies = walks[: len(labels)], walks[len(labels) :]
         own = self.meta_classes[labels][:, None]
-        intrinsic = self.compare(samples[:, len(labels) :], own)
-        return intrinsic + self.context * self.compare(ops.unit(samples) @ ops.unit(proxies).T, own)
+        reached, alike = random_walks(nodes, pairs, self.alpha)
+        return self.compare(reached, own) + self.context * self.compare(alike, own)
+
+    def proxy_sets(self) -> list[tuple[Tensor, Tensor]]:
+        """The proxies that stand for meta-classes of some class, and which these are."""
+        rows = torch.unique(self.meta_classes)
+        return [(self.proxies[rows], rows)]
 
     def compare(self, similarity: Tensor, own: Tensor) -> Tensor:
         """ℓ of (B, K) similarities to the proxies, `own` (B, 1) those of the samples' meta-classes."""
@@ -77,10 +80,23 @@ class ManifoldSimilarity(nn.Module):
         return ops.mean(ops.log1p_sum_exp(violation, counted))
 
 
-def random_walks(nodes: Tensor, alpha: float) -> Tensor:
-    """(N, N) the limit of random walks from each of (N, D) unit vectors."""
+def random_walks(nodes: Tensor, pairs: Pairs, alpha: float) -> tuple[Tensor, Tensor]:
+    """(B, K) F of the B samples of the pairs and K proxies, and the cosines of the rows of F; nodes are unit vectors.
+
+    With H = (I − αW^½S̄W^½)^{−1}, W the weights, F_ij = (1 − α) H_ij / √(w_i w_j) between different nodes i and j; of
+    the w_i copies of i, one of which a walk starts at, Σ F_ii² = (1 − α)² (1 + (H_ii² − 1) / w_i).
+    """
+    number = len(pairs.similarity)
+    weight = nodes.new_ones(number) if pairs.query_weight is None else pairs.query_weight.to(nodes)
+    root = torch.cat([weight, nodes.new_ones(len(nodes) - number)]).sqrt()
     itself = torch.eye(len(nodes), dtype=nodes.dtype, device=nodes.device)
-    affinity = (2 * (nodes @ nodes.T).relu()).exp() * (1 - itself)
-    scale = affinity.sum(1).rsqrt()
+    joined = 1 - itself
+    joined[:number, :number] = pairs.any.to(nodes.dtype)
+    affinity = (2 * (nodes @ nodes.T).relu()).exp() * joined
+    scale = root * (affinity @ root.square()).rsqrt()
     walks: Tensor = torch.linalg.inv(itself - alpha * scale[:, None] * affinity * scale)
-    return (1 - alpha) * walks
+    samples, proxies = walks[:number], walks[number:]
+    present = weight > 0
+    lengths = torch.where(present, samples.square().sum(1) - 1 + weight, 1).sqrt()
+    reached = (1 - alpha) * samples[:, number:] / torch.where(present, weight, 1).sqrt()[:, None]
+    return reached, samples @ ops.unit(proxies).T / lengths[:, None]

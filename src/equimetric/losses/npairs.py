@@ -5,7 +5,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import unknown_name
+from equimetric.errors import EquimetricError, unknown_name
 from equimetric.losses.supcon import supcon
 from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
@@ -13,8 +13,8 @@ from equimetric.search_space import Uniform
 
 EXEMPT = {
     "permutation": "anchor and positive are the first two rows of a class",
-    "multiplicity": "one pair is chosen per class, so only the presence of a reference counts",
-    "sample weights": "one pair is chosen per class, whatever the multiplicity of its samples",
+    "multiplicity": "one pair is chosen per class, so a reference that is repeated is not chosen again",
+    "repetition": "one pair is chosen per class, so a sample that is repeated is not chosen again",
 }
 
 
@@ -22,6 +22,7 @@ EXEMPT = {
     "npairs",
     title="N-pairs",
     family="ranking",
+    per_query=True,
     paper="Sohn: Improved deep metric learning with multi-class N-pair loss objective (2016)",
     geometry="dot",
     references="batch",
@@ -30,7 +31,14 @@ EXEMPT = {
     exempt=EXEMPT,
     known_as=("NPairLoss", "MultiClassNPairLoss"),
 )
-def npairs(pairs: Pairs, *, l2_reg: NotNegative = 0.002, symmetric: bool = False, repeated: str = "first") -> Tensor:
+def npairs(
+    pairs: Pairs,
+    *,
+    l2_reg: NotNegative = 0.002,
+    symmetric: bool = False,
+    repeated: str = "first",
+    reduction: str = "mean",
+) -> Tensor:
     """Softmax over one positive against the positives of all other classes, on raw dot products.
 
     L = 1/N Σ_i log(1 + Σ_{j≠i} e^{a_i·p_j − a_i·p_i}) + l2_reg/4 (mean‖a‖² + mean‖p‖²), (a_i, p_i) the first two rows
@@ -39,35 +47,46 @@ def npairs(pairs: Pairs, *, l2_reg: NotNegative = 0.002, symmetric: bool = False
     compared with, and no loss.
     With repeated='soft' all rows are anchors and all references count, however often a class is among them: the
     cross-entropy of a_i·p_j with targets that the positives of a row share equally.
+    A pair counts as often as its anchor, and in the sums of others as often as the sample they are compared with.
+    `reduction` is one of the pairs, which are values of their anchors: 'mean', 'sum', 'batch' (the sum / number of
+    samples) or 'none'.
     """
     if repeated not in ("first", "soft"):
         raise unknown_name("way with repeated classes", repeated, ("first", "soft"))
     if repeated == "soft":
+        if reduction != "mean":
+            raise EquimetricError(
+                "npairs with repeated='soft' has the reductions 'mean' and 'query'; choose one of them"
+            )
         return soft_npairs(pairs, l2_reg, symmetric)
     chosen = ops.special.first_pairs(pairs, "npairs")
     compared = chosen.present & ops.has_any(chosen.competes)
     logits = chosen.logits(pairs.similarity)
-    values = against_own(logits, chosen.competes)
+    values = against_own(logits, chosen.competes, None if pairs.weight is None else chosen.logits(pairs.weight))
     if symmetric:
-        values = (values + against_own(logits.T, chosen.competes.T & chosen.present)) / 2
+        weight = None if pairs.query_weight is None else pairs.query_weight[chosen.anchor].expand_as(logits)
+        values = (values + against_own(logits.T, chosen.competes.T & chosen.present, weight)) / 2
     if l2_reg:
         anchors, positives = pair_lengths(pairs)
         values = values + l2_reg / 4 * (anchors[chosen.anchor] + positives[chosen.positive])
-    return ops.mean(values, compared)
+    return chosen.reduce(values, compared, len(pairs.similarity), reduction)
 
 
 def soft_npairs(pairs: Pairs, l2_reg: float, symmetric: bool) -> Tensor:
     """The loss with all rows as anchors."""
     value = supcon(pairs, temperature=1.0)
     if symmetric:
-        weight = None if pairs.weight is None else pairs.weight.T
-        reverse = Pairs(pairs.similarity.T, pairs.positive.T, pairs.negative.T, weight, geometry=pairs.geometry)
-        value = (value + supcon(reverse, temperature=1.0)) / 2
+        own = None if pairs.query_weight is None else pairs.query_weight.expand(len(pairs.similarity.T), -1)
+        reverse = Pairs(pairs.similarity.T, pairs.positive.T, pairs.negative.T, own, geometry=pairs.geometry)
+        with ops.special.count_references(pairs):
+            value = (value + supcon(reverse, temperature=1.0)) / 2
     if l2_reg:
         anchors, positives = pair_lengths(pairs)
         compared = ops.has_any(pairs.positive) & ops.has_any(pairs.negative)
         wanted = ops.has_any(pairs.positive.T) & ops.has_any(pairs.negative.T)
-        value = value + l2_reg / 4 * ops.mean(anchors, compared) + l2_reg / 4 * ops.mean(positives, wanted)
+        value = value + l2_reg / 4 * ops.mean(anchors, compared)
+        with ops.special.count_references(pairs):
+            value = value + l2_reg / 4 * ops.mean(positives, wanted)
     return value
 
 
@@ -81,11 +100,14 @@ def pair_lengths(pairs: Pairs) -> tuple[Tensor, Tensor]:
     return of_queries, of_queries
 
 
-def against_own(logits: Tensor, competes: Tensor) -> Tensor:
-    """(N,) log(1 + Σ_j e^{z_ij − z_ii}) over the j that compete with i: the cross-entropy of the diagonal.
+def against_own(logits: Tensor, competes: Tensor, weight: Tensor | None) -> Tensor:
+    """(N,) log(1 + Σ_j w_ij e^{z_ij − z_ii}) over the j that compete with i: the cross-entropy of the diagonal.
 
     Marks i as its own competitor in `competes`.
     """
     own = torch.arange(len(logits), device=logits.device)
+    if weight is not None:
+        itself = own[:, None] == own
+        logits = logits + weight.masked_fill(itself | ~competes, 1).log()
     present = torch.where(competes.fill_diagonal_(True), logits, -torch.inf)
     return torch.nn.functional.cross_entropy(present, own, reduction="none")

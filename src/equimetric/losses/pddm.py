@@ -20,7 +20,6 @@ from equimetric.pairs import Pairs
     takes="batch",
     exempt={
         "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
-        "sample weights": "chooses one quadruplet for each sample of the batch as a whole",
     },
 )
 class PositionDependentMetric(nn.Module):

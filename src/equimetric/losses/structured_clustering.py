@@ -20,7 +20,7 @@ from equimetric.search_space import LogUniform
     takes="batch",
     search={"gamma": LogUniform(1.0, 1e4)},
     exempt={
-        "sample weights": "scores clusterings of the whole batch",
+        "repetition": "a copy of a sample would be a further candidate for a medoid",
         "monotone": "samples are pushed from the medoids of a wrong clustering, also from those of their own class",
         "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
         "static shapes": "medoids are searched one by one",
@@ -32,19 +32,27 @@ def structured_clustering(pairs: Pairs, *, gamma: NotNegative = 1.0, pam_iters: 
 
     L = [max_{|S|=K} {F(S) + γ Δ(S)} − F̃]₊, F(S) = −Σ_i min_{c∈S} d_ic, Δ = 1 − NMI(y, nearest medoids) with the
     geometric mean of the entropies, F̃ = Σ_classes max_{c in class} −Σ_{i in class} d_ic. The maximum is sought
-    greedily and then by `pam_iters` sweeps of exchanges. Medoids and Δ are constants to the gradient.
+    greedily and then by `pam_iters` sweeps of exchanges. Medoids and Δ are constants to the gradient. Sums over i and
+    the counts in Δ are by the weights of samples; one of weight 0 is no medoid.
     """
     _, labels = ops.require.whole_batch(pairs, "structured_clustering")
     ops.require.finite(pairs.similarity, "structured_clustering")
     every = torch.arange(len(labels), device=labels.device)
     distance = pairs.distance().masked_fill(every[:, None] == every, 0)
+    weight = pairs.query_weight
+    if weight is not None:
+        present = weight.nonzero()[:, 0]
+        labels, weight, distance = labels[present], weight[present], distance[present][:, present]
+        every = every[: len(present)]
     classes, member = torch.unique(labels, return_inverse=True)
-    if len(classes) in (1, len(labels)):
+    if len(classes) in (0, 1, len(labels)):
         return distance.sum() * 0
     with torch.no_grad():
         # A sequence of small steps, so not for an accelerator; in float64, which separates ties.
-        search = ops.special.MedoidSearch(distance.double().cpu(), member.cpu(), gamma)
+        times = None if weight is None else weight.double().cpu()
+        search = ops.special.MedoidSearch(distance.double().cpu(), member.cpu(), gamma, times)
         nearest, delta = search.solve(pam_iters)
         true_medoid = search.class_medoids()[search.member]
-    spread = distance[every, true_medoid.to(labels.device)].sum() - distance[every, nearest.to(labels.device)].sum()
+    true, best = (distance[every, medoid.to(labels.device)] for medoid in (true_medoid, nearest))
+    spread = true.sum() - best.sum() if weight is None else torch.dot(weight.to(distance), true - best)
     return (spread + gamma * delta).relu()

@@ -18,7 +18,6 @@ from equimetric.search_space import LogUniform
     geometry="sqeuclidean",
     references="batch",
     normalize=False,
-    exempt={"sample weights": "variance and covariance are those of the whole batch"},
     search={
         "invariance": LogUniform(1.0, 100.0),
         "variance": LogUniform(1.0, 100.0),
@@ -43,15 +42,21 @@ def vicreg(
     queries = ops.require.queries(pairs, "vicreg")
     views = [queries.embeddings] if queries.references is None else [queries.embeddings, queries.references]
     apart = ops.mean(-pairs.similarity, pairs.positive, pairs.weight) / queries.embeddings.shape[1]
-    moments = torch.stack([spread(view, deviation, epsilon) for view in views])
+    weights = [pairs.query_weight, None if pairs.weight is None else pairs.weight.amax(0)]
+    moments = torch.stack([spread(*each, deviation, epsilon) for each in zip(views, weights, strict=False)])
     still, common = moments.mean(0).unbind()
     return invariance * apart + variance * still + 2 * covariance * common
 
 
-def spread(embeddings: Tensor, deviation: float, epsilon: float) -> Tensor:
-    """(2,) v and c of (N, D) embeddings; one sample has variance 0."""
-    centred = embeddings - embeddings.mean(0)
-    products = centred.T @ centred / max(1, len(embeddings) - 1)
+def spread(embeddings: Tensor, weight: Tensor | None, deviation: float, epsilon: float) -> Tensor:
+    """(2,) v and c of (N, D) embeddings by their (N,) weights; one sample has variance 0."""
+    if weight is None:
+        centred = embeddings - embeddings.mean(0)
+        products = centred.T @ centred / max(1, len(embeddings) - 1)
+    else:
+        times = weight.to(embeddings)
+        centred = embeddings - ops.divide(times @ embeddings, times.sum())
+        products = (times[:, None] * centred).T @ centred / (times.sum() - 1).clamp_min(1)
     variances = products.diagonal()
     still = (deviation - (variances + epsilon).sqrt()).relu().mean()
     return torch.stack([still, (products.square().sum() - variances.square().sum()) / len(products)])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,14 @@ def has_terms(selected: Selected) -> Tensor:
         return has_any((selected if isinstance(selected, Pairs) else selected.pairs).any)
     queries = len(selected.pairs.similarity)
     return torch.zeros(queries, dtype=torch.bool, device=selected.anchor.device).index_fill(0, selected.anchor, True)
+
+
+@runtime_checkable
+class ProxyKeeper(Protocol):
+    """A loss that learns proxies of classes or of groups of classes itself."""
+
+    def proxy_sets(self) -> Sequence[tuple[Tensor, Tensor]]:
+        """(rows, D) vectors with the (rows,) class or group of each, one set for each space they are compared in."""
 
 
 class Summable(nn.Module):
@@ -328,6 +337,11 @@ class ObjectiveSum(Summable):
 
 
 def collect_proxies(objectives: list[Objective]) -> tuple[ProxySet, ...]:
-    """What the references of some objectives learn."""
-    found = (objective.references.proxy_set() for objective in objectives)
-    return tuple(proxies for proxies in found if proxies is not None)
+    """What the references and the losses of some objectives learn as proxies of classes or of groups of classes."""
+    found: list[ProxySet] = []
+    for objective in objectives:
+        learned = objective.references.proxy_set()
+        found += [] if learned is None else [learned]
+        if isinstance(objective.loss, ProxyKeeper):
+            found += [ProxySet(*one) for one in objective.loss.proxy_sets()]
+    return tuple(found)

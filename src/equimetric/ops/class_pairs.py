@@ -8,6 +8,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.ops.masks import has_any
 from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.reductions import reduce_rows
 from equimetric.ops.require import queries
 from equimetric.pairs import Pairs
 
@@ -30,11 +31,17 @@ class FirstPairs(NamedTuple):
         """(N, N) similarities of anchors and positives."""
         return similarity.index_select(0, self.anchor).index_select(1, self.positive)
 
+    def reduce(self, values: Tensor, counted: Tensor, queries: int, reduction: str) -> Tensor:
+        """Reduce (N,) values of the pairs, those `counted`, as values of their anchors among this many queries."""
+        by_query = values.new_zeros(queries).index_add(0, self.anchor, torch.where(counted, values, 0.0))
+        valid = torch.zeros_like(by_query, dtype=torch.bool).index_put((self.anchor,), counted)
+        return reduce_rows(by_query, valid, reduction)
+
 
 def first_pairs(pairs: Pairs, loss: str) -> FirstPairs:
     """One (anchor, positive) per class: its first row that has a positive, and that row's first positive.
 
-    Doubling a reference changes nothing, as one is chosen per class: of a weight only its presence counts.
+    A reference that is repeated is not chosen again.
     """
     labels = queries(pairs, loss).labels
     if labels is None:

@@ -16,16 +16,32 @@ CONTINGENCY_ENTRIES = 2**20
 
 
 class MedoidSearch:
-    """Loss-augmented inference: medoids that maximise F(S) + γ Δ(S)."""
+    """Loss-augmented inference: medoids that maximise F(S) + γ Δ(S).
 
-    def __init__(self, distance: Tensor, member: Tensor, gamma: float) -> None:
+    Every sample counts once, or as often as its (B,) weight above 0 says.
+    """
+
+    def __init__(self, distance: Tensor, member: Tensor, gamma: float, weight: Tensor | None = None) -> None:
         self.distance = distance
         self.member = member
         self.gamma = gamma
+        self.weight = weight
         self.classes = int(member.max()) + 1
         counts = torch.arange(len(member) + 1, dtype=torch.float64)
-        self.n_log_n = torch.special.xlogy(counts, counts)
-        self.class_term = self.n_log_n[torch.bincount(member)].sum()
+        self.table = torch.special.xlogy(counts, counts)
+        self.times = torch.ones_like(member) if weight is None else weight
+        self.class_term = self.n_log_n(torch.zeros(self.classes).to(self.times).index_add(0, member, self.times)).sum()
+
+    def n_log_n(self, counts: Tensor) -> Tensor:
+        """(…,) n log n: whole numbers from a table."""
+        found: Tensor = self.table[counts] if self.weight is None else torch.special.xlogy(counts, counts)
+        return found
+
+    def sum_samples(self, distance: Tensor, rows: Tensor | None = None) -> Tensor:
+        """(C,) Σ_i w_i d_ic of (B, C) distances, or of (A, C) those of the samples `rows`."""
+        if self.weight is None:
+            return distance.sum(0)
+        return (self.weight if rows is None else self.weight[rows]) @ distance
 
     def solve(self, sweeps: int) -> tuple[Tensor, float]:
         """(B,) the medoid of each sample in the best clustering found, and its Δ."""
@@ -39,7 +55,7 @@ class MedoidSearch:
         cluster = torch.zeros_like(self.member)
         medoids: list[int] = []
         for number in range(self.classes):
-            energy = -torch.minimum(self.distance, nearest[:, None]).sum(0)
+            energy = -self.sum_samples(torch.minimum(self.distance, nearest[:, None]))
             energy[medoids] = -torch.inf
             # Row c: the samples that medoid c takes over, itself always.
             taken = (nearest > self.distance.T).fill_diagonal_(True)
@@ -58,7 +74,7 @@ class MedoidSearch:
                 members = (cluster == number).nonzero()[:, 0]
                 trials = medoids.repeat(len(members), 1)
                 trials[:, number] = members
-                energy = -self.distance[members][:, members].sum(0)
+                energy = -self.sum_samples(self.distance[members][:, members], members)
                 best = self.best(energy, partial(self.assign_some, trials), len(medoids))
                 medoids[number] = members[best]
             if torch.equal(medoids, before):
@@ -88,13 +104,13 @@ class MedoidSearch:
         return self.assign(trials[candidates])
 
     def one_minus_nmi(self, cluster: Tensor, number: int) -> Tensor:
-        """(A,) 1 − NMI of (A, B) clusterings into `number` clusters: from counts n, with a table of n log n."""
+        """(A,) 1 − NMI of (A, B) clusterings into `number` clusters, from counts n and their n log n."""
         cell = cluster * self.classes + self.member
-        counts = torch.zeros(len(cluster), number * self.classes, dtype=torch.int64)
-        counts = counts.scatter_add(1, cell, torch.ones_like(cell))
-        joint = self.n_log_n[counts].sum(1)
-        cluster_term = self.n_log_n[counts.view(len(cluster), number, self.classes).sum(2)].sum(1)
-        whole = self.n_log_n[-1]
+        counts = torch.zeros(len(cluster), number * self.classes, dtype=self.times.dtype)
+        counts = counts.scatter_add(1, cell, self.times.expand_as(cell))
+        joint = self.n_log_n(counts).sum(1)
+        cluster_term = self.n_log_n(counts.view(len(cluster), number, self.classes).sum(2)).sum(1)
+        whole = self.n_log_n(self.times.sum())
         information = joint - cluster_term - self.class_term + whole
         entropies = (whole - cluster_term) * (whole - self.class_term)
         return 1 - torch.where(entropies > 0, information / entropies.clamp_min(TIE).sqrt(), 0)
@@ -102,7 +118,7 @@ class MedoidSearch:
     def class_medoids(self) -> Tensor:
         """(K,) the sample of each class with the smallest sum of distances to its class."""
         same = self.member[:, None] == self.member[None, :]
-        spread = self.distance.masked_fill(~same, 0).sum(1)
+        spread = self.sum_samples(self.distance.T.masked_fill(~same, 0))
         return torch.stack(
             [spread.masked_fill(self.member != number, torch.inf).argmin() for number in range(self.classes)]
         )

@@ -59,12 +59,17 @@ def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype, rows: Tensor 
     return mask.count_nonzero().to(dtype) if weight is None else (mask * weight).sum().to(dtype)
 
 
-def mean(values: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-    """Mean of the entries in the mask; without a mask of all (Q,) values, those that are 0 included."""
+def mean(
+    values: Tensor, mask: Tensor | None = None, weight: Tensor | None = None, rows: Tensor | None = None
+) -> Tensor:
+    """Mean of the entries in the mask; without a mask of all (Q,) values, those that are 0 included.
+
+    Listed (T,) values, which need a mask, belong to the queries `rows`.
+    """
     if mask is None:
         number = values.new_full((), values.shape[0]) if rows_count_alike() else total(torch.ones_like(values))
         return ratio(total(values), number)
-    return ratio(masked_sum(values, mask, weight), count(mask, weight, values.dtype))
+    return ratio(masked_sum(values, mask, weight, rows), count(mask, weight, values.dtype, rows))
 
 
 REDUCTIONS = ("nonzero", "mean", "sum", "batch", "valid")

@@ -17,6 +17,8 @@ __all__ = [
     "whole_batch",
 ]
 
+WHOLE = "use it with selection='all' and, if any, one weight for each sample"
+
 
 def queries(pairs: Pairs, loss: str) -> Queries:
     """The queries, for losses that need the embeddings or labels themselves."""
@@ -48,11 +50,22 @@ def square_batch(pairs: Pairs, loss: str, option: str = "") -> None:
 
 
 def batch_embeddings(pairs: Pairs, loss: str, dim: int | None = None) -> Tensor:
-    """(B, D) embeddings of a batch compared with itself, every pair present once; of dimension `dim` if given."""
+    """(B, D) embeddings of a batch compared with itself, every pair present; of dimension `dim` if given."""
     square_batch(pairs, loss)
-    if pairs.weight is not None:
-        raise EquimetricError(f"loss {loss!r} compares the batch as a whole; use it with selection='all'")
+    if not counts_samples(pairs):
+        raise EquimetricError(f"loss {loss!r} compares the batch as a whole; {WHOLE}")
     return dimension(queries(pairs, loss).embeddings, dim, loss)
+
+
+def counts_samples(pairs: Pairs) -> bool:
+    """Whether pairs count as often as their two samples do, once or by weight, and not by a selection's choice.
+
+    A compiled graph cannot branch on data; there only the presence of weights is checked.
+    """
+    own = pairs.query_weight
+    if own is None or pairs.weight is None or torch.compiler.is_compiling():
+        return (own is None) == (pairs.weight is None)
+    return torch.equal(pairs.weight, own.expand_as(pairs.weight))
 
 
 def dimension(embeddings: Tensor, dim: int | None, loss: str) -> Tensor:
@@ -98,16 +111,24 @@ def rows_of_training_set(pairs: Pairs, loss: str, images: int) -> Tensor:
 
 
 def whole_batch(pairs: Pairs, loss: str, dim: int | None = None) -> tuple[Tensor, Tensor]:
-    """(B, D) embeddings and (B,) labels of a batch compared with itself, every pair present once.
+    """(B, D) embeddings and (B,) labels of a batch compared with itself, every pair of present samples among its pairs.
 
-    A compiled graph cannot branch on data; there the masks are not checked.
+    Copies of a sample need not be pairs of one another. A compiled graph cannot branch on data; there the masks are
+    not checked.
     """
     square_batch(pairs, loss)
-    labels = class_labels(pairs, loss)
-    complete = pairs.weight is None
+    labels, embeddings = class_labels(pairs, loss), queries(pairs, loss).embeddings
+    complete = counts_samples(pairs)
     if complete and not torch.compiler.is_compiling():
         same = labels[:, None] == labels[None, :]
-        complete = torch.equal(pairs.negative, ~same) and torch.equal(pairs.positive, same.fill_diagonal_(False))
+        positive, negative = same.clone().fill_diagonal_(False), ~same
+        if pairs.query_weight is not None:
+            present = pairs.query_weight > 0
+            both = present[:, None] & present
+            positive, negative = positive & both, negative & both
+        complete = torch.equal(pairs.negative, negative)
+        if complete and not torch.equal(pairs.positive, positive):
+            complete = torch.equal(*embeddings.detach()[(pairs.positive != positive).nonzero().T])
     if not complete:
-        raise EquimetricError(f"loss {loss!r} scores the batch as a whole; use it with selection='all'")
-    return dimension(queries(pairs, loss).embeddings, dim, loss), labels
+        raise EquimetricError(f"loss {loss!r} scores the batch as a whole; {WHOLE}")
+    return dimension(embeddings, dim, loss), labels

@@ -14,8 +14,18 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
+from equimetric.pairs import Pairs
 
-__all__ = ["rows_are_separate", "rows_count_alike", "separate_rows", "sum_rows", "total", "weigh_rows", "weigh_terms"]
+__all__ = [
+    "count_references",
+    "rows_are_separate",
+    "rows_count_alike",
+    "separate_rows",
+    "sum_rows",
+    "total",
+    "weigh_rows",
+    "weigh_terms",
+]
 
 
 class RowSum(NamedTuple):
@@ -65,6 +75,16 @@ def weigh_rows(weight: Tensor | None) -> AbstractContextManager[None]:
 def separate_rows(number: int) -> AbstractContextManager[None]:
     """Keep the sums of this number of queries apart inside the block, whatever their weights."""
     return use(RowSum(separate=number))
+
+
+def count_references(pairs: Pairs) -> AbstractContextManager[None]:
+    """Count each reference as often as its weight says inside the block, for sums over references in place of queries.
+
+    Where sums are kept apart they stay so, and reference j belongs to query j.
+    """
+    if rows_are_separate() or pairs.weight is None:
+        return use(current() if rows_are_separate() else ALIKE)
+    return weigh_rows(pairs.weight.amax(0))
 
 
 def rows_are_separate() -> bool:

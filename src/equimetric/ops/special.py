@@ -3,7 +3,7 @@
 Vectors:      inner_products, squared_distance, pairwise, negative_distance, squared_chord, safe_sqrt, linear
 Masks:        masked_sum, count, row_max, row_min, row_argmax, row_argmin, list_positives, first_pairs, draw_columns,
               hardest_entries
-Ratios:       ratio, reduce_rows, sum_rows
+Ratios:       ratio, reduce_rows, sum_rows, count_references
 Terms:        similarity (of a hinge), pair_cross_entropy, replace_positives, row_violation, quadruplet_mean,
               soft_histograms
 Gradients:    scale_gradient, sum_in_parts, separable
@@ -34,13 +34,14 @@ from equimetric.ops.products import (
 from equimetric.ops.quadruplets import quadruplet_mean
 from equimetric.ops.ratios import ratio
 from equimetric.ops.reductions import count, masked_sum, reduce_rows, row_max, row_min
-from equimetric.ops.rows import sum_rows
+from equimetric.ops.rows import count_references, sum_rows
 from equimetric.ops.trees import widest_gaps
 
 __all__ = [
     "MedoidSearch",
     "cluster_classes",
     "count",
+    "count_references",
     "draw_columns",
     "first_pairs",
     "group_rows",

@@ -90,6 +90,10 @@ class MemoryReferences(References):
             self.store(queries.embeddings, queries.labels, queries.weight)
         self.iteration += 1
 
+    def starts_after(self) -> tuple[str, int, str]:
+        """The batches before one is compared with the memory, which then holds the one before it."""
+        return "memory", self.start_iteration + 1, "start_iteration"
+
     @torch.no_grad()
     def store(self, embeddings: Tensor, labels: Tensor, weight: Tensor | None = None) -> None:
         """Overwrite the oldest entries; of a batch larger than the memory, keep the last rows."""

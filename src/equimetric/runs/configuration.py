@@ -60,6 +60,11 @@ class DataConfig(Strict):
     transform: str = Field(
         "affine", description="crops and augmentation in training and test, a name of `equimetric.data.TRANSFORMS`"
     )
+    weights: str | None = Field(
+        None,
+        description="an attribute or column with a number for each image, how often it counts in training: 0 as if "
+        "absent, 2 as if present twice",
+    )
     workers: int | None = Field(None, ge=1, description="decoding threads for images in files; one per core by default")
 
     @classmethod

@@ -15,12 +15,14 @@ from equimetric.data import (
     Split,
     Transform,
     load_dataset,
+    sample_weights,
     shifted_split_of,
     split_by_classes,
     split_dataset,
     take_images,
     transform,
 )
+from equimetric.data.registry import describe_dataset
 from equimetric.errors import unknown_name
 from equimetric.runs.configuration import DataConfig, ModelConfig
 from equimetric.runs.image_size import warn_if_enlarged
@@ -103,12 +105,20 @@ def load_run_data(config: DataConfig, refit: RefitConfig | None = None, *, model
     return RunData(dataset, split, transform("none" if vectors else config.transform))
 
 
+def data_options(config: DataConfig) -> dict[str, object]:
+    """The options of the data set; the column of weights is one of them where its loader asks for it."""
+    wanted = config.weights is not None and "weights" in describe_dataset(config.name).options
+    return {"weights": config.weights, **config.options} if wanted else dict(config.options)
+
+
 def load_split(config: DataConfig) -> tuple[Dataset, Split]:
     """The data set, and its rows for training, validation and test.
 
     Class lists from a file are part of what identifies the data.
     """
-    dataset = load_dataset(config.name, **config.options)
+    dataset = load_dataset(config.name, **data_options(config))
+    if config.weights is not None:
+        sample_weights(dataset, config.weights)
     if config.split is None:
         return dataset, split_dataset(dataset, fold=config.fold, folds=config.folds, seed=config.split_seed)
     listed = shifted_split_of(config.split.file, config.split.number, dataset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,16 @@ from equimetric.runs.features import cached_features
 from equimetric.runs.folder import RunFolder
 from equimetric.threads import use_threads
 
-__all__ = ["NEIGHBOURS", "LabelledEmbeddings", "embed_part", "evaluate_part", "evaluation_data", "per_query_arrays"]
+__all__ = [
+    "NEIGHBOURS",
+    "LabelledEmbeddings",
+    "embed_cohort",
+    "embed_part",
+    "evaluate_defined",
+    "evaluate_part",
+    "evaluation_data",
+    "per_query_arrays",
+]
 
 NEIGHBOURS = 10
 """Nearest neighbours kept for each test query."""
@@ -109,6 +119,33 @@ def embed_cohort(learner: Learner, data: RunData, config: CohortConfig, processe
 def evaluate_part(found: LabelledEmbeddings, config: EvaluationConfig, *, neighbours: int = 0) -> Evaluation:
     """The configured metrics of labelled embeddings; queries are searched for in their gallery where there is one."""
     return evaluate(**found.arrays(), metrics=config.names(), geometry=config.compared_by(), neighbours=neighbours)
+
+
+def evaluate_defined(
+    found: LabelledEmbeddings, config: EvaluationConfig, *, neighbours: int = 0
+) -> tuple[Evaluation, dict[str, str]]:
+    """The configured metrics, NaN for those that these embeddings leave undefined, and why: {name: reason}.
+
+    Embeddings that have collapsed have no calibration range, say. Where no metric is defined, the error stays one.
+    """
+    try:
+        return evaluate_part(found, config, neighbours=neighbours), {}
+    except EquimetricError as error:
+        reasons = {name: why for name in config.names() if (why := why_undefined(found, config, name))}
+        defined = [name for name in config.names() if name not in reasons]
+        if not reasons or not defined:
+            raise error from None
+    scores = evaluate(**found.arrays(), metrics=defined, geometry=config.compared_by(), neighbours=neighbours)
+    return replace(scores, scores={name: scores.get(name, nan) for name in config.names()}), reasons
+
+
+def why_undefined(found: LabelledEmbeddings, config: EvaluationConfig, metric: str) -> str:
+    """Why one metric cannot be computed of embeddings; '' where it can."""
+    try:
+        evaluate(**found.arrays(), metrics=[metric], geometry=config.compared_by())
+    except EquimetricError as error:
+        return str(error)
+    return ""
 
 
 def per_query_arrays(scores: Evaluation, found: LabelledEmbeddings) -> dict[str, np.ndarray[Any, Any]]:

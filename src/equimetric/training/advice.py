@@ -8,6 +8,7 @@ from typing import Any
 
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.refit import RefitConfig
+from equimetric.training.late_parts import explain_late_parts
 from equimetric.training.session import Session
 
 __all__ = ["describe_refit", "explain_no_gain", "run_notes"]
@@ -19,10 +20,15 @@ FALLEN = 0.01
 """Smallest fall of the loss, relative to its first value, that counts as one."""
 
 
-def run_notes(session: Session) -> tuple[str, ...]:
-    """What a user should know of a run that has ended; the same in all processes."""
+def run_notes(session: Session, undefined: Mapping[str, str]) -> tuple[str, ...]:
+    """What a user should know of a run that has ended; the same in all processes.
+
+    `undefined` are the metrics that its test embeddings leave undefined, and why.
+    """
     config, state = session.config, session.state
     notes = [state.collapse] if state.collapse else []
+    notes += [f"{name} of the test classes is not defined: {why}." for name, why in undefined.items()]
+    notes += explain_late_parts(config, session.learner)
     if config.refit is not None:
         notes.append(describe_refit(config.refit))
     elif state.step > 0 and state.best_step == 0 and session.processes.is_main:

@@ -11,7 +11,7 @@ from equimetric.files import sweep
 from equimetric.processes import Processes
 from equimetric.runs.building import count_parameters
 from equimetric.runs.configuration import RunConfig
-from equimetric.runs.evaluation import NEIGHBOURS, embed_part, evaluate_part, per_query_arrays
+from equimetric.runs.evaluation import NEIGHBOURS, embed_part, evaluate_defined, per_query_arrays
 from equimetric.runs.folder import RESULT, WEIGHTS, RunFolder
 from equimetric.runs.key import Role, RunKey
 from equimetric.runs.model import TrainedModel, load
@@ -62,7 +62,7 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
     """Load the best weights, evaluate them on the test classes, write weights and result, remove the checkpoints."""
     config, run, learner, state = session.config, session.run, session.learner, session.state
     load_best_weights(learner, state)
-    metrics = evaluate_test(session)
+    metrics, undefined = evaluate_test(session)
     if run.writes:
         run.write(WEIGHTS, save(all_weights(learner)))
     refit = config.refit
@@ -78,7 +78,7 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
         seconds=state.seconds,
         parameters=count_parameters(learner),
         data=session.shape,
-        notes=run_notes(session),
+        notes=run_notes(session, undefined),
         source=refit and RunSource(key=refit.source, folder=refit.folder, best_step=refit.steps),
     )
     run.write_result(result)
@@ -88,12 +88,15 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
     return TrainedModel(config, learner, run.path, result)
 
 
-def evaluate_test(session: Session) -> dict[str, float]:
-    """The figures of the test classes, with per-query scores beside the result; none where they were trained on."""
+def evaluate_test(session: Session) -> tuple[dict[str, float], dict[str, str]]:
+    """The figures of the test classes, with per-query scores beside the result; none where they were trained on.
+
+    Also why some of them are NaN, where the embeddings leave a metric undefined.
+    """
     config = session.config
     if config.refit is not None and "test" in config.refit.added_parts:
-        return {}
+        return {}, {}
     found = embed_part(session.learner, session.data, "test", session.processes, cohort=config.evaluation.cohort)
-    scores = evaluate_part(found, config.evaluation, neighbours=NEIGHBOURS)
+    scores, undefined = evaluate_defined(found, config.evaluation, neighbours=NEIGHBOURS)
     session.run.write_per_query(per_query_arrays(scores, found))
-    return dict(scores)
+    return dict(scores), undefined

@@ -75,7 +75,8 @@ def gather_outputs(
         return gathered
 
     group = None if batch.group is None else gather(batch.group)
-    whole = replace(batch, labels=gather(batch.labels), index=gather(batch.index), group=group)
+    weight = None if batch.weight is None else gather(batch.weight)
+    whole = replace(batch, labels=gather(batch.labels), index=gather(batch.index), group=group, weight=weight)
     return {name: gather(rows) for name, rows in outputs.items()}, whole
 
 

@@ -31,7 +31,7 @@ def load_batches(session: Session, *, first: int, n: int) -> Iterator[Batch]:
         workers=config.data.workers,
         ahead=0 if batches.adapts else 2,
     )
-    groups = learner.groups()
+    groups, weights = learner.groups(), session.weights
     for number, (chosen, pixels) in enumerate(loader, start=first):
         task = batches.unused.popleft()
         with processes.per_rank_rng("augment", number):
@@ -42,4 +42,5 @@ def load_batches(session: Session, *, first: int, n: int) -> Iterator[Batch]:
         index = chosen.to(placement.device)
         group = None if groups is None else groups.cluster.to(placement.device)[index]
         labels = batches.labels_of(task, chosen).to(placement.device)
-        yield Batch(views[0], labels, index, group, (*views[1:],), task, number)
+        weight = None if weights is None else weights[chosen].to(placement.device)
+        yield Batch(views[0], labels, index, group, (*views[1:],), task, number, weight)

@@ -12,16 +12,19 @@ from torch import Tensor
 from equimetric.backbones import EmbeddingNetwork, require_directions
 from equimetric.batches import BATCHES
 from equimetric.batches.base import ClassBatches
-from equimetric.data import transform
+from equimetric.data import sample_weights, take_images, transform
 from equimetric.data.attributes import attribute_ids
 from equimetric.data.transforms import identity
 from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.evaluation import Cohort, evaluate
 from equimetric.learners import Learner
+from equimetric.objectives import Objective
 from equimetric.runs.configuration import Conditions, RunConfig
 from equimetric.runs.data import RunData
+from equimetric.runs.embedding import embed_images
 from equimetric.runs.regimes import fit_to_data
 from equimetric.training.gradients import require_no_batch_statistics
+from equimetric.training.late_parts import warn_of_late_parts
 from equimetric.training.optimizers import build_optimizer
 from equimetric.training.sampling import TaskBatches
 
@@ -30,15 +33,27 @@ __all__ = ["describe_parts", "require_conditions", "require_trainable", "warn_if
 ROWS_TRIED = 1000
 """Rows that metrics are tried with, about."""
 
+ENTRIES_TRIED = 5 * 10**7
+"""Numbers in the embeddings that they are tried with: 200 MB."""
+
 
 def require_conditions(config: Conditions, data: RunData) -> None:
     """Raise an error for parts of the data, or metrics, that no method can be evaluated with."""
-    evaluated = [part for part in ("validation", "test") if len(data.rows(part))]
-    for part in ("train", *evaluated):
+    for part in ("train", *evaluated_parts(data)):
         require_part(data, part)
-    for part in evaluated:
+    require_metrics(config, data, fit_to_data(config, data.shape).model.dim or 1)
+
+
+def evaluated_parts(data: RunData) -> list[str]:
+    """The parts that have images to evaluate."""
+    return [part for part in ("validation", "test") if len(data.rows(part))]
+
+
+def require_metrics(config: Conditions, data: RunData, dim: int) -> None:
+    """Raise an error for metrics that cannot be computed for embeddings of a dimension."""
+    for part in evaluated_parts(data):
         try:
-            try_metrics(config, data, part)
+            try_metrics(config, data, part, dim)
         except EquimetricError as error:
             names = ", ".join(config.evaluation.names())
             raise EquimetricError(
@@ -51,13 +66,26 @@ def require_trainable(config: RunConfig, data: RunData, learner: Learner) -> Non
     """Raise an error where the learner's head, optimiser or batches cannot be made from the data."""
     if config.model.head_init == "pca":
         require_principal_directions(data, learner)
+    if not is_compiled(learner):
+        dim = embed_images(learner, take_images(data.eval_data.images, data.split.train[:1])).shape[1]
+        if dim != fit_to_data(config, data.shape).model.dim:
+            # Baselines have as many dimensions as pixels or features.
+            require_metrics(config, data, dim)
     if not learner.trains:
         return
     build_optimizer(learner, config.optimizer)
     require_batches(config, data, learner)
+    warn_of_late_parts(config, learner)
+    if config.data.weights is not None:
+        require_weights(config, data, learner, config.data.weights)
     if config.batch.at_once is not None:
         require_no_batch_statistics(learner, config.training.steps - 1)
         learner.before_step(0)
+
+
+def is_compiled(learner: Learner) -> bool:
+    """Whether a first image would make torch compile something, for minutes."""
+    return any(getattr(module, "_compiled_call_impl", None) is not None for module in learner.modules())
 
 
 def warn_if_not_augmented(config: Conditions) -> None:
@@ -107,6 +135,18 @@ def require_batches(config: RunConfig, data: RunData, learner: Learner) -> None:
         )
 
 
+def require_weights(config: RunConfig, data: RunData, learner: Learner, name: str) -> None:
+    """Raise an error where training cannot count samples by the weights of the data."""
+    asked = f"data.weights = {name!r}"
+    if not learner.weighs_samples:
+        raise EquimetricError(f"{asked}: learner {config.learner.name!r} takes no weights; leave one of them out")
+    for part in learner.modules():
+        if isinstance(part, Objective) and part.unweighted is not None:
+            raise EquimetricError(f"{asked}: {part.name!r} takes no weights: {part.unweighted}; leave one of them out")
+    if not sample_weights(data.dataset, name)[data.split.train].any():
+        raise EquimetricError(f"{asked}: no training image has a weight above 0; give some a larger one")
+
+
 def require_principal_directions(data: RunData, learner: Learner) -> None:
     """Raise an error where the training images have too few principal directions for a head that starts at them."""
     for network in learner.modules():
@@ -123,13 +163,21 @@ def require_principal_directions(data: RunData, learner: Learner) -> None:
             ) from None
 
 
-def try_metrics(config: Conditions, data: RunData, part: str) -> None:
-    """Compute the configured metrics for random embeddings with the labels of a part."""
-    evaluation, split, dim = config.evaluation, data.split, fit_to_data(config, data.shape).model.dim or 1
+def try_metrics(config: Conditions, data: RunData, part: str, dim: int) -> None:
+    """Compute the configured metrics for random embeddings of a dimension with the labels of a part.
+
+    Of embeddings that would take too much memory fewer rows are tried, where the part has no more rows than dimensions.
+    """
+    evaluation, split = config.evaluation, data.split
     generator = torch.Generator().manual_seed(0)
+    enough = max(ROWS_TRIED, 2 * dim)
+    if dim * min(enough, len(data.rows(part))) > ENTRIES_TRIED:
+        if len(data.rows(part)) >= dim:
+            return
+        enough = max(2, ENTRIES_TRIED // dim)
 
     def draw(rows: Tensor) -> tuple[Tensor, Tensor]:
-        labels = take_classes(data.dataset.labels[rows], max(ROWS_TRIED, 2 * dim))
+        labels = take_classes(data.dataset.labels[rows], enough)
         return torch.randn(len(labels), dim, generator=generator), labels
 
     drawn = [data.rows(part)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from torch import Tensor
 
-from equimetric.data import Dataset
+from equimetric.data import Dataset, sample_weights
 from equimetric.data.attributes import attribute_ids
 from equimetric.learners import Learner
 from equimetric.processes import Processes
@@ -59,6 +59,12 @@ class Session:
     def steps(self) -> int:
         """Optimiser steps, at most."""
         return self.config.steps if self.learner.trains else 0
+
+    @cached_property
+    def weights(self) -> Tensor | None:
+        """(N,) how often each training row counts; None where all count once."""
+        name = self.config.data.weights
+        return None if name is None else sample_weights(self.train_data, name)
 
     @property
     def validate_every(self) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 
-from equimetric.errors import EquimetricError
+from equimetric.checksums import json_document, read_document, read_json
+from equimetric.errors import DamagedFileError, EquimetricError
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.folder import RunFolder
 
@@ -88,12 +91,13 @@ class MLflowSink:
         kept = run.path / "mlflow_run"
         with self.explain_errors():
             self.mlflow.set_experiment(config.logging.mlflow)
-            if kept.exists():
-                started = self.mlflow.start_run(run_id=kept.read_text(encoding="utf-8"))
+            identity = read_identity(kept)
+            if identity is not None:
+                started = self.mlflow.start_run(run_id=identity)
                 self.last_steps = self.logged_before(started)
                 return
             started = self.mlflow.start_run(run_name=f"{config.method}-{config.seed}")
-            run.write("mlflow_run", started.info.run_id)
+            run.write("mlflow_run", json_document({"run_id": started.info.run_id}))
             self.mlflow.log_params(dict(flat(config.model_dump())))
 
     def logged_before(self, started: Any) -> dict[str, int]:
@@ -124,6 +128,20 @@ class MLflowSink:
                 f"logging.mlflow: {why}; set the environment variable MLFLOW_TRACKING_URI to a server, or to a file "
                 "such as sqlite:///mlflow.db, or leave it out"
             ) from error
+
+
+def read_identity(file: Path) -> str | None:
+    """The id of the run of MLflow that a run has begun; None where there is none, or with a warning a damaged one."""
+    if not file.exists():
+        return None
+    try:
+        text = read_document(file, "")
+        if text.isalnum():  # as older versions wrote it
+            return text
+        return str(read_json(file, dict, "")["run_id"])
+    except (DamagedFileError, KeyError):
+        warnings.warn(f"{file} is damaged; the figures go to a new run of MLflow from here on", stacklevel=2)
+        return None
 
 
 def flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

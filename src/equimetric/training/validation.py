@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from math import isnan
+import warnings
+from dataclasses import replace
+from math import isnan, nan
 
-from equimetric.runs.evaluation import embed_part, evaluate_part
+from equimetric.errors import EquimetricError
+from equimetric.runs.evaluation import (
+    NEIGHBOURS,
+    LabelledEmbeddings,
+    embed_cohort,
+    embed_part,
+    evaluate_defined,
+    evaluate_part,
+)
 from equimetric.training.averaging import averaged_weights
 from equimetric.training.checkpoint import Checkpoint, copy_weights
 from equimetric.training.distributed import sync_batch_norm
@@ -41,7 +51,11 @@ def score(session: Session, log: Log) -> dict[str, float]:
     """The scores of the validation classes, logged with the spread of their embeddings."""
     state, processes = session.state, session.processes
     found = embed_part(session.learner, session.data, "validation", processes)
-    scores = dict(evaluate_part(found, session.config.evaluation)) if processes.is_main else {}
+    if state.step == 0:
+        rehearse_test(session, found)
+        scores = dict(evaluate_part(found, session.config.evaluation)) if processes.is_main else {}
+    else:
+        scores = score_trained(session, found) if processes.is_main else {}
     scores = processes.broadcast(scores)
     spread = measure_spread(found.embeddings)
     record = {"kind": "validation", "step": state.step, **scores, "spread": spread}
@@ -49,6 +63,38 @@ def score(session: Session, log: Log) -> dict[str, float]:
     state.history.append(record)
     notice_collapse(session, "the validation images", spread)
     return scores
+
+
+def rehearse_test(session: Session, found: LabelledEmbeddings) -> None:
+    """Score the start as the test will, so that metrics which cannot be computed raise before anything trains."""
+    config, processes = session.config.evaluation, session.processes
+    if config.cohort is None or not session.learner.trains:
+        return
+    cohort = embed_cohort(session.learner, session.data, config.cohort, processes)
+    try:
+        evaluate_part(replace(found, cohort=cohort), config, neighbours=NEIGHBOURS)
+    except EquimetricError as error:
+        raise EquimetricError(f"evaluation.metrics with evaluation.cohort cannot be computed: {error}") from None
+
+
+def score_trained(session: Session, found: LabelledEmbeddings) -> dict[str, float]:
+    """The scores of a learner after some steps: NaN, with a warning, where its embeddings leave a metric undefined."""
+    config, state = session.config, session.state
+    try:
+        scores, reasons = evaluate_defined(found, config.evaluation)
+        values = dict(scores)
+    except EquimetricError as error:
+        values = dict.fromkeys(config.evaluation.names(), nan)
+        reasons = dict.fromkeys(values, str(error))
+    known = state.history[-1] if state.history else {}
+    new = [name for name in reasons if not isnan(known.get(name, 0.0))]
+    if new:
+        warnings.warn(
+            f"{config.method}, seed {config.seed}: {', '.join(new)} cannot be computed at step {state.step} and counts "
+            f"as NaN: {reasons[new[0]]}",
+            stacklevel=2,
+        )
+    return values
 
 
 def is_best(state: Checkpoint, value: float) -> bool:

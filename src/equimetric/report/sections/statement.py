@@ -16,7 +16,7 @@ TEMPLATE = """
 <p class="warning">{{ failed }} of {{ runs }} runs failed; <a href="#failures">their reasons</a> are listed below.</p>
 {% endif %}
 {% if noted %}
-<p class="warning">{{ noted }} of {{ runs }} runs collapsed or ended no better than they began; <a href="#curves">notes on them</a> stand below the curves.</p>
+<p class="warning">{{ noted }} of {{ runs }} runs have <a href="#curves">notes</a> below the curves: a collapse, no gain over the start, a metric that is not defined, or a part that never began.</p>
 {% endif %}
 """  # noqa: E501
 

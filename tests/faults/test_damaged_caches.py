@@ -1,0 +1,144 @@
+"""Damaged caches: never believed, named in a warning, and made again."""
+
+import json
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from test_damage import damages
+
+import equimetric as em
+from equimetric import files
+from equimetric.data import FileStore, damaged_files, glyphs
+from equimetric.training.sinks import read_identity
+
+FLIPS = [12, pytest.param(300, marks=pytest.mark.slow)]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("EQUIMETRIC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(files, "YOUNG", -1.0)
+    return tmp_path / "cache"
+
+
+def read_with_warnings(read):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = read()
+    return found, [str(one.message) for one in caught]
+
+
+def check_cache(file, flips, read, remedy, most_harmless=0.0):
+    """Whatever happens to a cache, what is read stays the same; it is named unless nothing of it was read."""
+    expected, intact = read(), file.read_bytes()
+    silent = 0
+    for what, damaged in damages(intact, flips):
+        file.write_bytes(damaged)
+        found, said = read_with_warnings(read)
+        assert found == expected, what
+        if said:
+            assert all(str(file) in message and remedy in message for message in said), what
+        else:
+            silent += 1
+        file.write_bytes(intact)
+    assert silent <= most_harmless * (flips + 4)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    paths = []
+    for number in range(40):
+        Image.new("L", (8, 8), number).save(tmp_path / f"{number}.png")
+        paths.append(tmp_path / f"{number}.png")
+    return paths
+
+
+@pytest.mark.parametrize("flips", [40, pytest.param(2000, marks=pytest.mark.slow)])
+def test_remembered_hashes(cache, pictures, flips):
+    """Much of the database is unused space, and a row that is not found is computed again."""
+    files.hash_files(pictures)
+    remedy = "it is removed, and files are hashed again"
+    check_cache(cache / "hashes.sqlite", flips, lambda: files.hash_files(pictures), remedy, most_harmless=0.8)
+
+
+def test_a_changed_digest_is_not_believed(cache, pictures):
+    """Every byte of one digest, flipped where it stands in the database."""
+    expected = files.hash_files(pictures)
+    memory = cache / "hashes.sqlite"
+    intact = memory.read_bytes()
+    place = intact.index(expected[7].encode())
+    for byte in range(place, place + 64):
+        memory.write_bytes(intact[:byte] + bytes([intact[byte] ^ 1]) + intact[byte + 1 :])
+        found, said = read_with_warnings(lambda: files.hash_files(pictures))
+        assert found == expected
+        assert len(said) == 1
+        assert "hashes.sqlite is damaged (a row is not what was written)" in said[0]
+
+
+@pytest.mark.parametrize("flips", FLIPS)
+def test_the_list_of_checked_files(cache, pictures, tmp_path, flips):
+    (tmp_path / "text.png").write_text("no picture")
+    store = FileStore([*pictures, tmp_path / "text.png"])
+    damaged_files(store)
+    (record,) = (cache / "checked").iterdir()
+    # A flipped bit of the word "sha256" makes it a file of an older version, with the same content.
+    check_cache(record, flips, lambda: damaged_files(store), "the image files are checked again", most_harmless=0.2)
+    content = json.loads(record.read_text())
+    content.pop("checksum")
+    record.write_text(json.dumps(content))
+    assert read_with_warnings(lambda: damaged_files(store)) == (damaged_files(store), [])
+
+
+@pytest.mark.parametrize("flips", FLIPS)
+def test_the_drawn_glyphs(cache, monkeypatch, flips):
+    shape = (3, 32, 32)
+    drawn = glyphs._Glyphs(
+        glyphs.Pictures(np.zeros(shape, np.uint8), np.array([65, 65, 66]), np.array([0, 1, 0])),
+        labels=np.array([0, 0, 1]),
+        members=np.array([65, 66]),
+        member_labels=np.array([0, 1]),
+    )
+    monkeypatch.setattr(glyphs, "_build", lambda _: drawn)
+    em.load_dataset("glyphs")
+    file = glyphs._cache_file(14)
+    check_cache(file, flips, lambda: em.load_dataset("glyphs").fingerprint, "the glyphs are drawn again")
+
+
+@pytest.mark.parametrize("flips", [40, pytest.param(800, marks=pytest.mark.slow)])
+def test_the_run_of_mlflow(tmp_path, flips):
+    from equimetric.checksums import json_document
+
+    file = tmp_path / "mlflow_run"
+    identity = "0123456789abcdef" * 2
+    file.write_text(json_document({"run_id": identity}))
+    intact, noticed = file.read_bytes(), 0
+    for what, damaged in damages(intact, flips):
+        file.write_bytes(damaged)
+        found, said = read_with_warnings(lambda: read_identity(file))
+        assert found in (identity, None), what
+        assert (found is None) == (said == [f"{file} is damaged; the figures go to a new run of MLflow from here on"])
+        noticed += found is None
+    assert noticed >= 0.8 * (flips + 4)
+    file.write_text(identity)
+    assert read_identity(file) == identity, "as older versions wrote it"
+    assert read_identity(tmp_path / "none") is None
+
+
+def test_every_cache_is_damaged_by_some_test():
+    """What the code writes below the cache folder, and which file of tests damages it."""
+    covered = {
+        "checked": "faults/test_damaged_caches.py",
+        "glyphs": "faults/test_damaged_caches.py",
+        "images": "data/test_image_files.py",
+        "features": "runs/test_features.py",
+        "damaged": "",  # lists for people, which nothing reads again
+    }
+    source = Path(em.__file__).parent
+    written = re.compile(r'cache_directory\(\) / "(\w+)"')
+    assert {name for file in source.rglob("*.py") for name in written.findall(file.read_text())} == covered.keys()
+    tests = Path(__file__).parents[1]
+    assert all((tests / file).is_file() for file in covered.values() if file)
