@@ -75,6 +75,9 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
         values["data"]["options"].pop(name, None)
     if values["data"]["split"] is not None:
         values["data"]["split"].pop("file")
+    if values["evaluation"]["parents"] is None:
+        # A run whose items are all compared has the key it had before there were parents.
+        del values["evaluation"]["parents"]
     if values["refit"] is None:
         # A run that is no refit has the key it had before there were any.
         del values["refit"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isnan
 
-from equimetric.runs.evaluation import embed_part, evaluate_part
+from equimetric.runs.evaluation import embed_part, evaluate_part, within_parents
 from equimetric.training.averaging import averaged_weights
 from equimetric.training.checkpoint import Checkpoint, copy_weights
 from equimetric.training.distributed import sync_batch_norm
@@ -41,6 +41,7 @@ def score(session: Session, log: Log) -> dict[str, float]:
     """The scores of the validation classes, logged with the spread of their embeddings."""
     state, processes = session.state, session.processes
     found = embed_part(session.learner, session.data, "validation", processes)
+    found = within_parents(found, session.data, session.config.evaluation.parents)
     scores = dict(evaluate_part(found, session.config.evaluation)) if processes.is_main else {}
     scores = processes.broadcast(scores)
     spread = measure_spread(found.embeddings)
