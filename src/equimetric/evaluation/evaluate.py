@@ -12,7 +12,7 @@ from equimetric.evaluation.engine.label_sets import MultiLabelSets
 from equimetric.evaluation.engine.measured import similarity_matrix
 from equimetric.evaluation.engine.scan import Prefilter, scan
 from equimetric.evaluation.engine.sets import LabelledSets
-from equimetric.evaluation.evidence import Evidence, Score, class_means
+from equimetric.evaluation.evidence import Evidence, Score, class_averages
 from equimetric.evaluation.families import (
     METRICS,
     Metric,
@@ -124,7 +124,7 @@ def evaluate(
     scores = {metric.name: _score(metric, evidence) for metric in parsed}
 
     per_query = {name: score.per_query for name, score in scores.items() if score.per_query is not None}
-    per_class = {name: class_means(score, sets) for name, score in per_query.items()}
+    per_class = {name: class_averages(score, sets) for name, score in per_query.items()}
     per_class |= {name: score.per_class.cpu() for name, score in scores.items() if score.per_class is not None}
     return Evaluation(
         scores={name: score.value for name, score in scores.items()},

@@ -11,7 +11,7 @@ from torch import Tensor
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.sets import LabelledSets
 
-__all__ = ["Detail", "Evidence", "Score", "average_by_class", "class_means", "exact_mean"]
+__all__ = ["Detail", "Evidence", "Score", "average_by_class", "class_averages", "exact_mean"]
 
 Kind = TypeVar("Kind", bound=Collector)
 Value = TypeVar("Value")
@@ -51,7 +51,7 @@ class Score:
     def average_classes(self, sets: LabelledSets) -> "Score":
         """The macro average: the mean over the classes that have a score, of the mean of each."""
         if self.per_query is not None:
-            per_class = class_means(self.per_query, sets)
+            per_class = class_averages(self.per_query, sets)
         else:
             assert self.per_class is not None
             per_class = self.per_class
@@ -85,7 +85,7 @@ def exact_mean(score: Tensor) -> float:
     return math.fsum(counted) / len(counted) if counted else math.nan
 
 
-def class_means(per_query: Tensor, sets: LabelledSets) -> Tensor:
+def class_averages(per_query: Tensor, sets: LabelledSets) -> Tensor:
     """The mean over the queries of each class, (C,) on the CPU; a query with several labels is one of each."""
     query, number = (part.cpu() for part in sets.memberships)
     return average_by_class(per_query[query], number, len(sets.class_labels))
