@@ -311,7 +311,8 @@ def test_the_table_of_queries_lists_their_labels():
     [
         (torch.eye(6, dtype=torch.bool), "no query has a gallery item of its class"),
         (torch.ones(5, 2, dtype=torch.bool), "there are 6 embeddings but 5 rows of labels"),
-        (torch.tensor([[0, 2]] * 6), r"labels have shape \(6, 2\); they must be one-dimensional"),
+        (torch.tensor([[0, 2]] * 6), "labels give a list to each sample; give one label, a multi-hot row"),
+        ([["a", "b"], ["a"], ["b"], ["b"], ["c"], ["c"]], "labels give a list to each sample"),
         ([{"a"}, "a", {"b"}, {"b"}, {"c"}, {"c"}], "labels mix sets with other types such as 'a'"),
         ([{"a"}, {1}, {"a"}, {1}, {"a"}, {1}], "the labels in the sets must be all integers or all strings"),
         ([set()] * 6, "no sample has a label"),

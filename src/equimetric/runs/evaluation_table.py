@@ -86,5 +86,5 @@ class EvaluationConfig(Strict):
     def unit_length(self) -> bool:
         """Whether the geometry compares vectors of unit length."""
         if self.geometry in GEOMETRY_NAMES:
-            return self.geometry == "cosine"
+            return self.geometry in ("cosine", "hamming")
         return find_own_geometry(self.geometry).normalize

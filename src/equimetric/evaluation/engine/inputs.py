@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.evaluation.engine.label_sets import LabelMatrices, MultiLabelSets, has_label_sets, match_label_sets
+from equimetric.evaluation.engine.label_sets import (
+    LabelMatrices,
+    MultiLabelSets,
+    has_label_sets,
+    match_label_sets,
+    refuse_label_lists,
+)
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 from equimetric.ops.blocks import slices
@@ -63,6 +69,8 @@ def prepare_sets(
     if multi_label and has_label_sets(labels):
         classes = _label_set_fields(match_label_sets(labels, gallery_labels, *counts), queries.device)
     else:
+        if multi_label:
+            refuse_label_lists(labels, len(queries))
         classes = _class_fields(labels, gallery_labels, *counts, queries.device)
     excluded = _find_same_images(query_ids, gallery_ids, *counts)
     queries, gallery = _apply_geometry(queries, gallery, geometry if own is None else own)

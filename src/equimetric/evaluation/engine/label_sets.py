@@ -19,7 +19,14 @@ from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.sets import LabelledSets, Overlap
 from equimetric.ops.blocks import slices
 
-__all__ = ["LabelMatrices", "MultiLabelSets", "has_label_sets", "match_label_sets", "require_one_class"]
+__all__ = [
+    "LabelMatrices",
+    "MultiLabelSets",
+    "has_label_sets",
+    "match_label_sets",
+    "refuse_label_lists",
+    "require_one_class",
+]
 
 COUNTED_AT_A_TIME = 2**20
 """Entries of multi-hot rows, or of pairs, in one temporary: they should stay in the cache."""
@@ -171,6 +178,18 @@ def has_label_sets(labels: Any) -> bool:
     if matrix.ndim != 2 or matrix.shape[1] < 2 or (isinstance(matrix, np.ndarray) and matrix.dtype.kind not in "biuf"):
         return False
     return bool(((matrix == 0) | (matrix == 1)).all())
+
+
+def refuse_label_lists(labels: Any, count: int) -> None:
+    """Raise an error for lists of labels: one of 0 and 1 could be meant as either."""
+    try:
+        shape = np.shape(labels)
+    except ValueError:
+        shape = (count, 2)
+    if len(shape) == 2 and shape[0] == count and shape[1] > 1:
+        raise EquimetricError(
+            "labels give a list to each sample; give one label, a multi-hot row of 0 and 1, or a Python set of labels"
+        )
 
 
 def match_label_sets(labels: Any, gallery_labels: Any, queries: int, gallery: int | None) -> LabelMatrices:
