@@ -15,6 +15,7 @@ from equimetric.evaluation.engine.binned_label_sets import BinnedLabelSets
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
 from equimetric.evaluation.metrics.roc import area_under_roc, equal_error_rate
+from equimetric.seeding import derive_seed
 
 RANKED = ["recall@1", "recall@3", "precision@1", "precision@3", "map@3", "r_precision", "map@r", "map", "mrr"]
 PAIRED = ["auc", "eer", "tar@far=0.1"]
@@ -244,6 +245,24 @@ def test_per_class_scores_and_intervals_count_a_query_for_each_label():
         result.compare(changed)
     with pytest.raises(EquimetricError, match="query 0 is of class"):
         result.compare(evaluate(embeddings, torch.arange(80) % 5, metrics="map@r"))
+
+
+def test_intervals_draw_labels_and_share_a_query_among_its_own():
+    embeddings, labels = space(80, seed=4)
+    result = evaluate(embeddings + 0.1, labels, metrics="map@r")
+    scores = result.per_query["map@r"].tolist()
+    drawn = np.random.default_rng(derive_seed(3, "bootstrap")).integers(5, size=(300, 5))
+    values = []
+    for draw in drawn.tolist():
+        total = weight = 0.0
+        for score, row in zip(scores, labels.tolist(), strict=True):
+            times = sum(draw.count(c) for c in range(5) if row[c]) / max(1, sum(row))
+            if not math.isnan(score):
+                total, weight = total + times * score, weight + times
+        values.append(total / weight)
+    interval = result.interval("map@r", draws=300, seed=3)
+    assert interval.standard_error == pytest.approx(np.std(values, ddof=1))
+    assert (interval.low, interval.high) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])))
 
 
 def test_lone_queries_and_those_without_labels_count_as_zero_on_request():

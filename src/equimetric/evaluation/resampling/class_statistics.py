@@ -62,7 +62,8 @@ def _find_statistic(evaluation: Evaluation, name: str) -> ClassStatistic | None:
     if scores is not None:
         statistic = mean_over_queries(scores, evaluation.memberships, len(evaluation.class_labels))
         # A query without any label has a score where lone ones count as zero, but no class.
-        return shift_to(evaluation[name], statistic) if evaluation.multi_label else statistic
+        without = np.setdiff1d(np.arange(evaluation.queries), evaluation.memberships[0].numpy())
+        return statistic if scores[without].isnan().all() else shift_to(evaluation[name], statistic)
     metric = Metric.parse(name)
     if metric.macro:
         return mean_over_classes(evaluation.score_per_class[name])
