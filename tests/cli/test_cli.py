@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import equimetric as em
+
 RUN = """
 method = "contrastive"
 [data]
@@ -156,6 +158,29 @@ def test_evaluate_named_metrics_with_intervals_comparison_and_plots(equimetric, 
     assert code == 0
     assert "opis@10%" in out
     assert "Compared with" in out
+
+
+def test_evaluate_multi_hot_labels_and_macro_averages(equimetric, is_one_sentence, tmp_path):
+    generator = np.random.default_rng(0)
+    labels = generator.random((60, 5)) < 0.3
+    vectors = labels @ generator.normal(size=(5, 8)) + generator.normal(size=(60, 8))
+    np.savez(tmp_path / "tags.npz", embeddings=vectors, labels=labels)
+    np.savez(tmp_path / "other.npz", embeddings=vectors + 0.5, labels=labels)
+    names = "recall@1,macro:map@r,ndcg@5,macro:tar@far=1e-1,opis"
+    arguments = ("-m", names, "--intervals", "--compare", tmp_path / "other.npz", "--plots", tmp_path / "figures")
+    code, out, _ = equimetric("evaluate", tmp_path / "tags.npz", *arguments, "--json")
+    assert code == 0
+    found = json.loads(out)
+    expected = em.evaluate(vectors, labels, metrics=names.split(","))
+    assert {name: found[name] for name in expected} == dict(expected)
+    assert found["classes"] == 5
+    assert {"recall@1", "macro:map@r", "macro:tar@far=1e-1"} <= set(found["comparison"]["metrics"])
+    code, out, _ = equimetric("evaluate", tmp_path / "tags.npz", "-m", "ndcg@5", "--overlap", "jaccard", "--json")
+    assert json.loads(out)["ndcg@5"] == em.evaluate(vectors, labels, metrics="ndcg@5", overlap="jaccard")["ndcg@5"]
+    for wrong in (("-m", "nmi"), ("-m", "macro:auc"), ("-m", "ndcg@5", "--overlap", "dice")):
+        code, _, err = equimetric("evaluate", tmp_path / "tags.npz", *wrong)
+        assert code == 2
+        assert is_one_sentence(err)
 
 
 def test_calibrate_writes_a_certificate(equimetric, is_one_sentence, spaces, tmp_path):

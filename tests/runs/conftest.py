@@ -49,7 +49,8 @@ def features(tmp_path):
     labels = np.repeat(np.arange(12), 10)
     centres = generator.normal(size=(12, 20))
     vectors = (centres[labels] + 0.8 * generator.normal(size=(120, 20))).astype(np.float32)
-    np.savez(tmp_path / "features.npz", features=vectors, labels=labels)
+    superclass = np.where(labels // 2 % 2 == 0, "even", "odd")
+    np.savez(tmp_path / "features.npz", features=vectors, labels=labels, superclass=superclass)
     return tmp_path / "features.npz"
 
 
@@ -75,6 +76,10 @@ def sources(image_folder, arrays, features, zoom):
             vectors, evaluation={"metrics": ["recall@1", "map@r", "tar@far=1e-1", "opis"], "cohort": {"strength": 0.5}}
         ),
         "queries, gallery and cohort": configuration(gallery, evaluation={"cohort": {"part": "validation"}}),
+        "Lp distances": configuration(vectors, evaluation={"geometry": "l3", "metrics": ["recall@1", "eer"]}),
+        "within parents": configuration(
+            vectors, evaluation={"parents": "superclass", "metrics": ["recall@1", "macro:recall@1", "tar@far=1e-1"]}
+        ),
         "signs": configuration(vectors, evaluation={"binarise": True, "ks": [1, 3]}),
     }
 
@@ -90,6 +95,8 @@ KINDS = (
     "distances of raw embeddings",
     "cohort",
     "queries, gallery and cohort",
+    "Lp distances",
+    "within parents",
     "signs",
 )
 

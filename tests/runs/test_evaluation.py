@@ -5,12 +5,24 @@ import json
 import numpy as np
 import pytest
 import torch
+from run_cases import configuration
 
 import equimetric as em
+from equimetric.configuration import load_config
+from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import load_run_data
 from equimetric.runs.embedding import embed_images
-from equimetric.runs.evaluation import embed_part, embed_run, evaluate_part, evaluation_data
+from equimetric.runs.evaluation import (
+    LabelledEmbeddings,
+    embed_part,
+    embed_run,
+    evaluate_part,
+    evaluation_data,
+    per_query_arrays,
+    within_parents,
+)
 from equimetric.runs.features import cached_features
+from equimetric.runs.folder import RunFolder
 from equimetric.runs.model import load_weights
 from equimetric.training import train
 
@@ -118,3 +130,76 @@ def test_arrays_of_other_libraries_are_one_sentence(sources, tmp_path):
         em.EquimetricError, match=r"images must be a tensor, got ndarray; convert with torch\.as_tensor"
     ):
         trained.embed(np.zeros((2, 20), dtype=np.float32))
+
+
+def test_parents_of_a_run_are_compared_in_validation_and_test(sources, tmp_path):
+    trained = train(sources["within parents"], folder=tmp_path / "run")
+    names = trained.config.evaluation.names()
+    for part, figures in (("validation", trained.result.validation), ("test", trained.metrics)):
+        config, found = embed_run(tmp_path / "run", part)
+        parents = found.labels // 2 % 2
+        expected = em.evaluate(found.embeddings, found.labels, parents=parents, metrics=names)
+        assert dict(figures) == dict(expected) == dict(evaluate_part(found, config.evaluation))
+        assert len(found.parents.unique()) == (2 if part == "test" else 1)
+    assert dict(trained.metrics) != dict(em.evaluate(found.embeddings, found.labels, metrics=names))
+    stored = RunFolder(tmp_path / "run").per_query()
+    labels = load_run_data(trained.config.data).dataset.labels.numpy()
+    neighbours = stored["neighbours"]
+    assert (labels[neighbours] // 2 % 2 == stored["labels"][:, None] // 2 % 2)[neighbours >= 0].all()
+
+
+def test_missing_neighbours_are_no_rows(sources):
+    data = load_run_data(load_config(sources["within parents"], RunConfig).data)
+    rows = data.split.test[(data.dataset.labels[data.split.test] - 8).abs() <= 1]
+    found = LabelledEmbeddings(
+        torch.randn(len(rows), 4), data.dataset.labels[rows], rows, None, None, data.dataset.class_names
+    )
+    found = within_parents(found, data, "superclass")
+    scores = em.evaluate(**found.arrays(), metrics="map", neighbours=15)
+    stored = per_query_arrays(scores, found)["neighbours"]
+    counts = (stored >= 0).sum(axis=1)
+    assert counts.tolist() == [9] * 10 + [15] * 20
+    assert (stored[:10, 9:] == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "message"),
+    [
+        (
+            {"parents": "superclas"},
+            "evaluation.parents = 'superclas' names no attribute of the data; did you mean",
+        ),
+        ({"parents": "colour"}, "evaluation.parents = 'colour' has several values in class '0'; every class has one"),
+    ],
+)
+def test_parents_that_the_data_do_not_have_are_named_before_training(evaluation, message, tmp_path, features):
+    stored = dict(np.load(features))
+    colour = np.where(np.arange(120) % 3 == 0, "red", "blue")
+    np.savez(tmp_path / "coloured.npz", **stored, colour=colour)
+    data = {"name": "features", "options": {"file": str(tmp_path / "coloured.npz")}}
+    with pytest.raises(em.EquimetricError, match=message):
+        train(configuration(data, evaluation=evaluation), folder=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "message"),
+    [
+        ({"geometry": "cosin"}, "unknown geometry 'cosin'"),
+        ({"geometry": "snr"}, "unknown geometry of an evaluation 'snr'"),
+        ({"parents": "superclass", "metrics": ["nmi"]}, "'nmi' describes the whole space"),
+        ({"metrics": ["macro:nmi"]}, "'nmi' is no mean over queries"),
+    ],
+)
+def test_impossible_evaluations_are_found_in_the_configuration(evaluation, message):
+    with pytest.raises(em.EquimetricError, match=message):
+        load_config({"data": {"name": "digits"}, "method": "contrastive", "evaluation": evaluation}, RunConfig)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "unit"), [("cosine", True), ("l1", True), ("linf", True), ("euclidean", False), ("dot", False)]
+)
+def test_the_geometry_decides_whether_embeddings_have_unit_length(geometry, unit, sources, tmp_path):
+    trained = train({**sources["features"], "evaluation": {"geometry": geometry}}, folder=tmp_path / "run")
+    lengths = embed_run(tmp_path / "run")[1].embeddings.norm(dim=1)
+    assert torch.allclose(lengths, torch.ones_like(lengths), atol=1e-5) is unit
+    assert trained.config.evaluation.unit_length() is unit

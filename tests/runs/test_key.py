@@ -82,6 +82,7 @@ OTHER_VALUES = {
     "evaluation.geometry": "euclidean",
     "evaluation.binarise": True,
     "evaluation.cohort": {"strength": 0.25},
+    "evaluation.parents": "superclass",
     "refit": {"classes": "all", "steps": 5, "source": "0123"},
 }
 TOGETHER = {

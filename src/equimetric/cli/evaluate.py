@@ -40,9 +40,7 @@ def evaluate_command(
     source: Annotated[Path, EMBEDDINGS_SOURCE],
     metrics: Annotated[
         str | None,
-        typer.Option(
-            "--metrics", "-m", help="Names separated by commas, such as recall@1,map@r,nmi,eer,opis,opis@10%."
-        ),
+        typer.Option("--metrics", "-m", help="Names separated by commas, such as recall@1,map@r,macro:map@r,eer,opis."),
     ] = None,
     ks: Annotated[
         str | None, typer.Option("--ks", help="The K of Recall@K, unless --metrics is given; by default 1,2,4,8.")
@@ -60,6 +58,12 @@ def evaluate_command(
         typer.Option(
             "--parents",
             help="Compare within superclasses alone: an attribute of a run's data, or an array of the .npz file.",
+        ),
+    ] = None,
+    overlap: Annotated[
+        str | None,
+        typer.Option(
+            "--overlap", help="Relevance by which ndcg@K grades items of several labels: shared (1 or 0) or jaccard."
         ),
     ] = None,
     intervals: Annotated[
@@ -81,9 +85,9 @@ def evaluate_command(
     """Evaluate embeddings exactly: retrieval, clustering, verification, threshold consistency.
 
     Embeddings may come from anywhere: an .npz file with arrays 'embeddings' and 'labels' (and 'gallery_embeddings',
-    'gallery_labels' where queries and gallery differ), a .parquet file with columns 'embedding' and 'label', or an .npy
-    file with the labels in a .csv beside it. A run is evaluated on its test classes, with its own metrics and geometry
-    unless others are given: the figures are those of its result.
+    'gallery_labels' where queries and gallery differ; labels may be multi-hot), a .parquet file with columns
+    'embedding' and 'label', or an .npy file with the labels in a .csv beside it. A run is evaluated on its test
+    classes, with its own metrics and geometry unless others are given: the figures are those of its result.
     """
     from equimetric.evaluation import evaluate
 
@@ -92,6 +96,8 @@ def evaluate_command(
     drawn = [name for needed in PLOTS.values() for name in needed] if plots is not None else []
     names = list(dict.fromkeys([*wanted, *drawn]))
     options: dict[str, Any] = {"geometry": geometry or found.geometry, "block_rows": block_rows, "progress": True}
+    if overlap is not None:
+        options["overlap"] = overlap
     result = evaluate(**found.arrays, metrics=names, **options)
     summary = result.to_dict()
     values = summary.pop("metrics")
@@ -108,6 +114,10 @@ def evaluate_command(
             raise EquimetricError(
                 f"{str(source)!r} is compared by {found.geometry} and {str(compare)!r} by {other.geometry}; "
                 "give --geometry to compare both alike"
+            )
+        if ("parents" in other.arrays) != ("parents" in found.arrays):
+            raise EquimetricError(
+                f"only one of {str(source)!r} and {str(compare)!r} is compared within parents; give --parents for both"
             )
         comparison = result.compare(evaluate(**other.arrays, metrics=wanted, **options))
         document["comparison"] = comparison.to_dict()

@@ -8,11 +8,18 @@ from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.cohort import Cohort, check_cohort_metrics
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryLike, LabelsLike, prepare_sets
+from equimetric.evaluation.engine.label_sets import MultiLabelSets
 from equimetric.evaluation.engine.measured import similarity_matrix
 from equimetric.evaluation.engine.scan import Prefilter, scan
 from equimetric.evaluation.engine.sets import LabelledSets
-from equimetric.evaluation.evidence import Evidence, average_by_class
-from equimetric.evaluation.families import METRICS, Metric, check_metric_options, parse_metrics
+from equimetric.evaluation.evidence import Evidence, Score, class_averages
+from equimetric.evaluation.families import (
+    METRICS,
+    Metric,
+    check_metric_options,
+    check_multi_label_metrics,
+    parse_metrics,
+)
 from equimetric.evaluation.metrics.rankings import NearestNeighbours
 from equimetric.evaluation.parents import check_parent_metrics, number_parents
 from equimetric.evaluation.result import Evaluation
@@ -48,13 +55,15 @@ def evaluate(
     The result depends on neither block size nor number of threads.
 
     embeddings    (N, D) tensor or array; half precision is computed in float32, float64 in float64
-    labels        N integers of any type and size, or N strings
+    labels        N integers of any type and size, or N strings; with several labels for each sample a multi-hot matrix
+                  (N, C) of 0 and 1, or N Python sets: a pair is then positive if it shares a label
     gallery_…     (G, D) and G labels, where queries and gallery are different sets
     metrics       names; default: precision@1, recall@K for `ks`, r_precision, map@r
-                  retrieval: `recall@K`, `precision@K`, `map@K` for any K, `r_precision`, `map@r`, `map`, `mrr`
+                  retrieval: `recall@K`, `precision@K`, `map@K`, `ndcg@K`, `r_precision`, `map@r`, `map`, `mrr`
                   clustering: `nmi`, `ami`, `f1`; verification: `auc`, `eer`, `tar@far=1e-3`
                   consistency of a threshold: `opis`, `opis@10%`
                   structure: `pi_ratio`, `spectral_decay`, `alignment`, `uniformity`
+                  `macro:` before a name, such as `macro:recall@1`: the mean over classes of the means of each class
     ks            the K of the default's `recall@K`
     geometry      compare by `cosine`, `euclidean` distance, `dot` product, or `hamming` distance of the signs;
                   by a Lp distance `l1`, `l3`, `linf` of the unit vectors, or by a `Geometry` of your own
@@ -68,7 +77,7 @@ def evaluate(
     block_rows    queries compared at a time; memory is block_rows × G; default: 64 MB
     prefilter     find candidates by `bfloat16` products and compare these again: the same result; `auto` where faster
     progress      show a progress bar on standard error
-    options       options of single metrics, such as the range of thresholds of `opis`
+    options       options of single metrics, such as the range of thresholds of `opis`, or the `overlap` of `ndcg@K`
     """
     parsed = parse_metrics(default_metrics(ks) if metrics is None else metrics)
     if lone not in ("exclude", "zero"):
@@ -102,18 +111,20 @@ def evaluate(
         geometry=geometry,
         query_ids=query_ids,
         gallery_ids=gallery_ids,
+        multi_label=True,
     )
+    if isinstance(sets, MultiLabelSets):
+        check_multi_label_metrics(parsed)
     if parents is not None or gallery_parents is not None:
         sets = replace(sets, parents=number_parents(sets, parents, gallery_parents))
     collectors = _build_collectors(parsed, sets, options)
     matrix = similarity_matrix(sets)
     path = scan(matrix, collectors, block_rows=block_rows, prefilter=prefilter, progress=progress)
     evidence = Evidence(sets, options, collectors)
-    scores = {metric.name: METRICS[metric.family].score(metric, evidence) for metric in parsed}
+    scores = {metric.name: _score(metric, evidence) for metric in parsed}
 
     per_query = {name: score.per_query for name, score in scores.items() if score.per_query is not None}
-    query_classes, classes = sets.query_classes.cpu(), len(sets.class_labels)
-    per_class = {name: average_by_class(score, query_classes, classes) for name, score in per_query.items()}
+    per_class = {name: class_averages(score, sets) for name, score in per_query.items()}
     per_class |= {name: score.per_class.cpu() for name, score in scores.items() if score.per_class is not None}
     return Evaluation(
         scores={name: score.value for name, score in scores.items()},
@@ -121,7 +132,7 @@ def evaluate(
         score_per_class={name: per_class[name] for name in scores if name in per_class},
         labels=sets.labels,
         class_labels=sets.class_labels,
-        query_classes=query_classes,
+        query_classes=sets.query_classes.cpu(),
         queries=len(sets.queries),
         gallery=None if sets.gallery is None else len(sets.gallery),
         lone=int((sets.relevant == 0).sum()),
@@ -136,6 +147,12 @@ def evaluate(
 def default_metrics(ks: Iterable[int] = (1, 2, 4, 8)) -> list[str]:
     """The metrics of `evaluate` where none are named."""
     return ["precision@1", *(f"recall@{k}" for k in ks), "r_precision", "map@r"]
+
+
+def _score(metric: Metric, evidence: Evidence) -> Score:
+    """The value of a metric, over all queries or pairs, or over classes."""
+    score = METRICS[metric.family].score(metric, evidence)
+    return score.average_classes(evidence.sets) if metric.macro else score
 
 
 def _build_collectors(metrics: Sequence[Metric], sets: LabelledSets, options: Mapping[str, Any]) -> Sequence[Collector]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.sets import LabelledSets
 
-__all__ = ["Detail", "Evidence", "Score", "average_by_class", "exact_mean"]
+__all__ = ["Detail", "Evidence", "Score", "average_by_class", "class_averages", "exact_mean"]
 
 Kind = TypeVar("Kind", bound=Collector)
 Value = TypeVar("Value")
@@ -48,6 +48,15 @@ class Score:
         """The mean over the queries that count."""
         return cls(exact_mean(per_query), per_query)
 
+    def average_classes(self, sets: LabelledSets) -> "Score":
+        """The macro average: the mean over the classes that have a score, of the mean of each."""
+        if self.per_query is not None:
+            per_class = class_averages(self.per_query, sets)
+        else:
+            assert self.per_class is not None
+            per_class = self.per_class
+        return Score(exact_mean(per_class), per_class=per_class, details=self.details)
+
 
 class Evidence:
     """What a metric may read: the finished collectors by their class, the sets, the options."""
@@ -74,6 +83,12 @@ def exact_mean(score: Tensor) -> float:
     """The mean without NaN entries; the sum has no rounding, so neither order nor threads change it."""
     counted = score[~score.isnan()].tolist()
     return math.fsum(counted) / len(counted) if counted else math.nan
+
+
+def class_averages(per_query: Tensor, sets: LabelledSets) -> Tensor:
+    """The mean over the queries of each class, (C,) on the CPU; a query with several labels is one of each."""
+    query, number = (part.cpu() for part in sets.memberships)
+    return average_by_class(per_query[query], number, len(sets.class_labels))
 
 
 def average_by_class(per_query: Tensor, query_classes: Tensor, classes: int) -> Tensor:

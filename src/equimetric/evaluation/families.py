@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from equimetric.evaluation.result import Evaluation
 
 __all__ = [
+    "MACRO",
     "METRICS",
     "Metric",
     "MetricFamily",
     "check_metric_options",
+    "check_multi_label_metrics",
     "format_score",
     "list_metrics",
     "metric",
@@ -32,6 +34,8 @@ __all__ = [
 
 METRICS: "Registry[MetricFamily]" = Registry("metric", "equimetric.evaluation.metrics")
 """Every metric family by name, such as `recall@K`."""
+MACRO = "macro:"
+"""Prefix of a metric that is averaged over classes."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +45,28 @@ class Metric:
     name        as the user wrote it
     family      key in `METRICS`
     parameters  the typed parameters in the name, defaults filled in
+    macro       the mean over classes of the means of each class: `macro:recall@10`
     """
 
     name: str
     family: str
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    macro: bool = False
 
     @classmethod
     def parse(cls, name: str) -> "Metric":
         """The metric of this name; a misspelt name raises an error that gives the nearest."""
+        plain = name.removeprefix(MACRO)
         for family in METRICS.values():
-            match = re.fullmatch(family.pattern, name)
+            match = re.fullmatch(family.pattern, plain)
             if match is not None:
-                return cls(name, family.name, family.read_parameters(match))
-        raise unknown_name("metric", name, [example for family in METRICS.values() for example in family.examples])
+                if plain != name and not family.macro:
+                    raise EquimetricError(
+                        f"{plain!r} is no mean over queries or pairs of single classes, so it has no macro average; "
+                        f"write it without {MACRO!r}"
+                    )
+                return cls(name, family.name, family.read_parameters(match), plain != name)
+        raise unknown_name("metric", plain, [example for family in METRICS.values() for example in family.examples])
 
     def __getitem__(self, parameter: str) -> Any:
         return self.parameters[parameter]
@@ -80,6 +92,8 @@ class MetricFamily:
     options     keyword options of `evaluate` that the family reads, with their defaults
     percent     shown as a percentage
     higher_is_better  whether the largest value is the best; False for rates of errors and for descriptions of a space
+    macro       whether it is a mean over queries, or over pairs of a class, that `macro:` can average by class
+    multi_label  whether it is defined for samples with several labels each
     """
 
     name: str
@@ -94,6 +108,8 @@ class MetricFamily:
     options: Mapping[str, Any] = field(default_factory=dict)
     percent: bool = True
     higher_is_better: bool = True
+    macro: bool = False
+    multi_label: bool = False
 
     def read_parameters(self, match: re.Match[str]) -> dict[str, Any]:
         """The typed parameters of a name that the pattern matches."""
@@ -113,6 +129,8 @@ def metric(
     options: Mapping[str, Any] | None = None,
     percent: bool = True,
     higher_is_better: bool = True,
+    macro: bool = False,
+    multi_label: bool = False,
 ) -> Callable[[ScoreFunction], ScoreFunction]:
     """Register a score function as a metric family: see `MetricFamily`.
 
@@ -134,6 +152,8 @@ def metric(
             options or {},
             percent,
             higher_is_better,
+            macro,
+            multi_label,
         )
         METRICS.add(name, family, module=score.__module__)
         return score
@@ -147,6 +167,15 @@ def parse_metrics(names: str | Iterable[str]) -> tuple[Metric, ...]:
     if not names:
         raise EquimetricError("metrics is empty; name at least one, or leave it out for the default")
     return tuple(Metric.parse(name) for name in dict.fromkeys(names))
+
+
+def check_multi_label_metrics(metrics: Iterable[Metric]) -> None:
+    """Raise an error for a metric that needs one class for each sample."""
+    for metric in metrics:
+        if not METRICS[metric.family].multi_label:
+            raise EquimetricError(
+                f"{metric.name!r} needs classes that share no sample; leave it out where samples have several labels"
+            )
 
 
 def format_score(name: str, value: float) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.inputs import LabelArray, LabelsLike, convert_labels
+from equimetric.evaluation.engine.label_sets import MultiLabelSets
 from equimetric.evaluation.engine.pair_distances import PairDistances
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.families import METRICS, Metric
@@ -45,7 +46,9 @@ def number_parents(
     if of_queries.dtype.kind != of_gallery.dtype.kind:
         raise EquimetricError("parents and gallery_parents must both be integers or both be strings to be compared")
     names, numbers = np.unique(np.concatenate([of_queries, of_gallery]), return_inverse=True)
-    require_one_parent(sets, names, numbers)
+    # Samples that share a label may have different parents: they are not compared.
+    if not isinstance(sets, MultiLabelSets):
+        require_one_parent(sets, names, numbers)
     device = sets.queries.device
     queries, gallery = numbers[: len(of_queries)], numbers[len(of_queries) :]
     return torch.from_numpy(queries).to(device), torch.from_numpy(gallery).to(device)

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
@@ -33,9 +34,9 @@ class Evaluation(Mapping[str, float]):
     scores           name → value, mostly a fraction in [0, 1]
     score_per_query  name → (N,) float64, for metrics that score single queries
     score_per_class  name → (C,) float64 by class number, for metrics that score single classes
-    labels           the queries' labels as given: an int64 tensor (N,), or the strings
+    labels           the queries' labels as given: an int64 tensor (N,), or the strings; several labels multi-hot (N, C)
     class_labels     the label of each class number
-    query_classes    (N,) the queries' class numbers
+    query_classes    (N,) the queries' class numbers; of several labels the numbers of the groups with the same labels
     queries          number of queries N, lone ones included
     gallery          number of gallery items G; None if the queries are their own gallery
     lone             number of queries without any relevant gallery item
@@ -62,6 +63,26 @@ class Evaluation(Mapping[str, float]):
     neighbours: Tensor | None = None
 
     @property
+    def multi_label(self) -> bool:
+        """Whether queries have several labels each."""
+        return isinstance(self.labels, Tensor) and self.labels.ndim == 2
+
+    @property
+    def memberships(self) -> tuple[Tensor, Tensor]:
+        """Every query with each of its classes, (M,) query indices and class numbers."""
+        if isinstance(self.labels, Tensor) and self.labels.ndim == 2:
+            query, number = self.labels.nonzero(as_tuple=True)
+            return query, number
+        return torch.arange(len(self.query_classes)), self.query_classes
+
+    def label(self, query: int) -> Any:
+        """The label of a query, or the list of its labels."""
+        label = self.labels[query]
+        if isinstance(label, str):
+            return label
+        return [self.class_labels[number] for number in label.nonzero().flatten()] if label.ndim else label.item()
+
+    @property
     def per_query(self) -> dict[str, Tensor]:
         """Name → float64 score of each query (N,); NaN marks a lone query that was excluded."""
         return dict(self.score_per_query)
@@ -72,7 +93,7 @@ class Evaluation(Mapping[str, float]):
         columns = {name: values.tolist() for name, values in self.score_per_class.items()}
         return {
             self.class_labels[number]: {name: values[number] for name, values in columns.items()}
-            for number in np.unique(self.query_classes.numpy()).tolist()
+            for number in np.unique(self.memberships[1].numpy()).tolist()
         }
 
     def detail(self, kind: type[Kind], metric: str | None = None) -> Kind | None:
@@ -154,7 +175,8 @@ class Evaluation(Mapping[str, float]):
         return f"{self.scores[name]:7.2%}" if name in self.percent else f"{self.scores[name]:8.5g}"
 
     def _per_query_columns(self) -> dict[str, Any]:
-        labels = list(self.labels) if isinstance(self.labels, tuple) else self.labels.numpy()
+        single = isinstance(self.labels, Tensor) and not self.multi_label
+        labels = np.asarray(self.labels) if single else [self.label(query) for query in range(self.queries)]
         return {"label": labels, **{name: score.numpy() for name, score in self.score_per_query.items()}}
 
     @staticmethod

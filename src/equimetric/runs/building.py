@@ -108,7 +108,7 @@ def build_learner(config: RunConfig, shape: DataShape, *, pretrained: bool = Tru
             )
     options = check_options(f"learner {config.learner.name!r}", definition.build, config.learner.options)
     learner = definition.build(RunParts(config, shape, pretrained), **options)
-    learner.unit_length = config.evaluation.geometry == "cosine"
+    learner.unit_length = config.evaluation.unit_length()
     return learner
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "evaluate_part",
     "evaluation_data",
     "per_query_arrays",
+    "within_parents",
 ]
 
 NEIGHBOURS = 10
@@ -110,6 +111,15 @@ def embed_part(
     )
 
 
+def within_parents(
+    found: LabelledEmbeddings, data: RunData, parents: str | None, option: str = "evaluation.parents"
+) -> LabelledEmbeddings:
+    """The same embeddings, to be compared within the values of an attribute; all with all where there is none."""
+    if parents is None:
+        return found
+    return replace(found, parents=find_attribute(attribute_ids(data.dataset), parents, option)[found.rows])
+
+
 def embed_cohort(learner: Learner, data: RunData, config: CohortConfig, processes: Processes) -> Cohort:
     """The cohort of a run: its training or validation classes, which share no class with the test."""
     embeddings = embed_images(learner, data.images(config.part), processes=processes)
@@ -149,15 +159,17 @@ def why_undefined(found: LabelledEmbeddings, config: EvaluationConfig, metric: s
 
 
 def per_query_arrays(scores: Evaluation, found: LabelledEmbeddings) -> dict[str, np.ndarray[Any, Any]]:
-    """Per query its row, label, scores and nearest neighbours, all as rows of the data set."""
+    """Per query its row, label, scores and nearest neighbours, as rows of the data set; −1 where there are fewer."""
     queries = found.rows if found.query is None else found.rows[found.query]
     gallery = found.rows if found.gallery is None else found.rows[found.gallery]
     labels = found.labels if found.query is None else found.labels[found.query]
     assert scores.neighbours is not None
+    # Within parents a query may have fewer neighbours.
+    neighbours = torch.where(scores.neighbours < 0, -1, gallery[scores.neighbours])
     return {
         "index": queries.numpy(),
         "labels": labels.numpy(),
-        "neighbours": gallery[scores.neighbours].numpy(),
+        "neighbours": neighbours.numpy(),
         **{name: values.numpy() for name, values in scores.per_query.items()},
     }
 
@@ -167,7 +179,7 @@ def embed_run(
 ) -> tuple[RunConfig, LabelledEmbeddings]:
     """The embeddings behind the figures of a finished run: the same model, view, features, split and threads.
 
-    `parents` names an attribute of the data, within whose values they are to be compared.
+    `parents` names an attribute of the data, within whose values they are to be compared; default: that of the run.
     """
     from equimetric.runs.model import load
 
@@ -180,9 +192,8 @@ def embed_run(
         data = evaluation_data(model.config, model.learner, data)
         found = embed_part(model.learner, data, part, cohort=model.config.evaluation.cohort)
         if parents is not None:
-            ids = find_attribute(attribute_ids(data.dataset), parents, "--parents")
-            found = replace(found, parents=ids[found.rows])
-        return model.config, found
+            return model.config, within_parents(found, data, parents, "--parents")
+        return model.config, within_parents(found, data, model.config.evaluation.parents)
 
 
 def require_same_data(run: RunFolder, data: RunData) -> None:

@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 from equimetric.configuration import Strict
 from equimetric.evaluation import METRICS, parse_metrics
 from equimetric.evaluation.cohort import check_cohort_metrics
+from equimetric.evaluation.engine.inputs import GEOMETRY_NAMES, find_own_geometry
+from equimetric.evaluation.parents import check_parent_metrics
 
 __all__ = ["CohortConfig", "EvaluationConfig"]
 
@@ -31,11 +33,21 @@ class EvaluationConfig(Strict):
     )
     ks: list[int] | None = Field(None, min_length=1, description="shorthand: replaces the recall@K of `metrics`")
     selected_by: str = Field("map@r", description="validation metric that selects the best weights; higher is better")
-    geometry: Literal["cosine", "euclidean", "dot"] = Field("cosine", description="how embeddings are compared")
+    geometry: str = Field("cosine", description="as for `equimetric evaluate`: cosine, euclidean, dot, l1, l3, linf …")
     binarise: bool = Field(False, description="compare the signs of the embeddings by Hamming distance")
     cohort: CohortConfig | None = Field(
         None, description="normalise the similarities of test images by a cohort of other classes: { strength = 0.5 }"
     )
+
+    parents: str | None = Field(
+        None, description="compare within superclasses alone: an attribute of the data that holds them"
+    )
+
+    @model_validator(mode="after")
+    def _geometry_exists(self) -> EvaluationConfig:
+        if self.geometry not in GEOMETRY_NAMES:
+            find_own_geometry(self.geometry)
+        return self
 
     @model_validator(mode="after")
     def _binary_codes_have_one_geometry(self) -> EvaluationConfig:
@@ -50,6 +62,8 @@ class EvaluationConfig(Strict):
             if self.binarise or self.geometry != "cosine":
                 raise ValueError("a cohort normalises cosines; leave geometry and binarise out, or the cohort")
             check_cohort_metrics(parsed)
+        if self.parents is not None:
+            check_parent_metrics(parsed)
         (selecting,) = parse_metrics(self.selected_by)
         if not METRICS[selecting.family].higher_is_better:
             raise ValueError(
@@ -65,6 +79,12 @@ class EvaluationConfig(Strict):
             names = [f"recall@{k}" for k in self.ks] + [name for name in names if not name.startswith("recall@")]
         return list(dict.fromkeys([*names, self.selected_by]))
 
-    def compared_by(self) -> Literal["cosine", "euclidean", "dot", "hamming"]:
+    def compared_by(self) -> str:
         """The geometry of `evaluate`."""
         return "hamming" if self.binarise else self.geometry
+
+    def unit_length(self) -> bool:
+        """Whether the geometry compares vectors of unit length."""
+        if self.geometry in GEOMETRY_NAMES:
+            return self.geometry in ("cosine", "hamming")
+        return find_own_geometry(self.geometry).normalize

@@ -78,6 +78,9 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
     if values["data"]["weights"] is None:
         # A run without weights has the key it had before there were any.
         del values["data"]["weights"]
+    if values["evaluation"]["parents"] is None:
+        # A run whose items are all compared has the key it had before there were parents.
+        del values["evaluation"]["parents"]
     if values["refit"] is None:
         # A run that is no refit has the key it had before there were any.
         del values["refit"]

@@ -53,6 +53,7 @@ def gallery(per_query: dict[str, np.ndarray[Any, Any]], dataset: Dataset, seed: 
             neighbours=tuple(
                 (dataset.images[int(n)].numpy(), name(int(n)), bool(dataset.labels[int(n)] == labels[query]))
                 for n in per_query["neighbours"][query][:GALLERY_NEIGHBOURS]
+                if n >= 0
             ),
         )
         for query in queries

@@ -72,7 +72,7 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
         + (f", weights from {study.model.pretrained}" if study.model.pretrained else "")
         + (", frozen" if study.model.frozen else "")
         + f", {study.model.dim}-dimensional embedding"
-        + (" of unit length" if study.evaluation.geometry == "cosine" else ""),
+        + (" of unit length" if study.evaluation.unit_length() else ""),
         "Batch": f"{batch.kind}, {batch.classes} × {batch.samples} images"
         + "".join(f", {key} {value}" for key, value in batch.options.items()),
         "Optimiser": f"{optimizer.name}, learning rate {optimizer.lr:g} ({optimizer.schedule}), "
@@ -82,6 +82,7 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
         f"weight decay {optimizer.objective_weight_decay:g}",
         "Evaluation": f"{study.evaluation.compared_by()} geometry"
         + (f", cohort of strength {study.evaluation.cohort.strength:g}" if study.evaluation.cohort else "")
+        + (f", within each {study.evaluation.parents}" if study.evaluation.parents else "")
         + f", best weights by {study.evaluation.selected_by}",
         "Budget": f"{training.steps} steps, validation every {training.validate_every}",
         "Seeds": ", ".join(map(str, study.seeds)),

@@ -11,7 +11,7 @@ from equimetric.files import sweep
 from equimetric.processes import Processes
 from equimetric.runs.building import count_parameters
 from equimetric.runs.configuration import RunConfig
-from equimetric.runs.evaluation import NEIGHBOURS, embed_part, evaluate_defined, per_query_arrays
+from equimetric.runs.evaluation import NEIGHBOURS, embed_part, evaluate_defined, per_query_arrays, within_parents
 from equimetric.runs.folder import RESULT, WEIGHTS, RunFolder
 from equimetric.runs.key import Role, RunKey
 from equimetric.runs.model import TrainedModel, load
@@ -97,6 +97,7 @@ def evaluate_test(session: Session) -> tuple[dict[str, float], dict[str, str]]:
     if config.refit is not None and "test" in config.refit.added_parts:
         return {}, {}
     found = embed_part(session.learner, session.data, "test", session.processes, cohort=config.evaluation.cohort)
+    found = within_parents(found, session.data, config.evaluation.parents)
     scores, undefined = evaluate_defined(found, config.evaluation, neighbours=NEIGHBOURS)
     session.run.write_per_query(per_query_arrays(scores, found))
     return dict(scores), undefined

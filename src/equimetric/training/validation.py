@@ -14,6 +14,7 @@ from equimetric.runs.evaluation import (
     embed_part,
     evaluate_defined,
     evaluate_part,
+    within_parents,
 )
 from equimetric.training.averaging import averaged_weights
 from equimetric.training.checkpoint import Checkpoint, copy_weights
@@ -51,6 +52,7 @@ def score(session: Session, log: Log) -> dict[str, float]:
     """The scores of the validation classes, logged with the spread of their embeddings."""
     state, processes = session.state, session.processes
     found = embed_part(session.learner, session.data, "validation", processes)
+    found = within_parents(found, session.data, session.config.evaluation.parents)
     if state.step == 0:
         rehearse_test(session, found)
         scores = dict(evaluate_part(found, session.config.evaluation)) if processes.is_main else {}

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.evaluation.engine.arrays import Floats, Integers
+from equimetric.evaluation.engine.pair_classes import PairClasses
 from equimetric.evaluation.engine.pair_counts import (
     BLOCK_PAIRS,
     ClassCounts,
@@ -23,13 +24,13 @@ __all__ = ["AllPairs"]
 
 
 class AllPairs:
-    """The distance and the two classes of every pair."""
+    """The distance and the two classes, or groups of labels, of every pair."""
 
     keeps_positives = True
     exact_far = 1.0
 
     def __init__(self, sets: LabelledSets) -> None:
-        self.sets = sets
+        self.sets, self._classes = sets, PairClasses.of(sets)
         self._read: list[tuple[Floats, NDArray[np.int32], NDArray[np.int32]]] = []
 
     def collect(self, tile: Tile) -> None:
@@ -62,7 +63,7 @@ class AllPairs:
         """Join the tiles, sort the distances, count the pairs of each class."""
         self._distance, self._first, self._second = (np.concatenate(parts) for parts in zip(*self._read, strict=True))
         self._read.clear()
-        same = self._first == self._second
+        same = self._classes.positive(self._first, self._second)
         self._positive, self._negative = np.sort(self._distance[same]), np.sort(self._distance[~same])
         self.positives, self.negatives = len(self._positive), len(self._negative)
         of_all = self.accepted_by_class(np.array([np.inf]), slice(0, len(self.sets.class_labels)), strict=False)
@@ -79,10 +80,9 @@ class AllPairs:
         for pairs in slices(len(self._distance), BLOCK_PAIRS):
             first, second = self._first[pairs], self._second[pairs]
             place = first_accepting(thresholds, self._distance[pairs], strict)
-            same = first == second
-            tables[0].add(first[same], place[same])
-            for end in (first, second):
-                tables[1].add(end[~same], place[~same])
+            same = self._classes.positive(first, second)
+            self._classes.count_positive(tables[0], first[same], second[same], place[same])
+            self._classes.count_negative(tables[1], first[~same], second[~same], place[~same])
         return PairCounts(*(table.accepted() for table in tables))
 
     def negative_distance(self, rank: Integers) -> Floats:
@@ -92,7 +92,8 @@ class AllPairs:
     def closest_negatives(self, count: int) -> ClosestPairs:
         """Sort only the pairs that are needed."""
         within = self._negative[min(count, self.negatives) - 1]
-        pairs = np.flatnonzero((self._first != self._second) & (self._distance <= within))
+        pairs = np.flatnonzero(self._distance <= within)
+        pairs = pairs[~self._classes.positive(self._first[pairs], self._second[pairs])]
         pairs = pairs[np.argsort(self._distance[pairs], kind="stable")][:count]
         return ClosestPairs(self._distance[pairs], self._first[pairs], self._second[pairs])
 

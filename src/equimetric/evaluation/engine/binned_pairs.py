@@ -10,6 +10,7 @@ from torch import Tensor
 
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.bins import BINS, Grid, Histogram, closeness_at, distance_at, tile_closeness
+from equimetric.evaluation.engine.pair_classes import PairClasses
 from equimetric.evaluation.engine.pair_counts import (
     ClassCounts,
     ClosestPairs,
@@ -23,7 +24,7 @@ from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.ops.blocks import slices
 from equimetric.ops.masks import flatnonzero
 
-__all__ = ["BinnedPairs"]
+__all__ = ["BLOCK_COLUMNS", "BLOCK_ROWS", "BinnedPairs", "concatenate"]
 
 POSITIVES_KEPT = 2**22
 BLOCK_ROWS, BLOCK_COLUMNS = 2**9, 2**10
@@ -35,6 +36,7 @@ class BinnedPairs:
 
     def __init__(self, sets: LabelledSets, survey: Survey) -> None:
         self.sets, self.geometry, self.dimension = sets, sets.geometry, sets.queries.shape[1]
+        self._classes = PairClasses.of(sets)
         self._with_gallery = sets.gallery is not None
         self._negative, self._farthest = self._histogram(survey.negative, survey.interest), survey.farthest
         self.keeps_positives = int(sets.relevant.sum()) // (1 if self._with_gallery else 2) <= POSITIVES_KEPT
@@ -44,10 +46,16 @@ class BinnedPairs:
 
     def _histogram(self, grid: Grid, interest: tuple[float, float]) -> Histogram:
         sets = self.sets
-        most_pairs = int(torch.bincount(sets.query_classes).max()) * len(sets.gallery_classes)
+        of_queries, of_items = self._largest_classes()
+        most_pairs = of_queries * len(sets.gallery_classes)
         if self._with_gallery:
-            most_pairs += int(torch.bincount(sets.gallery_classes).max()) * len(sets.query_classes)
+            most_pairs += of_items * len(sets.query_classes)
         return Histogram(grid, interest, len(sets.class_labels), most_pairs, sets.queries.device)
+
+    def _largest_classes(self) -> tuple[int, int]:
+        """The most queries, and the most gallery items, of a class."""
+        of_queries, of_items = self.sets.query_classes, self.sets.gallery_classes
+        return int(torch.bincount(of_queries).max()), int(torch.bincount(of_items).max())
 
     def collect(self, tile: Tile) -> None:
         """Keep the closest negative pairs and the positive pairs; count the negative ones for each class.
@@ -96,7 +104,7 @@ class BinnedPairs:
             row, column = row[keep], column[keep]
             kept.append((close[row, column], first[row].int(), second[column].int()))
         # Joined: many small tensors allocated between large temporaries would keep their memory from being freed.
-        self._read_closest += [_concatenate(kept)] if kept else []
+        self._read_closest += [concatenate(kept)] if kept else []
 
     def _positive_pairs(self, queries: Tensor, column_of: Tensor) -> tuple[Tensor, Tensor]:
         """Rows and columns of the positive pairs of queries (B,); items with column_of (G,) below 0 are missing."""
@@ -119,11 +127,11 @@ class BinnedPairs:
 
     def finish(self) -> None:
         """Sort the kept pairs and accumulate the counts."""
-        self._negative.finish(self._count_negatives())
+        self._negative.finish(*self._count_negatives())
         self.negatives = int(self._negative.beyond_bin[0])
         self.negatives_by_class = self._negative.beyond_edge[:, 0].astype(np.int64)
 
-        close, first, second = (part.cpu().numpy() for part in _concatenate(self._read_closest))
+        close, first, second = (part.cpu().numpy() for part in concatenate(self._read_closest))
         self._read_closest.clear()
         order = np.argsort(-close)
         self._closest = ClosestPairs(self._distance(close[order].astype(np.float64)), first[order], second[order])
@@ -133,21 +141,29 @@ class BinnedPairs:
         self._negative.beyond_bin = np.maximum.accumulate(self._negative.beyond_bin[::-1])[::-1]
 
         if self._positive is not None:
-            pairs = torch.zeros(len(self.sets.class_labels), dtype=torch.int64, device=self.sets.relevant.device)
-            pairs.index_add_(0, self.sets.query_classes, self.sets.relevant)
-            self._positive.finish(2 * pairs if self._with_gallery else pairs)
+            self._positive.finish(*self._count_positives())
             self.positives = int(self._positive.beyond_bin[0])
             self.positives_by_class = self._positive.beyond_edge[:, 0].astype(np.int64) // 2
             return
-        close, classes = (part.cpu().numpy() for part in _concatenate(self._read_positives))
+        close, *ends = (part.cpu().numpy() for part in concatenate(self._read_positives))
         self._read_positives.clear()
         self.positives = len(close)
-        self.positives_by_class = np.bincount(classes, minlength=len(self.sets.class_labels))
         order = np.argsort(-close)
-        self._kept_positives, self._kept_classes = self._distance(close[order].astype(np.float64)), classes[order]
+        self._kept_positives = self._distance(close[order].astype(np.float64))
+        self._kept_ends = ends[0][order], ends[-1][order]
+        table = ClassCounts(slice(0, len(self.sets.class_labels)), 1)
+        self._classes.count_positive(table, *self._kept_ends, np.zeros(self.positives, np.int64))
+        self.positives_by_class = table.accepted()[:, 0].astype(np.int64)
 
-    def _count_negatives(self) -> Tensor:
-        """Pairs with exactly one end in each class, (C,), without excluded ones, in both orders of one set."""
+    def _count_positives(self) -> tuple[Tensor, int]:
+        """Pairs inside each class, (C,), in both orders; all of them, once."""
+        pairs = torch.zeros(len(self.sets.class_labels), dtype=torch.int64, device=self.sets.relevant.device)
+        pairs.index_add_(0, self.sets.query_classes, self.sets.relevant)
+        pairs = 2 * pairs if self._with_gallery else pairs
+        return pairs, int(pairs.sum()) // 2
+
+    def _count_negatives(self) -> tuple[Tensor, int]:
+        """Pairs with exactly one end in each class, (C,), without excluded ones; all of them, once."""
         sets, classes = self.sets, len(self.sets.class_labels)
         queries, items = (torch.bincount(of, minlength=classes) for of in (sets.query_classes, sets.gallery_classes))
         pairs = queries * (self._compared(items, 1) - items)
@@ -157,7 +173,7 @@ class BinnedPairs:
             first, second = sets.query_classes[sets.excluded[:, 0]], sets.gallery_classes[sets.excluded[:, 1]]
             for end in (first, second) if self._with_gallery else (first,):
                 pairs -= torch.bincount(end[first != second], minlength=classes)
-        return pairs
+        return pairs, int(pairs.sum()) // 2
 
     def _compared(self, sizes: Tensor, side: int) -> Tensor:
         """Number of samples that each class is compared with, its own included: all, or (C,) those of its parent."""
@@ -186,13 +202,12 @@ class BinnedPairs:
         if kept.any():
             table = ClassCounts(classes, int(kept.sum()))
             place = first_accepting(thresholds[kept], self._closest.distance, strict)
-            for end in (self._closest.first, self._closest.second):
-                table.add(end, place)
+            self._classes.count_negative(table, self._closest.first, self._closest.second, place)
             negative[:, kept] = table.accepted()
         if self._positive is not None:
             return PairCounts(self._positive.within_by_class(close, classes) / 2, negative)
         table = ClassCounts(classes, len(thresholds))
-        table.add(self._kept_classes, first_accepting(thresholds, self._kept_positives, strict))
+        self._classes.count_positive(table, *self._kept_ends, first_accepting(thresholds, self._kept_positives, strict))
         return PairCounts(table.accepted(), negative)
 
     def negative_distance(self, rank: Integers) -> Floats:
@@ -237,5 +252,6 @@ class BinnedPairs:
         return distance_at(close, self.geometry, self.dimension)
 
 
-def _concatenate(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+def concatenate(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Tensors of several blocks, the first with the first, …"""
     return tuple(torch.cat(some) for some in zip(*parts, strict=True))

@@ -88,14 +88,19 @@ class Histogram:
         for counts in ends:
             self.table.view(-1).index_add_(0, (place + counts).view(-1), one)
 
-    def finish(self, pairs_of_class: Tensor) -> None:
+    def count_marked(self, bins: Tensor, marked: Tensor, counts: Tensor, times: int) -> None:
+        """Count the marked ones of pairs in these bins for the classes at one end, in the table alone."""
+        place = self._place_of_bin.index_select(0, bins.reshape(-1)).view_as(bins)
+        self.table.view(-1).index_add_(0, (place + counts).view(-1), (marked * times).view(-1).to(self.table.dtype))
+
+    def finish(self, pairs_of_class: Tensor, pairs: int) -> None:
         """Accumulate: pairs at least as close as the lower edge of each bin, each once; by class from each end.
 
-        The first bin takes the remaining pairs: those of each class, (C,), from its end, are given.
+        The first bin takes the remaining pairs: those of each class, (C,), from its end, and all of them are given.
         """
         self.beyond_bin = _accumulate_from_top(self.bins.cpu().numpy().astype(np.float64)) / 2
         self.beyond_edge = _accumulate_from_top(self.table.cpu().numpy())
-        self.beyond_bin[0] = int(pairs_of_class.sum()) / 2
+        self.beyond_bin[0] = pairs
         self.beyond_edge[:, 0] = pairs_of_class.cpu().numpy()
         del self.bins, self.table
 

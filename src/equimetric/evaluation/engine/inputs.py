@@ -1,6 +1,7 @@
 """The user's embeddings and labels, checked and converted into `LabelledSets`."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, get_args
 
 import numpy as np
@@ -9,6 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.evaluation.engine.label_sets import (
+    LabelMatrices,
+    MultiLabelSets,
+    has_label_sets,
+    match_label_sets,
+    refuse_label_lists,
+)
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 from equimetric.ops.blocks import slices
@@ -26,7 +34,7 @@ __all__ = [
 
 GeometryLike = str | Geometry
 EmbeddingsLike = Tensor | NDArray[Any]
-LabelsLike = Tensor | NDArray[Any] | Sequence[int] | Sequence[str]
+LabelsLike = Tensor | NDArray[Any] | Sequence[int] | Sequence[str] | Sequence[AbstractSet[int] | AbstractSet[str]]
 LabelArray = NDArray[np.int64] | NDArray[np.str_]
 GEOMETRY_NAMES: tuple[GeometryName, ...] = get_args(GeometryName)
 NORMALIZING_BYTES = 2**20
@@ -44,30 +52,35 @@ def prepare_sets(
     geometry: GeometryLike = "cosine",
     query_ids: LabelsLike | None = None,
     gallery_ids: LabelsLike | None = None,
+    multi_label: bool = False,
 ) -> LabelledSets:
-    """Check both sets, bring them to one precision, device and geometry, and number the classes."""
+    """Check both sets, bring them to one precision, device and geometry, and number the classes.
+
+    With `multi_label`, samples may have several labels each: see `label_sets`.
+    """
     own = None if isinstance(geometry, str) and geometry in GEOMETRY_NAMES else find_own_geometry(geometry)
     queries, gallery = convert_embeddings(embeddings, "embeddings"), None
-    query_labels = labels_of_gallery = convert_labels(labels, "labels", len(queries))
     if (gallery_embeddings is None) != (gallery_labels is None):
         raise EquimetricError("a gallery needs both gallery_embeddings and gallery_labels; give both or neither")
     if gallery_embeddings is not None and gallery_labels is not None:
         gallery = convert_embeddings(gallery_embeddings, "gallery_embeddings")
-        labels_of_gallery = convert_labels(gallery_labels, "gallery_labels", len(gallery))
         queries, gallery = _match_precision(queries, gallery)
-    class_labels, query_classes, gallery_classes = _number_classes(query_labels, labels_of_gallery)
-    excluded = _find_same_images(query_ids, gallery_ids, len(queries), None if gallery is None else len(gallery))
+    counts = len(queries), None if gallery is None else len(gallery)
+    if multi_label and has_label_sets(labels):
+        classes = _label_set_fields(match_label_sets(labels, gallery_labels, *counts), queries.device)
+    else:
+        if multi_label:
+            refuse_label_lists(labels, len(queries))
+        classes = _class_fields(labels, gallery_labels, *counts, queries.device)
+    excluded = _find_same_images(query_ids, gallery_ids, *counts)
     queries, gallery = _apply_geometry(queries, gallery, geometry if own is None else own)
-    sets = LabelledSets(
-        queries,
-        gallery,
-        torch.from_numpy(query_classes).to(queries.device),
-        torch.from_numpy(gallery_classes).to(queries.device),
-        tuple(query_labels.tolist()) if query_labels.dtype.kind == "U" else torch.from_numpy(query_labels),
-        class_labels,
-        str(geometry) if own is None else own.name,
-        None if excluded is None else torch.from_numpy(excluded).to(queries.device),
-        own,
+    sets = (MultiLabelSets if "query_labels" in classes else LabelledSets)(
+        queries=queries,
+        gallery=gallery,
+        geometry=str(geometry) if own is None else own.name,
+        excluded=None if excluded is None else torch.from_numpy(excluded).to(queries.device),
+        own_geometry=own,
+        **classes,
     )
     if not sets.relevant.any():
         raise EquimetricError("no query has a gallery item of its class; retrieval cannot be evaluated on these labels")
@@ -107,6 +120,35 @@ def convert_labels(given: LabelsLike, name: str, count: int) -> LabelArray:
     if array.max() > np.iinfo(np.int64).max:
         raise EquimetricError(f"{name} exceed the largest 64-bit integer (2^63 − 1); renumber the classes")
     return array.astype(np.int64)
+
+
+def _class_fields(
+    labels: LabelsLike, gallery_labels: LabelsLike | None, queries: int, gallery: int | None, device: torch.device
+) -> dict[str, Any]:
+    """The fields of `LabelledSets` that follow from one label for each sample."""
+    of_queries = of_gallery = convert_labels(labels, "labels", queries)
+    if gallery is not None and gallery_labels is not None:
+        of_gallery = convert_labels(gallery_labels, "gallery_labels", gallery)
+    class_labels, query_classes, gallery_classes = _number_classes(of_queries, of_gallery)
+    return {
+        "query_classes": torch.from_numpy(query_classes).to(device),
+        "gallery_classes": torch.from_numpy(gallery_classes).to(device),
+        "labels": tuple(of_queries.tolist()) if of_queries.dtype.kind == "U" else torch.from_numpy(of_queries),
+        "class_labels": class_labels,
+    }
+
+
+def _label_set_fields(matrices: LabelMatrices, device: torch.device) -> dict[str, Any]:
+    """The fields of `MultiLabelSets` that follow from several labels for each sample."""
+    query_classes, gallery_classes = matrices.groups()
+    return {
+        "query_classes": query_classes.to(device),
+        "gallery_classes": gallery_classes.to(device),
+        "labels": matrices.queries,
+        "class_labels": matrices.class_labels,
+        "query_labels": matrices.queries.to(device),
+        "gallery_labels": matrices.gallery.to(device),
+    }
 
 
 def _match_precision(queries: Tensor, gallery: Tensor) -> tuple[Tensor, Tensor]:
@@ -225,7 +267,7 @@ def _to_float_tensor(given: EmbeddingsLike, name: str) -> Tensor:
     raise EquimetricError(f"{name} are of type {kind}; give a torch tensor or numpy array of floating-point numbers")
 
 
-def _to_array(given: NDArray[Any] | Sequence[int] | Sequence[str]) -> NDArray[Any]:
+def _to_array(given: NDArray[Any] | Sequence[Any]) -> NDArray[Any]:
     """An array of strings only if every label is one: numpy alone would turn 1 beside "a" into "1"."""
     array = np.asarray(given)
     if array.dtype.kind in "OT" and all(isinstance(label, str) for label in array.flat):

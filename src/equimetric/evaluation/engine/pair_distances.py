@@ -1,6 +1,8 @@
 """The distances of all pairs: how many positive and negative pairs a threshold accepts, overall and by class.
 
 A positive pair is of one class, a negative pair of two; with c at exactly one end it is a negative pair of class c.
+Where samples have several labels, a positive pair shares a label and is one of every class that both ends have; a
+negative pair shares none and is one of every class at either end.
 Without a gallery the pairs are unordered and a sample is never paired with itself (by index: duplicates are valid
 pairs); with a gallery they are all (query, gallery item).
 
@@ -24,8 +26,10 @@ import numpy as np
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.all_pairs import AllPairs
 from equimetric.evaluation.engine.arrays import Floats, Integers
+from equimetric.evaluation.engine.binned_label_sets import BinnedLabelSets
 from equimetric.evaluation.engine.binned_pairs import BinnedPairs
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.label_sets import MultiLabelSets
 from equimetric.evaluation.engine.measured import similarity_matrix
 from equimetric.evaluation.engine.pair_counts import ClosestPairs, PairCounts
 from equimetric.evaluation.engine.scan import scan
@@ -103,15 +107,18 @@ class PairDistances(Collector):
             self.distances = AllPairs(self.sets)
         else:
             survey = survey_distances(self.sets, matrix, self.options, range_only=self.range_only)
-            self.distances = BinnedPairs(self.sets, survey)
+            if isinstance(self.sets, MultiLabelSets):
+                self.distances = BinnedLabelSets(self.sets, survey)
+            else:
+                self.distances = BinnedPairs(self.sets, survey)
 
     def collect(self, tile: Tile) -> None:
         """Read one tile."""
         self.distances.collect(tile)
 
     def accepts_strips(self) -> bool:
-        """A distance is the same from both ends."""
-        return True
+        """A distance is the same from both ends; labels are counted end by end."""
+        return not isinstance(self.distances, BinnedLabelSets)
 
     def collect_strip(self, strip: Strip) -> None:
         """Read one strip."""

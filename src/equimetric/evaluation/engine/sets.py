@@ -9,9 +9,11 @@ from torch import Tensor
 
 from equimetric.geometry import Geometry
 
-__all__ = ["GeometryName", "LabelledSets"]
+__all__ = ["GeometryName", "LabelledSets", "Overlap"]
 
 GeometryName = Literal["cosine", "euclidean", "dot", "hamming"]
+Overlap = Literal["shared", "jaccard"]
+"""The relevance of an item that shares labels with a query: 1, or the share of their labels that both have."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,26 @@ class LabelledSets:
             relevant -= torch.bincount(query[of_its_class], minlength=len(self.queries))
         return relevant
 
+    @property
+    def memberships(self) -> tuple[Tensor, Tensor]:
+        """Every query with its class, (N,) query indices and class numbers."""
+        return torch.arange(len(self.query_classes), device=self.query_classes.device), self.query_classes
+
+    def shared(self, rows: Tensor) -> Tensor:
+        """Whether gallery items are of the class of queries, (Q, G), excluded ones too."""
+        return self.query_classes[rows, None] == self.gallery_classes
+
     def is_relevant(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Whether gallery items (Q, k) are of the class of their query (Q,); False for an index below 0."""
         return (self.gallery_classes[columns] == self.query_classes[rows, None]) & (columns >= 0)
+
+    def grades(self, rows: Tensor, columns: Tensor, overlap: Overlap) -> Tensor:  # noqa: ARG002
+        """Relevance of gallery items (Q, k) to their query, float64: 1 in its class, however labels overlap."""
+        return self.is_relevant(rows, columns).double()
+
+    def all_grades(self, rows: Tensor, overlap: Overlap) -> Tensor:  # noqa: ARG002
+        """The same for the whole gallery, (Q, G)."""
+        return self.shared(rows).double()
 
     def relevant_columns(self, rows: Tensor) -> Tensor:
         """The gallery items of each query's class, excluded ones too, (Q, largest class), padded with −1."""

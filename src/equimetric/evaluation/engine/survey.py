@@ -56,7 +56,7 @@ def survey_distances(
     generator = torch.Generator().manual_seed(derive_seed(0, "survey of distances"))
     rows = torch.randperm(len(sets.queries), generator=generator)[:count].to(sets.queries.device)
     close = tile_closeness(Tile(matrix, rows, matrix.similarity(rows)))
-    same = sets.query_classes[rows, None] == sets.gallery_classes
+    same = sets.shared(rows)
     of_both = (close.masked_fill(other, -torch.inf).view(-1).cpu().numpy() for other in (~same, same))
     positive, negative = (some[some > -np.inf] for some in of_both)
     del close, same

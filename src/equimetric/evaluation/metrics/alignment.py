@@ -65,6 +65,7 @@ def _check_alpha(alpha: float) -> float:
     examples=("alignment", "alignment@alpha=1"),
     resample=resample_positive_pairs,
     percent=False,
+    macro=True,
 )
 def _alignment(metric: Metric, evidence: Evidence) -> Score:
     """Alignment: mean of the distance to the power A (default 2) over positive pairs."""

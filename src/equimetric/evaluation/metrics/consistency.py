@@ -13,6 +13,7 @@ import torch
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, convert_labels, prepare_sets
+from equimetric.evaluation.engine.label_sets import require_one_class
 from equimetric.evaluation.engine.pair_distances import PairDistances, pair_distances
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.evaluation.engine.survey import DEFAULT_FAR
@@ -62,7 +63,8 @@ def threshold_consistency(
     sample              estimate from this many rows, of all classes in proportion, each compared with everything; for
                         data too large to compare all pairs. The result has a standard error
     """
-    sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, geometry=geometry)
+    classes = members is None and sample is None
+    sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, geometry=geometry, multi_label=classes)
     options: dict[str, Any] = {
         "calibration_far": calibration_far,
         "calibration_range": calibration_range,
@@ -107,6 +109,7 @@ def data_set_consistency(
     progress: bool = False,
 ) -> Consistency:
     """Members are whole data sets, each with all pairs inside it; the range is that of all their negative pairs."""
+    require_one_class(sets, "the consistency of data sets")
     if sets.gallery is not None:
         raise EquimetricError("members name data sets of one collection; they cannot be compared with a gallery")
     names, place = np.unique(convert_labels(members, "members", len(sets.queries)), return_inverse=True)
@@ -200,6 +203,7 @@ def _spread_of_curves(utility: Floats, thresholds: Floats) -> Callable[[Floats],
     },
     resample=_resample_curves,
     percent=False,
+    multi_label=True,
 )
 def _opis(metric: Metric, evidence: Evidence) -> Score:
     """Operating-point inconsistency: how much utility differs between classes, or between the best and worst P %."""

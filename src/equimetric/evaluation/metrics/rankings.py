@@ -2,32 +2,37 @@
 
 A metric of the first ranks is a function of `relevance` (Q, k), which of a query's k nearest gallery items are of its
 class, and `relevant` (Q,), R, the number of such items in the whole gallery. A metric of all ranks is a function of
-`others` (Q, R), how many items of other classes rank before the m-th nearest relevant one.
+`others` (Q, R), how many items of other classes rank before the m-th nearest relevant one. A graded metric is one of
+`grades` (Q, k), how relevant the k nearest items are, and `ideal` (Q, k), the k largest grades in the gallery, falling.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from equimetric.errors import unknown_name
 from equimetric.evaluation.engine.candidates import HalfMatrixCandidates, candidate_capacity
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.exact import WORKING_BYTES
 from equimetric.evaluation.engine.half_matrix import HalfMatrixTopK
 from equimetric.evaluation.engine.nearest import SPARE, find_nearest, rerank_near_ties
 from equimetric.evaluation.engine.positive_ranks import count_others_before
-from equimetric.evaluation.engine.sets import LabelledSets
+from equimetric.evaluation.engine.sets import LabelledSets, Overlap
+from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.evaluation.evidence import Evidence, Score
 from equimetric.evaluation.families import Metric
 from equimetric.evaluation.families import metric as register_metric
-from equimetric.ops.blocks import TILE_BYTES
+from equimetric.ops.blocks import TILE_BYTES, slices
 
-__all__ = ["NearestNeighbours", "RelevantRanks", "first_ranks_metric", "relevant_ranks_metric"]
+__all__ = ["NearestNeighbours", "RelevantRanks", "first_ranks_metric", "graded_metric", "relevant_ranks_metric"]
 
 FirstRanksScore = Callable[[Metric, Tensor, Tensor], Tensor]
 RelevantRanksScore = Callable[[Metric, Tensor], Tensor]
+GradedScore = Callable[[Mapping[str, Any], Tensor, Tensor], Tensor]
 
 MOST_MERGED = 64
 """Top entries merged with those of each new strip; where there are more, candidates are gathered first."""
@@ -36,6 +41,7 @@ KEPT_BYTES = TILE_BYTES
 
 _first_ranks: dict[str, FirstRanksScore] = {}
 _relevant_ranks: dict[str, tuple[RelevantRanksScore, bool]] = {}
+_graded: dict[str, GradedScore] = {}
 
 
 def first_ranks_metric(name: str, **declaration: Any) -> Callable[[FirstRanksScore], FirstRanksScore]:
@@ -68,6 +74,20 @@ def relevant_ranks_metric(
     return register
 
 
+def graded_metric(name: str, **declaration: Any) -> Callable[[GradedScore], GradedScore]:
+    """Register a metric of the first k ranks by their grades, (options, grades, ideal) → (Q,): see `families.metric`.
+
+    The option `overlap` decides the grade of items that share labels with the query.
+    """
+
+    def register(function: GradedScore) -> GradedScore:
+        _graded[name] = function
+        _register(name, NearestNeighbours, function, declaration)
+        return function
+
+    return register
+
+
 def _register(
     name: str,
     collector: "type[NearestNeighbours] | type[RelevantRanks]",
@@ -81,7 +101,8 @@ def _register(
             per_query = per_query.masked_fill(evidence.sets.relevant == 0, torch.nan)
         return Score.of_queries(per_query.cpu())
 
-    register_metric(name, collectors=(collector,), **declaration)(update_wrapper(score, function))
+    declared = register_metric(name, collectors=(collector,), macro=True, multi_label=True, **declaration)
+    declared(update_wrapper(score, function))
 
 
 class NearestNeighbours(Collector):
@@ -97,6 +118,11 @@ class NearestNeighbours(Collector):
         depths: list[int | None] = [metric.parameters.get("k") for metric in metrics]
         self.reads_r = None in depths
         self.depth = max([1, self.kept, *(depth for depth in depths if depth is not None)])
+        # Unlike classes, grades may differ among relevant items, so that their order counts, too.
+        if options["overlap"] not in get_args(Overlap):
+            raise unknown_name("overlap", options["overlap"], get_args(Overlap))
+        graded = [metric["k"] for metric in metrics if metric.family in _graded and options["overlap"] != "shared"]
+        self.ordered = min(max([self.kept, *graded]), sets.candidates)
         self.half: HalfMatrixTopK | HalfMatrixCandidates | None = None
 
     def depth_for(self, relevant: Tensor) -> int:
@@ -111,7 +137,7 @@ class NearestNeighbours(Collector):
     def collect(self, tile: Tile) -> None:
         """Rank the tile's queries as deep as the metrics read, and score each."""
         depth = self.depth_for(self.sets.relevant[tile.rows])
-        self._score(tile.rows, find_nearest(tile, depth, sets=self.sets, ordered=self.kept))
+        self._score(tile.matrix, tile.rows, find_nearest(tile, depth, sets=self.sets, ordered=self.ordered))
 
     def collect_strip(self, strip: Strip) -> None:
         """The same for a strip's queries; keep the candidates it brings to later ones."""
@@ -120,7 +146,8 @@ class NearestNeighbours(Collector):
             self.half = (HalfMatrixTopK if width <= MOST_MERGED else HalfMatrixCandidates)(strip.matrix, width)
         values, places = self.half.take(strip)
         rows, items = strip.queries, strip.matrix.order[places]
-        self._score(rows, rerank_near_ties(strip.matrix, rows, values, items, depth, sets=self.sets, ordered=self.kept))
+        ranked = rerank_near_ties(strip.matrix, rows, values, items, depth, sets=self.sets, ordered=self.ordered)
+        self._score(strip.matrix, rows, ranked)
 
     def _width(self) -> int:
         """How many top entries of each query are kept where every pair is computed once."""
@@ -130,11 +157,27 @@ class NearestNeighbours(Collector):
         """Free the candidates."""
         self.half = None
 
-    def _score(self, rows: Tensor, columns: Tensor) -> None:
+    def _score(self, matrix: SimilarityMatrix, rows: Tensor, columns: Tensor) -> None:
         relevance, relevant = self.sets.is_relevant(rows, columns), self.sets.relevant[rows]
         for metric in self.metrics:
-            self.scores[metric.name][rows] = _first_ranks[metric.family](metric, relevance, relevant)
+            if metric.family in _graded:
+                score = self._score_grades(metric, matrix, rows, columns[:, : metric["k"]])
+            else:
+                score = _first_ranks[metric.family](metric, relevance, relevant)
+            self.scores[metric.name][rows] = score
         self.neighbours[rows] = columns[:, : self.kept]
+
+    def _score_grades(self, metric: Metric, matrix: SimilarityMatrix, rows: Tensor, columns: Tensor) -> Tensor:
+        overlap = self.options["overlap"]
+        grades = self.sets.grades(rows, columns, overlap)
+        if overlap == "shared":
+            ideal = (torch.arange(columns.shape[1], device=rows.device) < self.sets.relevant[rows, None]).double()
+        else:
+            ideal = torch.empty_like(grades)
+            for some in slices(len(rows), max(1, WORKING_BYTES // (8 * len(self.sets.gallery_classes)))):
+                all_grades = matrix.mask_excluded(self.sets.all_grades(rows[some], overlap), rows[some])
+                ideal[some] = all_grades.topk(columns.shape[1], dim=1).values.clamp_(min=0)
+        return _graded[metric.family](self.options, grades, ideal)
 
 
 class RelevantRanks(Collector):

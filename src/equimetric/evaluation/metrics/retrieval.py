@@ -7,6 +7,7 @@ from equimetric.evaluation.families import Metric
 from equimetric.evaluation.metrics.rankings import first_ranks_metric, relevant_ranks_metric
 
 __all__ = [
+    "K",
     "average_precision",
     "map_at",
     "map_at_r",
@@ -14,6 +15,7 @@ __all__ = [
     "r_precision",
     "recall_at",
     "reciprocal_rank",
+    "sum_in_order",
 ]
 
 K = r"(?P<k>[1-9][0-9]*)"
@@ -54,7 +56,7 @@ def average_precision(others: Tensor) -> Tensor:
     """(1/R) Σ_m m / rank_m over all relevant items, the m-th of them at rank_m = m + others_m; (Q,)."""
     exists = others >= 0
     m = _ranks(others).double()
-    return _sum_in_order(torch.where(exists, m / (m + others), 0.0)) / exists.sum(dim=1).clamp(min=1)
+    return sum_in_order(torch.where(exists, m / (m + others), 0.0)) / exists.sum(dim=1).clamp(min=1)
 
 
 @first_ranks_metric("recall@K", pattern=f"recall@{K}", parameters={"k": int}, examples=("recall@1",))
@@ -111,9 +113,9 @@ def _within_r(relevance: Tensor, relevant: Tensor) -> Tensor:
 def _sum_precisions(relevance: Tensor) -> Tensor:
     """Σ_r rel_r · precision@r; (Q,)."""
     precision = relevance.cumsum(dim=1) / _ranks(relevance).double()
-    return _sum_in_order(relevance * precision)
+    return sum_in_order(relevance * precision)
 
 
-def _sum_in_order(terms: Tensor) -> Tensor:
+def sum_in_order(terms: Tensor) -> Tensor:
     """Sum of each row from left to right: the trailing zeros of wider tiles do not change its last bit."""
     return terms.cumsum(dim=1)[:, -1]

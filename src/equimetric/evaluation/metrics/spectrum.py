@@ -14,6 +14,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.label_sets import MultiLabelSets
 from equimetric.evaluation.evidence import Detail, Evidence, Score
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic, shift_to
@@ -119,9 +120,12 @@ def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
     collectors=(Spectrum,),
     resample=_resample,
     percent=False,
+    multi_label=True,
 )
 def _decay(metric: Metric, evidence: Evidence) -> Score:
     """Spectral decay: divergence of the singular values from equal ones."""
     spectrum = evidence[Spectrum]
-    detail = SingularValues(spectrum.values.cpu().numpy(), spectrum.by_class.cpu().numpy())
-    return Score(spectral_decay(spectrum.values, **metric.parameters), details=(detail,))
+    value = spectral_decay(spectrum.values, **metric.parameters)
+    if isinstance(evidence.sets, MultiLabelSets):
+        return Score(value)
+    return Score(value, details=(SingularValues(spectrum.values.cpu().numpy(), spectrum.by_class.cpu().numpy()),))

@@ -16,6 +16,7 @@ from torch import Tensor
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.class_sums import distances_within_classes
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.label_sets import MultiLabelSets
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.evaluation.evidence import Detail, Evidence, Score
@@ -147,13 +148,15 @@ def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
     collectors=(PairPotential,),
     resample=_resample,
     percent=False,
+    multi_label=True,
 )
 def _uniformity(metric: Metric, evidence: Evidence) -> Score:
     """Uniformity: log of the mean of exp(−T d²) over all pairs (default T = 2)."""
     potential, sets = evidence[PairPotential], evidence.sets
     value = potential.uniformity(metric["t"])
     # Potentials too small for float64 cannot be resampled by class.
-    by_class = sets.gallery is None and sets.excluded is None and value > -LARGE_EXPONENT
+    single = not isinstance(sets, MultiLabelSets)
+    by_class = single and sets.gallery is None and sets.excluded is None and value > -LARGE_EXPONENT
     return Score(value, details=(potential.by_class(metric),) if by_class else ())
 
 

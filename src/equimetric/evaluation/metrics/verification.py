@@ -137,7 +137,7 @@ def _resample_curves(
 
     def resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
         curves = evaluation.detail(ClassRoc)
-        if curves is None:
+        if curves is None or evaluation.multi_label:
             return None
         present = np.flatnonzero(curves.negatives > 0)
         positive, negative = curves.positive[present], curves.negative[present]
@@ -172,12 +172,12 @@ def _equal_rates(far: Floats, tar: Floats) -> Floats:
 
 def _resample_negative_pairs(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
     counts = evaluation.detail(ClassNegatives)
-    if counts is None:
+    if counts is None or evaluation.multi_label:
         return None
     return mean_between_classes(evaluation.score_per_class[metric.name], counts.class_negatives)
 
 
-@metric("auc", examples=("auc",), collectors=(PairDistances,), resample=_resample_curves(_area))
+@metric("auc", examples=("auc",), collectors=(PairDistances,), resample=_resample_curves(_area), multi_label=True)
 def _auc(_: Metric, evidence: Evidence) -> Score:
     """Area under the ROC curve: a negative pair is farther than a positive one."""
     return Score(area_under_roc(evidence[PairDistances]), details=(*_curves(evidence), _class_curves(evidence)))
@@ -189,6 +189,7 @@ def _auc(_: Metric, evidence: Evidence) -> Score:
     examples=("eer",),
     collectors=(PairDistances,),
     resample=_resample_curves(_equal_rates),
+    multi_label=True,
 )
 def _eer(_: Metric, evidence: Evidence) -> Score:
     """Equal error rate: where the false accept rate equals the false reject rate."""
@@ -203,6 +204,8 @@ def _eer(_: Metric, evidence: Evidence) -> Score:
     examples=("tar@far=1e-3",),
     collectors=(PairDistances,),
     resample=resample_positive_pairs,
+    macro=True,
+    multi_label=True,
 )
 def _tar(metric: Metric, evidence: Evidence) -> Score:
     """True accept rate at a false accept rate of at most F."""
@@ -221,6 +224,8 @@ def _tar(metric: Metric, evidence: Evidence) -> Score:
     examples=("far@distance=0.9",),
     collectors=(PairDistances,),
     resample=_resample_negative_pairs,
+    macro=True,
+    multi_label=True,
 )
 def _far(metric: Metric, evidence: Evidence) -> Score:
     """False accept rate where pairs up to distance D are accepted."""
@@ -238,6 +243,8 @@ def _far(metric: Metric, evidence: Evidence) -> Score:
     examples=("frr@distance=0.9",),
     collectors=(PairDistances,),
     resample=resample_positive_pairs,
+    macro=True,
+    multi_label=True,
 )
 def _frr(metric: Metric, evidence: Evidence) -> Score:
     """False reject rate where pairs up to distance D are accepted."""

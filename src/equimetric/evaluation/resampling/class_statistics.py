@@ -60,18 +60,28 @@ def class_statistic(evaluation: Evaluation, name: str) -> ClassStatistic:
 def _find_statistic(evaluation: Evaluation, name: str) -> ClassStatistic | None:
     scores = evaluation.score_per_query.get(name)
     if scores is not None:
-        return mean_over_queries(scores, evaluation.query_classes, len(evaluation.class_labels))
+        statistic = mean_over_queries(scores, evaluation.memberships, len(evaluation.class_labels))
+        # A query without any label has a score where lone ones count as zero, but no class.
+        without = np.setdiff1d(np.arange(evaluation.queries), evaluation.memberships[0].numpy())
+        return statistic if scores[without].isnan().all() else shift_to(evaluation[name], statistic)
     metric = Metric.parse(name)
+    if metric.macro:
+        return mean_over_classes(evaluation.score_per_class[name])
     resample = METRICS[metric.family].resample
     return None if resample is None else resample(metric, evaluation)
 
 
-def mean_over_queries(scores: Tensor, classes: Tensor, count: int) -> ClassStatistic:
-    """Σ w_c s_c / Σ w_c n_c, with the sum s_c of the n_c scores of a class."""
-    score, number = scores.cpu().numpy(), classes.cpu().numpy()
+def mean_over_queries(scores: Tensor, memberships: tuple[Tensor, Tensor], count: int) -> ClassStatistic:
+    """Σ w_c s_c / Σ w_c n_c, with the sum s_c of the n_c scores of a class.
+
+    A query of m classes, in the list of all queries and their classes, counts 1/m for each.
+    """
+    query, number = (part.cpu().numpy() for part in memberships)
+    score, share = scores.cpu().numpy()[query], 1 / np.maximum(np.bincount(query), 1)[query]
     counted = ~np.isnan(score)
-    sizes = np.bincount(number[counted], minlength=count).astype(np.float64)
-    sums: Floats = np.bincount(number[counted], weights=score[counted], minlength=count).astype(np.float64)
+    number, score, share = number[counted], score[counted], share[counted]
+    sizes: Floats = np.bincount(number, weights=share, minlength=count).astype(np.float64)
+    sums: Floats = np.bincount(number, weights=score * share, minlength=count).astype(np.float64)
     return _ratio(sums, sizes)
 
 
@@ -99,8 +109,11 @@ def mean_between_classes(per_class: Tensor, counts: Floats | None = None) -> Cla
 def resample_positive_pairs(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
     """The mean over positive pairs, from the means of the classes and their n_c (n_c − 1) pairs.
 
-    None with a gallery or excluded images: the numbers of pairs are then others, which the evaluation does not hold.
+    None with a gallery, excluded images or several labels: the numbers of pairs are then others, which the evaluation
+    does not hold.
     """
+    if evaluation.multi_label:
+        return None
     sizes = evaluation.query_classes.bincount(minlength=len(evaluation.class_labels)).double().numpy()
     statistic = mean_over_classes(evaluation.score_per_class[metric.name], sizes * (sizes - 1))
     all_once = statistic.of_weights(np.ones((1, len(statistic.classes))))[0]

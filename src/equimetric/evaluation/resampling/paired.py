@@ -148,12 +148,14 @@ def _check_same_queries(evaluation: Evaluation, other: Evaluation) -> None:
             "the same queries in the same order"
         )
     first, second = np.asarray(evaluation.labels), np.asarray(other.labels)
-    different = np.flatnonzero(first != second) if first.dtype.kind == second.dtype.kind else np.array([0])
+    comparable = first.dtype.kind == second.dtype.kind and first.shape == second.shape
+    unequal = (first != second).reshape(len(first), -1).any(axis=1) if comparable else np.array([True])
+    different = np.flatnonzero(unequal)
     if len(different):
         row = int(different[0])
         raise EquimetricError(
-            f"query {row} is of class {first[row]} in one evaluation and {second[row]} in the other; a paired "
-            "comparison needs the same queries in the same order"
+            f"query {row} is of class {evaluation.label(row)} in one evaluation and {other.label(row)} in the other; "
+            "a paired comparison needs the same queries in the same order"
         )
 
 
