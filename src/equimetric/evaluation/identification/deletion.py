@@ -29,10 +29,14 @@ FEWEST_CLASSES = 10
 
 @dataclass(frozen=True)
 class ClassSpread:
-    """A value with its standard error over C classes."""
+    """A value with its standard error over C classes.
+
+    largest_error  that of the jackknife itself, which is on the safe side
+    """
 
     value: float
     error: float
+    largest_error: float
     classes: int
 
     @classmethod
@@ -40,7 +44,8 @@ class ClassSpread:
         """From the values without one class each, and the part of their variance that is counted twice."""
         without = without[np.isfinite(without)]
         variance = (len(without) - 1) * float(np.var(without)) if len(without) else 0.0
-        return cls(value, math.sqrt(max(variance - counted_twice, variance / 2)), len(without))
+        error = math.sqrt(max(variance - counted_twice, variance / 2))
+        return cls(value, error, math.sqrt(variance), len(without))
 
     @property
     def is_known(self) -> bool:
@@ -57,10 +62,10 @@ class ClassSpread:
         return float(expit(logit(self.value) - reach)), float(expit(logit(self.value) + reach))
 
     def upper_bound(self, confidence: float) -> float | None:
-        """One-sided, of a rate over all classes such as these: value · exp(t · error / value)."""
+        """One-sided, of a rate over all classes such as these: value · exp(t · largest error / value)."""
         if not self.is_known:
             return None
-        return min(1.0, self.value * math.exp(self.quantile(confidence) * self.error / self.value))
+        return min(1.0, self.value * math.exp(self.quantile(confidence) * self.largest_error / self.value))
 
     def quantile(self, share: float) -> float:
         """Of Student's distribution with C − 1 degrees of freedom."""
