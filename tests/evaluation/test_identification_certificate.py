@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from equimetric.calibration import Certificate, IdentificationCertificate, calibrate, calibrate_identification
+from equimetric.calibration.calibrate import assign_folds
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate_identification
+from equimetric.evaluation.engine.inputs import prepare_sets
+from equimetric.evaluation.identification.draws import draw_galleries
 
 
 def make_space(generator, classes=60, images=8, spread=0.7):
@@ -45,15 +48,31 @@ def test_it_is_the_threshold_of_the_evaluation(options):
 
 
 def test_held_out_strangers_have_no_part_in_their_threshold():
-    """A class on top of another is accepted at once when it is held out, and cannot move its own threshold."""
-    embeddings, labels = make_space(np.random.default_rng(2), classes=24, spread=0.2)
-    plain = calibrate_identification(embeddings, labels, 0.1)
-    embeddings[labels == 23] = embeddings[labels == 0] + 1e-3
-    twins = calibrate_identification(embeddings, labels, 0.1)
-    assert plain.held_out_fpir < 0.2
-    # Strangers of class 0 or 23 find the other wherever that is in the gallery: about 1 in 24 of the searches.
-    assert twins.held_out_fpir > plain.held_out_fpir - 0.05
-    assert len(set(twins.fold_thresholds)) > 1
+    embeddings, labels = make_space(np.random.default_rng(2), classes=24)
+    found = calibrate_identification(embeddings, labels, 0.1, repeats=3)
+    sets = prepare_sets(embeddings, labels)
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    distance = np.sqrt(np.maximum(0, 2 - 2 * unit @ unit.T))
+    fold_of_class = assign_folds(sets, 4, 0)
+    accepted, strangers, thresholds = 0, 0, []
+    for fold in range(4):
+        held_out = np.flatnonzero(fold_of_class == fold)
+        fitted, new = [], []
+        for draw in draw_galleries(sets, found.protocol, held_out=held_out):
+            items, rows = draw.items.numpy(), np.flatnonzero(draw.stranger.numpy())
+            assert draw.identities == found.identities == 12
+            assert set(held_out) <= set(labels[rows])
+            assert not set(labels[rows]) & set(labels[items])
+            nearest = distance[rows][:, items].min(1)
+            inside = np.isin(labels[rows], held_out)
+            fitted.append(nearest[~inside])
+            new.append(nearest[inside])
+        ascending = np.sort(np.concatenate(fitted))
+        thresholds.append(ascending[int(0.1 * len(ascending))])
+        accepted += (np.concatenate(new) < thresholds[-1]).sum()
+        strangers += sum(map(len, new))
+    assert found.fold_thresholds == pytest.approx(thresholds, abs=1e-9)
+    assert found.held_out_fpir == pytest.approx(accepted / strangers, abs=1e-12)
 
 
 def simulate(calibrations, seed, fpir=0.05):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from equimetric.evaluation.engine.arrays import Floats, Integers
 
-__all__ = ["IdentificationScores", "join_scores", "names_own"]
+__all__ = ["IdentificationScores", "empty_scores", "join_scores", "names_own"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +64,24 @@ class IdentificationScores:
 
 
 def join_scores(parts: Iterable[IdentificationScores]) -> IdentificationScores:
-    """The searches of several tiles or draws as one."""
+    """The searches of several draws as one."""
     found = list(parts)
     names = [field.name for field in fields(IdentificationScores)]
     return IdentificationScores(*(np.concatenate([getattr(part, name) for part in found]) for name in names))
+
+
+def empty_scores(searches: int, depth: int) -> IdentificationScores:
+    """Room for P searches that read k entries each."""
+    return IdentificationScores(
+        distance=np.empty((searches, depth)),
+        named=np.empty((searches, depth), bool),
+        probe=np.empty(searches, np.int64),
+        probe_class=np.empty(searches, np.int64),
+        stranger=np.empty(searches, bool),
+        nearest_class=np.empty(searches, np.int64),
+        rival_distance=np.empty(searches),
+        rival_named=np.empty(searches, bool),
+    )
 
 
 def names_own(identities: Integers, own: Integers) -> NDArray[np.bool_]:

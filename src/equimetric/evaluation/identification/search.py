@@ -16,7 +16,7 @@ from equimetric.evaluation.engine.tiles import Tile
 from equimetric.evaluation.families import Metric
 from equimetric.evaluation.identification.draws import GalleryDraw, draw_galleries
 from equimetric.evaluation.identification.protocol import read_protocol
-from equimetric.evaluation.identification.scores import IdentificationScores, join_scores, names_own
+from equimetric.evaluation.identification.scores import IdentificationScores, empty_scores, join_scores, names_own
 from equimetric.evaluation.identification.templates import MeanTemplates
 
 __all__ = ["GallerySearch", "search_galleries"]
@@ -38,7 +38,9 @@ class GallerySearch(Collector):
         super().__init__(sets, options, metrics)
         self.protocol = read_protocol(options["identification"])
         self.draws = draw_galleries(sets, self.protocol) if draws is None else list(draws)
-        self._found: list[list[IdentificationScores]] = [[] for _ in self.draws]
+        # Small arrays allocated between the large temporaries of tiles would keep their memory from being freed.
+        self.scores = [empty_scores(int(draw.probes.sum()), self._depth(draw)) for draw in self.draws]
+        self._written = [0 for _ in self.draws]
 
     def prepare(self, matrix: SimilarityMatrix) -> None:
         """Place what each draw compares probes with."""
@@ -56,34 +58,33 @@ class GallerySearch(Collector):
                 if self.protocol.by == "mean":
                     nearest, distance, rival = self._templates[number].search(rows, draw.mated[rows])
                 else:
-                    nearest, distance, rival = self._columns[number].search(tile, which, self.protocol.depth, self.sets)
-                self._found[number].append(self._score(draw, rows, nearest, distance, *rival))
-
-    def finish(self) -> None:
-        """Join the tiles of each draw."""
-        self.scores = [join_scores(parts) for parts in self._found]
-        self._found.clear()
+                    nearest, distance, rival = self._columns[number].search(tile, which, self._depth(draw), self.sets)
+                self._write(number, rows, nearest, distance, *rival)
 
     @property
     def joined(self) -> IdentificationScores:
         """The searches of all draws together."""
         return join_scores(self.scores)
 
-    def _score(
-        self, draw: GalleryDraw, rows: Tensor, nearest: Tensor, distance: Tensor, rival: Tensor, far_rival: Tensor
-    ) -> IdentificationScores:
-        own = self.sets.query_classes[rows].cpu().numpy()
-        identities = nearest.cpu().numpy()
-        return IdentificationScores(
-            distance.double().cpu().numpy(),
-            names_own(identities, own),
-            rows.cpu().numpy(),
-            own,
-            draw.stranger[rows].cpu().numpy(),
-            identities[:, 0],
-            far_rival.double().cpu().numpy(),
-            rival.cpu().numpy() == own,
-        )
+    def _depth(self, draw: GalleryDraw) -> int:
+        """How many entries of a draw the rule reads."""
+        return min(self.protocol.depth, len(draw.items))
+
+    def _write(
+        self, number: int, rows: Tensor, nearest: Tensor, distance: Tensor, rival: Tensor, rival_distance: Tensor
+    ) -> None:
+        """Write what a draw's search of some rows found after what is there."""
+        scores, some = self.scores[number], slice(self._written[number], self._written[number] + len(rows))
+        own, identities = self.sets.query_classes[rows].cpu().numpy(), nearest.cpu().numpy()
+        scores.distance[some] = distance.cpu().numpy()
+        scores.named[some] = names_own(identities, own)
+        scores.probe[some] = rows.cpu().numpy()
+        scores.probe_class[some] = own
+        scores.stranger[some] = self.draws[number].stranger[rows].cpu().numpy()
+        scores.nearest_class[some] = identities[:, 0]
+        scores.rival_distance[some] = rival_distance.cpu().numpy()
+        scores.rival_named[some] = rival.cpu().numpy() == own
+        self._written[number] = some.stop
 
 
 class EnrolledColumns(SimilarityMatrix):

@@ -17,7 +17,7 @@ GEOMETRIES = ("cosine", "euclidean", "dot")
 
 
 class MeanTemplates:
-    """The mean of the enrolled items of every identity of a draw, (I, D) float64; at unit length for cosine."""
+    """The mean of the enrolled items of each of the I identities of a draw, in float64; at unit length for cosine."""
 
     def __init__(self, sets: LabelledSets, draw: GalleryDraw) -> None:
         if sets.own_geometry is not None or sets.geometry not in GEOMETRIES:
@@ -31,15 +31,14 @@ class MeanTemplates:
         self.place[self.identities] = torch.arange(len(self.identities), device=number.device)
         self.sums = sum_by_group(sets.gallery_vectors[draw.items], number, len(self.identities))
         self.counts = torch.bincount(number, minlength=len(self.identities))
-        self.vectors = self._means(self.sums, self.counts)
 
     def search(self, rows: Tensor, mated: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
         """Class and distance (P, 1) of the nearest mean, and those of the next one (P,)."""
         queries, place = self.sets.queries[rows].double(), self.place[self.sets.query_classes[rows]]
         entry = torch.arange(len(rows), device=rows.device)
         owned = torch.stack([entry, place], 1)[place >= 0]
-        matrix = SimilarityMatrix(queries, self.vectors, geometry=self.sets.geometry, excluded=owned)
-        columns = find_nearest(Tile(matrix, entry, matrix.similarity(entry)), min(2, len(self.vectors)))
+        matrix = SimilarityMatrix(queries, self.vectors(), geometry=self.sets.geometry, excluded=owned)
+        columns = find_nearest(Tile(matrix, entry, matrix.similarity(entry)), min(2, len(self.sums)))
         products = matrix.exact_products(
             entry.repeat_interleave(columns.shape[1]), columns.clamp(min=0).flatten()
         ).view(columns.shape)
@@ -56,12 +55,16 @@ class MeanTemplates:
         classes = classes.gather(1, order)
         return classes[:, :1], distance[:, :1], (classes[:, 1], distance[:, 1])
 
+    def vectors(self) -> Tensor:
+        """(I, D) the means; computed anew, because all draws together may be large."""
+        return self._means(self.sums, self.counts)
+
     def count_accepted(self, rows: Tensor, threshold: float) -> int:
         """How many pairs of a query and a mean are closer than the threshold."""
         accepted = 0
-        for some in slices(len(rows), max(1, TILE_BYTES // (8 * len(self.vectors)))):
+        for some in slices(len(rows), max(1, TILE_BYTES // (8 * len(self.sums)))):
             queries = self.sets.queries[rows[some]].double()
-            matrix = SimilarityMatrix(queries, self.vectors, geometry=self.sets.geometry)
+            matrix = SimilarityMatrix(queries, self.vectors(), geometry=self.sets.geometry)
             entry = torch.arange(len(queries), device=rows.device)
             accepted += int((matrix.distance(matrix.similarity(entry), entry) < threshold).sum())
         return accepted
