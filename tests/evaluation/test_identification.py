@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import evaluate
+from equimetric.evaluation import Cohort, evaluate
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.identification import (
     IdentificationProtocol,
@@ -159,6 +159,33 @@ def test_a_majority_changes_with_what_is_accepted():
         [True, True, False, True, True],  # tie of 1 and 2 after two entries, and after four: the nearest is of 1
         [True, True, True, True, True],
     ]
+
+
+def test_a_majority_of_more_items_than_there_are():
+    embeddings, labels = make_space(classes=4, images=3, seed=6)
+    embeddings, labels = embeddings[:-1], labels[:-1]
+    found = evaluate_identification(embeddings, labels, by="nearest", k=50, repeats=6, fpir=0.3)
+    assert found.scores.distance.shape[1] == 50
+    protocol, threshold = IdentificationProtocol(by="nearest", k=50, repeats=6), 1.1
+    wrong, searches = np.zeros(2), np.zeros(2)
+    for draw in draw_galleries(prepare_sets(embeddings, labels), protocol):
+        gallery, probes = (rows_of(embeddings, labels, rows) for rows in (draw.items.tolist(), range(len(labels))))
+        sizes = np.array([int(draw.stranger.sum()), int(draw.mated.sum())])
+        wrong += sizes * rates_by_definition(probes, gallery, threshold, "nearest", 50)
+        searches += sizes
+    rates = found.at_threshold(threshold)
+    assert [rates.fpir, rates.fnir] == pytest.approx((wrong / searches).tolist(), abs=1e-12)
+    assert rates.fpir_interval is None
+
+
+def test_a_cohort_of_no_strength_changes_nothing():
+    embeddings, labels = make_space(classes=12)
+    others = np.random.default_rng(1).normal(size=(60, embeddings.shape[1]))
+    plain = evaluate(embeddings, labels, metrics="fnir@fpir=0.1")
+    same = evaluate(embeddings, labels, metrics="fnir@fpir=0.1", cohort=Cohort(others, strength=0.0))
+    assert same["fnir@fpir=0.1"] == plain["fnir@fpir=0.1"]
+    other = evaluate(embeddings, labels, metrics="fnir@fpir=0.1", cohort=Cohort(others, strength=1.0))
+    assert other["fnir@fpir=0.1"] != plain["fnir@fpir=0.1"]
 
 
 def test_tiles_threads_and_precision_do_not_matter(threads):
@@ -325,6 +352,7 @@ def test_figures_have_labels(tmp_path):
         ({"k": True, "by": "nearest"}, "k is True"),
         ({"strangers": 1.0}, "strangers is 1.0; give the share"),
         ({"strangers": 0.0}, "there is no stranger"),
+        ({"strangers": "half"}, "strangers is 'half'; give the share"),
         ({"strangers": 0.99}, "nobody is left to enrol"),
         ({"fpir": 0.0}, "the false positive identification rate 0.0 is not between 0 and 1"),
         ({"by": "mean", "geometry": "hamming"}, "a class mean cannot be compared by hamming"),

@@ -39,10 +39,10 @@ class IdentificationProtocol:
         for name, value in (("k", self.k), ("enrolled", self.enrolled), ("repeats", self.repeats)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise EquimetricError(f"{name} is {value!r}; give a whole number of at least 1")
-        if self.strangers is not None and not 0 <= self.strangers < 1:
+        share = self.strangers
+        if share is not None and not (isinstance(share, int | float) and 0 <= share < 1):
             raise EquimetricError(
-                f"strangers is {self.strangers!r}; give the share of the classes to leave out of the gallery, 0 to "
-                "below 1"
+                f"strangers is {share!r}; give the share of the classes to leave out of the gallery, 0 to below 1"
             )
 
     @property

@@ -71,10 +71,10 @@ def join_scores(parts: Iterable[IdentificationScores]) -> IdentificationScores:
 
 
 def empty_scores(searches: int, depth: int) -> IdentificationScores:
-    """Room for P searches that read k entries each."""
+    """Room for P searches that read k entries each; those that are never written are too far to be accepted."""
     return IdentificationScores(
-        distance=np.empty((searches, depth)),
-        named=np.empty((searches, depth), bool),
+        distance=np.full((searches, depth), np.inf),
+        named=np.zeros((searches, depth), bool),
         probe=np.empty(searches, np.int64),
         probe_class=np.empty(searches, np.int64),
         stranger=np.empty(searches, bool),

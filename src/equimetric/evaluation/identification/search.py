@@ -39,7 +39,7 @@ class GallerySearch(Collector):
         self.protocol = read_protocol(options["identification"])
         self.draws = draw_galleries(sets, self.protocol) if draws is None else list(draws)
         # Small arrays allocated between the large temporaries of tiles would keep their memory from being freed.
-        self.scores = [empty_scores(int(draw.probes.sum()), self._depth(draw)) for draw in self.draws]
+        self.scores = [empty_scores(int(draw.probes.sum()), self.protocol.depth) for draw in self.draws]
         self._written = [0 for _ in self.draws]
 
     def prepare(self, matrix: SimilarityMatrix) -> None:
@@ -58,7 +58,7 @@ class GallerySearch(Collector):
                 if self.protocol.by == "mean":
                     nearest, distance, rival = self._templates[number].search(rows, draw.mated[rows])
                 else:
-                    nearest, distance, rival = self._columns[number].search(tile, which, self._depth(draw), self.sets)
+                    nearest, distance, rival = self._columns[number].search(tile, which, self.protocol.depth, self.sets)
                 self._write(number, rows, nearest, distance, *rival)
 
     @property
@@ -66,18 +66,15 @@ class GallerySearch(Collector):
         """The searches of all draws together."""
         return join_scores(self.scores)
 
-    def _depth(self, draw: GalleryDraw) -> int:
-        """How many entries of a draw the rule reads."""
-        return min(self.protocol.depth, len(draw.items))
-
     def _write(
         self, number: int, rows: Tensor, nearest: Tensor, distance: Tensor, rival: Tensor, rival_distance: Tensor
     ) -> None:
         """Write what a draw's search of some rows found after what is there."""
         scores, some = self.scores[number], slice(self._written[number], self._written[number] + len(rows))
         own, identities = self.sets.query_classes[rows].cpu().numpy(), nearest.cpu().numpy()
-        scores.distance[some] = distance.cpu().numpy()
-        scores.named[some] = names_own(identities, own)
+        entries = identities.shape[1]
+        scores.distance[some, :entries] = distance.cpu().numpy()
+        scores.named[some, :entries] = names_own(identities, own)
         scores.probe[some] = rows.cpu().numpy()
         scores.probe_class[some] = own
         scores.stranger[some] = self.draws[number].stranger[rows].cpu().numpy()
