@@ -342,6 +342,9 @@ def test_figures_have_labels(tmp_path):
     found = evaluate_identification(embeddings, labels)
     assert "FNIR" in found.plot().axes[0].get_ylabel()
     found.plot().savefig(tmp_path / "det.png")
+    perfect = gallery_size_curve(*make_space(spread=1e-3), threshold=0.01)
+    assert {size.fpir for size in perfect.sizes} == {size.fnir for size in perfect.sizes} == {0.0}
+    perfect.plot().savefig(tmp_path / "sizes.png")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ def plot_identification(found: "Identification") -> "Figure":
                 fontsize="small",
             )
     axes.set_xlim(fpir[0] / 1.2, 1)
-    axes.set_ylim(0, max(1e-3, 1.1 * float(fnir.max())))
+    highest = max([fnir.max(), *(point.fnir_interval[1] for point in found.points if point.fnir_interval is not None)])
+    axes.set_ylim(0, min(1.02, max(1e-3, 1.1 * float(highest))))
     axes.legend(fontsize="small", loc="upper right", title=found.protocol.description, title_fontsize="small")
     return figure
 
@@ -57,20 +58,17 @@ def plot_gallery_sizes(curve: "GallerySizeCurve") -> "Figure":
         ("fpir", NEGATIVE, "FPIR: a stranger is accepted"),
         ("fnir", POSITIVE, "FNIR: a known identity is missed"),
     ):
-        axes.plot(number, [getattr(size, name) for size in measured], "o-", color=colour, markersize=4, label=label)
+        # A logarithmic axis has no 0.
+        rates = [getattr(size, name) or np.nan for size in measured]
+        axes.plot(number, rates, "o-", color=colour, markersize=4, label=label)
         bands = [(size.identities, getattr(size, f"{name}_interval")) for size in measured]
         bands = [(at, interval) for at, interval in bands if interval is not None]
         if bands:
             low, high = np.array([interval for _, interval in bands]).T
             axes.fill_between([at for at, _ in bands], low, high, color=colour, alpha=0.15, linewidth=0)
     everywhere = np.geomspace(1, curve.sizes[-1].identities, 200)
-    axes.plot(
-        everywhere,
-        -np.expm1(everywhere * np.log1p(-curve.far)),
-        ":",
-        color=INK,
-        label="FPIR if identities were independent",
-    )
+    predicted = 1 - (1 - curve.far) ** everywhere
+    axes.plot(everywhere, predicted, ":", color=INK, label="FPIR if identities were independent")
     if len(continued) > 1:
         axes.plot(
             [size.identities for size in continued],
@@ -82,8 +80,9 @@ def plot_gallery_sizes(curve: "GallerySizeCurve") -> "Figure":
             label="FPIR, extrapolated beyond the data",
         )
     shown = [rate for size in curve.sizes for rate in (size.fpir, size.fnir, size.predicted) if rate]
-    axes.set_yscale("log")
-    axes.set_ylim(0.7 * min(shown), min(1.0, 2 * max(shown)))
+    if shown:
+        axes.set_yscale("log")
+        axes.set_ylim(0.7 * min(shown), min(1.0, 2 * max(shown)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:.3%}".rstrip("%0").rstrip(".") + " %"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
     axes.set_title(f"accepted below {curve.threshold:.4g} ({curve.protocol.description})", fontsize="small")
