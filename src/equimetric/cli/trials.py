@@ -24,7 +24,7 @@ def show_trials(
     as_json: bool,
 ) -> None:
     """Print the rates of the listed pairs; classes are resampled for the intervals, because labels are known."""
-    from equimetric.evaluation.files import read_ids
+    from equimetric.evaluation.trial_lists import read_ids
     from equimetric.evaluation.trials import evaluate_trials
 
     if not found.pooled:

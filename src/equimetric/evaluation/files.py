@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 
-__all__ = ["parse_labels", "read_embeddings", "read_ids"]
+__all__ = ["read_embeddings"]
 
 REQUIRED = ("embeddings", "labels")
 OPTIONAL = ("gallery_embeddings", "gallery_labels")
 PARENTS = ("parents", "gallery_parents")
 IDS = ("ids",)
-"""Read by `read_ids` alone."""
+"""What trial lists call the rows: see `trial_lists`."""
 SIDES = ("query", "gallery")
 INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
@@ -52,23 +52,6 @@ def read_embeddings(
     if parents is not None:
         raise EquimetricError(f"parents are read from an .npz file or from a run, not from {str(file)!r}")
     return reader(file, Path(labels) if labels is not None else file.with_suffix(".csv"))
-
-
-def read_ids(file: Path | str, labels: Path | str | None = None) -> NDArray[Any] | None:
-    """The ids of the embeddings in a file: the array `ids` of an .npz, the column `id` of a table; None without."""
-    file = Path(file)
-    if file.suffix.lower() == ".npz":
-        arrays = _load(file)
-        return arrays.get("ids") if isinstance(arrays, dict) else None
-    if file.suffix.lower() == ".parquet":
-        parquet = import_module("pyarrow.parquet")
-        if "id" not in parquet.read_schema(file).names:
-            return None
-        return np.array(parquet.read_table(file, columns=["id"])["id"].to_pylist())
-    table = Path(labels) if labels is not None else file.with_suffix(".csv")
-    with table.open(newline="", encoding="utf-8-sig") as stream:
-        lines = list(csv.DictReader(stream, skipinitialspace=True))
-    return parse_labels([line["id"] for line in lines]) if lines and "id" in lines[0] else None
 
 
 def _read_npz(file: Path, _: Path | None = None, *, parents: str | None = None) -> dict[str, NDArray[Any]]:
@@ -116,7 +99,7 @@ def _read_npy(file: Path, labels: Path) -> dict[str, NDArray[Any]]:
             f"{str(file)!r} has {len(embeddings)} embeddings but {str(labels)!r} has {len(columns['label'])} labels; "
             "give one line for each"
         )
-    return _split_sides(embeddings, parse_labels(columns["label"]), columns.get("set"), labels)
+    return _split_sides(embeddings, _parse_labels(columns["label"]), columns.get("set"), labels)
 
 
 def _read_csv(file: Path) -> dict[str, list[str]]:
@@ -215,7 +198,7 @@ def _split_sides(
     }
 
 
-def parse_labels(texts: list[str]) -> NDArray[Any]:
+def _parse_labels(texts: list[str]) -> NDArray[Any]:
     """Integers if all texts are integers, else strings: 007 is a name, not the number 7."""
     numbers = [int(text) if INTEGER.fullmatch(text) else None for text in texts]
     return np.array(texts, dtype=np.str_) if None in numbers else np.array(numbers, dtype=np.int64)

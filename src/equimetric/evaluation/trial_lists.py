@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from equimetric.errors import EquimetricError, shown
 from equimetric.evaluation.engine.arrays import Integers
 from equimetric.evaluation.engine.inputs import LabelArray, LabelsLike, convert_labels
-from equimetric.evaluation.files import parse_labels
 
-__all__ = ["TrialList", "TrialsLike", "read_trials"]
+__all__ = ["TrialList", "TrialsLike", "read_ids", "read_trials"]
 
 COLUMNS = ("id_a", "id_b", "same")
 TRUTHS = {"1": True, "0": False, "1.0": True, "0.0": False, "true": True, "false": False}
@@ -51,6 +50,22 @@ def read_trials(trials: TrialsLike, ids: LabelsLike | None, count: int) -> Trial
         raise EquimetricError(f"all {len(same)} trials are of {kind} classes; rates need trials of both kinds")
     _check_pairs(first, second)
     return TrialList(first, second, same)
+
+
+def read_ids(file: Path, labels: Path | None = None) -> NDArray[Any] | None:
+    """The ids of the embeddings in a file: the array `ids` of an .npz, the column `id` of a table; None without.
+
+    labels  the .csv of an .npy file; default: the same name with the ending .csv
+    """
+    if file.suffix.lower() == ".npz":
+        with np.load(file, allow_pickle=False) as arrays:
+            return arrays["ids"] if "ids" in arrays.files else None
+    if file.suffix.lower() == ".parquet":
+        parquet = import_module("pyarrow.parquet")
+        return _listed(parquet.read_table(file)["id"].to_pylist()) if "id" in parquet.read_schema(file).names else None
+    with (labels or file.with_suffix(".csv")).open(newline="", encoding="utf-8-sig") as stream:
+        lines = list(csv.DictReader(stream, skipinitialspace=True))
+    return np.array([line["id"] for line in lines], dtype=np.str_) if lines and "id" in lines[0] else None
 
 
 def _columns(trials: TrialsLike) -> dict[str, Any]:
@@ -94,10 +109,7 @@ def _read_file(file: Path) -> dict[str, Any]:
             raise EquimetricError(
                 f"trial {number} of {str(file)!r} has no {empty}; every row below the first needs one"
             )
-    texts = {name: [line[name] for line in lines] for name in COLUMNS}
-    # Both columns of ids as one: they are either numbers or names.
-    both = parse_labels([*texts["id_a"], *texts["id_b"]])
-    return {"id_a": both[: len(lines)], "id_b": both[len(lines) :], "same": np.array(texts["same"], dtype=np.str_)}
+    return {name: np.array([line[name] for line in lines], dtype=np.str_) for name in COLUMNS}
 
 
 def _read_parquet(file: Path) -> dict[str, Any]:
@@ -138,9 +150,9 @@ def _read_same(values: Any) -> NDArray[np.bool_]:
 def _find_rows(names: LabelArray, ids: LabelsLike | None, count: int) -> Integers:
     """(P,) rows of the ids in a trial list."""
     known = np.arange(count) if ids is None else convert_labels(ids, "ids", count)
-    if known.dtype.kind == "U" and names.dtype.kind != "U":
-        # A file of nothing but digits was read as numbers.
-        names = names.astype(np.str_)
+    if known.dtype.kind != names.dtype.kind:
+        # A .csv file has texts alone.
+        known, names = known.astype(np.str_), names.astype(np.str_)
     order = known.argsort(kind="stable")
     twice = np.flatnonzero(known[order][1:] == known[order][:-1])
     if len(twice):
@@ -148,11 +160,8 @@ def _find_rows(names: LabelArray, ids: LabelsLike | None, count: int) -> Integer
         raise EquimetricError(
             f"id {known[rows[0]].item()!r} names the rows {rows[0]} and {rows[1]}; every row needs its own"
         )
-    comparable = known.dtype.kind == names.dtype.kind
-    place = (
-        np.clip(np.searchsorted(known[order], names), 0, count - 1) if comparable else np.zeros(len(names), np.int64)
-    )
-    unknown = np.flatnonzero(known[order][place] != names) if comparable else np.arange(len(names))
+    place = np.clip(np.searchsorted(known[order], names), 0, count - 1)
+    unknown = np.flatnonzero(known[order][place] != names)
     if len(unknown):
         what = "rows of the embeddings" if ids is None else "ids"
         raise EquimetricError(
