@@ -5,6 +5,7 @@ import json
 import pytest
 
 import equimetric as em
+from equimetric.evaluation import evaluate_identification
 from equimetric.runs.evaluation import embed_run
 from equimetric.training import train
 
@@ -41,3 +42,19 @@ def test_calibrate_uses_the_embeddings_of_the_test_classes(kind, sources, tmp_pa
     found = embed_run(tmp_path / "run")[1]
     expected = em.calibrate(found.embeddings, found.labels, far=0.2)
     assert json.loads(out)["threshold"] == expected.threshold
+
+
+@pytest.mark.parametrize("kind", ["queries and gallery", "features"])
+def test_identify_searches_the_embeddings_of_the_test_classes(kind, sources, tmp_path, equimetric):
+    train(sources[kind], folder=tmp_path / "run")
+    code, out, err = equimetric("identify", tmp_path / "run", "--fpir", "0.2", "--json")
+    assert code == 0, err
+    found = embed_run(tmp_path / "run")[1]
+    expected = evaluate_identification(**found.arrays(), fpir=0.2)
+    assert json.loads(out)["rates"][0]["threshold"] == expected.points[0].threshold
+
+
+def test_a_run_reports_identification(sources, tmp_path):
+    metrics = {"metrics": ["recall@1", "fnir@fpir=0.1", "rank1@fpir=0.1"], "selected_by": "rank1@fpir=0.1"}
+    scores = train(sources["features"] | {"evaluation": metrics}, folder=tmp_path / "run").metrics
+    assert scores["fnir@fpir=0.1"] == pytest.approx(1 - scores["rank1@fpir=0.1"])

@@ -34,6 +34,7 @@ PLOTS = {
     equimetric evaluate space.npz --compare other.npz --plots figures
     equimetric evaluate runs/single/my-run --json
     equimetric evaluate runs/single/my-run --parents alphabet
+    equimetric evaluate space.npz --trials list.csv
     """,
 )
 def evaluate_command(
@@ -76,6 +77,14 @@ def evaluate_command(
     plots: Annotated[
         Path | None, typer.Option("--plots", help="Write figures to this folder: utility curves, ROC, distances.")
     ] = None,
+    trials: Annotated[
+        Path | None,
+        typer.Option(
+            "--trials",
+            help="Verify exactly the pairs of this .csv or .parquet list with the columns id_a, id_b, same. Ids are "
+            "those of the array 'ids' of the .npz (the column 'id' of a table), or row numbers from 0.",
+        ),
+    ] = None,
     block_rows: Annotated[
         int | None,
         typer.Option("--block-rows", help="Queries per block, which bounds memory; by default what fits in 64 MB."),
@@ -92,6 +101,13 @@ def evaluate_command(
     from equimetric.evaluation import evaluate
 
     found = load_embeddings(source, labels, part, parents)
+    if trials is not None:
+        from equimetric.cli.trials import show_trials
+
+        if compare is not None or parents is not None:
+            raise EquimetricError("--trials verifies the listed pairs alone; leave --compare and --parents out")
+        show_trials(found, source, labels, trials, metrics, geometry, plots, as_json)
+        return
     wanted = wanted_metrics(found, metrics, ks)
     drawn = [name for needed in PLOTS.values() for name in needed] if plots is not None else []
     names = list(dict.fromkeys([*wanted, *drawn]))

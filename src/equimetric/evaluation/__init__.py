@@ -9,6 +9,8 @@ One scan over tiles of the similarity matrix feeds collectors; a metric is a pur
 * `evidence`    what a metric reads and returns
 * `engine`      checked inputs, exact products, the scan, neighbours, ranks, pair distances, k-means
 * `metrics`     one file per metric family, with its resampling
+* `identification`  1:N search with strangers, in a room of its own
+* `trials`      verification on the pairs of a trial list
 * `resampling`  bootstrap intervals and paired comparisons
 * `plots`       utility curves, ROC, histograms of distances
 * `files`       embeddings read from files
@@ -17,19 +19,34 @@ One scan over tiles of the similarity matrix feeds collectors; a metric is a pur
 from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.evaluate import default_metrics, evaluate
 from equimetric.evaluation.families import METRICS, Metric, format_score, list_metrics, metric, parse_metrics
+from equimetric.evaluation.identification import (
+    GallerySizeCurve,
+    Identification,
+    IdentificationProtocol,
+    evaluate_identification,
+    gallery_size_curve,
+)
 from equimetric.evaluation.metrics.consistency import threshold_consistency
 from equimetric.evaluation.metrics.utility_curves import Consistency
 from equimetric.evaluation.result import Evaluation
+from equimetric.evaluation.trials import TrialEvaluation, evaluate_trials
 
 __all__ = [
     "METRICS",
     "Cohort",
     "Consistency",
     "Evaluation",
+    "GallerySizeCurve",
+    "Identification",
+    "IdentificationProtocol",
     "Metric",
+    "TrialEvaluation",
     "default_metrics",
     "evaluate",
+    "evaluate_identification",
+    "evaluate_trials",
     "format_score",
+    "gallery_size_curve",
     "list_metrics",
     "metric",
     "parse_metrics",

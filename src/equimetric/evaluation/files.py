@@ -24,6 +24,8 @@ __all__ = ["read_embeddings"]
 REQUIRED = ("embeddings", "labels")
 OPTIONAL = ("gallery_embeddings", "gallery_labels")
 PARENTS = ("parents", "gallery_parents")
+IDS = ("ids",)
+"""What trial lists call the rows: see `trial_lists`."""
 SIDES = ("query", "gallery")
 INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
@@ -61,9 +63,10 @@ def _read_npz(file: Path, _: Path | None = None, *, parents: str | None = None) 
         )
     if parents is not None:
         arrays = _name_parents(arrays, parents, file)
+    arrays = {name: array for name, array in arrays.items() if name not in IDS}
     for name in arrays:
         if name not in REQUIRED + OPTIONAL + PARENTS:
-            raise unknown_name(f"array in {str(file)!r}", name, REQUIRED + OPTIONAL + PARENTS)
+            raise unknown_name(f"array in {str(file)!r}", name, REQUIRED + OPTIONAL + PARENTS + IDS)
     missing = [name for name in REQUIRED if name not in arrays]
     if missing:
         raise EquimetricError(f"{str(file)!r} has no array {missing[0]!r}; it needs 'embeddings' and 'labels'")

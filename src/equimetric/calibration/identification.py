@@ -1,0 +1,249 @@
+"""`calibrate_identification`: the threshold of a false positive identification rate, with its certificate.
+
+The threshold is the largest at which at most the wanted share of strangers finds anybody. Its effect on strangers it
+was not fitted to is measured by folds of classes: those of a fold are in no gallery, and are searched at the threshold
+of other strangers in the same galleries, which are as large as all others. It holds for the size of gallery it was
+fitted to, because FPIR grows with the gallery.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from equimetric.calibration.calibrate import assign_folds, data_fingerprint
+from equimetric.calibration.certificate import CalibrationData
+from equimetric.calibration.identification_file import read_identification, write_identification
+from equimetric.errors import EquimetricError, unknown_name
+from equimetric.evaluation.engine.arrays import Integers
+from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, prepare_sets
+from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
+from equimetric.evaluation.identification.deletion import (
+    FEWEST_CLASSES,
+    ClassSpread,
+    fnir_spread,
+    fpir_spread,
+    points_without_classes,
+)
+from equimetric.evaluation.identification.draws import count_identities, draw_galleries
+from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule
+from equimetric.evaluation.identification.rates import check_fpir, fnir_at, fpir_at, threshold_at_fpir
+from equimetric.evaluation.identification.scores import IdentificationScores, join_scores
+from equimetric.evaluation.identification.search import search_galleries
+
+__all__ = ["IdentificationCertificate", "calibrate_identification"]
+
+LEAST_ACCEPTED = 10
+"""Expected false accepts for a rate to be estimated: 10 ± √10 is a third either way."""
+Distances = TypeVar("Distances")
+
+
+@dataclass(frozen=True)
+class IdentificationCertificate:
+    """What was calibrated on what: `IdentificationCertificate.load("identify.json").accepts(distance)`.
+
+    wanted_fpir          target share of strangers who find anybody
+    threshold            gallery entries at a smaller distance are accepted
+    threshold_interval   of the threshold, from deleting one class at a time; None with fewer than 10 classes
+    identities           of the gallery that it holds for; FPIR grows with their number
+    items                enrolled images in it
+    fpir, fnir           at the threshold, on its own data
+    held_out_fpir, …     of strangers who had no part in their threshold
+    fpir_bound, …        upper bounds of the rates over all classes such as these; None where nothing tells them
+    strangers, mated     searches behind the rates
+    """
+
+    wanted_fpir: float
+    threshold: float
+    threshold_interval: tuple[float, float] | None
+    identities: int
+    items: float
+    fpir: float
+    fnir: float
+    held_out_fpir: float
+    held_out_fnir: float
+    fpir_bound: float | None
+    fnir_bound: float | None
+    fold_thresholds: tuple[float, ...]
+    strangers: int
+    mated: int
+    geometry: str
+    protocol: IdentificationProtocol
+    confidence: float
+    data: CalibrationData
+    equimetric: str
+    date: str
+
+    task = "identification"
+
+    def accepts(self, distance: Distances) -> Any:
+        """Whether gallery entries at this distance are accepted: a number, an array or a tensor."""
+        return distance < self.threshold  # type: ignore[operator]
+
+    def save(self, file: str | Path) -> None:
+        """Write the certificate as JSON."""
+        write_identification(self.to_dict(), Path(file))
+
+    @classmethod
+    def load(cls, file: str | Path) -> "IdentificationCertificate":
+        """Read a certificate; a damaged file, one of a newer version or of another task raises an error."""
+        return cls(**read_identification(Path(file)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields in plain types."""
+        return {**asdict(self), "fold_thresholds": list(self.fold_thresholds), "statement": self.statement}
+
+    @property
+    def statement(self) -> str:
+        """What the threshold promises, in a sentence, and what it does not."""
+        bound = "" if self.fpir_bound is None else f", at most {self.fpir_bound:.3g} over all such classes"
+        return (
+            f"Where entries at a distance below {self.threshold:.6g} are accepted, {self.held_out_fpir:.3g} of "
+            f"held-out strangers find anybody in a gallery of {self.identities} identities "
+            f"({self.protocol.description}; wanted {self.wanted_fpir:g}{bound}); "
+            "the share grows with the gallery, so calibrate again for a larger one."
+        )
+
+    def __str__(self) -> str:
+        folds, share = len(self.fold_thresholds), f"{self.confidence:.0%}"
+        interval, data = self.threshold_interval, self.data
+        ends = "not known" if interval is None else f"{interval[0]:.6g} … {interval[1]:.6g} ({share}, over classes)"
+        bounds = [
+            f"{name} at most {bound:.3g}"
+            for name, bound in (("FPIR", self.fpir_bound), ("FNIR", self.fnir_bound))
+            if bound is not None
+        ]
+        known = f"{', '.join(bounds)} (each with {share} confidence)"
+        reason = f"no bound, which needs errors of at least {FEWEST_CLASSES} classes"
+        lines = [
+            f"Identification at FPIR {self.wanted_fpir:g}: accept distances below {self.threshold:.6g}",
+            f"  gallery      {self.identities} identities, {self.protocol.description}, {self.geometry}",
+            f"  threshold    {ends}",
+            f"  fitted       FPIR {self.fpir:.3g}, FNIR {self.fnir:.3g}",
+            f"  held out     FPIR {self.held_out_fpir:.3g}, FNIR {self.held_out_fnir:.3g} ({folds} folds of strangers)",
+            f"  new classes  {known if bounds else reason}",
+            f"  data         {data.samples} samples of {data.classes} classes, dimension {data.dimension}",
+            "  FPIR grows with the gallery: for a larger one calibrate again.",
+        ]
+        return "\n".join(lines)
+
+
+def calibrate_identification(
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
+    fpir: float = 1e-2,
+    *,
+    by: NamingRule = "item",
+    k: int = 5,
+    enrolled: int | None = None,
+    strangers: float = 0.5,
+    repeats: int = 10,
+    geometry: GeometryName = "cosine",
+    folds: int = 4,
+    confidence: float = 0.95,
+    seed: int = 0,
+    block_rows: int | None = None,
+    progress: bool = False,
+) -> IdentificationCertificate:
+    """Find the distance threshold at which at most a share `fpir` of strangers finds anybody in the gallery.
+
+    strangers   share of the classes that is left out of the gallery, drawn `repeats` times; the others are the gallery
+                that the certificate holds for
+    geometry    distances 'cosine' (Euclidean between unit vectors) or 'euclidean' (between the vectors themselves)
+    folds       parts of the classes; those of each are searched at the threshold of the other strangers
+    confidence  of the interval of the threshold and of the bounds for new classes
+
+    The rest is as in `evaluate_identification`.
+    """
+    check_fpir(fpir)
+    if geometry not in ("cosine", "euclidean"):
+        raise unknown_name("geometry", geometry, ["cosine", "euclidean"])
+    if not 0 < confidence < 1:
+        raise EquimetricError(f"confidence is {confidence}; give a number between 0 and 1, such as 0.95")
+    protocol = IdentificationProtocol(by, k, enrolled, strangers, repeats, seed)
+    sets = prepare_sets(embeddings, labels, geometry=geometry)
+    held_out = _hold_out_classes(sets, protocol, folds)
+    draws = draw_galleries(sets, protocol)
+    of_folds = [draw_galleries(sets, protocol, held_out=some) for some in held_out]
+    every = [draw for some in (draws, *of_folds) for draw in some]
+    found = iter(search_galleries(sets, protocol, every, block_rows=block_rows, progress=progress))
+    scores, *fold_scores = (join_scores([next(found) for _ in some]) for some in (draws, *of_folds))
+    _check_support(scores, fpir)
+    threshold, classes = threshold_at_fpir(scores, fpir), len(sets.class_labels)
+    of_fpir, of_fnir = fpir_spread(scores, classes, threshold), fnir_spread(scores, classes, threshold)
+    of_threshold = ClassSpread.of(threshold, points_without_classes(scores, classes, fpir)[0])
+    fold_thresholds, held_out_rates = _held_out_rates(fold_scores, held_out, fpir)
+    return IdentificationCertificate(
+        wanted_fpir=fpir,
+        threshold=threshold,
+        threshold_interval=_threshold_interval(of_threshold, confidence),
+        identities=draws[0].identities,
+        items=float(np.mean([len(draw.items) for draw in draws])),
+        fpir=of_fpir.value,
+        fnir=of_fnir.value,
+        held_out_fpir=held_out_rates[0],
+        held_out_fnir=held_out_rates[1],
+        fpir_bound=of_fpir.upper_bound(confidence),
+        fnir_bound=of_fnir.upper_bound(confidence),
+        fold_thresholds=fold_thresholds,
+        strangers=scores.strangers,
+        mated=scores.mated,
+        geometry=geometry,
+        protocol=protocol,
+        confidence=confidence,
+        data=CalibrationData(data_fingerprint(embeddings, labels), len(sets.queries), sets.queries.shape[1], classes),
+        equimetric=version("equimetric"),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _hold_out_classes(sets: LabelledSets, protocol: IdentificationProtocol, folds: int) -> list[Integers]:
+    """The classes of each fold, which others must be strangers beside."""
+    if folds < 2:
+        raise EquimetricError(f"folds is {folds}; held-out strangers need at least 2")
+    fold_of_class = assign_folds(sets, folds, protocol.seed)
+    left_out = len(sets.class_labels) - count_identities(sets, protocol)
+    largest = int(np.bincount(fold_of_class).max())
+    if left_out <= largest:
+        raise EquimetricError(
+            f"{left_out} classes are strangers, and {folds} folds hold out up to {largest} of them, which leaves none "
+            "to fit a threshold to; give more folds, or a larger share of strangers"
+        )
+    return [np.flatnonzero(fold_of_class == fold) for fold in range(folds)]
+
+
+def _held_out_rates(
+    scores: Sequence[IdentificationScores], held_out: Sequence[Integers], fpir: float
+) -> tuple[tuple[float, ...], tuple[float, float]]:
+    """The threshold of the other strangers of each fold, and FPIR of its own and FNIR at these thresholds."""
+    thresholds, wrong, searches = [], np.zeros(2), np.zeros(2)
+    for found, classes in zip(scores, held_out, strict=True):
+        new = np.isin(found.probe_class, classes)
+        threshold = threshold_at_fpir(found.select(~new), fpir)
+        part, at = found.select(new | ~found.stranger), np.array([threshold])
+        sizes = np.array([part.strangers, part.mated])
+        wrong += sizes * [fpir_at(part, at)[0], fnir_at(part, at)[0]]
+        searches += sizes
+        thresholds.append(threshold)
+    return tuple(thresholds), (float(wrong[0] / searches[0]), float(wrong[1] / searches[1]))
+
+
+def _threshold_interval(spread: ClassSpread, confidence: float) -> tuple[float, float] | None:
+    if spread.classes < FEWEST_CLASSES:
+        return None
+    reach = spread.quantile((1 + confidence) / 2) * spread.error
+    return max(0.0, spread.value - reach), spread.value + reach
+
+
+def _check_support(scores: IdentificationScores, fpir: float) -> None:
+    needed, there = math.ceil(LEAST_ACCEPTED / fpir), scores.different_strangers
+    if there < needed:
+        raise EquimetricError(
+            f"an FPIR of {fpir:g} needs at least {needed} strangers, so that {LEAST_ACCEPTED} false accepts are "
+            f"expected; there are {there}: give more images, or a larger fpir"
+        )

@@ -1,0 +1,154 @@
+"""`equimetric identify`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from equimetric.cli.command import EVALUATE, command
+from equimetric.cli.console import show, show_path
+from equimetric.cli.embeddings import EMBEDDINGS_SOURCE, LABELS_FILE, RUN_PART, load_embeddings
+from equimetric.errors import EquimetricError
+
+__all__ = ["identify_command"]
+
+
+@command(
+    "identify",
+    panel=EVALUATE,
+    order=3,
+    examples="""
+    equimetric identify space.npz --fpir 1e-2,1e-1
+    equimetric identify space.npz --by mean --enrolled 3 --plots figures
+    equimetric identify runs/single/my-run --fpir 1e-2 --out identify.json
+    """,
+)
+def identify_command(
+    source: Annotated[Path, EMBEDDINGS_SOURCE],
+    fpir: Annotated[
+        str, typer.Option("--fpir", help="Shares of strangers who may find somebody, separated by commas.")
+    ] = "1e-3,1e-2,1e-1",
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            help="What names a probe: the nearest 'item' or class 'mean', or the majority of the --k 'nearest' items.",
+        ),
+    ] = "item",
+    k: Annotated[int, typer.Option("--k", help="Items that vote with --by nearest.")] = 5,
+    enrolled: Annotated[
+        int | None, typer.Option("--enrolled", help="Images of each identity in the gallery; by default all.")
+    ] = None,
+    strangers: Annotated[
+        float | None,
+        typer.Option(
+            "--strangers",
+            help="Share of the classes left out of the gallery; by default half, or the queries that a gallery lacks.",
+        ),
+    ] = None,
+    repeats: Annotated[int, typer.Option("--repeats", help="Random choices of strangers and enrolled images.")] = 10,
+    sizes: Annotated[
+        str | None,
+        typer.Option("--sizes", help="Numbers of identities for the curve over gallery sizes, separated by commas."),
+    ] = None,
+    extrapolate: Annotated[
+        str | None,
+        typer.Option("--extrapolate", help="Numbers of identities beyond the data; the curve marks them."),
+    ] = None,
+    labels: Annotated[Path | None, LABELS_FILE] = None,
+    part: Annotated[str, RUN_PART] = "test",
+    geometry: Annotated[
+        str | None, typer.Option("--geometry", help="cosine, euclidean, dot, …; by default cosine, or that of the run.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the choices.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Calibrate the threshold of one --fpir and write its certificate here."),
+    ] = None,
+    plots: Annotated[
+        Path | None, typer.Option("--plots", help="Write figures to this folder: FNIR over FPIR, gallery sizes.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Who is this, or nobody we know? Measure 1:N identification with strangers.
+
+    A gallery holds images of known identities. A probe with a mate in it should be found and named; a stranger should
+    find nobody. FPIR is the share of strangers for whom anything is accepted, FNIR the share of mated probes whose own
+    identity is not the accepted best. Whole classes are left out of the gallery as strangers, several times; a probe is
+    never in the gallery it is searched in.
+
+    FPIR grows with the gallery: the curve over gallery sizes shows how fast, at the threshold of the middle --fpir,
+    beside what independent identities would give. With --out the threshold is calibrated and measured on strangers it
+    was not fitted to.
+    """
+    from equimetric.evaluation.identification import evaluate_identification, gallery_size_curve
+
+    found = load_embeddings(source, labels, part)
+    if geometry is None and "cohort" in found.arrays:
+        raise EquimetricError(
+            "this run normalises similarities by a cohort; give --geometry cosine to identify by its plain distances"
+        )
+    arrays = {name: array for name, array in found.arrays.items() if name != "cohort"}
+    rates = sorted(read_numbers(fpir, "--fpir", float))
+    options: dict[str, Any] = {
+        **{"by": by, "k": k, "enrolled": enrolled, "strangers": strangers, "repeats": repeats, "seed": seed},
+        **{"geometry": geometry or found.geometry, "progress": True},
+    }
+    certificate = None
+    if out is not None:
+        certificate = calibrate_on(found.pooled, source, rates, options)
+        certificate.save(out)
+    result = evaluate_identification(**arrays, fpir=rates, **options)
+    curve = gallery_size_curve(
+        **arrays,
+        threshold=result.points[len(rates) // 2].threshold,
+        sizes=None if sizes is None else read_numbers(sizes, "--sizes", int),
+        extrapolate=() if extrapolate is None else read_numbers(extrapolate, "--extrapolate", int),
+        **options,
+    )
+    files = [] if plots is None else write_figures(plots, {"identification": result, "gallery_sizes": curve})
+    if as_json:
+        document = {**result.to_dict(), "gallery_sizes": curve.to_dict()}
+        typer.echo(json.dumps(document | ({} if certificate is None else {"certificate": certificate.to_dict()})))
+        return
+    show("\n".join([repr(result), repr(curve), *([] if certificate is None else [str(certificate)])]))
+    for file in files:
+        show_path("figure", file)
+    if out is not None:
+        show_path("certificate", out)
+
+
+def calibrate_on(pooled: dict[str, Any], source: Path, rates: list[float], options: dict[str, Any]) -> Any:
+    """The certificate of a single rate, from one set of embeddings."""
+    from equimetric.calibration.identification import calibrate_identification
+
+    if len(rates) != 1:
+        raise EquimetricError("a certificate is for one rate; give --out with a single --fpir, such as --fpir 1e-2")
+    if not pooled:
+        raise EquimetricError(
+            f"{str(source)!r} has a separate gallery; a threshold is calibrated on one set of labelled embeddings"
+        )
+    share = 0.5 if options["strangers"] is None else options["strangers"]
+    return calibrate_identification(**pooled, fpir=rates[0], **{**options, "strangers": share})
+
+
+def write_figures(folder: Path, results: dict[str, Any]) -> list[Path]:
+    """Write the figure of each result as a PNG file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, result in results.items():
+        files.append(folder / f"{name}.png")
+        result.plot().savefig(files[-1], dpi=150)
+    return files
+
+
+def read_numbers(text: str, option: str, kind: type) -> list[Any]:
+    """'1e-2, 1e-1' → [0.01, 0.1]."""
+    try:
+        numbers = [kind(one) for one in text.split(",") if one.strip()]
+    except ValueError:
+        numbers = []
+    if not numbers:
+        raise EquimetricError(f"{option} takes numbers separated by commas, not {text!r}")
+    return numbers

@@ -1,0 +1,232 @@
+"""How the error rates grow with the gallery: measured with parts of it, beside what independence predicts.
+
+Were the identities of a gallery independent, a stranger would be accepted with probability 1 − (1 − FAR)^N, where FAR
+is the share of single identities that accept a stranger. Real spaces have crowded and empty regions, so the rate is
+often far from it: it is measured with N of the identities, in the same draws for every N.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from equimetric.errors import EquimetricError
+from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryLike, LabelsLike, prepare_sets
+from equimetric.evaluation.engine.measured import similarity_matrix
+from equimetric.evaluation.engine.scan import scan
+from equimetric.evaluation.engine.sets import LabelledSets
+from equimetric.evaluation.engine.tiles import Tile
+from equimetric.evaluation.identification.draws import GalleryDraw, count_identities, draw_galleries
+from equimetric.evaluation.identification.points import rates_at_threshold
+from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule
+from equimetric.evaluation.identification.rates import threshold_at_fpir
+from equimetric.evaluation.identification.scores import join_scores
+from equimetric.evaluation.identification.search import search_galleries
+from equimetric.evaluation.identification.templates import MeanTemplates
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["GallerySize", "GallerySizeCurve", "gallery_size_curve"]
+
+Interval = tuple[float, float]
+DEFAULT_SIZES = 8
+FEWEST_FITTED = 3
+"""Measured sizes that an extrapolation needs."""
+
+
+@dataclass(frozen=True)
+class GallerySize:
+    """The rates with a number of identities in the gallery.
+
+    predicted     FPIR if identities were independent, 1 − (1 − FAR)^N
+    extrapolated  whether FPIR continues the measured sizes rather than being measured; then FNIR is unknown
+    """
+
+    identities: int
+    fpir: float
+    fnir: float | None
+    predicted: float
+    fpir_interval: Interval | None = None
+    fnir_interval: Interval | None = None
+    extrapolated: bool = False
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class GallerySizeCurve:
+    """FPIR and FNIR over the number of identities, at one threshold.
+
+    far         share of (stranger, identity) that are accepted, one identity at a time
+    sizes       ascending; the extrapolated ones last
+    growth      exponent b of the extrapolation 1 − exp(−a N^b), 1 for independent identities; None without one
+    """
+
+    threshold: float
+    far: float
+    sizes: tuple[GallerySize, ...]
+    protocol: IdentificationProtocol
+    geometry: str
+    growth: float | None = None
+
+    def plot(self) -> "Figure":
+        """Both rates against the number of identities: see `identification.plots`."""
+        from equimetric.evaluation.identification.plots import plot_gallery_sizes
+
+        return plot_gallery_sizes(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The curve in plain types, ready for JSON."""
+        return {
+            "threshold": self.threshold,
+            "far": self.far,
+            "growth": self.growth,
+            "geometry": self.geometry,
+            "protocol": self.protocol.to_dict(),
+            "sizes": [asdict(size) for size in self.sizes],
+        }
+
+    def __repr__(self) -> str:
+        lines = [
+            f"Gallery sizes at the threshold {self.threshold:.6g} ({self.protocol.description}, {self.geometry}); "
+            f"one identity accepts {self.far:.3g} of the strangers",
+            "  identities      FPIR   if independent      FNIR",
+        ]
+        for size in self.sizes:
+            rest = "extrapolated" if size.fnir is None else f"{size.fnir:8.2%}"
+            lines.append(f"  {size.identities:10d}  {size.fpir:8.2%}  {size.predicted:15.2%}  {rest}")
+        return "\n".join(lines)
+
+
+def gallery_size_curve(
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
+    gallery_embeddings: EmbeddingsLike | None = None,
+    gallery_labels: LabelsLike | None = None,
+    *,
+    sizes: Iterable[int] | None = None,
+    fpir: float = 1e-2,
+    threshold: float | None = None,
+    extrapolate: Iterable[int] = (),
+    by: NamingRule = "item",
+    k: int = 5,
+    enrolled: int | None = None,
+    strangers: float | None = None,
+    repeats: int = 10,
+    geometry: GeometryLike = "cosine",
+    confidence: float = 0.95,
+    seed: int = 0,
+    block_rows: int | None = None,
+    progress: bool = False,
+) -> GallerySizeCurve:
+    """Measure FPIR and FNIR at one threshold with ever larger parts of the gallery.
+
+    sizes        numbers of identities; default: eight from 1 to all
+    threshold    distance below which entries are accepted; default: that of `fpir` with all identities
+    extrapolate  numbers of identities beyond the data: FPIR continues as 1 − exp(−a N^b), fitted to the larger half of
+                 the measured sizes, and is marked as extrapolated
+
+    The rest is as in `evaluate_identification`.
+    """
+    protocol = IdentificationProtocol(by, k, enrolled, strangers, repeats, seed)
+    sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, geometry=geometry)
+    most = count_identities(sets, protocol)
+    numbers = _check_sizes(sizes, most)
+    beyond = _check_beyond(extrapolate, most)
+    how: dict[str, Any] = {"block_rows": block_rows, "progress": progress}
+    # All identities always take part: the default threshold is theirs.
+    draws = {number: draw_galleries(sets, protocol, number) for number in sorted({*numbers, most})}
+    found = iter(search_galleries(sets, protocol, [one for some in draws.values() for one in some], **how))
+    scores = {number: join_scores([next(found) for _ in some]) for number, some in draws.items()}
+    at = threshold_at_fpir(scores[most], fpir) if threshold is None else float(threshold)
+    far = _single_identity_rate(sets, protocol, draws[most], at, **how)
+    measured = []
+    for number in numbers:
+        rates = rates_at_threshold(scores[number], len(sets.class_labels), at, confidence)
+        predicted = 1 - (1 - far) ** number
+        intervals = rates.fpir_interval, rates.fnir_interval
+        measured.append(GallerySize(number, rates.fpir, rates.fnir, predicted, *intervals))
+    growth, continued = _extrapolate(measured, far, beyond) if beyond else (None, [])
+    return GallerySizeCurve(at, far, (*measured, *continued), protocol, sets.geometry, growth)
+
+
+def _check_sizes(sizes: Iterable[int] | None, most: int) -> list[int]:
+    if sizes is None:
+        return sorted({round(size) for size in np.geomspace(1, most, DEFAULT_SIZES)})
+    numbers = sorted({int(size) for size in sizes})
+    if not numbers or numbers[0] < 1 or numbers[-1] > most:
+        raise EquimetricError(
+            f"sizes are {numbers}; measure galleries of 1 to {most} identities, as many as there are without the "
+            "strangers, and extrapolate beyond"
+        )
+    return numbers
+
+
+def _check_beyond(sizes: Iterable[int], most: int) -> list[int]:
+    numbers = sorted({int(size) for size in sizes})
+    if numbers and numbers[0] <= most:
+        raise EquimetricError(
+            f"extrapolate has {numbers[0]}; up to {most} identities are measured, name larger numbers"
+        )
+    return numbers
+
+
+def _extrapolate(measured: Sequence[GallerySize], far: float, beyond: Sequence[int]) -> tuple[float, list[GallerySize]]:
+    """Continue log(−log(1 − FPIR)) = log a + b log N along a line through the larger half of the sizes."""
+    usable = [size for size in measured if 0 < size.fpir < 1]
+    fitted = usable[-max(FEWEST_FITTED, math.ceil(len(usable) / 2)) :]
+    if len(fitted) < FEWEST_FITTED:
+        raise EquimetricError(
+            f"only {len(fitted)} measured sizes have an FPIR between 0 and 1, too few to extrapolate; measure more "
+            "sizes, or at another threshold"
+        )
+    number, rate = (np.array([getattr(size, name) for size in fitted], float) for name in ("identities", "fpir"))
+    growth, level = np.polyfit(np.log(number), np.log(-np.log1p(-rate)), 1)
+    found = [
+        GallerySize(
+            size,
+            float(-np.expm1(-np.exp(level + growth * math.log(size)))),
+            None,
+            1 - (1 - far) ** size,
+            extrapolated=True,
+        )
+        for size in beyond
+    ]
+    return float(growth), found
+
+
+def _single_identity_rate(
+    sets: LabelledSets, protocol: IdentificationProtocol, draws: Sequence[GalleryDraw], threshold: float, **how: Any
+) -> float:
+    """FAR: the share of all pairs of a stranger and an identity in whose entries the stranger is accepted."""
+    if protocol.by == "mean":
+        counted = [
+            MeanTemplates(sets, draw).count_accepted(draw.stranger.nonzero().flatten(), threshold) for draw in draws
+        ]
+        accepted = sum(counted)
+    else:
+        collector = AcceptedIdentities(sets, draws, threshold)
+        scan(similarity_matrix(sets), [collector], **{"progress": False, **how})
+        accepted = collector.accepted
+    return accepted / sum(int(draw.stranger.sum()) * draw.identities for draw in draws)
+
+
+class AcceptedIdentities(Collector):
+    """How many pairs of a stranger and an identity have an accepted item."""
+
+    def __init__(self, sets: LabelledSets, draws: Sequence[GalleryDraw], threshold: float) -> None:
+        super().__init__(sets, {}, ())
+        self.draws, self.threshold, self.accepted = draws, threshold, 0
+
+    def collect(self, tile: Tile) -> None:
+        """Count the tile's strangers."""
+        distance = tile.distance()
+        for draw in self.draws:
+            which = draw.stranger[tile.rows].nonzero().flatten()
+            accepts = (distance[which][:, draw.items] < self.threshold).to(torch.float32)
+            by_class = accepts.new_zeros(len(which), len(self.sets.class_labels))
+            by_class.index_add_(1, self.sets.gallery_classes[draw.items], accepts)
+            self.accepted += int((by_class > 0).sum())

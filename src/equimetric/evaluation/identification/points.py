@@ -1,0 +1,46 @@
+"""`IdentificationRates`: both rates at one threshold, with intervals over classes."""
+
+from dataclasses import dataclass
+
+from equimetric.evaluation.identification.deletion import fnir_spread, fpir_spread
+from equimetric.evaluation.identification.rates import threshold_at_fpir
+from equimetric.evaluation.identification.scores import IdentificationScores
+
+__all__ = ["IdentificationRates", "rates_at_fpir", "rates_at_threshold"]
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class IdentificationRates:
+    """Both rates at one threshold, with intervals over classes; None where there is nothing to tell them by.
+
+    fnir_interval  at this threshold, or at this FPIR where the point was found by it
+    """
+
+    threshold: float
+    fpir: float
+    fnir: float
+    fpir_interval: Interval | None = None
+    fnir_interval: Interval | None = None
+    wanted_fpir: float | None = None
+
+    @property
+    def rank1(self) -> float:
+        """Open-set rank-1 rate, 1 − FNIR: mated probes that are found and named."""
+        return 1 - self.fnir
+
+
+def rates_at_threshold(
+    scores: IdentificationScores, classes: int, threshold: float, confidence: float, fpir: float | None = None
+) -> IdentificationRates:
+    """Both rates at a threshold, which may be that of an FPIR."""
+    of_fpir = fpir_spread(scores, classes, threshold)
+    of_fnir = fnir_spread(scores, classes, threshold, fpir)
+    intervals = of_fpir.interval(confidence), of_fnir.interval(confidence)
+    return IdentificationRates(threshold, of_fpir.value, of_fnir.value, *intervals, fpir)
+
+
+def rates_at_fpir(scores: IdentificationScores, classes: int, fpir: float, confidence: float) -> IdentificationRates:
+    """Both rates at the largest threshold whose FPIR is at most this."""
+    return rates_at_threshold(scores, classes, threshold_at_fpir(scores, fpir), confidence, fpir)

@@ -1,0 +1,152 @@
+"""The search of every probe in every draw of the gallery, from the tiles of one scan."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.measured import similarity_matrix
+from equimetric.evaluation.engine.nearest import find_nearest
+from equimetric.evaluation.engine.scan import scan
+from equimetric.evaluation.engine.sets import LabelledSets
+from equimetric.evaluation.engine.similarity import SimilarityMatrix
+from equimetric.evaluation.engine.tiles import Tile
+from equimetric.evaluation.families import Metric
+from equimetric.evaluation.identification.draws import GalleryDraw, draw_galleries
+from equimetric.evaluation.identification.protocol import read_protocol
+from equimetric.evaluation.identification.scores import IdentificationScores, empty_scores, join_scores, names_own
+from equimetric.evaluation.identification.templates import MeanTemplates
+
+__all__ = ["GallerySearch", "search_galleries"]
+
+
+class GallerySearch(Collector):
+    """`IdentificationScores` of every draw; the option `identification` is its `IdentificationProtocol`.
+
+    Nearest items are exact, near-ties included: see `engine.nearest`.
+    """
+
+    def __init__(
+        self,
+        sets: LabelledSets,
+        options: Mapping[str, Any],
+        metrics: Sequence[Metric] = (),
+        draws: Sequence[GalleryDraw] | None = None,
+    ) -> None:
+        super().__init__(sets, options, metrics)
+        self.protocol = read_protocol(options["identification"])
+        self.draws = draw_galleries(sets, self.protocol) if draws is None else list(draws)
+        # Small arrays allocated between the large temporaries of tiles would keep their memory from being freed.
+        self.scores = [empty_scores(int(draw.probes.sum()), self.protocol.depth) for draw in self.draws]
+        self._written = [0 for _ in self.draws]
+
+    def prepare(self, matrix: SimilarityMatrix) -> None:
+        """Place what each draw compares probes with."""
+        if self.protocol.by == "mean":
+            self._templates = [MeanTemplates(self.sets, draw) for draw in self.draws]
+        else:
+            self._columns = [EnrolledColumns(matrix, draw.items) for draw in self.draws]
+
+    def collect(self, tile: Tile) -> None:
+        """Search the tile's probes in every draw."""
+        for number, draw in enumerate(self.draws):
+            which = draw.probes[tile.rows].nonzero().flatten()
+            if len(which):
+                rows = tile.rows[which]
+                if self.protocol.by == "mean":
+                    nearest, distance, rival = self._templates[number].search(rows, draw.mated[rows])
+                else:
+                    nearest, distance, rival = self._columns[number].search(tile, which, self.protocol.depth, self.sets)
+                self._write(number, rows, nearest, distance, *rival)
+
+    @property
+    def joined(self) -> IdentificationScores:
+        """The searches of all draws together."""
+        return join_scores(self.scores)
+
+    def _write(
+        self, number: int, rows: Tensor, nearest: Tensor, distance: Tensor, rival: Tensor, rival_distance: Tensor
+    ) -> None:
+        """Write what a draw's search of some rows found after what is there."""
+        scores, some = self.scores[number], slice(self._written[number], self._written[number] + len(rows))
+        own, identities = self.sets.query_classes[rows].cpu().numpy(), nearest.cpu().numpy()
+        entries = identities.shape[1]
+        scores.distance[some, :entries] = distance.cpu().numpy()
+        scores.named[some, :entries] = names_own(identities, own)
+        scores.probe[some] = rows.cpu().numpy()
+        scores.probe_class[some] = own
+        scores.stranger[some] = self.draws[number].stranger[rows].cpu().numpy()
+        scores.nearest_class[some] = identities[:, 0]
+        scores.rival_distance[some] = rival_distance.cpu().numpy()
+        scores.rival_named[some] = rival.cpu().numpy() == own
+        self._written[number] = some.stop
+
+
+class EnrolledColumns(SimilarityMatrix):
+    """The columns of some gallery items of a similarity matrix, without a copy of their vectors."""
+
+    def __init__(self, matrix: SimilarityMatrix, items: Tensor) -> None:
+        self.whole, self.items = matrix, items
+        self.queries, self.gallery = matrix.queries, matrix.gallery
+
+    @property
+    def ranks_as_computed(self) -> bool:
+        """As the whole matrix."""
+        return self.whole.ranks_as_computed
+
+    def tolerance(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """As the whole matrix."""
+        return self.whole.tolerance(rows, dtype)
+
+    def exact_rows(self, rows: Tensor) -> Tensor:
+        """Similarities without rounding, (rows, E)."""
+        return self.whole.exact_rows(rows)[:, self.items]
+
+    def float64_products(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The similarity of pairs (query, enrolled item): (P,) float64."""
+        return self.whole.float64_products(rows, self.items[columns])
+
+    def exact_products(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The similarity, without rounding, of pairs (query, enrolled item): (P,) float64."""
+        return self.whole.exact_products(rows, self.items[columns])
+
+    def search(
+        self, tile: Tile, which: Tensor, depth: int, sets: LabelledSets
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
+        """Classes and distances (P, k) of the nearest items of some rows of the tile, and the next identity's (P,)."""
+        rows = tile.rows[which]
+        similarity = tile.similarity.index_select(1, self.items)
+        similarity = similarity if len(which) == len(tile.rows) else similarity[which]
+        classes = sets.gallery_classes[self.items]
+        columns = find_nearest(Tile(self, rows, similarity), min(depth, len(self.items)))
+        distance = self._distances(rows, similarity, columns)
+        nearest = classes[columns].masked_fill(columns < 0, -1)
+        others = similarity.masked_fill_(classes == nearest[:, :1], -torch.inf)
+        value, place = others.max(dim=1, keepdim=True)
+        rival = classes[place[:, 0]].masked_fill(value[:, 0] == -torch.inf, -1)
+        return nearest, distance, (rival, self.whole.distance(value.double(), rows)[:, 0])
+
+    def _distances(self, rows: Tensor, similarity: Tensor, columns: Tensor) -> Tensor:
+        """(P, k) float64, without rounding of the products; +∞ for missing items."""
+        if self.ranks_as_computed:
+            found = similarity.gather(1, columns.clamp(min=0)).double()
+        else:
+            products = self.exact_products(rows.repeat_interleave(columns.shape[1]), columns.clamp(min=0).flatten())
+            found = products.view(columns.shape)
+        return self.whole.distance(found, rows).masked_fill_(columns < 0, torch.inf)
+
+
+def search_galleries(
+    sets: LabelledSets,
+    protocol: Any,
+    draws: Sequence[GalleryDraw],
+    *,
+    block_rows: int | None = None,
+    progress: bool = False,
+) -> Iterator[IdentificationScores]:
+    """The scores of each draw, by a scan of their own."""
+    search = GallerySearch(sets, {"identification": protocol}, draws=draws)
+    scan(similarity_matrix(sets), [search], block_rows=block_rows, progress=progress)
+    yield from search.scores

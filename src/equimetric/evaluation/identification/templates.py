@@ -1,0 +1,102 @@
+"""Class means as the entries of a gallery; a probe is never part of the mean it is compared with."""
+
+import torch
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+from equimetric.evaluation.engine.nearest import find_nearest
+from equimetric.evaluation.engine.sets import LabelledSets
+from equimetric.evaluation.engine.similarity import SimilarityMatrix
+from equimetric.evaluation.engine.tiles import Tile
+from equimetric.evaluation.identification.draws import GalleryDraw
+from equimetric.ops.blocks import TILE_BYTES, directions, slices, sum_by_group
+
+__all__ = ["MeanTemplates"]
+
+GEOMETRIES = ("cosine", "euclidean", "dot")
+
+
+class MeanTemplates:
+    """The mean of the enrolled items of each of the I identities of a draw, in float64; at unit length for cosine."""
+
+    def __init__(self, sets: LabelledSets, draw: GalleryDraw) -> None:
+        if sets.own_geometry is not None or sets.geometry not in GEOMETRIES:
+            raise EquimetricError(
+                f"a class mean cannot be compared by {sets.geometry}; identify by 'item', or use the geometry "
+                f"{', '.join(GEOMETRIES[:-1])} or {GEOMETRIES[-1]}"
+            )
+        self.sets, self.items = sets, draw.items
+        self.identities, number = torch.unique(sets.gallery_classes[draw.items], return_inverse=True)
+        self.place = torch.full((len(sets.class_labels),), -1, device=number.device)
+        self.place[self.identities] = torch.arange(len(self.identities), device=number.device)
+        self.sums = sum_by_group(sets.gallery_vectors[draw.items], number, len(self.identities))
+        self.counts = torch.bincount(number, minlength=len(self.identities))
+
+    def search(self, rows: Tensor, mated: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
+        """Class and distance (P, 1) of the nearest mean, and those of the next one (P,)."""
+        queries, place = self.sets.queries[rows].double(), self.place[self.sets.query_classes[rows]]
+        entry = torch.arange(len(rows), device=rows.device)
+        owned = torch.stack([entry, place], 1)[place >= 0]
+        matrix = SimilarityMatrix(queries, self.vectors(), geometry=self.sets.geometry, excluded=owned)
+        columns = find_nearest(Tile(matrix, entry, matrix.similarity(entry)), min(2, len(self.sums)))
+        products = matrix.exact_products(
+            entry.repeat_interleave(columns.shape[1]), columns.clamp(min=0).flatten()
+        ).view(columns.shape)
+        others = matrix.distance(products, entry).masked_fill_(columns < 0, torch.inf)
+        classes = self.identities[columns].masked_fill(columns < 0, -1)
+        # The own mean stands apart, because it depends on the probe.
+        own_class = self.sets.query_classes[rows].masked_fill(~mated, -1)
+        distance = torch.cat([self._own_distance(queries, rows, place, mated)[:, None], others], 1)
+        classes = torch.cat([own_class[:, None], classes], 1)
+        # By distance, equal ones by the lower class.
+        classes, order = classes.sort(dim=1)
+        distance = distance.gather(1, order)
+        distance, order = distance.sort(dim=1, stable=True)
+        classes = classes.gather(1, order)
+        return classes[:, :1], distance[:, :1], (classes[:, 1], distance[:, 1])
+
+    def vectors(self) -> Tensor:
+        """(I, D) the means; computed anew, because all draws together may be large."""
+        return self._means(self.sums, self.counts)
+
+    def count_accepted(self, rows: Tensor, threshold: float) -> int:
+        """How many pairs of a query and a mean are closer than the threshold."""
+        accepted = 0
+        for some in slices(len(rows), max(1, TILE_BYTES // (8 * len(self.sums)))):
+            queries = self.sets.queries[rows[some]].double()
+            matrix = SimilarityMatrix(queries, self.vectors(), geometry=self.sets.geometry)
+            entry = torch.arange(len(queries), device=rows.device)
+            accepted += int((matrix.distance(matrix.similarity(entry), entry) < threshold).sum())
+        return accepted
+
+    def _own_distance(self, queries: Tensor, rows: Tensor, place: Tensor, mated: Tensor) -> Tensor:
+        """(P,) distance to the mean of the own class without the probe; +∞ for those without a mate."""
+        distance = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=rows.device)
+        which = mated.nonzero().flatten()
+        if not len(which):
+            return distance
+        sums, counts = self.sums[place[which]], self.counts[place[which]].clone()
+        probe, item = self._same_images(rows[which])
+        sums.index_add_(0, probe, self.sets.gallery_vectors[item].double(), alpha=-1)
+        counts.index_add_(0, probe, torch.ones_like(probe), alpha=-1)
+        matrix = SimilarityMatrix(queries[which], self._means(sums, counts), geometry=self.sets.geometry)
+        pairs = torch.arange(len(which), device=rows.device)
+        distance[which] = matrix.distance(matrix.exact_products(pairs, pairs)[:, None], pairs)[:, 0]
+        return distance
+
+    def _same_images(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions among the rows, and enrolled items of their class that show the same image."""
+        sets, entry = self.sets, torch.arange(len(rows), device=rows.device)
+        at = torch.full((len(sets.queries),), -1, device=rows.device)
+        at[rows] = entry
+        pairs = torch.empty(0, 2, dtype=torch.int64, device=rows.device) if sets.excluded is None else sets.excluded
+        if sets.gallery is None:
+            pairs = torch.cat([torch.stack([rows, rows], 1), pairs])
+        query, item = pairs.unbind(1)
+        enrolled = torch.zeros(len(sets.gallery_classes), dtype=torch.bool, device=rows.device)
+        enrolled[self.items] = True
+        kept = (at[query] >= 0) & enrolled[item] & (sets.query_classes[query] == sets.gallery_classes[item])
+        return at[query[kept]], item[kept]
+
+    def _means(self, sums: Tensor, counts: Tensor) -> Tensor:
+        return directions(sums) if self.sets.geometry == "cosine" else sums / counts[:, None]

@@ -1,0 +1,186 @@
+"""Trial lists: which pairs of samples to verify, as in face and speaker verification, and whether each is of one class.
+
+A table has the columns `id_a`, `id_b` and `same`, one row per trial: a .csv or .parquet file, or arrays. Ids are those
+of an array with one id per embedding, or without one the row numbers from 0.
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equimetric.errors import EquimetricError, shown
+from equimetric.evaluation.engine.arrays import Integers
+from equimetric.evaluation.engine.inputs import LabelArray, LabelsLike, convert_labels
+
+__all__ = ["TrialList", "TrialsLike", "read_ids", "read_trials"]
+
+COLUMNS = ("id_a", "id_b", "same")
+TRUTHS = {"1": True, "0": False, "1.0": True, "0.0": False, "true": True, "false": False}
+TrialsLike = Any
+"""A path, columns by name (a mapping or a data frame), or the arrays (id_a, id_b, same)."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrialList:
+    """P pairs of rows of the embeddings, (P,) each, and whether they are of one class."""
+
+    first: Integers
+    second: Integers
+    same: NDArray[np.bool_]
+
+
+def read_trials(trials: TrialsLike, ids: LabelsLike | None, count: int) -> TrialList:
+    """The checked trials of a file, of columns by name or of three arrays, as rows of `count` embeddings."""
+    named = _columns(trials)
+    sizes = {name: len(values) for name, values in named.items()}
+    if len(set(sizes.values())) > 1:
+        raise EquimetricError(f"the columns of the trial list have {sizes} rows; give one of each for every trial")
+    if not sizes["same"]:
+        raise EquimetricError("the trial list is empty; give at least one pair of each kind")
+    same = _read_same(named["same"])
+    first, second = (_find_rows(convert_labels(named[name], name, len(same)), ids, count) for name in COLUMNS[:2])
+    if same.all() or not same.any():
+        kind = "the same" if same.all() else "different"
+        raise EquimetricError(f"all {len(same)} trials are of {kind} classes; rates need trials of both kinds")
+    _check_pairs(first, second)
+    return TrialList(first, second, same)
+
+
+def read_ids(file: Path, labels: Path | None = None) -> NDArray[Any] | None:
+    """The ids of the embeddings in a file: the array `ids` of an .npz, the column `id` of a table; None without.
+
+    labels  the .csv of an .npy file; default: the same name with the ending .csv
+    """
+    if file.suffix.lower() == ".npz":
+        with np.load(file, allow_pickle=False) as arrays:
+            return arrays["ids"] if "ids" in arrays.files else None
+    if file.suffix.lower() == ".parquet":
+        parquet = import_module("pyarrow.parquet")
+        return _listed(parquet.read_table(file)["id"].to_pylist()) if "id" in parquet.read_schema(file).names else None
+    with (labels or file.with_suffix(".csv")).open(newline="", encoding="utf-8-sig") as stream:
+        lines = list(csv.DictReader(stream, skipinitialspace=True))
+    return np.array([line["id"] for line in lines], dtype=np.str_) if lines and "id" in lines[0] else None
+
+
+def _columns(trials: TrialsLike) -> dict[str, Any]:
+    if isinstance(trials, str | Path):
+        return _read_file(Path(trials))
+    if isinstance(trials, Mapping) or hasattr(trials, "columns"):
+        names = list(trials.keys())
+        missing = [name for name in COLUMNS if name not in names]
+        if missing:
+            raise EquimetricError(f"the trial list has no column {missing[0]!r} but {', '.join(map(str, names))[:80]}")
+        return {name: _listed(trials[name]) for name in COLUMNS}
+    if len(trials) != len(COLUMNS):
+        raise EquimetricError(f"trials have {len(trials)} parts; give a file, or the arrays (id_a, id_b, same)")
+    return dict(zip(COLUMNS, map(_listed, trials), strict=True))
+
+
+def _listed(column: Any) -> Any:
+    """A column of a data frame as an array; strings as numpy's own."""
+    array = np.asarray(column)
+    return array.astype(np.str_) if array.dtype.kind in "OT" and all(isinstance(one, str) for one in array) else array
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        raise EquimetricError(f"there is no file {str(file)!r}; check the path of the trial list")
+    if file.suffix.lower() == ".parquet":
+        return _read_parquet(file)
+    if file.suffix.lower() != ".csv":
+        raise EquimetricError(f"{str(file)!r} is not a trial list that can be read: .csv, .parquet")
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
+            header = reader.fieldnames or []
+            lines = list(reader)
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise EquimetricError(f"{str(file)!r} is not a .csv file in UTF-8 ({problem})") from None
+    _check_header(header, file)
+    for number, line in enumerate(lines):
+        empty = next((name for name in COLUMNS if not line[name]), None)
+        if empty is not None:
+            raise EquimetricError(
+                f"trial {number} of {str(file)!r} has no {empty}; every row below the first needs one"
+            )
+    return {name: np.array([line[name] for line in lines], dtype=np.str_) for name in COLUMNS}
+
+
+def _read_parquet(file: Path) -> dict[str, Any]:
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    try:
+        table = parquet.read_table(file)
+    except (OSError, arrow.ArrowException) as problem:
+        raise EquimetricError(f"{str(file)!r} is not a .parquet file ({problem})") from None
+    _check_header(table.column_names, file)
+    for name in COLUMNS:
+        if table[name].null_count:
+            raise EquimetricError(f"column {name!r} of {str(file)!r} has empty entries; every trial needs one")
+    return {name: _listed(table[name].to_pylist()) for name in COLUMNS}
+
+
+def _check_header(header: Sequence[str], file: Path) -> None:
+    missing = [name for name in COLUMNS if name not in header]
+    if missing:
+        raise EquimetricError(
+            f"{str(file)!r} has no column {missing[0]!r} (its first line reads {','.join(header)[:60]!r}); a trial "
+            "list has the columns id_a, id_b and same"
+        )
+
+
+def _read_same(values: Any) -> NDArray[np.bool_]:
+    array = np.asarray(values)
+    if array.dtype.kind == "b":
+        return array
+    found = [TRUTHS.get(str(one).strip().lower()) for one in array.tolist()]
+    if None in found:
+        number = found.index(None)
+        raise EquimetricError(
+            f"column 'same' holds {shown(array.tolist()[number])} in trial {number}; it must be 1 or 0, true or false"
+        )
+    return np.array(found, dtype=bool)
+
+
+def _find_rows(names: LabelArray, ids: LabelsLike | None, count: int) -> Integers:
+    """(P,) rows of the ids in a trial list."""
+    known = np.arange(count) if ids is None else convert_labels(ids, "ids", count)
+    if known.dtype.kind != names.dtype.kind:
+        # A .csv file has texts alone.
+        known, names = known.astype(np.str_), names.astype(np.str_)
+    order = known.argsort(kind="stable")
+    twice = np.flatnonzero(known[order][1:] == known[order][:-1])
+    if len(twice):
+        rows = sorted(order[twice[0] : twice[0] + 2].tolist())
+        raise EquimetricError(
+            f"id {known[rows[0]].item()!r} names the rows {rows[0]} and {rows[1]}; every row needs its own"
+        )
+    place = np.clip(np.searchsorted(known[order], names), 0, count - 1)
+    unknown = np.flatnonzero(known[order][place] != names)
+    if len(unknown):
+        what = "rows of the embeddings" if ids is None else "ids"
+        raise EquimetricError(
+            f"trial {unknown[0]} names {shown(names[unknown[0]].item())}, which is not among the {count} {what}; "
+            f"correct the list{', or give the ids of the rows' if ids is None else ''}"
+        )
+    return np.asarray(order[place], np.int64)
+
+
+def _check_pairs(first: Integers, second: Integers) -> None:
+    """Raise an error for a sample compared with itself, and for a pair that is listed twice."""
+    alone = np.flatnonzero(first == second)
+    if len(alone):
+        raise EquimetricError(f"trial {alone[0]} compares a sample with itself; remove it from the list")
+    pairs = np.sort(np.stack([first, second], 1), axis=1)
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    again = np.flatnonzero((pairs[order][1:] == pairs[order][:-1]).all(1))
+    if len(again):
+        one, other = sorted(order[again[0] : again[0] + 2].tolist())
+        raise EquimetricError(
+            f"trials {one} and {other} are the same pair; list every pair once, so that all count alike"
+        )

@@ -1,0 +1,281 @@
+"""`evaluate_trials`: verification on exactly the pairs of a trial list, with intervals.
+
+Pairs share samples and classes, so these are resampled, not the pairs: with labels whole classes, each with all its
+trials, else single samples. A trial between two of them that are drawn v and w times counts v·w times, one inside a
+class w times.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from equimetric.errors import EquimetricError, unknown_name
+from equimetric.evaluation.engine.arrays import Floats, Integers
+from equimetric.evaluation.engine.inputs import (
+    GEOMETRY_NAMES,
+    EmbeddingsLike,
+    LabelsLike,
+    convert_embeddings,
+    convert_labels,
+    prepare_sets,
+)
+from equimetric.evaluation.engine.sets import GeometryName
+from equimetric.evaluation.engine.similarity import SimilarityMatrix
+from equimetric.evaluation.metrics.roc import check_rate
+from equimetric.evaluation.resampling.bootstrap import check_resampling, percentile_interval
+from equimetric.evaluation.trial_lists import TrialList, TrialsLike, read_trials
+from equimetric.seeding import derive_seed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["TrialEvaluation", "TrialPoint", "evaluate_trials"]
+
+Interval = tuple[float, float]
+LEAST_ACCEPTED = 10
+"""Expected false accepts for a rate to be estimated: 10 ± √10 is a third either way."""
+
+
+@dataclass(frozen=True)
+class TrialPoint:
+    """The rates of the listed pairs where those at a distance below the threshold are accepted."""
+
+    threshold: float
+    far: float
+    frr: float
+    far_interval: Interval | None
+    frr_interval: Interval | None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TrialEvaluation(Mapping[str, float]):
+    """AUC, EER and TAR at false accept rates of the listed pairs: trials["eer"], trials.intervals["eer"].
+
+    scores      name → value
+    intervals   name → ends of the percentile interval
+    resampled   `classes` or `samples`: what was drawn for the intervals
+    distance    (P,) of every trial, in the order of the list
+    same        (P,) whether it is of one class
+    """
+
+    scores: Mapping[str, float]
+    intervals: Mapping[str, Interval]
+    resampled: str
+    units: int
+    distance: Floats
+    same: NDArray[np.bool_]
+    geometry: str
+    confidence: float
+    draws: int
+    _weights: Callable[[], Iterator[Floats]]
+
+    def at_threshold(self, threshold: float) -> TrialPoint:
+        """FAR and FRR where pairs at a distance below this are accepted."""
+        accepted = self.distance < threshold
+        ones = np.ones(len(self.same))
+        far, frr = _rates(accepted, self.same, ones)
+        drawn = np.array([_rates(accepted, self.same, weights) for weights in self._weights()]).reshape(-1, 2)
+        ends = [_interval(values, self.confidence) for values in drawn.T]
+        return TrialPoint(float(threshold), far, frr, *ends)
+
+    def calibrate(self, far: float) -> TrialPoint:
+        """The largest threshold whose FAR is at most this on exactly these pairs; there must be enough of them."""
+        check_rate(far)
+        negatives = int((~self.same).sum())
+        if far * negatives < LEAST_ACCEPTED:
+            raise EquimetricError(
+                f"a false accept rate of {far:g} needs {LEAST_ACCEPTED} / {far:g} trials of different classes, so that "
+                f"{LEAST_ACCEPTED} false accepts are expected; the list has {negatives}: give a larger far or more"
+            )
+        return self.at_threshold(Curve(self.distance, self.same).threshold_at_far(far))
+
+    def plot(self) -> "Figure":
+        """True against false accept rate."""
+        from equimetric.evaluation.plots import roc_figure
+
+        far, tar = Curve(self.distance, self.same).rates(np.ones(len(self.same)))
+        names = [name for name in self if name.startswith("tar@far=")]
+        return roc_figure(far, tar, marked={float(name.partition("=")[2]): self[name] for name in names})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary in plain types, ready for JSON."""
+        return {
+            "metrics": dict(self.scores),
+            "intervals": {name: list(interval) for name, interval in self.intervals.items()},
+            "trials": len(self.same),
+            "same": int(self.same.sum()),
+            "resampled": self.resampled,
+            "confidence": self.confidence,
+            "geometry": self.geometry,
+        }
+
+    def __getitem__(self, name: str) -> float:
+        return self.scores[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.scores)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __repr__(self) -> str:
+        width = max(map(len, self.scores))
+        lines = [
+            f"Trials: {len(self.same)} pairs, {int(self.same.sum())} of one class ({self.geometry}); "
+            f"{self.confidence:.0%} intervals, {self.units} {self.resampled} resampled"
+        ]
+        for name, value in self.scores.items():
+            ends = self.intervals.get(name)
+            shown = "" if ends is None else f"  ({ends[0]:.2%} … {ends[1]:.2%})"
+            lines.append(f"  {name:<{width}}  {value:7.2%}{shown}")
+        return "\n".join(lines)
+
+
+def evaluate_trials(
+    embeddings: EmbeddingsLike,
+    ids: LabelsLike | None,
+    trials: TrialsLike,
+    *,
+    labels: LabelsLike | None = None,
+    far: float | Iterable[float] = (1e-2, 1e-3),
+    geometry: GeometryName = "cosine",
+    confidence: float = 0.95,
+    draws: int = 1000,
+    seed: int = 0,
+) -> TrialEvaluation:
+    """Verify exactly the pairs of a trial list: AUC, EER, TAR at false accept rates.
+
+    ids       N ids of the embeddings that the list names; None: it names row numbers from 0
+    trials    a .csv or .parquet file with the columns id_a, id_b, same; these columns by name; or three arrays
+    labels    N classes, to resample whole classes for the intervals; without them single samples are resampled
+    far       false accept rates at which TAR is reported
+    geometry  `cosine`, `euclidean`, `dot` or `hamming`
+    """
+    check_resampling(confidence, draws)
+    if geometry not in GEOMETRY_NAMES:
+        raise unknown_name("geometry of a trial list", str(geometry), GEOMETRY_NAMES)
+    wanted = [check_rate(float(one)) for one in ([far] if isinstance(far, float | int) else far)]
+    vectors = convert_embeddings(embeddings, "embeddings")
+    listed = read_trials(trials, ids, len(vectors))
+    units, resampled = _resampling_units(listed, labels, len(vectors))
+    # Any two classes: which pairs are compared is up to the list.
+    sets = prepare_sets(vectors, torch.arange(len(vectors)) // 2, geometry=geometry)
+    matrix = SimilarityMatrix.of(sets)
+    first, second = (torch.from_numpy(rows).to(sets.queries.device) for rows in (listed.first, listed.second))
+    products = matrix.exact_products(first, second)[:, None]
+    distance = matrix.distance(products, first)[:, 0].cpu().numpy()
+
+    curve = Curve(distance, listed.same)
+    weights = _weight_draws(units, listed, resampled, draws, seed)
+    names = ["auc", "eer", *(f"tar@far={one:g}" for one in wanted)]
+    drawn = np.array([curve.scores(one, wanted) for one in weights()]).reshape(-1, len(names))
+    ends = {name: _interval(values, confidence) for name, values in zip(names, drawn.T, strict=True)}
+    return TrialEvaluation(
+        scores=dict(zip(names, curve.scores(np.ones(len(distance)), wanted), strict=True)),
+        intervals={name: interval for name, interval in ends.items() if interval is not None},
+        resampled=resampled,
+        units=int(units.max()) + 1,
+        distance=distance,
+        same=listed.same,
+        geometry=geometry,
+        confidence=confidence,
+        draws=draws,
+        _weights=weights,
+    )
+
+
+class Curve:
+    """The ROC curve of weighted trials; points after each distinct distance, and (0, 0) before the first."""
+
+    def __init__(self, distance: Floats, same: NDArray[np.bool_]) -> None:
+        self.order = np.argsort(distance, kind="stable")
+        self.distance, self.same = distance[self.order], same[self.order]
+        self.last = np.append(np.flatnonzero(np.diff(self.distance) > 0), len(distance) - 1)
+
+    def rates(self, weights: Floats) -> tuple[Floats, Floats]:
+        """FAR and TAR (T + 1,) where every trial counts by its weight (P,)."""
+        weights = weights[self.order]
+        accepted = ((np.where(kind, weights, 0.0)).cumsum() for kind in (~self.same, self.same))
+        far, tar = (np.append(0.0, counts[self.last]) / counts[-1] for counts in accepted)
+        return far, tar
+
+    def scores(self, weights: Floats, wanted: Iterable[float]) -> list[float]:
+        """AUC, EER, and TAR at each wanted FAR."""
+        far, tar = self.rates(weights)
+        area = float((np.diff(far) * (tar[1:] + tar[:-1])).sum() / 2)
+        return [area, _equal_error_rate(far, tar), *(float(tar[_place_at_far(far, one)]) for one in wanted)]
+
+    def threshold_at_far(self, far: float) -> float:
+        """The largest threshold whose FAR is at most this: the first distance that would exceed it."""
+        place = _place_at_far(self.rates(np.ones(len(self.same)))[0], far)
+        return float(self.distance[self.last[place]]) if place < len(self.last) else math.inf
+
+
+def _place_at_far(far: Floats, wanted: float) -> int:
+    """The last point whose FAR is at most this."""
+    return int(np.searchsorted(far, wanted + 1e-12, "right")) - 1
+
+
+def _equal_error_rate(far: Floats, tar: Floats) -> float:
+    """Where FAR = FRR, interpolated between the last point below and the first that is not."""
+    excess = far + tar - 1
+    above = int(np.argmax(excess >= 0))
+    share = -excess[above - 1] / (excess[above] - excess[above - 1])
+    return float(far[above - 1] + share * (far[above] - far[above - 1]))
+
+
+def _rates(accepted: NDArray[np.bool_], same: NDArray[np.bool_], weights: Floats) -> tuple[float, float]:
+    """(FAR, FRR) of weighted trials."""
+    negatives, positives = weights[~same], weights[same]
+    return (
+        float(negatives @ accepted[~same] / negatives.sum()),
+        float(positives @ ~accepted[same] / positives.sum()),
+    )
+
+
+def _interval(values: Floats, confidence: float) -> Interval | None:
+    return percentile_interval(values, confidence) if len(values) > 1 else None
+
+
+def _resampling_units(listed: TrialList, labels: LabelsLike | None, count: int) -> tuple[Integers, str]:
+    """(N,) the number of what each row is drawn with, and its name; rows that no trial names have −1."""
+    named = np.isin(np.arange(count), np.concatenate([listed.first, listed.second]))
+    number = np.full(count, -1)
+    if labels is None:
+        number[named] = np.arange(named.sum())
+        return number, "samples"
+    classes = convert_labels(labels, "labels", count)
+    wrong = np.flatnonzero((classes[listed.first] == classes[listed.second]) != listed.same)
+    if len(wrong):
+        one, other = (classes[rows[wrong[0]]].item() for rows in (listed.first, listed.second))
+        says = "the same" if listed.same[wrong[0]] else "different"
+        raise EquimetricError(
+            f"trial {wrong[0]} says that its samples are of {says} classes, but their labels are {one!r} and "
+            f"{other!r}; correct the list or the labels"
+        )
+    number[named] = np.unique(classes[named], return_inverse=True)[1]
+    return number, "classes"
+
+
+def _weight_draws(
+    units: Integers, listed: TrialList, resampled: str, draws: int, seed: int
+) -> Callable[[], Iterator[Floats]]:
+    """A function that gives the weights (P,) of the trials in each draw, the same ones whenever it is called."""
+    first, second, count = units[listed.first], units[listed.second], int(units.max()) + 1
+    inside = listed.same & (resampled == "classes")
+
+    def draw() -> Iterator[Floats]:
+        generator = np.random.default_rng(derive_seed(seed, "trials"))
+        for _ in range(draws):
+            times = np.bincount(generator.integers(count, size=count), minlength=count).astype(np.float64)
+            weights = np.where(inside, times[first], times[first] * times[second])
+            # Without a trial of one kind there is no rate.
+            if weights[listed.same].any() and weights[~listed.same].any():
+                yield weights
+
+    return draw
