@@ -62,7 +62,7 @@ def test_classes_numbered_and_without_pairs_survive(file):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": "equimetric.calibration/2"}, "has schema 2, this version reads 1; upgrade equimetric"),
+        ({"schema": "equimetric.calibration/3"}, "has schema 3, this version reads 2; upgrade equimetric"),
         ({"schema": "equimetric.study/1"}, "is not a certificate"),
         ({"schema": None}, "is not a certificate"),
         ({"threshold": None}, "is damaged: its threshold is None; calibrate again"),
