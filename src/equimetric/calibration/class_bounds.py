@@ -49,6 +49,7 @@ def estimate_far(rates: TwoWayRates) -> RateEstimates:
         satterthwaite = variance**2 / spread
     alone = np.where(by_image >= by_class, n - 1, others - 1)
     degrees = np.where((together >= variance) & (spread > 0), satterthwaite, alone)
+    degrees = np.minimum(degrees, np.minimum(n, others) - 1)
     enough = (n >= LEAST_IMAGES) & (others >= LEAST_IMAGES)
     return RateEstimates(rates.far, np.where(enough, variance, np.nan), np.where(enough, degrees, np.nan))
 
