@@ -14,7 +14,7 @@ from equimetric.calibration.rates import ErrorRates, WantedRate
 from equimetric.calibration.targets import FalseAccepts, read_target
 from equimetric.errors import EquimetricError
 
-__all__ = ["certificate_document", "parse_certificate", "read_certificate", "read_document"]
+__all__ = ["certificate_document", "parse_certificate", "read_certificate", "read_certificate_document"]
 
 FAMILY, SCHEMA = "equimetric.calibration", 2
 TASK = "verification"
@@ -56,7 +56,7 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
 
 def read_certificate(file: Path) -> Certificate:
     """The certificate in a file; a damaged one, or one of a newer version or another task, raises an error."""
-    document = read_document(file)
+    document = read_certificate_document(file)
     task = document.get("task", TASK)
     if task != TASK:
         raise EquimetricError(f"{str(file)!r} is a certificate of {task}, not of {TASK}; give one that calibrate wrote")
@@ -69,7 +69,7 @@ def read_certificate(file: Path) -> Certificate:
         raise EquimetricError(f"the certificate {str(file)!r} is damaged: {reason}; calibrate again") from None
 
 
-def read_document(file: Path) -> dict[str, Any]:
+def read_certificate_document(file: Path) -> dict[str, Any]:
     """The document in a file, if this version reads its schema."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))

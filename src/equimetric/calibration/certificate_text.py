@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from equimetric.calibration.certificate import Certificate
 from equimetric.calibration.rates import ErrorRates
+from equimetric.calibration.targets import Costs
 from equimetric.escaping import name_text
 
 __all__ = ["certificate_text"]
@@ -42,9 +43,10 @@ def _lines(certificate: Certificate) -> Iterator[tuple[str, str]]:
         text = [f"{', '.join(known)} (each with {bounds.confidence:.0%} confidence)"] if known else []
         yield "new classes", "; ".join([*text, *bounds.reasons])
     wanted = "FAR" if certificate.wanted.frr is None else "FRR"
+    rate = f"FAR {certificate.wanted.far:.3g}" if isinstance(certificate.target, Costs) else f"wanted {wanted}"
     yield (
         "classes",
-        f"{len(certificate.exceedances)} of {certificate.data.classes} above the wanted {wanted}, "
+        f"{len(certificate.exceedances)} of {certificate.data.classes} above the {rate}, "
         f"{len(certificate.violations)} by more than noise{_name_some(certificate.violations, wanted)}",
     )
     if certificate.data_sets:

@@ -1,14 +1,15 @@
 """Whether unlabelled embeddings are as those that a threshold was calibrated on.
 
-A crowded space has close nearest neighbours. So the distances from each sample to its nearest neighbour, which need no
-label, are compared with those of the calibration data. They depend on the number of samples: both sides are random
-subsets of the same size. How much they differ by chance comes from the calibration data, too: the classes are drawn
-with replacement, and different images from them; two such draws differ by what two sets of classes differ.
+A crowded space has close nearest neighbours, and these need no label. Their distances depend on how many samples there
+are and on how many are of one class. So the nearest of only seven other samples is taken, in random blocks of eight:
+most of these have no other image of their class in the block, in sets of any size. What the calibration data vary by
+chance comes from drawing their classes with replacement, and different images from them: two such draws differ as two
+sets of classes do.
 
 The measure is the mean absolute difference of the quantiles (the first Wasserstein distance). If every pair moved as
-the nearest neighbours did on average, by δ, the threshold t accepts what t − δ accepted before: the expected FAR.
+the neighbours did on average, by δ, the threshold t accepts what t − δ accepted before: the expected FAR.
 
-New data should have about as many images per class as the calibrated ones: more of them have closer neighbours.
+Data of far fewer classes than the calibrated ones have closer neighbours for that reason alone.
 """
 
 from dataclasses import asdict, dataclass
@@ -18,17 +19,20 @@ import numpy as np
 import torch
 
 from equimetric.evaluation.engine.arrays import Floats, Integers
+from equimetric.evaluation.engine.bins import distance_at
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryLike, prepare_sets
 from equimetric.evaluation.engine.pair_distances import PairDistances
 from equimetric.evaluation.engine.sets import LabelledSets
-from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.seeding import derive_seed
 
 __all__ = ["DriftCheck", "DriftReference", "NeighbourDistances", "check_drift", "drift_reference"]
 
-SUBSETS = (32, 64, 128, 256, 512)
-"""Samples whose nearest neighbours are compared; at most a third of the calibration data."""
-LARGEST_SHARE = 1 / 3
+BLOCK = 8
+"""Samples among which a nearest neighbour is looked for: few, so that most have no other image of their class there,
+however many classes there are."""
+SAMPLES = (32, 64, 128, 256, 512, 1024, 2048)
+"""Numbers of samples that are compared, up to half of the calibration data."""
+LARGEST_SHARE = 1 / 2
 DRAWS = 60
 """Draws of classes; their 1,770 pairs give the distribution of the shift by chance."""
 AVERAGED = 20
@@ -41,7 +45,7 @@ AS_CERTIFIED, SHIFTED, TOO_FEW = "as certified", "shifted: recalibrate", "too fe
 
 @dataclass(frozen=True)
 class NeighbourDistances:
-    """Of `samples` random samples: quantiles of the distance to the nearest other one, and what chance does to them.
+    """Of `samples` random samples: quantiles of the distance to the nearest one of a block, and how they vary.
 
     chance  the shift that two draws of classes stay below with the confidence of the certificate
     """
@@ -103,7 +107,7 @@ class DriftCheck:
 
     answer        'as certified', 'shifted: recalibrate' or 'too few to say'
     samples       embeddings that were given
-    compared      samples in the subsets whose nearest neighbours were compared; 0 where too few
+    compared      samples in the random subsets that were compared; 0 where too few
     shift         mean absolute change of the quantiles of nearest-neighbour distances
     chance        the shift that chance alone stays below
     moved         mean change of these distances; below 0 the neighbours are closer
@@ -145,7 +149,7 @@ class DriftCheck:
 def drift_reference(sets: LabelledSets, distances: PairDistances, confidence: float, seed: int) -> DriftReference:
     """What new embeddings will be compared with, from calibration data and the distances of their pairs."""
     generator = np.random.default_rng(derive_seed(seed, "nearest neighbours"))
-    sizes = [size for size in SUBSETS if size <= LARGEST_SHARE * len(sets.queries)]
+    sizes = [size for size in SAMPLES if size <= LARGEST_SHARE * len(sets.queries)]
     neighbours = tuple(_reference_of(sets, size, confidence, generator) for size in sizes)
     shares = np.geomspace(1 / distances.negatives, 1, CURVE_POINTS)
     ranks = np.unique(np.clip(np.ceil(shares * distances.negatives) - 1, 0, None).astype(np.int64))
@@ -184,15 +188,15 @@ def _mean_quantiles(sets: LabelledSets, size: int, generator: np.random.Generato
 
 
 def _quantiles(sets: LabelledSets, rows: Integers) -> Floats:
-    """Quantiles of the distance from each of these samples to the nearest other one."""
-    which = torch.from_numpy(rows).to(sets.queries.device)
-    gallery, every = None, torch.arange(len(rows), device=which.device)
-    if sets.gallery is not None:
-        gallery = sets.gallery[which]
-    excluded = None if gallery is None else every[:, None].expand(-1, 2)
-    matrix = SimilarityMatrix(sets.queries[which], gallery, geometry=sets.geometry, excluded=excluded)
-    nearest = matrix.distance(matrix.similarity(every).double(), every).amin(dim=1)
-    return np.asarray(np.quantile(nearest.cpu().numpy(), LEVELS), np.float64)
+    """Quantiles of the distance from each of these samples to the nearest other one of its block."""
+    blocks = torch.from_numpy(rows[: len(rows) // BLOCK * BLOCK].reshape(-1, BLOCK)).to(sets.queries.device)
+    queries, items = sets.queries[blocks].double(), sets.gallery_vectors[blocks].double()
+    if sets.geometry == "euclidean":
+        distance = torch.cdist(queries, items).cpu().numpy()
+    else:
+        distance = distance_at((queries @ items.mT).cpu().numpy(), sets.geometry, queries.shape[2])
+    distance[:, np.arange(BLOCK), np.arange(BLOCK)] = np.inf
+    return np.asarray(np.quantile(distance.min(axis=2), LEVELS), np.float64)
 
 
 def check_drift(

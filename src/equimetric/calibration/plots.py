@@ -1,12 +1,13 @@
 """Figures of a calibration: the rates of its classes, and the distances of its pairs with the threshold."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from equimetric.calibration.rates import ErrorRates
 from equimetric.escaping import name_text
+from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.plots import INK, NEGATIVE, WORST, distance_figure
 
 if TYPE_CHECKING:
@@ -15,24 +16,43 @@ if TYPE_CHECKING:
 
     from equimetric.calibration.result import Calibration
 
-__all__ = ["plot_classes", "plot_distances"]
+__all__ = ["plot_class_rates", "plot_pair_distances"]
 
 LONGEST_NAME = 32
 
 
-def plot_distances(calibration: "Calibration") -> "Figure":
-    """Distances of positive and negative pairs, with the threshold and its interval."""
-    counts, (low, high) = calibration.histogram, calibration.interval
+def plot_pair_distances(calibration: "Calibration") -> "Figure":
+    """Distances of positive and negative pairs, with the threshold and its interval; for cosine also their cosines."""
+    counts, (low, high), fitted = calibration.histogram, calibration.interval, calibration.fitted
     figure = distance_figure(counts.edges, counts.positive, counts.negative, threshold=calibration.threshold)
     axes = figure.axes[0]
     confidence = calibration.options["confidence"]
     axes.axvspan(low, high, color=INK, alpha=0.15, linewidth=0, label=f"its {confidence:.0%} interval")
-    axes.set_title(f"Threshold for {calibration.target}", fontsize="medium")
-    axes.legend(fontsize="small")
+    handles, labels = axes.get_legend_handles_labels()
+    # Exact, where the histogram can only interpolate.
+    labels[0] = f"positive pairs ({fitted.positives:,}): {fitted.frr:.2%} rejected"
+    labels[1] = f"negative pairs ({fitted.negatives:,}): {fitted.far:.2%} accepted"
+    axes.legend().remove()
+    figure.legend(handles, labels, loc="outside lower center", ncol=2, fontsize="small", frameon=False)
+    if calibration.options["geometry"] == "cosine":
+        cosines = axes.secondary_xaxis("top", functions=(_cosine, _distance))
+        cosines.set_xlabel("cosine")
+        cosines.set_xticks([x for x in np.linspace(-1, 1, 11) if _cosine(axes.get_xlim()[1]) <= x < 0.95])
+    figure.suptitle(f"Threshold for {calibration.target}", fontsize="medium")
     return figure
 
 
-def plot_classes(calibration: "Calibration", *, most: int = 30) -> "Figure":
+def _cosine(distance: Any) -> Any:
+    """1 − d²/2."""
+    return 1 - np.square(distance) / 2
+
+
+def _distance(cosine: Any) -> Any:
+    """√(2 − 2 cos)."""
+    return np.sqrt(np.maximum(2 - 2 * cosine, 0))
+
+
+def plot_class_rates(calibration: "Calibration", *, most: int = 30) -> "Figure":
     """Held-out FAR and FRR of at most `most` classes, the worst first, those above the wanted rate in colour.
 
     A line leads from the lower bound of a rate to the rate itself: a class is named where all of it lies beyond the
@@ -63,10 +83,13 @@ def plot_classes(calibration: "Calibration", *, most: int = 30) -> "Figure":
 
 
 def _draw_far(axes: "Axes", rates: list[ErrorRates], line: float, wanted: bool) -> None:
+    from matplotlib.ticker import NullFormatter
+
     positive = [some.far for some in rates if some.far > 0] + [line]
     least = 10 ** math.floor(math.log10(min(positive)) - 0.1)
     axes.set_xscale("log")
-    axes.set_xlim(least, min(1.0, 2 * max(positive)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlim(least, min(1.0, max(10 * least, 2 * max(positive))))
     values, bounds = [some.far for some in rates], [some.far_bound for some in rates]
     _draw(axes, rates, np.maximum(values, least), np.maximum(bounds, least), line, "FAR", wanted)
 
@@ -80,8 +103,8 @@ def _draw_frr(axes: "Axes", rates: list[ErrorRates], line: float, wanted: bool) 
 def _draw(
     axes: "Axes",
     rates: list[ErrorRates],
-    values: "np.ndarray[tuple[int], np.dtype[np.float64]]",
-    bounds: "np.ndarray[tuple[int], np.dtype[np.float64]]",
+    values: Floats,
+    bounds: Floats,
     line: float,
     name: str,
     wanted: bool,
@@ -91,12 +114,11 @@ def _draw(
     axes.hlines(place, bounds, values, colors=colours, linewidth=1.4, alpha=0.7)
     axes.scatter(bounds, place, marker="|", s=36, c=colours, linewidths=1.2)
     axes.scatter(values, place, s=18, c=colours, zorder=3)
-    kind = "wanted" if wanted else "of all pairs"
-    axes.axvline(line, color=INK, linestyle="--", linewidth=1.2, label=f"{kind}: {line:.3g}")
+    axes.axvline(line, color=INK, linestyle="--", linewidth=1.2)
+    axes.set_title(f"dashed: {line:.3g}, {'wanted' if wanted else 'of all pairs'}", fontsize="small")
     axes.set_xlabel(f"{'false accept' if name == 'FAR' else 'false reject'} rate ({name}), with lower bound")
     axes.grid(alpha=0.3)
     axes.set_axisbelow(True)
-    axes.legend(fontsize="small", loc="lower right")
 
 
 def _short(name: str) -> str:

@@ -86,15 +86,15 @@ class Calibration:
 
     def plot_classes(self, *, most: int = 30) -> "Figure":
         """Held-out FAR and FRR of the worst classes, with their lower bounds and the wanted rate."""
-        from equimetric.calibration.plots import plot_classes
+        from equimetric.calibration.plots import plot_class_rates
 
-        return plot_classes(self, most=most)
+        return plot_class_rates(self, most=most)
 
     def plot_distances(self) -> "Figure":
         """Distances of positive and negative pairs, with the threshold and its interval."""
-        from equimetric.calibration.plots import plot_distances
+        from equimetric.calibration.plots import plot_pair_distances
 
-        return plot_distances(self)
+        return plot_pair_distances(self)
 
     def __repr__(self) -> str:
         return str(Certificate.of(self))

@@ -83,7 +83,14 @@ def calibrate_command(
         raise EquimetricError(
             f"embeddings compared by {compared_by} have no threshold to calibrate; give --geometry cosine or euclidean"
         )
-    options: dict[str, Any] = {"far": far, "frr": frr, "cost": cost, "geometry": compared_by, "folds": folds, "seed": seed}
+    options: dict[str, Any] = {
+        "far": far,
+        "frr": frr,
+        "cost": cost,
+        "geometry": compared_by,
+        "folds": folds,
+        "seed": seed,
+    }
     result = calibrate(**found.pooled, **found.origin, **options, progress=True)
     if out is not None:
         result.save(out)

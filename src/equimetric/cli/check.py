@@ -10,7 +10,7 @@ from equimetric.cli.command import EVALUATE, command
 from equimetric.cli.console import show
 from equimetric.cli.embeddings import RUN_PART, load_embeddings
 
-__all__ = ["check_command"]
+__all__ = ["check_certificate_command"]
 
 SHIFTED = 1
 """Exit code where the threshold should be calibrated again."""
@@ -25,7 +25,7 @@ SHIFTED = 1
     equimetric check threshold.json new.npy --json
     """,
 )
-def check_command(
+def check_certificate_command(
     certificate: Annotated[Path, typer.Argument(help="A certificate that `equimetric calibrate --out` wrote.")],
     source: Annotated[
         Path,
