@@ -1,7 +1,7 @@
 """Whether unlabelled embeddings are as those that a threshold was calibrated on.
 
 A crowded space has close nearest neighbours, and these need no label. Their distances depend on how many samples there
-are and on how many are of one class. So the nearest of only seven other samples is taken, in random blocks of eight:
+are and on how many are of one class. So the nearest of only three other samples is taken, in random blocks of four:
 most of these have no other image of their class in the block, in sets of any size. What the calibration data vary by
 chance comes from drawing their classes with replacement, and different images from them: two such draws differ as two
 sets of classes do.
@@ -27,7 +27,7 @@ from equimetric.seeding import derive_seed
 
 __all__ = ["DriftCheck", "DriftReference", "NeighbourDistances", "check_drift", "drift_reference"]
 
-BLOCK = 8
+BLOCK = 4
 """Samples among which a nearest neighbour is looked for: few, so that most have no other image of their class there,
 however many classes there are."""
 SAMPLES = (32, 64, 128, 256, 512, 1024, 2048)

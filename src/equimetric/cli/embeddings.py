@@ -51,6 +51,6 @@ def load_embeddings(
     origin = {
         "class_names": found.class_names,
         "model": weights_sha256(source),
-        "preprocessing": describe_preprocessing(config),
+        "preprocessing": describe_preprocessing(source),
     }
     return EmbeddingSource(found.arrays(), pooled, config.evaluation.names(), config.evaluation.compared_by(), origin)

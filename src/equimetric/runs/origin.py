@@ -5,7 +5,6 @@ from pathlib import Path
 from equimetric.checksums import checksum
 from equimetric.data import transform
 from equimetric.data.views import CentreCrop, View
-from equimetric.runs.configuration import RunConfig
 from equimetric.runs.folder import WEIGHTS, RunFolder
 
 __all__ = ["describe_preprocessing", "weights_sha256"]
@@ -24,9 +23,13 @@ def weights_sha256(folder: str | Path) -> str:
     return expected["sha256"] if expected is not None else checksum(run.read(WEIGHTS, None))["sha256"]
 
 
-def describe_preprocessing(config: RunConfig) -> str:
+def describe_preprocessing(folder: str | Path) -> str:
     """The transform of a run and its test view, in words."""
-    return f"{config.data.transform}: {_describe_view(transform(config.data.transform).test)}"
+    run = RunFolder(Path(folder))
+    result, name = run.result(), run.config().data.transform
+    if result is not None and result.data is not None and result.data.vectors:
+        return "feature vectors as they are"
+    return f"{name}: {_describe_view(transform(name).test)}"
 
 
 def _describe_view(view: View | None) -> str:
