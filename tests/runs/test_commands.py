@@ -1,5 +1,6 @@
 """Two commands say the same of a run: `evaluate RUN` and `calibrate RUN` repeat its result and embeddings."""
 
+import hashlib
 import json
 
 import pytest
@@ -41,7 +42,15 @@ def test_calibrate_uses_the_embeddings_of_the_test_classes(kind, sources, tmp_pa
     assert code == 0
     found = embed_run(tmp_path / "run")[1]
     expected = em.calibrate(found.embeddings, found.labels, far=0.2)
-    assert json.loads(out)["threshold"] == expected.threshold
+    certificate = json.loads(out)
+    assert certificate["threshold"] == expected.threshold
+    assert certificate["data"]["sha256"] == expected.fingerprint
+    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
+    assert certificate["model"] == hashlib.sha256(weights).hexdigest()
+    expected_view = "feature vectors as they are" if kind == "features" else f"{sources[kind]['data']['transform']}: "
+    assert certificate["preprocessing"].startswith(expected_view)
+    named = {entry["name"] for entry in certificate["worst_classes"]}
+    assert named <= {found.class_names[number] for number in found.labels.tolist()}
 
 
 @pytest.mark.parametrize("kind", ["queries and gallery", "features"])
@@ -58,3 +67,17 @@ def test_a_run_reports_identification(sources, tmp_path):
     metrics = {"metrics": ["recall@1", "fnir@fpir=0.1", "rank1@fpir=0.1"], "selected_by": "rank1@fpir=0.1"}
     scores = train(sources["features"] | {"evaluation": metrics}, folder=tmp_path / "run").metrics
     assert scores["fnir@fpir=0.1"] == pytest.approx(1 - scores["rank1@fpir=0.1"])
+
+
+def test_check_refuses_another_model(sources, tmp_path, equimetric):
+    for seed in (0, 1):
+        train(sources["files through a view"] | {"seed": seed}, folder=tmp_path / f"run{seed}")
+    file = tmp_path / "certificate.json"
+    code, _, _ = equimetric("calibrate", tmp_path / "run0", "--far", "0.2", "--out", file)
+    assert code == 0
+    code, out, _ = equimetric("check", file, tmp_path / "run0")
+    assert code == 0
+    assert "as certified" in out or "too few to say" in out
+    code, _, err = equimetric("check", file, tmp_path / "run1")
+    assert code == 2
+    assert "this certificate is for the model" in err

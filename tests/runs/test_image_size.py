@@ -204,8 +204,8 @@ def test_small_images_in_memory_are_named_and_can_be_enlarged():
 
     (said,) = warnings_of(digits())
     assert said == (
-        "the images of 'digits' are stored with 8 pixels on each side and the weights of efficientnet_lite0 expect 224; "
-        'set data.transform = "enlarge"'
+        "the images of 'digits' are stored with 8 pixels on each side and the weights of efficientnet_lite0 expect "
+        '224; set data.transform = "enlarge"'
     )
     assert not warnings_of(digits(transform="enlarge"))
     enlarged = transform("enlarge").test

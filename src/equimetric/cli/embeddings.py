@@ -1,6 +1,6 @@
 """Where `evaluate` and `calibrate` get their embeddings: a file, or the classes of a run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,14 @@ class EmbeddingSource:
         pooled: all embeddings and labels as one set.
         metrics: the metrics that a run reports; None for a file.
         geometry: how the embeddings are compared by default.
+        origin: what is known of a run, as arguments of `calibrate`: class names, model and preprocessing.
     """
 
     arrays: dict[str, Any]
     pooled: dict[str, Any]
     metrics: list[str] | None = None
     geometry: str = "cosine"
+    origin: dict[str, Any] = field(default_factory=dict)
 
 
 def load_embeddings(
@@ -42,7 +44,13 @@ def load_embeddings(
         arrays = dict(read_embeddings(source, labels, parents))
         return EmbeddingSource(arrays, {} if "gallery_embeddings" in arrays else arrays)
     from equimetric.runs.evaluation import embed_run
+    from equimetric.runs.origin import describe_preprocessing, weights_sha256
 
     config, found = embed_run(source, part, parents=parents)
     pooled = {"embeddings": found.embeddings, "labels": found.labels}
-    return EmbeddingSource(found.arrays(), pooled, config.evaluation.names(), config.evaluation.compared_by())
+    origin = {
+        "class_names": found.class_names,
+        "model": weights_sha256(source),
+        "preprocessing": describe_preprocessing(source),
+    }
+    return EmbeddingSource(found.arrays(), pooled, config.evaluation.names(), config.evaluation.compared_by(), origin)
