@@ -94,3 +94,14 @@ def test_the_page_of_studies_lists_the_defaults():
         assert listed["`model.frozen_batch_norm`"][number] == f"`{str(config.model.frozen_batch_norm).lower()}`"
         steps = f"{config.training.steps}, {config.training.validate_every}"
         assert listed["`training.steps`, `validate_every`"][number] == steps
+
+
+def test_learning_rates_rise_over_a_sixth_of_the_steps_from_scratch():
+    def warmup(**given):
+        return load_config(given, RunConfig).optimizer.warmup_steps
+
+    assert (warmup(), warmup(training={"steps": 60}), warmup(training={"steps": 5})) == (100, 10, 0)
+    assert warmup(training={"steps": 60}, optimizer={"warmup_steps": 3}) == 3
+    assert warmup(**REGIMES["frozen features"]) == warmup(**REGIMES["fine-tuning"]) == 0
+    with pytest.raises(EquimetricError, match=r"training\.steps"):
+        warmup(training={"steps": -600})

@@ -11,7 +11,7 @@ from equimetric.configuration import Options, Strict
 from equimetric.runs.evaluation_table import CohortConfig, EvaluationConfig
 from equimetric.runs.optimizer_table import GroupConfig, OptimizerConfig
 from equimetric.runs.refit import RefitConfig
-from equimetric.runs.regimes import fill_defaults
+from equimetric.runs.regimes import STEPS, fill_defaults
 
 __all__ = [
     "BatchConfig",
@@ -138,7 +138,7 @@ class BatchConfig(Strict):
 class TrainingConfig(Strict):
     """The training budget, and how it is computed."""
 
-    steps: int = Field(600, ge=1, description="optimiser steps, at most")
+    steps: int = Field(STEPS, ge=1, description="optimiser steps, at most")
     validate_every: int = Field(100, ge=1, description="steps between validations; each also saves a checkpoint")
     patience: int | None = Field(
         None, ge=1, description="stop at a validation when the best one is more than this many steps back"

@@ -1,8 +1,9 @@
 """Defaults by regime: what a key is where the configuration leaves it out.
 
 A head on frozen features, a pretrained network and a network from scratch want different learning rates, budgets and
-starts. The learning rate on frozen features was chosen on validation classes of photographs, handwritten and typeset
-characters: a third of it gained less, three times as much lost Recall@1.
+starts. They were chosen on validation classes of photographs, handwritten and typeset characters
+(`benchmarks/choose_defaults.py`). On frozen features a third of the learning rate gained less, three times as much lost
+Recall@1. From scratch, learned proxies of many classes drew all embeddings together unless learning rates rose slowly.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from equimetric.runs.configuration import Conditions
     from equimetric.runs.result import DataShape
 
-__all__ = ["DEFAULTS", "Regime", "fill_defaults", "find_regime", "fit_to_data"]
+__all__ = ["DEFAULTS", "STEPS", "Regime", "fill_defaults", "find_regime", "fit_to_data"]
 
 AnyConditions = TypeVar("AnyConditions", bound="Conditions")
 
@@ -40,6 +41,9 @@ LARGEST_DIM = 256
 LARGEST_BATCH = 32
 """Classes of a batch."""
 
+STEPS, WARMUP_SHARE = 600, 6
+"""Steps where none are given; from scratch, learning rates rise over a sixth of the steps."""
+
 
 def find_regime(values: Mapping[str, Any]) -> Regime:
     """What a configuration trains: a head on features, a pretrained network, or a network from scratch."""
@@ -51,8 +55,15 @@ def find_regime(values: Mapping[str, Any]) -> Regime:
 
 def fill_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with the defaults of their regime for keys that are not given."""
-    filled = dict(values)
-    for table, defaults in DEFAULTS[find_regime(values)].items():
+    filled, regime = dict(values), find_regime(values)
+    tables = DEFAULTS[regime]
+    if regime == "from scratch":
+        steps = to_values(values.get("training")).get("steps", STEPS)
+        tables = {
+            **tables,
+            "optimizer": {"warmup_steps": max(0, steps // WARMUP_SHARE) if isinstance(steps, int) else 0},
+        }
+    for table, defaults in tables.items():
         given = values.get(table)
         # What is no table is left to the schema, which says so.
         if given is None or isinstance(given, (Mapping, BaseModel)):
