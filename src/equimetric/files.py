@@ -111,7 +111,7 @@ def make_folder(folder: Path) -> None:
         try:
             folder.mkdir(exist_ok=True)
         except FileExistsError:
-            if folder.exists():
+            if os.path.lexists(folder) and not folder.is_dir():
                 raise
             continue  # another process made it and has removed it since
         sync_folder(folder.parent)

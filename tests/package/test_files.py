@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -215,5 +216,7 @@ def test_a_folder_that_another_process_makes_and_removes_is_made_again(tmp_path,
     assert (tmp_path / "one").is_dir()
     assert len(tries) == 2
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError):
-        module.make_folder(tmp_path / "file")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for other in ("file", "link"):
+        with pytest.raises(FileExistsError):
+            module.make_folder(tmp_path / other)
