@@ -32,14 +32,12 @@ from equimetric.evaluation.identification.deletion import (
 )
 from equimetric.evaluation.identification.draws import count_identities, draw_galleries
 from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule
-from equimetric.evaluation.identification.rates import check_fpir, fnir_at, fpir_at, threshold_at_fpir
+from equimetric.evaluation.identification.rates import LEAST_ACCEPTED, check_fpir, fnir_at, fpir_at, threshold_at_fpir
 from equimetric.evaluation.identification.scores import IdentificationScores, join_scores
 from equimetric.evaluation.identification.search import search_galleries
 
 __all__ = ["IdentificationCertificate", "calibrate_identification"]
 
-LEAST_ACCEPTED = 10
-"""Expected false accepts for a rate to be estimated: 10 ± √10 is a third either way."""
 Distances = TypeVar("Distances")
 
 

@@ -10,7 +10,7 @@ One scan over tiles of the similarity matrix feeds collectors; a metric is a pur
 * `engine`      checked inputs, exact products, the scan, neighbours, ranks, pair distances, k-means
 * `metrics`     one file per metric family, with its resampling
 * `identification`  1:N search with strangers, in a room of its own
-* `trials`      verification on the pairs of a trial list
+* `trials`      verification on the pairs of a trial list; `trial_lists`, `trial_rates`
 * `resampling`  bootstrap intervals and paired comparisons
 * `plots`       utility curves, ROC, histograms of distances
 * `files`       embeddings read from files

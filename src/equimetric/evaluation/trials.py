@@ -5,7 +5,6 @@ trials, else single samples. A trial between two of them that are drawn v and w 
 class w times.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.metrics.roc import check_rate
 from equimetric.evaluation.resampling.bootstrap import check_resampling, percentile_interval
 from equimetric.evaluation.trial_lists import TrialList, TrialsLike, read_trials
+from equimetric.evaluation.trial_rates import TrialCurve, weighted_rates
 from equimetric.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ class TrialEvaluation(Mapping[str, float]):
         """FAR and FRR where pairs at a distance below this are accepted."""
         accepted = self.distance < threshold
         ones = np.ones(len(self.same))
-        far, frr = _rates(accepted, self.same, ones)
-        drawn = np.array([_rates(accepted, self.same, weights) for weights in self._weights()]).reshape(-1, 2)
+        far, frr = weighted_rates(accepted, self.same, ones)
+        drawn = np.array([weighted_rates(accepted, self.same, weights) for weights in self._weights()]).reshape(-1, 2)
         ends = [_interval(values, self.confidence) for values in drawn.T]
         return TrialPoint(float(threshold), far, frr, *ends)
 
@@ -92,13 +92,13 @@ class TrialEvaluation(Mapping[str, float]):
                 f"a false accept rate of {far:g} needs {LEAST_ACCEPTED} / {far:g} trials of different classes, so that "
                 f"{LEAST_ACCEPTED} false accepts are expected; the list has {negatives}: give a larger far or more"
             )
-        return self.at_threshold(Curve(self.distance, self.same).threshold_at_far(far))
+        return self.at_threshold(TrialCurve(self.distance, self.same).threshold_at_far(far))
 
     def plot(self) -> "Figure":
         """True against false accept rate."""
         from equimetric.evaluation.plots import roc_figure
 
-        far, tar = Curve(self.distance, self.same).rates(np.ones(len(self.same)))
+        far, tar = TrialCurve(self.distance, self.same).rates(np.ones(len(self.same)))
         names = [name for name in self if name.startswith("tar@far=")]
         return roc_figure(far, tar, marked={float(name.partition("=")[2]): self[name] for name in names})
 
@@ -170,7 +170,7 @@ def evaluate_trials(
     products = matrix.exact_products(first, second)[:, None]
     distance = matrix.distance(products, first)[:, 0].cpu().numpy()
 
-    curve = Curve(distance, listed.same)
+    curve = TrialCurve(distance, listed.same)
     weights = _weight_draws(units, listed, resampled, draws, seed)
     names = ["auc", "eer", *(f"tar@far={one:g}" for one in wanted)]
     drawn = np.array([curve.scores(one, wanted) for one in weights()]).reshape(-1, len(names))
@@ -186,55 +186,6 @@ def evaluate_trials(
         confidence=confidence,
         draws=draws,
         _weights=weights,
-    )
-
-
-class Curve:
-    """The ROC curve of weighted trials; points after each distinct distance, and (0, 0) before the first."""
-
-    def __init__(self, distance: Floats, same: NDArray[np.bool_]) -> None:
-        self.order = np.argsort(distance, kind="stable")
-        self.distance, self.same = distance[self.order], same[self.order]
-        self.last = np.append(np.flatnonzero(np.diff(self.distance) > 0), len(distance) - 1)
-
-    def rates(self, weights: Floats) -> tuple[Floats, Floats]:
-        """FAR and TAR (T + 1,) where every trial counts by its weight (P,)."""
-        weights = weights[self.order]
-        accepted = ((np.where(kind, weights, 0.0)).cumsum() for kind in (~self.same, self.same))
-        far, tar = (np.append(0.0, counts[self.last]) / counts[-1] for counts in accepted)
-        return far, tar
-
-    def scores(self, weights: Floats, wanted: Iterable[float]) -> list[float]:
-        """AUC, EER, and TAR at each wanted FAR."""
-        far, tar = self.rates(weights)
-        area = float((np.diff(far) * (tar[1:] + tar[:-1])).sum() / 2)
-        return [area, _equal_error_rate(far, tar), *(float(tar[_place_at_far(far, one)]) for one in wanted)]
-
-    def threshold_at_far(self, far: float) -> float:
-        """The largest threshold whose FAR is at most this: the first distance that would exceed it."""
-        place = _place_at_far(self.rates(np.ones(len(self.same)))[0], far)
-        return float(self.distance[self.last[place]]) if place < len(self.last) else math.inf
-
-
-def _place_at_far(far: Floats, wanted: float) -> int:
-    """The last point whose FAR is at most this."""
-    return int(np.searchsorted(far, wanted + 1e-12, "right")) - 1
-
-
-def _equal_error_rate(far: Floats, tar: Floats) -> float:
-    """Where FAR = FRR, interpolated between the last point below and the first that is not."""
-    excess = far + tar - 1
-    above = int(np.argmax(excess >= 0))
-    share = -excess[above - 1] / (excess[above] - excess[above - 1])
-    return float(far[above - 1] + share * (far[above] - far[above - 1]))
-
-
-def _rates(accepted: NDArray[np.bool_], same: NDArray[np.bool_], weights: Floats) -> tuple[float, float]:
-    """(FAR, FRR) of weighted trials."""
-    negatives, positives = weights[~same], weights[same]
-    return (
-        float(negatives @ accepted[~same] / negatives.sum()),
-        float(positives @ ~accepted[same] / positives.sum()),
     )
 
 

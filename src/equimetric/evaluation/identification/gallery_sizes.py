@@ -209,7 +209,7 @@ def _single_identity_rate(
         accepted = sum(counted)
     else:
         collector = AcceptedIdentities(sets, draws, threshold)
-        scan(similarity_matrix(sets), [collector], **{"progress": False, **how})
+        scan(similarity_matrix(sets), [collector], **how)
         accepted = collector.accepted
     return accepted / sum(int(draw.stranger.sum()) * draw.identities for draw in draws)
 

@@ -12,7 +12,7 @@ from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryLike, La
 from equimetric.evaluation.identification.draws import draw_galleries
 from equimetric.evaluation.identification.points import IdentificationRates, rates_at_fpir, rates_at_threshold
 from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule
-from equimetric.evaluation.identification.rates import check_fpir, fnir_at, fpir_at
+from equimetric.evaluation.identification.rates import LEAST_ACCEPTED, check_fpir, fnir_at, fpir_at
 from equimetric.evaluation.identification.scores import IdentificationScores, join_scores
 from equimetric.evaluation.identification.search import search_galleries
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["Identification", "evaluate_identification"]
 
 FPIR = (1e-3, 1e-2, 1e-1)
-LEAST_ACCEPTED = 10
-"""Expected false accepts for a rate to be known: 10 ± √10 is a third either way."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)

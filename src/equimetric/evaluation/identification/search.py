@@ -1,6 +1,6 @@
 """The search of every probe in every draw of the gallery, from the tiles of one scan."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Tile
 from equimetric.evaluation.families import Metric
 from equimetric.evaluation.identification.draws import GalleryDraw, draw_galleries
-from equimetric.evaluation.identification.protocol import read_protocol
+from equimetric.evaluation.identification.protocol import IdentificationProtocol, read_protocol
 from equimetric.evaluation.identification.scores import IdentificationScores, empty_scores, join_scores, names_own
 from equimetric.evaluation.identification.templates import MeanTemplates
 
@@ -140,13 +140,13 @@ class EnrolledColumns(SimilarityMatrix):
 
 def search_galleries(
     sets: LabelledSets,
-    protocol: Any,
+    protocol: IdentificationProtocol,
     draws: Sequence[GalleryDraw],
     *,
     block_rows: int | None = None,
     progress: bool = False,
-) -> Iterator[IdentificationScores]:
+) -> list[IdentificationScores]:
     """The scores of each draw, by a scan of their own."""
     search = GallerySearch(sets, {"identification": protocol}, draws=draws)
     scan(similarity_matrix(sets), [search], block_rows=block_rows, progress=progress)
-    yield from search.scores
+    return search.scores

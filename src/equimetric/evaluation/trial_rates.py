@@ -1,0 +1,60 @@
+"""Rates of listed pairs, each of which counts by a weight: how often it is drawn."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equimetric.evaluation.engine.arrays import Floats
+
+__all__ = ["TrialCurve", "weighted_rates"]
+
+
+class TrialCurve:
+    """The ROC curve of weighted trials; points after each distinct distance, and (0, 0) before the first."""
+
+    def __init__(self, distance: Floats, same: NDArray[np.bool_]) -> None:
+        self.order = np.argsort(distance, kind="stable")
+        self.distance, self.same = distance[self.order], same[self.order]
+        self.last = np.append(np.flatnonzero(np.diff(self.distance) > 0), len(distance) - 1)
+
+    def rates(self, weights: Floats) -> tuple[Floats, Floats]:
+        """FAR and TAR (T + 1,) where every trial counts by its weight (P,)."""
+        weights = weights[self.order]
+        accepted = ((np.where(kind, weights, 0.0)).cumsum() for kind in (~self.same, self.same))
+        far, tar = (np.append(0.0, counts[self.last]) / counts[-1] for counts in accepted)
+        return far, tar
+
+    def scores(self, weights: Floats, wanted: Iterable[float]) -> list[float]:
+        """AUC, EER, and TAR at each wanted FAR."""
+        far, tar = self.rates(weights)
+        area = float((np.diff(far) * (tar[1:] + tar[:-1])).sum() / 2)
+        return [area, _interpolate_equal_error(far, tar), *(float(tar[_place_at_far(far, one)]) for one in wanted)]
+
+    def threshold_at_far(self, far: float) -> float:
+        """The largest threshold whose FAR is at most this: the first distance that would exceed it."""
+        place = _place_at_far(self.rates(np.ones(len(self.same)))[0], far)
+        return float(self.distance[self.last[place]]) if place < len(self.last) else math.inf
+
+
+def _place_at_far(far: Floats, wanted: float) -> int:
+    """The last point whose FAR is at most this."""
+    return int(np.searchsorted(far, wanted + 1e-12, "right")) - 1
+
+
+def _interpolate_equal_error(far: Floats, tar: Floats) -> float:
+    """Where FAR = FRR, interpolated between the last point below and the first that is not."""
+    excess = far + tar - 1
+    above = int(np.argmax(excess >= 0))
+    share = -excess[above - 1] / (excess[above] - excess[above - 1])
+    return float(far[above - 1] + share * (far[above] - far[above - 1]))
+
+
+def weighted_rates(accepted: NDArray[np.bool_], same: NDArray[np.bool_], weights: Floats) -> tuple[float, float]:
+    """(FAR, FRR) of weighted trials."""
+    negatives, positives = weights[~same], weights[same]
+    return (
+        float(negatives @ accepted[~same] / negatives.sum()),
+        float(positives @ ~accepted[same] / positives.sum()),
+    )
