@@ -81,7 +81,7 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
         f"learning rate {optimizer.objective_lr:g}, "
         f"weight decay {optimizer.objective_weight_decay:g}",
         "Evaluation": f"{study.evaluation.compared_by()} geometry"
-        + (f", cohort of strength {study.evaluation.cohort.strength:g}" if study.evaluation.cohort else "")
+        + (f", {study.evaluation.cohort.describe()}" if study.evaluation.cohort else "")
         + f", best weights by {study.evaluation.selected_by}",
         "Budget": f"{training.steps} steps, validation every {training.validate_every}",
         "Seeds": ", ".join(map(str, study.seeds)),

@@ -18,6 +18,7 @@ from equimetric.data.transforms import identity
 from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.evaluation import Cohort, evaluate
 from equimetric.learners import Learner
+from equimetric.runs.cohorts import cohort_rows
 from equimetric.runs.configuration import Conditions, RunConfig
 from equimetric.runs.data import RunData
 from equimetric.runs.regimes import fit_to_data
@@ -136,9 +137,7 @@ def try_metrics(config: Conditions, data: RunData, part: str) -> None:
         drawn = [split.query, split.gallery]
     cohort = None
     if evaluation.cohort is not None and part == "test":
-        cohort = Cohort(
-            draw(data.rows(evaluation.cohort.part))[0], evaluation.cohort.strength, evaluation.cohort.nearest
-        )
+        cohort = Cohort(draw(cohort_rows(data, evaluation.cohort.parts()[0]))[0], nearest=evaluation.cohort.nearest)
     evaluate(*chain(*map(draw, drawn)), metrics=evaluation.names(), geometry=evaluation.compared_by(), cohort=cohort)
 
 
