@@ -49,7 +49,7 @@ def calibrate_command(
         raise EquimetricError(
             f"{str(source)!r} has a separate gallery; a threshold is calibrated on one set of labelled embeddings"
         )
-    if geometry is None and "cohort" in found.arrays:
+    if geometry is None and found.cohort is not None:
         raise EquimetricError(
             "this run normalises similarities by a cohort; give --geometry cosine to calibrate its plain distances"
         )

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 
-__all__ = ["read_embeddings"]
+__all__ = ["COHORT", "load_arrays", "read_embeddings"]
 
 REQUIRED = ("embeddings", "labels")
 OPTIONAL = ("gallery_embeddings", "gallery_labels")
 PARENTS = ("parents", "gallery_parents")
+COHORT = ("cohort_embeddings", "cohort_labels")
 SIDES = ("query", "gallery")
 INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
@@ -53,12 +54,14 @@ def read_embeddings(
 
 
 def _read_npz(file: Path, _: Path | None = None, *, parents: str | None = None) -> dict[str, NDArray[Any]]:
-    arrays = _load(file)
+    arrays = load_arrays(file)
     if not isinstance(arrays, dict):
         raise EquimetricError(
             f"{str(file)!r} is not an .npz file of plain arrays; write one with "
             "numpy.savez(file, embeddings=…, labels=…)"
         )
+    # They are no arguments of `evaluate`: see `cohort_files`.
+    arrays = {name: array for name, array in arrays.items() if name not in COHORT}
     if parents is not None:
         arrays = _name_parents(arrays, parents, file)
     for name in arrays:
@@ -80,7 +83,7 @@ def _name_parents(arrays: dict[str, NDArray[Any]], parents: str, file: Path) -> 
 
 
 def _read_npy(file: Path, labels: Path) -> dict[str, NDArray[Any]]:
-    embeddings = _load(file)
+    embeddings = load_arrays(file)
     if not isinstance(embeddings, np.ndarray):
         raise EquimetricError(f"{str(file)!r} is not an .npy file of numbers; write one with numpy.save(file, …)")
     if embeddings.ndim != 2:
@@ -201,7 +204,7 @@ def _parse_labels(texts: list[str]) -> NDArray[Any]:
     return np.array(texts, dtype=np.str_) if None in numbers else np.array(numbers, dtype=np.int64)
 
 
-def _load(file: Path) -> Any:
+def load_arrays(file: Path) -> Any:
     """A dict of arrays, one array, or None for a file that numpy cannot read without pickle."""
     try:
         # Opened here, because numpy leaves a file open that is not an archive.
