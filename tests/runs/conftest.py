@@ -75,6 +75,10 @@ def sources(image_folder, arrays, features, zoom):
             vectors, evaluation={"metrics": ["recall@1", "map@r", "tar@far=1e-1", "opis"], "cohort": {"strength": 0.5}}
         ),
         "queries, gallery and cohort": configuration(gallery, evaluation={"cohort": {"part": "validation"}}),
+        "cohort, chosen": configuration(
+            vectors,
+            evaluation={"cohort": {"part": "auto", "strength": "auto", "form": "auto", "nearest": 5, "far": 0.1}},
+        ),
         "signs": configuration(vectors, evaluation={"binarise": True, "ks": [1, 3]}),
     }
 
@@ -90,6 +94,7 @@ KINDS = (
     "distances of raw embeddings",
     "cohort",
     "queries, gallery and cohort",
+    "cohort, chosen",
     "signs",
 )
 

@@ -36,7 +36,7 @@ def plot_cohort(effect: CohortEffect) -> "Figure":
             axes.set_axisbelow(True)
     grid[0, 0].set_ylabel("false accept rate of a class")
     grid[1, 0].set_ylabel("utility of a class")
-    grid[1, 0].legend(fontsize="small", loc="lower left")
+    grid[1, 1].legend(fontsize="small", loc="lower left")
     return figure
 
 
