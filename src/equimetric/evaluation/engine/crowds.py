@@ -31,7 +31,7 @@ def measure_crowd(unit: Tensor, cohort: Tensor, nearest: int, own: tuple[Tensor,
     own  the rows of the cohort, from (N,) up to (N,), that do not count for each vector; at least one must be left
     """
     nearest = min(nearest, len(cohort))
-    mean, deviation = unit.new_empty(2, len(unit), dtype=torch.float64).unbind()
+    largest = unit.new_empty(len(unit), nearest)
     step = max(LEAST_ROWS, BLOCK_BYTES // (len(cohort) * unit.element_size()))
     buffer = unit.new_empty(min(step, len(unit)), len(cohort))
     with torch.no_grad(), disable_reduced_precision(unit.device):
@@ -39,7 +39,8 @@ def measure_crowd(unit: Tensor, cohort: Tensor, nearest: int, own: tuple[Tensor,
             cosine = torch.mm(unit[rows], cohort.T, out=buffer[: rows.stop - rows.start])
             if own is not None:
                 _mask_ranges(cosine, own[0][rows], own[1][rows])
-            mean[rows], deviation[rows] = _moments(_largest(cosine, nearest))
+            largest[rows] = _largest(cosine, nearest)
+    mean, deviation = _moments(largest)
     _equate_duplicates(unit, own, mean, deviation)
     return Crowd(mean, deviation)
 
@@ -56,11 +57,10 @@ def _largest(values: Tensor, count: int) -> Tensor:
 
 def _moments(largest: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation (dividing by their number) of the finite values of each row, (rows,) float64."""
-    counts = largest > -torch.inf
-    number = counts.sum(dim=1)
-    values = largest.double().masked_fill_(~counts, 0)
-    mean = values.sum(dim=1) / number
-    squares = (values - mean[:, None]).square_().masked_fill_(~counts, 0)
+    values, excluded = largest.double(), largest == -torch.inf
+    number = largest.shape[1] - excluded.sum(dim=1)
+    mean = values.masked_fill_(excluded, 0).sum(dim=1) / number
+    squares = values.sub_(mean[:, None]).square_().masked_fill_(excluded, 0)
     return mean, (squares.sum(dim=1) / number).sqrt_()
 
 
