@@ -45,7 +45,7 @@ def test_version(equimetric):
     "command",
     [
         *("demo", "methods", "backbones", "datasets", "datasets check", "datasets shift"),
-        *("train", "compare", "evaluate", "calibrate", "explain", "report"),
+        *("train", "compare", "evaluate", "calibrate", "check", "explain", "report"),
     ],
 )
 def test_every_command_has_help(equimetric, command):
@@ -169,6 +169,61 @@ def test_calibrate_writes_a_certificate(equimetric, is_one_sentence, spaces, tmp
     code, _, err = equimetric("calibrate", spaces["noisy"], "--far", "1e-7")
     assert code == 2
     assert is_one_sentence(err)
+
+
+def test_calibrate_has_other_targets_and_figures(equimetric, is_one_sentence, spaces, tmp_path):
+    code, out, _ = equimetric("calibrate", spaces["noisy"], "--frr", "0.2", "--json")
+    assert code == 0
+    assert json.loads(out)["target"] == {"frr": 0.2}
+    costs = ("--cost-accept", "10", "--cost-reject", "1")
+    code, out, _ = equimetric("calibrate", spaces["noisy"], *costs, "--prior", "0.3", "--plots", tmp_path / "figures")
+    assert code == 0
+    assert "the least cost (false accept 10, false reject 1, prior 0.3)" in out
+    for name in ("classes", "distances"):
+        assert (tmp_path / "figures" / f"calibration_{name}.png").read_bytes().startswith(b"\x89PNG")
+    for arguments, expected in (
+        (("--far", "0.1", "--frr", "0.1"), "one of far, frr and cost"),
+        (costs, "needs all three of --cost-accept, --cost-reject and --prior"),
+        (("--prior", "0.5"), "needs all three"),
+    ):
+        code, _, err = equimetric("calibrate", spaces["noisy"], *arguments)
+        assert code == 2
+        assert expected in err
+        assert is_one_sentence(err)
+
+
+def test_check_compares_new_embeddings_with_a_certificate(equimetric, is_one_sentence, tmp_path):
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(60), 8)
+    space = np.repeat(generator.normal(size=(60, 8)), 8, axis=0) + 0.4 * generator.normal(size=(480, 8))
+    np.savez(tmp_path / "space.npz", embeddings=space, labels=labels)
+    new = np.repeat(generator.normal(size=(60, 8)), 8, axis=0) + 0.4 * generator.normal(size=(480, 8))
+    np.savez(tmp_path / "new.npz", embeddings=new)
+    np.save(tmp_path / "crowded.npy", new + 3)
+    np.save(tmp_path / "few.npy", new[:5])
+    np.save(tmp_path / "wide.npy", np.ones((40, 9)))
+    certificate = tmp_path / "threshold.json"
+    assert equimetric("calibrate", tmp_path / "space.npz", "--far", "0.01", "--out", certificate)[0] == 0
+    code, out, _ = equimetric("check", certificate, tmp_path / "new.npz")
+    assert code == 0
+    assert out.startswith("as certified")
+    code, out, _ = equimetric("check", certificate, tmp_path / "crowded.npy", "--json")
+    assert code == 1
+    answer = json.loads(out)
+    assert answer["answer"] == "shifted: recalibrate"
+    assert answer["expected_far"] > answer["certified_far"]
+    code, out, _ = equimetric("check", certificate, tmp_path / "few.npy")
+    assert code == 0
+    assert "too few to say" in out
+    for file, expected in (
+        ("wide.npy", "for the dimension 8, not 9"),
+        ("none.npz", "there is no file"),
+        ("threshold.json", "not one of the file types"),
+    ):
+        code, _, err = equimetric("check", certificate, tmp_path / file)
+        assert code == 2
+        assert expected in err
+        assert is_one_sentence(err)
 
 
 def test_explain_draws_catalogue_methods_and_user_losses(equimetric, tmp_path, monkeypatch):

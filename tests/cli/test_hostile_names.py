@@ -44,6 +44,16 @@ def space_of(folder, array="embeddings"):
     return folder / "space.npz"
 
 
+def space_with_a_close_class(folder):
+    """The first class lies in the middle of the others, so that a calibration names it."""
+    numbers = np.repeat(np.arange(24), 10)
+    vectors = np.eye(24)[numbers] * (numbers > 0)[:, None] + 0.15
+    vectors += 0.1 * np.random.default_rng(0).normal(size=vectors.shape)
+    labels = np.array([f"{TEXT}{number}" for number in numbers])
+    np.savez(folder / "close.npz", embeddings=vectors.astype(np.float32), labels=labels)
+    return folder / "close.npz"
+
+
 def test_the_check_sees_harm(is_harmless):
     assert not is_harmless(TEXT)
     assert not is_harmless("\x1b[31mred")
@@ -64,7 +74,7 @@ def test_evaluate_and_calibrate(equimetric, is_harmless, place):
         _, out, err = equimetric(*arguments)
         assert is_harmless(out + err), (arguments, out, err)
         assert "[bold]" in out + err
-    code, out, err = equimetric("calibrate", space, "--far", "0.05")
+    code, out, err = equimetric("calibrate", space_with_a_close_class(place), "--far", "0.05")
     assert code == 0, err
     assert "by more than noise: o[/]o[bold]z\N{REPLACEMENT CHARACTER}[31m" in out
 

@@ -1,5 +1,6 @@
 """Two commands say the same of a run: `evaluate RUN` and `calibrate RUN` repeat its result and embeddings."""
 
+import hashlib
 import json
 
 import pytest
@@ -40,4 +41,26 @@ def test_calibrate_uses_the_embeddings_of_the_test_classes(kind, sources, tmp_pa
     assert code == 0
     found = embed_run(tmp_path / "run")[1]
     expected = em.calibrate(found.embeddings, found.labels, far=0.2)
-    assert json.loads(out)["threshold"] == expected.threshold
+    certificate = json.loads(out)
+    assert certificate["threshold"] == expected.threshold
+    assert certificate["data"]["sha256"] == expected.fingerprint
+    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
+    assert certificate["model"] == hashlib.sha256(weights).hexdigest()
+    expected_view = "feature vectors as they are" if kind == "features" else f"{sources[kind]['data']['transform']}: "
+    assert certificate["preprocessing"].startswith(expected_view)
+    named = {entry["name"] for entry in certificate["worst_classes"]}
+    assert named <= {found.class_names[number] for number in found.labels.tolist()}
+
+
+def test_check_refuses_another_model(sources, tmp_path, equimetric):
+    for seed in (0, 1):
+        train(sources["files through a view"] | {"seed": seed}, folder=tmp_path / f"run{seed}")
+    file = tmp_path / "certificate.json"
+    code, _, _ = equimetric("calibrate", tmp_path / "run0", "--far", "0.2", "--out", file)
+    assert code == 0
+    code, out, _ = equimetric("check", file, tmp_path / "run0")
+    assert code == 0
+    assert "as certified" in out or "too few to say" in out
+    code, _, err = equimetric("check", file, tmp_path / "run1")
+    assert code == 2
+    assert "this certificate is for the model" in err

@@ -1,21 +1,27 @@
 """`calibrate`: one distance threshold for all classes, and how well it holds for each class.
 
-The threshold is the largest that accepts at most the target share of all negative pairs. Its effect on unknown classes
-is measured on held-out ones: the classes of a fold are evaluated at the threshold of the other folds.
+The threshold is chosen on all pairs, for a false accept rate, a false reject rate or the least cost. Its effect on
+unknown classes is measured on held-out ones: the classes of a fold are evaluated at the threshold of the other folds.
 """
 
 import hashlib
-import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from equimetric.calibration.rates import class_counts, pooled_rates, rates_by_class
+from equimetric.calibration.accepted_shares import accepted_shares
+from equimetric.calibration.class_bounds import RateEstimates, estimate_far, estimate_frr
+from equimetric.calibration.drift import drift_reference
+from equimetric.calibration.new_classes import bound_new_classes
+from equimetric.calibration.rates import ErrorRates, WantedRate, class_counts, pooled_rates, rates_by_class
 from equimetric.calibration.result import Calibration
-from equimetric.calibration.threshold_interval import SEARCHED_FACTOR, threshold_interval
+from equimetric.calibration.targets import Target, operating_point, target_of
+from equimetric.calibration.threshold_interval import searched_share, threshold_interval
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.inputs import (
@@ -28,22 +34,26 @@ from equimetric.evaluation.engine.inputs import (
 )
 from equimetric.evaluation.engine.pair_distances import PairDistances, pair_distances
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
-from equimetric.evaluation.metrics.roc import tar_at_far
+from equimetric.evaluation.metrics.verification import DistanceHistogram
 from equimetric.seeding import derive_seed
 
-__all__ = ["assign_folds", "calibrate", "data_fingerprint"]
+__all__ = ["assign_folds", "calibrate", "data_fingerprint", "name_classes", "select_rows"]
 
-LEAST_ACCEPTED = 10
-"""Expected false accepts for a rate to be estimated: 10 ± √10 is a third either way."""
+PLOTTED_BINS = 100
 
 
 def calibrate(
     embeddings: EmbeddingsLike,
     labels: LabelsLike,
-    far: float = 1e-3,
+    far: float | None = None,
     *,
+    frr: float | None = None,
+    cost: Sequence[float] | None = None,
     geometry: GeometryName = "cosine",
     members: LabelsLike | None = None,
+    class_names: Sequence[str] | Mapping[int, str] | None = None,
+    model: str | None = None,
+    preprocessing: str | None = None,
     folds: int = 2,
     resamples: int = 400,
     confidence: float = 0.95,
@@ -51,85 +61,121 @@ def calibrate(
     block_rows: int | None = None,
     progress: bool = False,
 ) -> Calibration:
-    """Find the distance threshold of a target false accept rate, and how well it holds for each class.
+    """Find the distance threshold of a target, and how well it holds for each class.
 
-    far         target share of accepted negative pairs
-    geometry    distances 'cosine' (Euclidean between unit vectors) or 'euclidean' (between the vectors themselves)
-    members     the data set of each row: adds the rates of the pairs inside each data set
-    folds       parts of the classes; each is evaluated at the threshold of the others
-    resamples   draws of the classes, with replacement, for the interval of the threshold
-    confidence  of the interval, and of the bounds that separate violations from noise, for all classes at once
-    seed        of the folds and the resampling
+    far            target share of accepted negative pairs; 1e-3 unless another target is given
+    frr            target share of rejected positive pairs
+    cost           (of a false accept, of a false reject, prior): the least expected cost, where `prior` is the
+                   probability that a pair is of one class
+    geometry       distances 'cosine' (Euclidean between unit vectors) or 'euclidean' (between the vectors themselves)
+    members        the data set of each row: adds the rates of the pairs inside each data set
+    class_names    names of the classes, where labels are numbers
+    model          sha256 of the weights that made the embeddings, for the certificate
+    preprocessing  how images were brought to the model, for the certificate
+    folds          parts of the classes; each is evaluated at the threshold of the others
+    resamples      draws of the classes, with replacement, for the interval of the threshold
+    confidence     of the interval, of the bounds for new classes, and of the bounds that separate violations from
+                   noise, for all classes at once
+    seed           of the folds and the resampling
 
     A class's negative pairs are those with exactly one end in it.
     """
-    _check_options(far, geometry, folds, resamples, confidence)
+    target = target_of(far, frr, cost)
+    _check_options(geometry, folds, resamples, confidence)
     sets = prepare_sets(embeddings, labels, geometry=geometry)
+    names = name_classes(sets.class_labels, class_names)
     how: dict[str, Any] = {"block_rows": block_rows, "progress": progress}
-    everything = pair_distances(sets, closest_share=SEARCHED_FACTOR * far, **how)
-    _check_support(everything, far, "")
-    point = tar_at_far(everything, far)
+    everything = pair_distances(sets, closest_share=searched_share(target), **how)
+    target.check_support(everything, "")
+    point = operating_point(everything, target.threshold(everything))
+    wanted = target.wanted(point)
     data_sets = None if members is None else convert_labels(members, "members", len(sets.queries))
 
-    held_out = _count_held_out(sets, data_sets, far, folds, seed, **how)
-    options = {
-        "geometry": geometry,
-        "folds": folds,
-        "resamples": resamples,
-        "confidence": confidence,
-        "seed": seed,
-        "members": members is not None,
-    }
-    interval, resampled = threshold_interval(everything, far, resamples, confidence, seed)
-    one_of_several = 1 - (1 - confidence) / max(1, len(held_out.by_data_set))
+    held_out = _hold_out(sets, data_sets, target, folds, seed, **how)
+    interval, resampled = threshold_interval(everything, target, point.threshold, resamples, confidence, seed)
+    counts = class_counts(everything, point.threshold)
     return Calibration(
-        far=far,
+        target=target,
+        wanted=wanted,
         threshold=point.threshold,
         interval=interval,
         resampled=resampled,
-        fitted=pooled_rates(class_counts(everything, point.threshold), far, confidence),
-        held_out=pooled_rates(np.concatenate(held_out.by_fold), far, confidence),
+        fitted=pooled_rates(counts, wanted, confidence),
+        held_out=pooled_rates(np.concatenate(held_out.counts), wanted, confidence),
+        new_classes=bound_new_classes(counts, confidence),
         fold_thresholds=tuple(held_out.thresholds),
-        classes=rates_by_class(held_out.by_class, far, confidence),
-        data_sets={
-            name: pooled_rates(np.concatenate(counts), far, one_of_several)
-            for name, counts in held_out.by_data_set.items()
-        },
+        classes=held_out.rates_by_class(names, wanted, confidence),
+        data_sets=held_out.rates_by_data_set(wanted, confidence),
+        histogram=_histogram(everything),
+        reference=drift_reference(sets, everything, confidence, seed),
         fingerprint=data_fingerprint(embeddings, labels),
         samples=len(sets.queries),
         dimension=sets.queries.shape[1],
-        options=options,
+        options={
+            "geometry": geometry,
+            "folds": folds,
+            "resamples": resamples,
+            "confidence": confidence,
+            "seed": seed,
+            "members": members is not None,
+        },
+        date=datetime.now(UTC).date().isoformat(),
+        model=model,
+        preprocessing=preprocessing,
     )
 
 
 @dataclass
-class HeldOutCounts:
-    """Pair counts of held-out classes, see `class_counts`, each at the threshold of the other folds."""
+class HeldOut:
+    """Held-out classes, fold by fold, each at the threshold of the other folds.
+
+    counts    pair counts of the classes, see `class_counts`
+    far, frr  rates of the classes and their variances
+    """
 
     thresholds: list[float] = field(default_factory=list)
-    by_fold: list[Floats] = field(default_factory=list)
-    by_class: dict[int | str, Floats] = field(default_factory=dict)
+    classes: list[Integers] = field(default_factory=list)
+    counts: list[Floats] = field(default_factory=list)
+    far: list[RateEstimates] = field(default_factory=list)
+    frr: list[RateEstimates] = field(default_factory=list)
     by_data_set: dict[int | str, list[Floats]] = field(default_factory=dict)
 
+    def rates_by_class(
+        self, names: Sequence[int | str], wanted: WantedRate, confidence: float
+    ) -> dict[int | str, ErrorRates]:
+        """Rates of all classes by name, in the order of the folds."""
+        classes = [names[number] for number in np.concatenate(self.classes)]
+        far, frr = RateEstimates.join(self.far), RateEstimates.join(self.frr)
+        return rates_by_class(classes, np.concatenate(self.counts), far, frr, wanted, confidence)
 
-def _count_held_out(
-    sets: LabelledSets, data_sets: LabelArray | None, far: float, folds: int, seed: int, **how: Any
-) -> HeldOutCounts:
+    def rates_by_data_set(self, wanted: WantedRate, confidence: float) -> dict[int | str, ErrorRates]:
+        """Rates of the pairs inside each data set, with bounds that hold for all of them at once (Bonferroni)."""
+        each = 1 - (1 - confidence) / max(1, len(self.by_data_set))
+        return {name: pooled_rates(np.concatenate(counts), wanted, each) for name, counts in self.by_data_set.items()}
+
+
+def _hold_out(
+    sets: LabelledSets, data_sets: LabelArray | None, target: Target, folds: int, seed: int, **how: Any
+) -> HeldOut:
     fold_of_class = assign_folds(sets, folds, seed)
     fold_of_row = fold_of_class[sets.query_classes.cpu().numpy()]
-    inside = [_distances_inside(sets, fold_of_row == fold, **how) for fold in range(folds)]
-    found = HeldOutCounts()
-    for fold, held_out in enumerate(inside):
+    parts = [select_rows(sets, fold_of_row == fold) for fold in range(folds)]
+    inside = [pair_distances(part, **how) for part in parts]
+    found = HeldOut()
+    for fold, (part, held_out) in enumerate(zip(parts, inside, strict=True)):
         # With two folds, the pairs of one calibrate the other.
-        fitting = inside[1 - fold] if folds == 2 else _distances_inside(sets, fold_of_row != fold, **how)
-        _check_support(fitting, far, f", the classes of {folds - 1} of {folds} folds")
-        threshold = tar_at_far(fitting, far).threshold
+        others = fold_of_row != fold
+        fitting = inside[1 - fold] if folds == 2 else pair_distances(select_rows(sets, others), **how)
+        target.check_support(fitting, f", the classes of {folds - 1} of {folds} folds")
+        threshold = target.threshold(fitting)
+        shares = accepted_shares(part, threshold, **how)
         found.thresholds.append(threshold)
-        found.by_fold.append(class_counts(held_out, threshold))
-        names = [sets.class_labels[number] for number in np.flatnonzero(fold_of_class == fold)]
-        found.by_class |= dict(zip(names, found.by_fold[-1], strict=True))
+        found.classes.append(np.flatnonzero(fold_of_class == fold))
+        found.counts.append(class_counts(held_out, threshold))
+        found.far.append(estimate_far(shares))
+        found.frr.append(estimate_frr(shares))
         for name in [] if data_sets is None else np.unique(data_sets).tolist():
-            within = _distances_inside(sets, (fold_of_row == fold) & (data_sets == name), **how)
+            within = pair_distances(select_rows(sets, (fold_of_row == fold) & (data_sets == name)), **how)
             found.by_data_set.setdefault(name, []).append(class_counts(within, threshold))
     return found
 
@@ -147,6 +193,25 @@ def data_fingerprint(embeddings: EmbeddingsLike, labels: LabelsLike) -> str:
     return digest.hexdigest()
 
 
+def name_classes(
+    class_labels: Sequence[int | str], class_names: Sequence[str] | Mapping[int, str] | None
+) -> tuple[int | str, ...]:
+    """The labels, or the names that go with these numbers; a name of several classes is followed by the number."""
+    if class_names is None or any(isinstance(label, str) for label in class_labels):
+        return tuple(class_labels)
+    try:
+        names = [class_names[int(label)] for label in class_labels]
+    except (IndexError, KeyError):
+        raise EquimetricError(
+            f"there are {len(class_names)} class_names, and no name for some of the labels {class_labels[0]} … "
+            f"{class_labels[-1]}; give one for each"
+        ) from None
+    several = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+    return tuple(
+        f"{name} ({label})" if name in several else name for name, label in zip(names, class_labels, strict=True)
+    )
+
+
 def assign_folds(sets: LabelledSets, folds: int, seed: int) -> Integers:
     """The fold of each class, (C,): shuffled by the seed, then in turn."""
     classes = len(sets.class_labels)
@@ -160,22 +225,27 @@ def assign_folds(sets: LabelledSets, folds: int, seed: int) -> Integers:
     return fold
 
 
-def _distances_inside(sets: LabelledSets, rows: NDArray[np.bool_], **how: Any) -> PairDistances:
-    """The distances inside some rows; class labels are the class numbers of the whole set."""
+def select_rows(sets: LabelledSets, rows: NDArray[np.bool_]) -> LabelledSets:
+    """Some rows of one set; class labels are the class numbers of the whole set."""
     chosen = torch.from_numpy(rows).to(sets.queries.device)
     try:
-        part = prepare_sets(sets.queries[chosen], sets.query_classes[chosen], geometry=sets.geometry)
+        return prepare_sets(sets.queries[chosen], sets.query_classes[chosen], geometry=sets.geometry)
     except EquimetricError as error:
         raise EquimetricError(
             f"a held-out part of {int(rows.sum())} samples cannot be evaluated: {error}; give more samples per class, "
             "or fewer folds"
         ) from error
-    return pair_distances(part, **how)
 
 
-def _check_options(far: float, geometry: str, folds: int, resamples: int, confidence: float) -> None:
-    if not 0 < far < 1:
-        raise EquimetricError(f"far is {far}; give a false accept rate between 0 and 1")
+def _histogram(distances: PairDistances) -> DistanceHistogram:
+    known = distances.operating_distances
+    edges = np.linspace(known[0], known[-1], PLOTTED_BINS + 1)
+    counts = distances.accepted(edges)
+    positive, negative = (np.diff(np.append(0.0, count[1:])) for count in (counts.positive, counts.negative))
+    return DistanceHistogram(edges, positive, negative)
+
+
+def _check_options(geometry: str, folds: int, resamples: int, confidence: float) -> None:
     if geometry not in ("cosine", "euclidean"):
         raise unknown_name("geometry", geometry, ["cosine", "euclidean"])
     if folds < 2:
@@ -184,15 +254,3 @@ def _check_options(far: float, geometry: str, folds: int, resamples: int, confid
         raise EquimetricError(f"resamples is {resamples}; give at least 1")
     if not 0 < confidence < 1:
         raise EquimetricError(f"confidence is {confidence}; give a number between 0 and 1, such as 0.95")
-
-
-def _check_support(distances: PairDistances, far: float, where: str) -> None:
-    needed = math.ceil(LEAST_ACCEPTED / far)
-    if distances.negatives < needed:
-        samples = len(distances.sets.queries)
-        wanted = math.ceil(samples * math.sqrt(needed / distances.negatives))
-        raise EquimetricError(
-            f"a false accept rate of {far:g} needs at least {needed} negative pairs, so that {LEAST_ACCEPTED} false "
-            f"accepts are expected; there are {distances.negatives} among {samples} samples{where}: give about "
-            f"{wanted} samples instead of {samples}, or a larger far"
-        )

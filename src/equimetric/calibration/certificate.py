@@ -1,25 +1,36 @@
-"""The certificate of a calibration: a JSON file of the threshold, its interval, all rates and a hash of the data."""
+"""The certificate of a calibration: what a threshold is, what it may claim, and for which data."""
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from equimetric.calibration.rates import ErrorRates
+import numpy as np
+import torch
+from torch import Tensor
+
+from equimetric.calibration.drift import DriftCheck, DriftReference, check_drift
+from equimetric.calibration.new_classes import NewClassBounds
+from equimetric.calibration.rates import ErrorRates, WantedRate
+from equimetric.calibration.targets import Target
 from equimetric.errors import EquimetricError
+from equimetric.evaluation.engine.inputs import EmbeddingsLike, convert_embeddings
 from equimetric.files import write_atomically
+from equimetric.ops.blocks import directions
 
 if TYPE_CHECKING:
     from equimetric.calibration.result import Calibration
 
 __all__ = ["CalibrationData", "Certificate"]
 
-FAMILY, SCHEMA = "equimetric.calibration", 1
 RatesByName = Mapping[int | str, ErrorRates]
-Distances = TypeVar("Distances")
+SCORES = {
+    "cosine": "Euclidean distance between unit vectors",
+    "euclidean": "Euclidean distance between the vectors themselves",
+}
+"""What the distance of a pair is, by geometry."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +45,31 @@ class CalibrationData:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was calibrated on what: `Certificate.load("threshold.json").accepts(distance)`.
+    """What was calibrated on what: `Certificate.load("threshold.json").decide(embeddings_a, embeddings_b)`.
 
-    wanted_far          target false accept rate
-    threshold           pairs at a smaller distance are accepted as the same
+    task                verification: whether two samples are of one class
+    target              what the threshold was chosen for
+    wanted              the rate that classes are held to
+    threshold           pairs at a smaller distance are accepted as the same; one at the threshold is rejected
     threshold_interval  of the threshold, under resampling of classes
     interval_from       what the interval is from: `pairs`, or `class counts` to first order
     fitted, held_out    rates at the threshold on its own data, and of held-out classes
+    new_classes         upper bounds of the rates for classes not seen yet
     worst_classes, violations, exceedances, data_sets, data_set_violations
                         held-out rates by name: see `Calibration`
     data                what the threshold was calibrated on
+    model               sha256 of the weights that made the embeddings
+    preprocessing       how images were brought to the model
+    reference           nearest neighbours of the calibration data: see `check`
     options             of `calibrate`, the geometry of the distances among them
+    date                of the calibration, UTC
     equimetric          version that wrote the certificate
+
+    Certificates of schema 1 have None for what they do not say.
     """
 
-    wanted_far: float
+    target: Target
+    wanted: WantedRate
     threshold: float
     threshold_interval: tuple[float, float]
     interval_from: str
@@ -63,12 +84,19 @@ class Certificate:
     data: CalibrationData
     options: Mapping[str, Any]
     equimetric: str
+    new_classes: NewClassBounds | None = None
+    model: str | None = None
+    preprocessing: str | None = None
+    reference: DriftReference | None = None
+    date: str | None = None
+    task: str = "verification"
 
     @classmethod
     def of(cls, calibration: "Calibration") -> "Certificate":
         """The certificate of a calibration."""
         return cls(
-            wanted_far=calibration.far,
+            target=calibration.target,
+            wanted=calibration.wanted,
             threshold=calibration.threshold,
             threshold_interval=calibration.interval,
             interval_from=calibration.resampled,
@@ -85,16 +113,129 @@ class Certificate:
             ),
             options=dict(calibration.options),
             equimetric=version("equimetric"),
+            new_classes=calibration.new_classes,
+            model=calibration.model,
+            preprocessing=calibration.preprocessing,
+            reference=calibration.reference,
+            date=calibration.date,
         )
+
+    @property
+    def wanted_far(self) -> float | None:
+        """The false accept rate that classes are held to; None where it is a false reject rate."""
+        return self.wanted.far
 
     @property
     def geometry(self) -> str:
         """What the distances are: `cosine` (Euclidean between unit vectors) or `euclidean`."""
         return str(self.options["geometry"])
 
-    def accepts(self, distance: Distances) -> Any:
+    @property
+    def score(self) -> str:
+        """What is compared with the threshold, in words."""
+        return SCORES[self.geometry]
+
+    @property
+    def equivalent_cosine(self) -> float | None:
+        """1 − d²/2 at the threshold d: pairs of a larger cosine are accepted; None for other geometries."""
+        return 1 - self.threshold**2 / 2 if self.geometry == "cosine" else None
+
+    def accepts(self, distance: Any) -> Any:
         """Whether pairs at this distance are accepted as the same: a number, an array or a tensor."""
-        return distance < self.threshold  # type: ignore[operator]
+        finite = torch.isfinite(distance) if isinstance(distance, Tensor) else np.isfinite(distance)
+        if not bool(finite.all()):
+            raise EquimetricError("a distance is NaN or infinite, so nothing can be decided; give finite embeddings")
+        return distance < self.threshold
+
+    def distances(self, embeddings_a: EmbeddingsLike, embeddings_b: EmbeddingsLike) -> Tensor:
+        """The distance of each pair of rows of (P, D) and (P, D), or of one row and P others: (P,) float64."""
+        first, second = (
+            self._vectors(given, name)
+            for given, name in ((embeddings_a, "embeddings_a"), (embeddings_b, "embeddings_b"))
+        )
+        if len(first) != len(second) and 1 not in (len(first), len(second)):
+            raise EquimetricError(
+                f"embeddings_a have {len(first)} rows and embeddings_b {len(second)}; give pairs of rows, or one row "
+                "and several"
+            )
+        difference: Tensor = torch.linalg.vector_norm(first - second.to(first.device), dim=1)
+        return difference
+
+    def decide(
+        self,
+        embeddings_a: EmbeddingsLike,
+        embeddings_b: EmbeddingsLike,
+        *,
+        model: str | None = None,
+        preprocessing: str | None = None,
+    ) -> Tensor:
+        """Whether pairs of rows are accepted as the same, (P,) bool; see `distances`.
+
+        Embeddings of another dimension, or of another model or preprocessing where these are given, raise an error.
+        """
+        self.require(model=model, preprocessing=preprocessing)
+        return torch.as_tensor(self.accepts(self.distances(embeddings_a, embeddings_b)))
+
+    def require(
+        self,
+        *,
+        dimension: int | None = None,
+        geometry: str | None = None,
+        model: str | None = None,
+        preprocessing: str | None = None,
+    ) -> None:
+        """Raise an error where something that is given is not what the certificate is for."""
+        certified = {
+            "dimension": self.data.dimension,
+            "geometry": self.geometry,
+            "model": self.model,
+            "preprocessing": self.preprocessing,
+        }
+        given = {"dimension": dimension, "geometry": geometry, "model": model, "preprocessing": preprocessing}
+        for name, value in given.items():
+            if value is not None and certified[name] is not None and value != certified[name]:
+                raise EquimetricError(
+                    f"this certificate is for the {name} {certified[name]!r}, not {value!r}; calibrate a threshold for "
+                    "these embeddings"
+                )
+
+    def check(
+        self,
+        embeddings: EmbeddingsLike,
+        *,
+        model: str | None = None,
+        preprocessing: str | None = None,
+    ) -> DriftCheck:
+        """Whether unlabelled embeddings (N, D) are as the calibrated ones; see `drift`.
+
+        The answer is 'as certified', 'shifted: recalibrate' or 'too few to say', with the size of the shift and the
+        false accept rate it leads one to expect.
+        """
+        self.require(model=model, preprocessing=preprocessing)
+        vectors = self._vectors(embeddings, "embeddings")
+        if self.reference is None:
+            raise EquimetricError(
+                "this certificate is of an older version and does not say what its data were like; calibrate again"
+            )
+        return check_drift(
+            self.reference,
+            vectors,
+            geometry=self.geometry,
+            threshold=self.threshold,
+            certified_far=self.fitted.far,
+            seed=int(self.options.get("seed", 0)),
+        )
+
+    def _vectors(self, given: EmbeddingsLike, name: str) -> Tensor:
+        """(N, D) float64 vectors whose Euclidean distances the certificate is about."""
+        vectors = convert_embeddings(given, name).double()
+        self.require(dimension=vectors.shape[1])
+        if self.geometry == "euclidean":
+            return vectors
+        unit = directions(vectors)
+        if not bool((unit != 0).any(dim=1).all()):
+            raise EquimetricError(f"{name} contain vectors of length zero, which have no cosine; remove them")
+        return unit
 
     def save(self, file: str | Path) -> None:
         """Write the certificate as JSON."""
@@ -104,96 +245,17 @@ class Certificate:
     @classmethod
     def load(cls, file: str | Path) -> "Certificate":
         """Read a certificate; a damaged file, or one of a newer version, raises an error."""
-        file = Path(file)
-        try:
-            document = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise EquimetricError(f"there is no certificate {str(file)!r}; write one with calibrate") from None
-        except (OSError, ValueError) as problem:
-            raise EquimetricError(
-                f"{str(file)!r} cannot be read as a certificate ({problem}); calibrate again"
-            ) from None
-        _check_schema(document, file)
-        try:
-            return cls.from_dict(document)
-        except (KeyError, TypeError, ValueError) as problem:
-            reason = f"{problem} is missing" if isinstance(problem, KeyError) else str(problem)
-            raise EquimetricError(f"the certificate {str(file)!r} is damaged: {reason}; calibrate again") from None
+        from equimetric.calibration.certificate_file import read_certificate
+
+        return read_certificate(Path(file))
 
     def to_dict(self) -> dict[str, Any]:
         """The document in plain types."""
-        return {
-            "schema": f"{FAMILY}/{SCHEMA}",
-            "equimetric": self.equimetric,
-            "data": asdict(self.data),
-            "options": dict(self.options),
-            "wanted_far": self.wanted_far,
-            "threshold": self.threshold,
-            "threshold_interval": list(self.threshold_interval),
-            "threshold_interval_from": self.interval_from,
-            "accepts": "distance < threshold",
-            "fitted": self.fitted.to_dict(),
-            "held_out": self.held_out.to_dict(),
-            "fold_thresholds": list(self.fold_thresholds),
-            "worst_classes": _list_rates(self.worst_classes),
-            "violations": _list_rates(self.violations),
-            "exceedances": _list_rates(self.exceedances),
-            "data_sets": _list_rates(self.data_sets),
-            "data_set_violations": _list_rates(self.data_set_violations),
-        }
+        from equimetric.calibration.certificate_file import certificate_document
 
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> "Certificate":
-        """The certificate of a document; KeyError, TypeError or ValueError where it is damaged."""
-        far = _read_number("wanted_far", document["wanted_far"])
-        low, high = (_read_number("threshold_interval", end) for end in document["threshold_interval"])
-        options = dict(document["options"])
-        if options["geometry"] not in ("cosine", "euclidean"):
-            raise ValueError(f"its geometry is {options['geometry']!r}")
-        return cls(
-            wanted_far=far,
-            threshold=_read_number("threshold", document["threshold"]),
-            threshold_interval=(low, high),
-            interval_from=str(document["threshold_interval_from"]),
-            fitted=ErrorRates.from_dict(document["fitted"], far),
-            held_out=ErrorRates.from_dict(document["held_out"], far),
-            fold_thresholds=tuple(_read_number("fold_thresholds", one) for one in document["fold_thresholds"]),
-            worst_classes=_read_rates(document["worst_classes"], far),
-            violations=_read_rates(document["violations"], far),
-            exceedances=_read_rates(document["exceedances"], far),
-            data_sets=_read_rates(document["data_sets"], far),
-            data_set_violations=_read_rates(document["data_set_violations"], far),
-            data=_read_data(document["data"]),
-            options=options,
-            equimetric=str(document["equimetric"]),
-        )
+        return certificate_document(self)
 
+    def __str__(self) -> str:
+        from equimetric.calibration.certificate_text import certificate_text
 
-def _check_schema(document: Any, file: Path) -> None:
-    schema = document.get("schema") if isinstance(document, dict) else None
-    family, _, number = str(schema).partition("/")
-    if family != FAMILY or not number.isdecimal():
-        raise EquimetricError(f"{str(file)!r} is not a certificate of a calibration; give a file that calibrate wrote")
-    if int(number) > SCHEMA:
-        raise EquimetricError(
-            f"the certificate {str(file)!r} has schema {number}, this version reads {SCHEMA}; upgrade equimetric"
-        )
-
-
-def _read_number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"its {name} is {value!r}")
-    return float(value)
-
-
-def _read_data(document: Any) -> CalibrationData:
-    sizes = (int(_read_number(name, document[name])) for name in ("samples", "dimension", "classes"))
-    return CalibrationData(str(document["sha256"]), *sizes)
-
-
-def _list_rates(rates: RatesByName) -> list[dict[str, Any]]:
-    return [{"name": name, **some.to_dict()} for name, some in rates.items()]
-
-
-def _read_rates(entries: Any, far: float) -> dict[int | str, ErrorRates]:
-    return {entry["name"]: ErrorRates.from_dict(entry, far) for entry in entries}
+        return certificate_text(self)

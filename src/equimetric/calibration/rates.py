@@ -1,26 +1,39 @@
 """False accept and false reject rates of classes, data sets and all pairs, with lower bounds that tell from noise."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
+from equimetric.calibration.class_bounds import RateEstimates, lower_bounds
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.pair_distances import PairDistances
 
-__all__ = ["ErrorRates", "class_counts", "pooled_rates", "rates_by_class", "sort_worst_first"]
+__all__ = ["ErrorRates", "WantedRate", "class_counts", "pooled_rates", "rates_by_class", "sort_worst_first"]
+
+
+@dataclass(frozen=True)
+class WantedRate:
+    """The rate that classes are held to: one of the two."""
+
+    far: float | None = None
+    frr: float | None = None
 
 
 @dataclass(frozen=True)
 class ErrorRates:
     """Rates of accepted negatives and rejected positives, of one class, one data set or all pairs.
 
-    far, frr   NaN without such pairs
-    far_bound  lower confidence bound of the false accept rate: of a class as if its pairs were independent (Wilson), of
-               several classes together from how much they differ
+    far, frr     NaN without such pairs. All pairs count alike, except in the FAR of a class: there every other class
+                 counts alike, however many images it has
+    far_bound, frr_bound
+                 lower confidence bounds; NaN where there are too few images. Those of a class hold for all classes at
+                 once, see `class_bounds`; those of several classes together are from how much they differ
+    wanted_far, wanted_frr
+                 the one of them that the class or data set is held to; the other is None
     """
 
     far: float
@@ -28,17 +41,30 @@ class ErrorRates:
     negatives: int
     positives: int
     far_bound: float
-    wanted_far: float
+    wanted_far: float | None
+    frr_bound: float = math.nan
+    wanted_frr: float | None = None
 
     @property
     def exceeds(self) -> bool:
-        """Whether the false accept rate is above the target."""
-        return self.far > self.wanted_far
+        """Whether the rate is above the wanted one."""
+        return self._above(self.far, self.frr)
 
     @property
     def violates(self) -> bool:
-        """Whether the false accept rate is above the target by more than noise."""
-        return self.far_bound > self.wanted_far
+        """Whether the rate is above the wanted one by more than noise."""
+        return self._above(self.far_bound, self.frr_bound)
+
+    def _above(self, far: float, frr: float) -> bool:
+        if self.wanted_frr is not None:
+            return frr > self.wanted_frr
+        return self.wanted_far is not None and far > self.wanted_far
+
+    @property
+    def excess(self) -> float:
+        """The rate that is held to a wanted one; −1 without pairs."""
+        rate = self.far if self.wanted_frr is None else self.frr
+        return -1.0 if math.isnan(rate) else rate
 
     def to_dict(self) -> dict[str, Any]:
         """In plain types; None where undefined."""
@@ -48,17 +74,18 @@ class ErrorRates:
             "negatives": self.negatives,
             "positives": self.positives,
             "far_bound": _none_for_nan(self.far_bound),
+            "frr_bound": _none_for_nan(self.frr_bound),
             "exceeds": self.exceeds,
             "violates": self.violates,
         }
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any], wanted_far: float) -> "ErrorRates":
+    def from_dict(cls, document: Mapping[str, Any], wanted: WantedRate) -> "ErrorRates":
         """The rates that `to_dict` wrote."""
-        far, frr, bound = (
-            math.nan if document[key] is None else float(document[key]) for key in ("far", "frr", "far_bound")
-        )
-        return cls(far, frr, int(document["negatives"]), int(document["positives"]), bound, wanted_far)
+        far, frr, far_bound = (_nan_for_none(document[key]) for key in ("far", "frr", "far_bound"))
+        pairs = int(document["negatives"]), int(document["positives"])
+        frr_bound = _nan_for_none(document.get("frr_bound"))
+        return cls(far, frr, *pairs, far_bound, wanted.far, frr_bound, wanted.frr)
 
 
 def class_counts(distances: PairDistances, threshold: float) -> Floats:
@@ -75,52 +102,74 @@ def class_counts(distances: PairDistances, threshold: float) -> Floats:
     )
 
 
-def rates_by_class(counts: Mapping[int | str, Floats], far: float, confidence: float) -> dict[int | str, ErrorRates]:
-    """Rates of single classes from their counts (4,), with bounds that hold for all classes at once (Bonferroni)."""
-    each = 1 - (1 - confidence) / max(1, len(counts))
+def rates_by_class(
+    names: Sequence[int | str],
+    counts: Floats,
+    far: RateEstimates,
+    frr: RateEstimates,
+    wanted: WantedRate,
+    confidence: float,
+) -> dict[int | str, ErrorRates]:
+    """Rates of single classes, with bounds that hold for all of them at once.
+
+    The rate that is not wanted is held against that of all pairs.
+    """
+    accepted, accepted_positives, negatives, positives = counts.sum(axis=0)
+    far_bounds = lower_bounds(far, accepted / negatives if wanted.far is None else wanted.far, confidence)
+    all_frr = 1 - accepted_positives / positives
+    frr_bounds = lower_bounds(frr, all_frr if wanted.frr is None else wanted.frr, confidence)
     return {
-        name: _rates(some, far, _wilson_lower_bound(some[0], some[2], each) if some[2] else math.nan)
-        for name, some in counts.items()
+        name: ErrorRates(
+            far=_number(far.rate[place]),
+            frr=_number(frr.rate[place]),
+            negatives=round(counts[place, 2]),
+            positives=round(counts[place, 3]),
+            far_bound=_number(far_bounds[place]),
+            wanted_far=wanted.far,
+            frr_bound=_number(frr_bounds[place]),
+            wanted_frr=wanted.frr,
+        )
+        for place, name in enumerate(names)
     }
 
 
-def pooled_rates(counts: Floats, far: float, confidence: float) -> ErrorRates:
-    """Rates of all pairs of some classes, (C, 4); the bound is from how much the classes differ.
+def pooled_rates(counts: Floats, wanted: WantedRate, confidence: float) -> ErrorRates:
+    """Rates of all pairs of some classes, (C, 4); the bounds are from how much the classes differ.
 
     If class c were drawn w_c times, FAR = (Σ w_c a_c − A) / (Σ w_c n_c − N), see `threshold_interval`; its derivative
-    by w_c, (a_c − FAR·n_c) / N, is what class c contributes to the variance.
+    by w_c, (a_c − FAR·n_c) / N, is what class c contributes to the variance. FRR alike, without A and N.
     """
-    accepted, _, negatives, _ = together = counts.sum(axis=0) / [2, 1, 2, 1]  # a negative pair is of two classes
-    rate = accepted / negatives
-    influence = (counts[:, 0] - rate * counts[:, 2]) / negatives
-    error = math.sqrt(float(influence @ influence) * len(counts) / max(1, len(counts) - 1))
-    return _rates(together, far, max(0.0, rate - NormalDist().inv_cdf(confidence) * error))
+    accepted, accepted_positives, negatives, positives = counts.sum(axis=0) / [2, 1, 2, 1]  # of two classes, of one
+    far, far_bound = _pooled(counts[:, 0], counts[:, 2], accepted, negatives, confidence)
+    rejected = counts[:, 3] - counts[:, 1]
+    frr, frr_bound = _pooled(rejected, counts[:, 3], positives - accepted_positives, positives, confidence)
+    return ErrorRates(far, frr, round(negatives), round(positives), far_bound, wanted.far, frr_bound, wanted.frr)
+
+
+def _pooled(
+    errors: Floats, pairs: Floats, all_errors: float, all_pairs: float, confidence: float
+) -> tuple[float, float]:
+    """A rate and its lower bound."""
+    if not all_pairs:
+        return math.nan, math.nan
+    rate = float(all_errors / all_pairs)
+    influence = (errors - rate * pairs) / all_pairs
+    error = math.sqrt(float(influence @ influence) * len(errors) / max(1, len(errors) - 1))
+    return rate, max(0.0, rate - NormalDist().inv_cdf(confidence) * error)
 
 
 def sort_worst_first(rates: Mapping[int | str, ErrorRates]) -> dict[int | str, ErrorRates]:
-    """By falling false accept rate; those without negative pairs last."""
-    return dict(sorted(rates.items(), key=lambda item: -item[1].far if item[1].negatives else math.inf))
+    """By falling rate, that which is held to a wanted one; those without such pairs last."""
+    return dict(sorted(rates.items(), key=lambda item: -item[1].excess))
 
 
-def _rates(counts: Floats, far: float, far_bound: float) -> ErrorRates:
-    accepted, accepted_positives, negatives, positives = (float(count) for count in counts)
-    return ErrorRates(
-        far=accepted / negatives if negatives else math.nan,
-        frr=1 - accepted_positives / positives if positives else math.nan,
-        negatives=round(negatives),
-        positives=round(positives),
-        far_bound=float(far_bound),
-        wanted_far=far,
-    )
-
-
-def _wilson_lower_bound(accepted: float, trials: float, confidence: float) -> float:
-    """One-sided: (p + z²/2n − z √(p(1−p)/n + z²/4n²)) / (1 + z²/n), where p = accepted / n."""
-    z = NormalDist().inv_cdf(confidence)
-    share = accepted / trials
-    spread = z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
-    return max(0.0, (share + z**2 / (2 * trials) - spread) / (1 + z**2 / trials))
+def _number(value: float) -> float:
+    return math.nan if math.isnan(value) else float(value)
 
 
 def _none_for_nan(value: float) -> float | None:
     return None if math.isnan(value) else value
+
+
+def _nan_for_none(value: Any) -> float:
+    return math.nan if value is None else float(value)

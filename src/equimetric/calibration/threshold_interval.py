@@ -1,36 +1,41 @@
-"""How far the threshold of a false accept rate varies with the classes: percentiles under resampling."""
+"""How far a threshold varies with the classes: percentiles under resampling."""
 
 import math
 from collections.abc import Callable
 
 import numpy as np
 
-from equimetric.evaluation.engine.arrays import Integers
+from equimetric.calibration.targets import Costs, FalseAccepts, FalseRejects, Target
+from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.pair_counts import ClosestPairs
 from equimetric.evaluation.engine.pair_distances import PairDistances
 from equimetric.seeding import derive_seed
 
-__all__ = ["SEARCHED_FACTOR", "threshold_interval"]
+__all__ = ["searched_share", "threshold_interval"]
 
 SEARCHED_FACTOR, LEAST_SEARCHED_FACTOR = 4.0, 1.5
 """Resampled thresholds are searched up to 4 times the target false accept rate; 1.5 times suffices for many classes."""
 SEARCHED_POINTS = 257
 
+ThresholdOf = Callable[[Integers], float]
+"""The threshold where class c is drawn weights[c] times."""
+
+
+def searched_share(target: Target) -> float:
+    """The share of the negative pairs that is best kept singly, for the interval to be from pairs."""
+    return SEARCHED_FACTOR * target.far if isinstance(target, FalseAccepts) else 0.0
+
 
 def threshold_interval(
-    distances: PairDistances, far: float, resamples: int, confidence: float, seed: int
+    distances: PairDistances, target: Target, threshold: float, resamples: int, confidence: float, seed: int
 ) -> tuple[tuple[float, float], str]:
     """Percentiles of the threshold under resampling of classes with replacement, and what was resampled.
 
     A pair of classes a and b that are drawn w_a and w_b times counts w_a·w_b times. Where too few of the closest pairs
-    are kept singly for that, the first order w_a + w_b − 1 replaces it: then only the number of negative pairs of each
-    class that each of some thresholds accepts is needed.
+    are kept singly for that, and for other targets than a false accept rate, the first order w_a + w_b − 1 replaces it:
+    then only the number of pairs of each class that each of some thresholds accepts is needed.
     """
-    closest = distances.closest_negatives(math.ceil(SEARCHED_FACTOR * far * distances.negatives))
-    if len(closest.distance) >= min(distances.negatives, LEAST_SEARCHED_FACTOR * far * distances.negatives):
-        threshold_of, resampled = _from_pairs(distances, closest, far), "pairs"
-    else:
-        threshold_of, resampled = _from_class_counts(distances, far), "class counts"
+    threshold_of, resampled = _resampled_threshold(distances, target, threshold)
     generator = np.random.default_rng(derive_seed(seed, "resampled classes"))
     classes = distances.classes
     draws = (np.bincount(generator.integers(0, classes, classes), minlength=classes) for _ in range(resamples))
@@ -39,7 +44,18 @@ def threshold_interval(
     return (float(low), float(high)), resampled
 
 
-def _from_pairs(distances: PairDistances, closest: ClosestPairs, far: float) -> Callable[[Integers], float]:
+def _resampled_threshold(distances: PairDistances, target: Target, threshold: float) -> tuple[ThresholdOf, str]:
+    if not isinstance(target, FalseAccepts):
+        assert isinstance(target, FalseRejects | Costs)
+        return _from_both_counts(distances, target, threshold), "class counts"
+    far = target.far
+    closest = distances.closest_negatives(math.ceil(SEARCHED_FACTOR * far * distances.negatives))
+    if len(closest.distance) >= min(distances.negatives, LEAST_SEARCHED_FACTOR * far * distances.negatives):
+        return _from_pairs(distances, closest, far), "pairs"
+    return _from_class_counts(distances, far), "class counts"
+
+
+def _from_pairs(distances: PairDistances, closest: ClosestPairs, far: float) -> ThresholdOf:
     sizes = np.bincount(distances.sets.query_classes.cpu().numpy(), minlength=distances.classes)
 
     def threshold(weights: Integers) -> float:
@@ -52,7 +68,7 @@ def _from_pairs(distances: PairDistances, closest: ClosestPairs, far: float) -> 
     return threshold
 
 
-def _from_class_counts(distances: PairDistances, far: float) -> Callable[[Integers], float]:
+def _from_class_counts(distances: PairDistances, far: float) -> ThresholdOf:
     factors = np.geomspace(1 / SEARCHED_FACTOR, SEARCHED_FACTOR, SEARCHED_POINTS)
     ranks = np.minimum(np.floor(far * distances.negatives * factors), distances.negatives - 1)
     thresholds = np.unique(distances.negative_distance(ranks))
@@ -65,3 +81,36 @@ def _from_class_counts(distances: PairDistances, far: float) -> Callable[[Intege
         return float(thresholds[max(0, int(np.searchsorted(rates, far, "right")) - 1)])
 
     return threshold
+
+
+def _from_both_counts(distances: PairDistances, target: FalseRejects | Costs, found: float) -> ThresholdOf:
+    thresholds = _thresholds_around(distances, found)
+    accepted = distances.accepted_by_class(thresholds, strict=True)
+    overall = distances.accepted(thresholds, strict=True).negative
+
+    def threshold(weights: Integers) -> float:
+        positives = max(1, int(weights @ distances.positives_by_class))
+        frr = 1 - weights @ accepted.positive / positives
+        if isinstance(target, FalseRejects):
+            enough = frr <= target.frr + 1e-12
+            return float(thresholds[int(np.argmax(enough)) if enough.any() else -1])
+        negatives = weights @ distances.negatives_by_class - distances.negatives
+        far = np.clip((weights @ accepted.negative - overall) / np.maximum(negatives, 1), 0, 1)
+        return float(thresholds[int(np.argmin(target.expected(far, frr)))])
+
+    return threshold
+
+
+def _thresholds_around(distances: PairDistances, found: float) -> Floats:
+    """Ascending thresholds with both rates from a quarter to four times those at the one that was found."""
+    known = distances.operating_distances
+    known = known[np.unique(np.linspace(0, len(known) - 1, 2**16).astype(np.int64))]
+    counts = distances.accepted(known)
+    far, frr = counts.negative / distances.negatives, 1 - counts.positive / distances.positives
+    at = distances.accepted(found, strict=True)
+    shares = np.geomspace(1 / SEARCHED_FACTOR, SEARCHED_FACTOR, SEARCHED_POINTS // 2)
+    by_far = np.searchsorted(far, shares * max(float(at.negative), 1.0) / distances.negatives)
+    rejected = max(distances.positives - float(at.positive), 1.0)
+    by_frr = len(frr) - np.searchsorted(frr[::-1], shares * rejected / distances.positives, "right")
+    places = np.unique(np.clip(np.concatenate([by_far, by_frr]), 0, len(known) - 1))
+    return np.unique(np.append(np.nextafter(known[places], np.inf), found))

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,12 @@ from equimetric.cli.console import show, show_path
 from equimetric.cli.embeddings import EMBEDDINGS_SOURCE, LABELS_FILE, RUN_PART, load_embeddings
 from equimetric.errors import EquimetricError
 
+if TYPE_CHECKING:
+    from equimetric.calibration import Calibration
+
 __all__ = ["calibrate_command"]
+
+PLOTS = ("classes", "distances")
 
 
 @command(
@@ -20,13 +25,30 @@ __all__ = ["calibrate_command"]
     order=2,
     examples="""
     equimetric calibrate space.npz --far 1e-3 --out threshold.json
-    equimetric calibrate runs/single/my-run
+    equimetric calibrate space.npz --frr 0.05
+    equimetric calibrate space.npz --cost-accept 10 --cost-reject 1 --prior 0.01
+    equimetric calibrate runs/single/my-run --plots figures
     """,
 )
 def calibrate_command(
     source: Annotated[Path, EMBEDDINGS_SOURCE],
-    far: Annotated[float, typer.Option("--far", help="The target false accept rate.")] = 1e-3,
+    far: Annotated[
+        float | None, typer.Option("--far", help="The target false accept rate; 1e-3 without another target.")
+    ] = None,
+    frr: Annotated[float | None, typer.Option("--frr", help="A target false reject rate instead.")] = None,
+    cost_accept: Annotated[
+        float | None, typer.Option("--cost-accept", help="The least cost instead: what a false accept costs.")
+    ] = None,
+    cost_reject: Annotated[
+        float | None, typer.Option("--cost-reject", help="What a false reject costs; goes with --cost-accept.")
+    ] = None,
+    prior: Annotated[
+        float | None, typer.Option("--prior", help="How probable it is that a pair is of one class; goes with costs.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the certificate to this JSON file.")] = None,
+    plots: Annotated[
+        Path | None, typer.Option("--plots", help="Write figures to this folder: rates of classes, distances.")
+    ] = None,
     labels: Annotated[Path | None, LABELS_FILE] = None,
     part: Annotated[str, RUN_PART] = "test",
     geometry: Annotated[
@@ -38,12 +60,15 @@ def calibrate_command(
 ) -> None:
     """Find the distance threshold for a false accept rate, and report how well it holds for each class.
 
-    Rates are measured on held-out classes, which the threshold was not fitted to. Classes that exceed the target rate
-    by more than noise are listed. The certificate holds the threshold, its interval, all rates and a fingerprint of
-    the data. A run is calibrated on all images of its test classes, queries and gallery together.
+    A false reject rate or the least cost can be the target, too. Rates are measured on held-out classes, which the
+    threshold was not fitted to. Classes that exceed the target rate by more than noise are listed. The certificate
+    holds the threshold and what it means, its interval, all rates, bounds for new classes, and what it is valid for: a
+    fingerprint of the data, and of a run the model and the preprocessing. `equimetric check` compares new embeddings
+    with it. A run is calibrated on all images of its test classes, queries and gallery together.
     """
     from equimetric.calibration import calibrate
 
+    cost = join_costs(cost_accept, cost_reject, prior)
     found = load_embeddings(source, labels, part)
     if not found.pooled:
         raise EquimetricError(
@@ -58,13 +83,43 @@ def calibrate_command(
         raise EquimetricError(
             f"embeddings compared by {compared_by} have no threshold to calibrate; give --geometry cosine or euclidean"
         )
-    options: dict[str, Any] = {"far": far, "folds": folds, "seed": seed, "geometry": compared_by, "progress": True}
-    result = calibrate(**found.pooled, **options)
+    options: dict[str, Any] = {
+        "far": far,
+        "frr": frr,
+        "cost": cost,
+        "geometry": compared_by,
+        "folds": folds,
+        "seed": seed,
+    }
+    result = calibrate(**found.pooled, **found.origin, **options, progress=True)
     if out is not None:
         result.save(out)
+    figures = [] if plots is None else write_plots(result, plots)
     if as_json:
         typer.echo(json.dumps(result.certificate()))
-    else:
-        show(repr(result))
-        if out is not None:
-            show_path("certificate", out)
+        return
+    show(repr(result))
+    if out is not None:
+        show_path("certificate", out)
+    for figure in figures:
+        show_path("figure", figure)
+
+
+def join_costs(accept: float | None, reject: float | None, prior: float | None) -> tuple[float, float, float] | None:
+    """The three numbers of a cost; None where none is given."""
+    if accept is None and reject is None and prior is None:
+        return None
+    if accept is None or reject is None or prior is None:
+        raise EquimetricError("the least cost needs all three of --cost-accept, --cost-reject and --prior")
+    return accept, reject, prior
+
+
+def write_plots(result: "Calibration", folder: Path) -> list[Path]:
+    """Write each figure as a PNG file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name in PLOTS:
+        file = folder / f"calibration_{name}.png"
+        getattr(result, f"plot_{name}")().savefig(file, dpi=150)
+        files.append(file)
+    return files

@@ -1,6 +1,6 @@
 """Where `evaluate` and `calibrate` get their embeddings: a file, or the classes of a run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,7 @@ class EmbeddingSource:
         cohort: by which similarities are normalised.
         metrics: the metrics that a run reports; None for a file.
         geometry: how the embeddings are compared by default.
+        origin: what is known of a run, as arguments of `calibrate`: class names, model and preprocessing.
     """
 
     arrays: dict[str, Any]
@@ -67,6 +68,7 @@ class EmbeddingSource:
     cohort: "Cohort | None" = None
     metrics: list[str] | None = None
     geometry: str = "cosine"
+    origin: dict[str, Any] = field(default_factory=dict)
 
 
 def load_embeddings(
@@ -85,13 +87,20 @@ def load_embeddings(
         pooled = {} if "gallery_embeddings" in arrays else dict(arrays)
         return EmbeddingSource(arrays, pooled, cohort=load_cohort(source, cohort))
     from equimetric.runs.evaluation import CohortOverride, embed_run
+    from equimetric.runs.origin import describe_preprocessing, weights_sha256
 
     override = CohortOverride(cohort.source, **cohort.given())
     config, found = embed_run(source, part, parents=parents, cohort=override)
     arrays = found.arrays()
     used = arrays.pop("cohort", None)
     pooled = {"embeddings": found.embeddings, "labels": found.labels}
-    return EmbeddingSource(arrays, pooled, used, config.evaluation.names(), config.evaluation.compared_by())
+    origin = {
+        "class_names": found.class_names,
+        "model": weights_sha256(source),
+        "preprocessing": describe_preprocessing(source),
+    }
+    names, compared_by = config.evaluation.names(), config.evaluation.compared_by()
+    return EmbeddingSource(arrays, pooled, used, names, compared_by, origin)
 
 
 def load_cohort(source: Path, options: CohortOptions) -> "Cohort | None":

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 
-__all__ = ["COHORT", "load_arrays", "read_embeddings"]
+__all__ = ["COHORT", "load_arrays", "read_embeddings", "read_vectors"]
 
 REQUIRED = ("embeddings", "labels")
 OPTIONAL = ("gallery_embeddings", "gallery_labels")
@@ -51,6 +51,27 @@ def read_embeddings(
     if parents is not None:
         raise EquimetricError(f"parents are read from an .npz file or from a run, not from {str(file)!r}")
     return reader(file, Path(labels) if labels is not None else file.with_suffix(".csv"))
+
+
+def read_vectors(file: Path | str) -> NDArray[Any]:
+    """The embeddings of a file alone, (N, D); it needs no labels."""
+    file = Path(file)
+    kind = file.suffix.lower()
+    if not file.exists():
+        raise EquimetricError(f"there is no file {str(file)!r}; check the path")
+    if kind not in READERS:
+        raise EquimetricError(f"{str(file)!r} is not one of the file types that can be read: {', '.join(READERS)}")
+    if kind == ".parquet":
+        arrow, table = _read_table(file)
+        return _vectors(table, arrow, file)
+    stored = load_arrays(file)
+    vectors = stored.get("embeddings") if isinstance(stored, dict) else stored
+    if not isinstance(vectors, np.ndarray) or vectors.ndim != 2:
+        raise EquimetricError(
+            f"{str(file)!r} holds no (N, D) array of embeddings; write one with numpy.savez(file, embeddings=…) or "
+            "numpy.save(file, …)"
+        )
+    return vectors
 
 
 def _read_npz(file: Path, _: Path | None = None, *, parents: str | None = None) -> dict[str, NDArray[Any]]:
@@ -125,16 +146,21 @@ def _read_csv(file: Path) -> dict[str, list[str]]:
     return columns
 
 
-def _read_parquet(file: Path, _: Path) -> dict[str, NDArray[Any]]:
+def _read_table(file: Path) -> tuple[Any, Any]:
+    """The package pyarrow, and the table of a .parquet file."""
     try:
         # By name: pyarrow is optional.
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise EquimetricError("reading .parquet files needs pyarrow; install it with: pip install pyarrow") from None
     try:
-        table = parquet.read_table(file)
+        return arrow, parquet.read_table(file)
     except (OSError, arrow.ArrowException) as problem:
         raise EquimetricError(f"{str(file)!r} is not a .parquet file ({problem})") from None
+
+
+def _read_parquet(file: Path, _: Path) -> dict[str, NDArray[Any]]:
+    arrow, table = _read_table(file)
     if "label" not in table.column_names:
         raise EquimetricError(f"{str(file)!r} has no column 'label' but {', '.join(table.column_names)}; name it so")
     for name in table.column_names:

@@ -1,0 +1,166 @@
+"""The JSON document of a certificate, written and read."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from equimetric.calibration.certificate import SCORES, CalibrationData, Certificate, RatesByName
+from equimetric.calibration.drift import DriftReference
+from equimetric.calibration.new_classes import NewClassBounds
+from equimetric.calibration.rates import ErrorRates, WantedRate
+from equimetric.calibration.targets import FalseAccepts, read_target
+from equimetric.errors import EquimetricError
+
+__all__ = ["certificate_document", "parse_certificate", "read_certificate", "read_certificate_document"]
+
+FAMILY, SCHEMA = "equimetric.calibration", 2
+TASK = "verification"
+
+
+def certificate_document(certificate: Certificate) -> dict[str, Any]:
+    """The document in plain types."""
+    new_classes, reference = certificate.new_classes, certificate.reference
+    return {
+        "schema": f"{FAMILY}/{SCHEMA}",
+        "task": certificate.task,
+        "equimetric": certificate.equimetric,
+        "date": certificate.date,
+        "model": certificate.model,
+        "preprocessing": certificate.preprocessing,
+        "data": asdict(certificate.data),
+        "options": dict(certificate.options),
+        "target": certificate.target.to_dict(),
+        "wanted_far": certificate.wanted.far,
+        "wanted_frr": certificate.wanted.frr,
+        "score": certificate.score,
+        "threshold": certificate.threshold,
+        "threshold_interval": list(certificate.threshold_interval),
+        "threshold_interval_from": certificate.interval_from,
+        "accepts": "distance < threshold",
+        "equivalent_cosine": certificate.equivalent_cosine,
+        "fitted": certificate.fitted.to_dict(),
+        "held_out": certificate.held_out.to_dict(),
+        "new_classes": None if new_classes is None else new_classes.to_dict(),
+        "fold_thresholds": list(certificate.fold_thresholds),
+        "worst_classes": _list_rates(certificate.worst_classes),
+        "violations": _list_rates(certificate.violations),
+        "exceedances": _list_rates(certificate.exceedances),
+        "data_sets": _list_rates(certificate.data_sets),
+        "data_set_violations": _list_rates(certificate.data_set_violations),
+        "reference": None if reference is None else reference.to_dict(),
+    }
+
+
+def read_certificate(file: Path) -> Certificate:
+    """The certificate in a file; a damaged one, or one of a newer version or another task, raises an error."""
+    document = read_certificate_document(file)
+    task = document.get("task", TASK)
+    if task != TASK:
+        raise EquimetricError(f"{str(file)!r} is a certificate of {task}, not of {TASK}; give one that calibrate wrote")
+    try:
+        return parse_certificate(document)
+    except EquimetricError as problem:
+        raise EquimetricError(f"the certificate {str(file)!r} is damaged: {problem}") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        reason = f"{problem} is missing" if isinstance(problem, KeyError) else str(problem)
+        raise EquimetricError(f"the certificate {str(file)!r} is damaged: {reason}; calibrate again") from None
+
+
+def read_certificate_document(file: Path) -> dict[str, Any]:
+    """The document in a file, if this version reads its schema."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise EquimetricError(f"there is no certificate {str(file)!r}; write one with calibrate") from None
+    except (OSError, ValueError, RecursionError) as problem:
+        raise EquimetricError(f"{str(file)!r} cannot be read as a certificate ({problem}); calibrate again") from None
+    schema = document.get("schema") if isinstance(document, dict) else None
+    family, _, number = str(schema).partition("/")
+    if family != FAMILY or not number.isdecimal():
+        raise EquimetricError(f"{str(file)!r} is not a certificate of a calibration; give a file that calibrate wrote")
+    if int(number) > SCHEMA:
+        raise EquimetricError(
+            f"the certificate {str(file)!r} has schema {number}, this version reads {SCHEMA}; upgrade equimetric"
+        )
+    assert isinstance(document, dict)
+    return document
+
+
+def parse_certificate(document: Mapping[str, Any]) -> Certificate:
+    """The certificate of a document of schema 1 or 2; KeyError, TypeError or ValueError where it is damaged."""
+    first = document["schema"] == f"{FAMILY}/1"
+    wanted = WantedRate(
+        *(
+            _read_number(name, value) if (value := document.get(name)) is not None else None
+            for name in ("wanted_far", "wanted_frr")
+        )
+    )
+    if (wanted.far is None) == (wanted.frr is None):
+        raise ValueError(f"its wanted_far is {wanted.far!r} and its wanted_frr {wanted.frr!r}")
+    target = FalseAccepts(wanted.far or 0.0) if first else read_target(document["target"])
+    low, high = (_read_number("threshold_interval", end) for end in document["threshold_interval"])
+    options = dict(document["options"])
+    if options["geometry"] not in SCORES:
+        raise ValueError(f"its geometry is {options['geometry']!r}")
+    bounds, reference = (None, None) if first else (document["new_classes"], document["reference"])
+    return Certificate(
+        target=target,
+        wanted=wanted,
+        threshold=_read_number("threshold", document["threshold"]),
+        threshold_interval=(low, high),
+        interval_from=str(document["threshold_interval_from"]),
+        fitted=ErrorRates.from_dict(document["fitted"], wanted),
+        held_out=ErrorRates.from_dict(document["held_out"], wanted),
+        fold_thresholds=tuple(_read_number("fold_thresholds", one) for one in document["fold_thresholds"]),
+        worst_classes=_read_rates(document["worst_classes"], wanted),
+        violations=_read_rates(document["violations"], wanted),
+        exceedances=_read_rates(document["exceedances"], wanted),
+        data_sets=_read_rates(document["data_sets"], wanted),
+        data_set_violations=_read_rates(document["data_set_violations"], wanted),
+        data=_read_data(document["data"]),
+        options=options,
+        equimetric=str(document["equimetric"]),
+        new_classes=None if bounds is None else _read_bounds(bounds),
+        model=_read_text("model", document.get("model")),
+        preprocessing=_read_text("preprocessing", document.get("preprocessing")),
+        reference=None if reference is None else DriftReference.from_dict(reference),
+        date=_read_text("date", document.get("date")),
+    )
+
+
+def _read_number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"its {name} is {value!r}")
+    return float(value)
+
+
+def _read_text(name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"its {name} is {value!r}")
+    return value
+
+
+def _read_data(document: Any) -> CalibrationData:
+    sizes = (int(_read_number(name, document[name])) for name in ("samples", "dimension", "classes"))
+    return CalibrationData(str(document["sha256"]), *sizes)
+
+
+def _read_bounds(document: Any) -> NewClassBounds:
+    far, frr = (
+        None if document[name] is None else _read_number(f"{name} of new classes", document[name])
+        for name in ("far", "frr")
+    )
+    return NewClassBounds(
+        far, frr, _read_number("confidence", document["confidence"]), tuple(map(str, document["reasons"]))
+    )
+
+
+def _list_rates(rates: RatesByName) -> list[dict[str, Any]]:
+    return [{"name": name, **some.to_dict()} for name, some in rates.items()]
+
+
+def _read_rates(entries: Any, wanted: WantedRate) -> dict[int | str, ErrorRates]:
+    return {entry["name"]: ErrorRates.from_dict(entry, wanted) for entry in entries}

@@ -1,0 +1,86 @@
+"""Which classes exceed a rate by more than noise: lower bounds of their rates, for all classes at once.
+
+A rate with variance V and ν degrees of freedom exceeds w by more than noise if its lower bound, rate − t_ν √V, is above
+w. The quantile t is that of Holm's level: α/m for the class of the smallest p-value among m, α/(m − 1) for the next,
+and so on up to the first that is not above w, whose level holds for all that follow.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from equimetric.calibration.accepted_shares import TwoWayRates
+from equimetric.evaluation.engine.arrays import Floats
+
+__all__ = ["LEAST_IMAGES", "RateEstimates", "estimate_far", "estimate_frr", "lower_bounds"]
+
+LEAST_IMAGES = 3
+"""Images and other classes that a class needs for a bound."""
+
+
+@dataclass(frozen=True)
+class RateEstimates:
+    """One rate of every class, its variance and the degrees of freedom of that, each (C,); NaN where unknown."""
+
+    rate: Floats
+    variance: Floats
+    degrees: Floats
+
+    @staticmethod
+    def join(parts: "list[RateEstimates]") -> "RateEstimates":
+        """Those of several sets of classes as one."""
+        return RateEstimates(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("rate", "variance", "degrees"))
+        )
+
+
+def estimate_far(rates: TwoWayRates) -> RateEstimates:
+    """False accept rates with their two-way variance V = max(v_k + v_c − v_e, v_k, v_c).
+
+    Satterthwaite: ν = V² / (v_k²/(n − 1) + v_c²/(C − 1) + v_e²/((n − 1)(C − 1))), and n − 1 or C − 1 where V is one
+    term alone.
+    """
+    n, others = rates.images.astype(np.float64), rates.others.astype(np.float64)
+    by_image, by_class, rest = rates.image_variance, rates.class_variance, rates.rest_variance
+    together = by_image + by_class - rest
+    variance = np.maximum(together, np.maximum(by_image, by_class))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = by_image**2 / (n - 1) + by_class**2 / (others - 1) + rest**2 / ((n - 1) * (others - 1))
+        satterthwaite = variance**2 / spread
+    alone = np.where(by_image >= by_class, n - 1, others - 1)
+    degrees = np.where((together >= variance) & (spread > 0), satterthwaite, alone)
+    degrees = np.minimum(degrees, np.minimum(n, others) - 1)
+    enough = (n >= LEAST_IMAGES) & (others >= LEAST_IMAGES)
+    return RateEstimates(rates.far, np.where(enough, variance, np.nan), np.where(enough, degrees, np.nan))
+
+
+def estimate_frr(rates: TwoWayRates) -> RateEstimates:
+    """False reject rates with the variance of deleting single images, n − 1 degrees of freedom."""
+    degrees = rates.images - 1.0
+    enough = rates.images >= LEAST_IMAGES
+    return RateEstimates(rates.frr, np.where(enough, rates.frr_variance, np.nan), np.where(enough, degrees, np.nan))
+
+
+def lower_bounds(estimates: RateEstimates, wanted: float, confidence: float) -> Floats:
+    """(C,) lower bounds of the rates at Holm's levels: above `wanted` where a class exceeds it by more than noise.
+
+    NaN for classes without a bound, which do not count among the m.
+    """
+    from scipy.special import stdtr, stdtrit
+
+    bounds = np.full(len(estimates.rate), np.nan)
+    known = np.flatnonzero(np.isfinite(estimates.variance) & np.isfinite(estimates.rate))
+    rate, degrees = estimates.rate[known], estimates.degrees[known]
+    error = np.sqrt(estimates.variance[known])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Without any spread, a rate above the wanted one is above it for certain.
+        excess = np.where(error > 0, (rate - wanted) / error, np.where(rate > wanted, np.inf, -np.inf))
+    p_values = stdtr(degrees, -excess)
+    order = np.argsort(p_values, kind="stable")
+    steps = (1 - confidence) / np.arange(len(known), 0, -1)
+    above = np.append(p_values[order] < steps, False)
+    steps[int(np.argmin(above)) :] = steps[min(int(np.argmin(above)), len(steps) - 1)] if len(steps) else 0.0
+    levels = np.empty(len(known))
+    levels[order] = steps
+    bounds[known] = np.maximum(0.0, rate + stdtrit(degrees, levels) * error)
+    return bounds

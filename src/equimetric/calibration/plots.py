@@ -1,0 +1,126 @@
+"""Figures of a calibration: the rates of its classes, and the distances of its pairs with the threshold."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from equimetric.calibration.rates import ErrorRates
+from equimetric.escaping import name_text
+from equimetric.evaluation.engine.arrays import Floats
+from equimetric.evaluation.plots import INK, NEGATIVE, WORST, distance_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from equimetric.calibration.result import Calibration
+
+__all__ = ["plot_class_rates", "plot_pair_distances"]
+
+LONGEST_NAME = 32
+
+
+def plot_pair_distances(calibration: "Calibration") -> "Figure":
+    """Distances of positive and negative pairs, with the threshold and its interval; for cosine also their cosines."""
+    counts, (low, high), fitted = calibration.histogram, calibration.interval, calibration.fitted
+    figure = distance_figure(counts.edges, counts.positive, counts.negative, threshold=calibration.threshold)
+    axes = figure.axes[0]
+    confidence = calibration.options["confidence"]
+    axes.axvspan(low, high, color=INK, alpha=0.15, linewidth=0, label=f"its {confidence:.0%} interval")
+    handles, labels = axes.get_legend_handles_labels()
+    # Exact, where the histogram can only interpolate.
+    labels[0] = f"positive pairs ({fitted.positives:,}): {fitted.frr:.2%} rejected"
+    labels[1] = f"negative pairs ({fitted.negatives:,}): {fitted.far:.2%} accepted"
+    axes.legend().remove()
+    figure.legend(handles, labels, loc="outside lower center", ncol=2, fontsize="small", frameon=False)
+    if calibration.options["geometry"] == "cosine":
+        cosines = axes.secondary_xaxis("top", functions=(_cosine, _distance))
+        cosines.set_xlabel("cosine")
+        cosines.set_xticks([x for x in np.linspace(-1, 1, 11) if _cosine(axes.get_xlim()[1]) <= x < 0.95])
+    figure.suptitle(f"Threshold for {calibration.target}", fontsize="medium")
+    return figure
+
+
+def _cosine(distance: Any) -> Any:
+    """1 − d²/2."""
+    return 1 - np.square(distance) / 2
+
+
+def _distance(cosine: Any) -> Any:
+    """√(2 − 2 cos)."""
+    return np.sqrt(np.maximum(2 - 2 * cosine, 0))
+
+
+def plot_class_rates(calibration: "Calibration", *, most: int = 30) -> "Figure":
+    """Held-out FAR and FRR of at most `most` classes, the worst first, those above the wanted rate in colour.
+
+    A line leads from the lower bound of a rate to the rate itself: a class is named where all of it lies beyond the
+    wanted rate.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shown = calibration.worst(most)
+    figure = Figure(figsize=(8.4, 1.6 + 0.22 * len(shown)), layout="constrained")
+    FigureCanvasAgg(figure)
+    far, frr = figure.subplots(1, 2, sharey=True)
+    rates = list(shown.values())
+    wanted, held_out = calibration.wanted, calibration.held_out
+    _draw_far(far, rates, wanted.far if wanted.far is not None else held_out.far, wanted.far is not None)
+    _draw_frr(frr, rates, wanted.frr if wanted.frr is not None else held_out.frr, wanted.frr is not None)
+    far.set_yticks(range(len(shown)), [_short(str(name)) for name in shown], fontsize="small")
+    for label, some in zip(far.get_yticklabels(), rates, strict=True):
+        label.set_color(WORST if some.violates else INK)
+    far.set_ylim(len(shown) - 0.4, -0.6)
+    count = len(calibration.classes)
+    which = f"the {len(shown)} worst of {count} classes" if len(shown) < count else f"{count} classes, the worst first"
+    named = len(calibration.violations)
+    figure.suptitle(
+        f"Held-out rates of {which}; {named or 'none'} by more than noise above the wanted rate", fontsize="medium"
+    )
+    return figure
+
+
+def _draw_far(axes: "Axes", rates: list[ErrorRates], line: float, wanted: bool) -> None:
+    from matplotlib.ticker import NullFormatter
+
+    positive = [some.far for some in rates if some.far > 0] + [line]
+    least = 10 ** math.floor(math.log10(min(positive)) - 0.1)
+    axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlim(least, min(1.0, max(10 * least, 2 * max(positive))))
+    values, bounds = [some.far for some in rates], [some.far_bound for some in rates]
+    _draw(axes, rates, np.maximum(values, least), np.maximum(bounds, least), line, "FAR", wanted)
+
+
+def _draw_frr(axes: "Axes", rates: list[ErrorRates], line: float, wanted: bool) -> None:
+    values, bounds = [some.frr for some in rates], [some.frr_bound for some in rates]
+    axes.set_xlim(0, min(1.0, 1.1 * max([line, *(value for value in values if not math.isnan(value))])) or 1.0)
+    _draw(axes, rates, np.array(values), np.array(bounds), line, "FRR", wanted)
+
+
+def _draw(
+    axes: "Axes",
+    rates: list[ErrorRates],
+    values: Floats,
+    bounds: Floats,
+    line: float,
+    name: str,
+    wanted: bool,
+) -> None:
+    place = np.arange(len(rates))
+    colours = [WORST if some.violates else NEGATIVE for some in rates]
+    axes.hlines(place, bounds, values, colors=colours, linewidth=1.4, alpha=0.7)
+    axes.scatter(bounds, place, marker="|", s=36, c=colours, linewidths=1.2)
+    axes.scatter(values, place, s=18, c=colours, zorder=3)
+    axes.axvline(line, color=INK, linestyle="--", linewidth=1.2)
+    axes.set_title(f"dashed: {line:.3g}, {'wanted' if wanted else 'of all pairs'}", fontsize="small")
+    axes.set_xlabel(f"{'false accept' if name == 'FAR' else 'false reject'} rate ({name}), with lower bound")
+    axes.grid(alpha=0.3)
+    axes.set_axisbelow(True)
+
+
+def _short(name: str) -> str:
+    text = name_text(name).replace("$", r"\$")
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"

@@ -1,0 +1,59 @@
+"""`equimetric check`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from equimetric.cli.command import EVALUATE, command
+from equimetric.cli.console import show
+from equimetric.cli.embeddings import RUN_PART, load_embeddings
+
+__all__ = ["check_certificate_command"]
+
+SHIFTED = 1
+"""Exit code where the threshold should be calibrated again."""
+
+
+@command(
+    "check",
+    panel=EVALUATE,
+    order=3,
+    examples="""
+    equimetric check threshold.json new.npz
+    equimetric check threshold.json new.npy --json
+    """,
+)
+def check_certificate_command(
+    certificate: Annotated[Path, typer.Argument(help="A certificate that `equimetric calibrate --out` wrote.")],
+    source: Annotated[
+        Path,
+        typer.Argument(help="New embeddings without labels: an .npz, .parquet or .npy file, or the folder of a run."),
+    ],
+    part: Annotated[str, RUN_PART] = "test",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
+) -> None:
+    """Say whether new embeddings are as those that a threshold was calibrated on; they need no labels.
+
+    The distances to nearest neighbours are compared with those in the certificate, and with how much these vary by
+    chance. The answer is 'as certified', 'shifted: recalibrate' (exit code 1) with the size of the shift and the false
+    accept rate to expect, or 'too few to say'. Embeddings of another dimension, or of a run with another model, are an
+    error. The new data should have about as many images per class as the calibrated ones.
+    """
+    from equimetric.calibration import Certificate
+    from equimetric.evaluation.files import read_vectors
+
+    known = Certificate.load(certificate)
+    if source.is_dir():
+        found = load_embeddings(source, None, part)
+        model, preprocessing = found.origin["model"], found.origin["preprocessing"]
+        answer = known.check(found.pooled["embeddings"], model=model, preprocessing=preprocessing)
+    else:
+        answer = known.check(read_vectors(source))
+    if as_json:
+        typer.echo(json.dumps(answer.to_dict()))
+    else:
+        show(repr(answer))
+    if answer.shifted:
+        raise typer.Exit(SHIFTED)
