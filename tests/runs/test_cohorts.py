@@ -145,6 +145,19 @@ def test_the_command_line_overrides_the_cohort(features, tmp_path, equimetric):
     assert "unknown cohort of a run 'trian'; did you mean 'train'" in error
 
 
+def test_calibrating_a_run_uses_its_cohort(features, tmp_path, equimetric):
+    train(run_config(features, {"part": "both", "strength": 1.0, "nearest": 5}), folder=tmp_path / "run")
+    _, found = embed_run(tmp_path / "run")
+    expected = em.calibrate(found.embeddings, found.labels, far=0.2, cohort=found.cohort)
+    code, out, error = equimetric("calibrate", tmp_path / "run", "--far", "0.2", "--json")
+    assert code == 0, error
+    printed = json.loads(out)
+    assert printed["threshold"] == expected.threshold
+    assert printed["cohort"] == expected.cohort.to_dict()
+    _, out, _ = equimetric("calibrate", tmp_path / "run", "--far", "0.2", "--json", "--cohort", "none")
+    assert json.loads(out)["threshold"] == em.calibrate(found.embeddings, found.labels, far=0.2).threshold
+
+
 @pytest.mark.parametrize(
     "cohort", [{"part": "test"}, {"strength": "much"}, {"strength": 2}, {"form": "half"}, {"far": 0}, {"nearest": 0}]
 )
