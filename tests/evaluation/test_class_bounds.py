@@ -8,7 +8,7 @@ import torch
 
 from equimetric.calibration.accepted_shares import TwoWayRates, accepted_shares
 from equimetric.calibration.class_bounds import RateEstimates, estimate_far, estimate_frr, lower_bounds
-from equimetric.calibration.targets import FalseAccepts
+from equimetric.calibration.targets import FalseAccepts, FalseRejects
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
 
@@ -75,6 +75,7 @@ def two_way(tables):
     return TwoWayRates(
         images=np.full(count, n),
         others=np.full(count, others),
+        negatives=np.full(count, n * others),
         far=mean,
         image_variance=rows.var(axis=1, ddof=1) / n if n > 1 else unknown,
         class_variance=columns.var(axis=1, ddof=1) / others,
@@ -100,12 +101,14 @@ def test_the_variance_is_never_below_that_of_images_or_classes_alone():
 def test_classes_without_spread_or_with_few_images():
     nothing, everything = np.zeros((1, 4, 5)), np.ones((1, 4, 5))
     found = estimate_far(two_way(np.concatenate([nothing, everything])))
-    assert lower_bounds(found, 0.1, 0.95).tolist() == [0, 1]
+    none, all_of_them = lower_bounds(found, 0.1, 0.95)
+    assert none == 0
+    assert 0.1 < all_of_them < 1, "20 pairs are no proof of a rate of 1"
     for images in (1, 2):
         few = estimate_far(two_way(np.ones((3, images, 5))))
         assert np.isnan(lower_bounds(few, 0.1, 0.95)).all()
     assert np.isnan(lower_bounds(estimate_frr(two_way(everything)), 0.1, 0.95)).all()
-    assert not len(lower_bounds(RateEstimates(*np.empty((3, 0))), 0.1, 0.95))
+    assert not len(lower_bounds(RateEstimates(*np.empty((4, 0))), 0.1, 0.95))
 
 
 def test_bounds_follow_holm():
@@ -113,7 +116,7 @@ def test_bounds_follow_holm():
 
     generator = np.random.default_rng(1)
     rate, error, degrees = generator.random(30) * 0.2, 0.02 * np.ones(30), generator.integers(3, 40, 30).astype(float)
-    bounds = lower_bounds(RateEstimates(rate, error**2, degrees), 0.05, 0.95)
+    bounds = lower_bounds(RateEstimates(rate, error**2, degrees, np.full(30, 1e9)), 0.05, 0.95)
     p_values = t.sf((rate - 0.05) / error, degrees)
     order, named = np.argsort(p_values), set()
     for step, place in enumerate(order):
@@ -180,6 +183,36 @@ def test_images_that_differ_much_name_no_class(images):
         tables = generator.binomial(images, rate) / images
         named.append((lower_bounds(estimate_far(two_way(tables)), 0.05, 0.95) > 0.05).any())
     assert np.mean(named) <= 0.05
+
+
+def names_a_rejected_class(each, frr, seed):
+    """Whether two halves of classes of one spread, some images far off, name any class for its false rejects."""
+    generator, found = np.random.default_rng(seed), []
+    labels = np.repeat(np.arange(10), each)
+    halves = []
+    for _ in range(2):
+        noise = generator.normal(size=(10 * each, 8)) * generator.choice([1.0, 4.0], (10 * each, 1), p=[0.9, 0.1])
+        vectors = 20 * generator.normal(size=(10, 8))[labels] + noise
+        halves.append(prepare_sets(vectors.astype(np.float32), labels, geometry="euclidean"))
+    for half, other in zip(halves, halves[::-1], strict=True):
+        found.append(estimate_frr(accepted_shares(half, FalseRejects(frr).threshold(pair_distances(other)))))
+    return bool((lower_bounds(RateEstimates.join(found), frr, 0.95) > frr).any())
+
+
+@pytest.mark.parametrize("each", [3, 5, 10])
+def test_identical_classes_are_rarely_named_for_their_false_rejects(each):
+    assert np.mean([names_a_rejected_class(each, 0.2, seed) for seed in range(60)]) <= 0.05
+
+
+def test_a_class_of_wide_spread_is_named_for_its_false_rejects():
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(20), 12)
+    noise = generator.normal(size=(240, 8)) * np.where(labels == 4, 4.0, 1.0)[:, None]
+    vectors = (20 * generator.normal(size=(20, 8))[labels] + noise).astype(np.float32)
+    sets = prepare_sets(vectors, labels, geometry="euclidean")
+    threshold = FalseRejects(0.1).threshold(pair_distances(sets))
+    found = lower_bounds(estimate_frr(accepted_shares(sets, threshold)), 0.1, 0.95)
+    assert np.flatnonzero(found > 0.1).tolist() == [4]
 
 
 def test_classes_that_differ_are_named():

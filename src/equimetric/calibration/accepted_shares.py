@@ -37,6 +37,7 @@ class TwoWayRates:
     """Means and variances of the tables of all classes, each (C,); NaN where a class has none.
 
     images, others  n, the images of the class, and C, the other classes they are compared with
+    negatives       pairs of these
     far             mean of a_kc
     image_variance, class_variance, rest_variance   v_k, v_c and v_e
     frr             mean over the images of the class of the share of its other images that they reject
@@ -45,6 +46,7 @@ class TwoWayRates:
 
     images: Integers
     others: Integers
+    negatives: Integers
     far: Floats
     image_variance: Floats
     class_variance: Floats
@@ -133,6 +135,7 @@ class AcceptedShares(Collector):
             return TwoWayRates(
                 images=n,
                 others=others,
+                negatives=n * (self.sizes.sum() - self.sizes),
                 far=far,
                 image_variance=rows / (n - 1) / n,
                 class_variance=columns / (others - 1) / others,

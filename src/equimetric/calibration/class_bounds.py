@@ -3,6 +3,9 @@
 A rate with variance V and ν degrees of freedom exceeds w by more than noise if its lower bound, rate − t_ν √V, is above
 w. The quantile t is that of Holm's level: α/m for the class of the smallest p-value among m, α/(m − 1) for the next,
 and so on up to the first that is not above w, whose level holds for all that follow.
+
+A few images often agree by chance. Two things keep them from proving anything: ν is never above n − 1, and V never
+below that of as many independent trials at the wanted rate, w (1 − w) / trials.
 """
 
 from dataclasses import dataclass
@@ -17,21 +20,27 @@ __all__ = ["LEAST_IMAGES", "RateEstimates", "estimate_far", "estimate_frr", "low
 LEAST_IMAGES = 3
 """Images and other classes that a class needs for a bound."""
 
+SMALLEST_VARIANCE = 1e-30
+"""Of a wanted rate of 0 or 1."""
+
 
 @dataclass(frozen=True)
 class RateEstimates:
-    """One rate of every class, its variance and the degrees of freedom of that, each (C,); NaN where unknown."""
+    """One rate of every class, its variance and the degrees of freedom of that, each (C,); NaN where unknown.
+
+    trials  at most as many pairs are independent
+    """
 
     rate: Floats
     variance: Floats
     degrees: Floats
+    trials: Floats
 
     @staticmethod
     def join(parts: "list[RateEstimates]") -> "RateEstimates":
         """Those of several sets of classes as one."""
-        return RateEstimates(
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("rate", "variance", "degrees"))
-        )
+        names = ("rate", "variance", "degrees", "trials")
+        return RateEstimates(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def estimate_far(rates: TwoWayRates) -> RateEstimates:
@@ -51,14 +60,18 @@ def estimate_far(rates: TwoWayRates) -> RateEstimates:
     degrees = np.where((together >= variance) & (spread > 0), satterthwaite, alone)
     degrees = np.minimum(degrees, np.minimum(n, others) - 1)
     enough = (n >= LEAST_IMAGES) & (others >= LEAST_IMAGES)
-    return RateEstimates(rates.far, np.where(enough, variance, np.nan), np.where(enough, degrees, np.nan))
+    variance, degrees = np.where(enough, variance, np.nan), np.where(enough, degrees, np.nan)
+    return RateEstimates(rates.far, variance, degrees, rates.negatives.astype(np.float64))
 
 
 def estimate_frr(rates: TwoWayRates) -> RateEstimates:
-    """False reject rates with the variance of deleting single images, n − 1 degrees of freedom."""
-    degrees = rates.images - 1.0
+    """False reject rates with the variance of deleting single images, n − 1 degrees of freedom.
+
+    n images make no more than n / 2 independent pairs.
+    """
     enough = rates.images >= LEAST_IMAGES
-    return RateEstimates(rates.frr, np.where(enough, rates.frr_variance, np.nan), np.where(enough, degrees, np.nan))
+    variance, degrees = (np.where(enough, some, np.nan) for some in (rates.frr_variance, rates.images - 1.0))
+    return RateEstimates(rates.frr, variance, degrees, rates.images / 2)
 
 
 def lower_bounds(estimates: RateEstimates, wanted: float, confidence: float) -> Floats:
@@ -71,11 +84,9 @@ def lower_bounds(estimates: RateEstimates, wanted: float, confidence: float) -> 
     bounds = np.full(len(estimates.rate), np.nan)
     known = np.flatnonzero(np.isfinite(estimates.variance) & np.isfinite(estimates.rate))
     rate, degrees = estimates.rate[known], estimates.degrees[known]
-    error = np.sqrt(estimates.variance[known])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # Without any spread, a rate above the wanted one is above it for certain.
-        excess = np.where(error > 0, (rate - wanted) / error, np.where(rate > wanted, np.inf, -np.inf))
-    p_values = stdtr(degrees, -excess)
+    least = wanted * (1 - wanted) / estimates.trials[known]
+    error = np.sqrt(np.maximum(estimates.variance[known], np.maximum(least, SMALLEST_VARIANCE)))
+    p_values = stdtr(degrees, (wanted - rate) / error)
     order = np.argsort(p_values, kind="stable")
     steps = (1 - confidence) / np.arange(len(known), 0, -1)
     above = np.append(p_values[order] < steps, False)
