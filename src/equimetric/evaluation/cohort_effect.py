@@ -46,9 +46,9 @@ class CohortEffect:
 
     def __repr__(self) -> str:
         rows = {"plain": self.plain, "cohort": self.normalized}
-        lines = [f"At FAR {self.wanted_far:g}:          TAR   worst class FAR        OPIS"]
+        lines = [f"At FAR {self.wanted_far:g}:", f"  {'':<6}  {'TAR':>7}  {'worst class FAR':>15}  {'OPIS':>8}"]
         lines += [
-            f"  {name:<10}  {one.tar:12.2%}  {np.nanmax(one.class_far):16.2%}  {one.consistency.opis:10.5f}"
+            f"  {name:<6}  {one.tar:7.2%}  {np.nanmax(one.class_far):15.2%}  {one.consistency.opis:8.5f}"
             for name, one in rows.items()
         ]
         return "\n".join(lines)
