@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.cohort import FORMS, Cohort
+from equimetric.evaluation.cohort import FORMS, Cohort, CohortForm
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.metrics.verification import DistanceHistogram
 
@@ -23,7 +23,7 @@ class CertifiedCohort:
     classes                  number of its classes, where it has labels
     """
 
-    form: str
+    form: CohortForm
     strength: float
     nearest: int
     sha256: str
@@ -64,7 +64,7 @@ class CertifiedCohort:
             raise ValueError(f"the form of its cohort is {document['form']!r}")
         classes = document["classes"]
         return cls(
-            str(document["form"]),
+            document["form"],
             float(document["strength"]),
             int(document["nearest"]),
             str(document["sha256"]),

@@ -69,9 +69,11 @@ def check_certificate_command(
 
 def certified_cohort(certificate: "Certificate", file: Path | None) -> "Cohort | None":
     """The cohort in a file, used as the certificate says."""
-    from equimetric.evaluation.cohort_files import read_cohort
+    from equimetric.evaluation import Cohort
+    from equimetric.evaluation.files import read_cohort
 
     known = certificate.cohort
-    if file is None or known is None:
+    found = None if file is None or known is None else read_cohort(file)
+    if found is None or known is None:
         return None
-    return read_cohort(file, form=known.form, strength=known.strength, nearest=known.nearest)
+    return Cohort(**found, form=known.form, strength=known.strength, nearest=known.nearest)

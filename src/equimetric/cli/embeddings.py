@@ -105,13 +105,13 @@ def load_embeddings(
 
 def load_cohort(source: Path, options: CohortOptions) -> "Cohort | None":
     """The cohort of a file of embeddings: another file, or the one beside the embeddings."""
-    from equimetric.evaluation.cohort_files import read_cohort
+    from equimetric.evaluation import Cohort
+    from equimetric.evaluation.files import read_cohort
 
     if options.source == "none":
         return None
-    if options.source is not None:
-        return read_cohort(Path(options.source), **options.given())
-    found = read_cohort(source, beside=True, **options.given())
+    found = read_cohort(source, beside=True) if options.source is None else read_cohort(options.source)
     if found is None and options.given():
         raise EquimetricError("there is no cohort to normalise by; give its file by --cohort")
-    return found
+    arrays: dict[str, Any] = found or {}
+    return Cohort(**arrays, **options.given()) if arrays else None

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 
-__all__ = ["COHORT", "load_arrays", "read_embeddings", "read_vectors"]
+__all__ = ["read_cohort", "read_embeddings", "read_vectors"]
 
 REQUIRED = ("embeddings", "labels")
 OPTIONAL = ("gallery_embeddings", "gallery_labels")
@@ -64,7 +64,7 @@ def read_vectors(file: Path | str) -> NDArray[Any]:
     if kind == ".parquet":
         arrow, table = _read_table(file)
         return _vectors(table, arrow, file)
-    stored = load_arrays(file)
+    stored = _load(file)
     vectors = stored.get("embeddings") if isinstance(stored, dict) else stored
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2:
         raise EquimetricError(
@@ -74,14 +74,35 @@ def read_vectors(file: Path | str) -> NDArray[Any]:
     return vectors
 
 
+def read_cohort(file: Path | str, *, beside: bool = False) -> dict[str, NDArray[Any]] | None:
+    """The embeddings of a cohort, with labels where there are any, as arguments of `Cohort`.
+
+    An .npz file has the arrays `cohort_embeddings` and `cohort_labels`, or else `embeddings` and `labels`. With
+    `beside`, only a cohort that an .npz file has beside other embeddings; None where it has none.
+    """
+    file = Path(file)
+    stored = _load(file) if file.suffix.lower() in (".npz", ".npy") else None
+    if isinstance(stored, dict) and COHORT[0] in stored:
+        return {name.removeprefix("cohort_"): stored[name] for name in COHORT if name in stored}
+    if beside:
+        return None
+    labelled = "labels" in stored if isinstance(stored, dict) else file.with_suffix(".csv").exists()
+    if stored is not None and not labelled:
+        return {"embeddings": read_vectors(file)}
+    found = read_embeddings(file)
+    if "gallery_embeddings" in found:
+        raise EquimetricError(f"{str(file)!r} has queries and a gallery; a cohort is one set of embeddings")
+    return found
+
+
 def _read_npz(file: Path, _: Path | None = None, *, parents: str | None = None) -> dict[str, NDArray[Any]]:
-    arrays = load_arrays(file)
+    arrays = _load(file)
     if not isinstance(arrays, dict):
         raise EquimetricError(
             f"{str(file)!r} is not an .npz file of plain arrays; write one with "
             "numpy.savez(file, embeddings=…, labels=…)"
         )
-    # They are no arguments of `evaluate`: see `cohort_files`.
+    # They are no arguments of `evaluate`: see `read_cohort`.
     arrays = {name: array for name, array in arrays.items() if name not in COHORT}
     if parents is not None:
         arrays = _name_parents(arrays, parents, file)
@@ -104,7 +125,7 @@ def _name_parents(arrays: dict[str, NDArray[Any]], parents: str, file: Path) -> 
 
 
 def _read_npy(file: Path, labels: Path) -> dict[str, NDArray[Any]]:
-    embeddings = load_arrays(file)
+    embeddings = _load(file)
     if not isinstance(embeddings, np.ndarray):
         raise EquimetricError(f"{str(file)!r} is not an .npy file of numbers; write one with numpy.save(file, …)")
     if embeddings.ndim != 2:
@@ -230,7 +251,7 @@ def _parse_labels(texts: list[str]) -> NDArray[Any]:
     return np.array(texts, dtype=np.str_) if None in numbers else np.array(numbers, dtype=np.int64)
 
 
-def load_arrays(file: Path) -> Any:
+def _load(file: Path) -> Any:
     """A dict of arrays, one array, or None for a file that numpy cannot read without pickle."""
     try:
         # Opened here, because numpy leaves a file open that is not an archive.
