@@ -5,7 +5,7 @@ import pytest
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
-from equimetric.evaluation.files import read_embeddings
+from equimetric.evaluation.files import read_cohort, read_embeddings
 
 EMBEDDINGS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 NAMES = ["cat", "cat", "dog", "dog", "eel", "eel"]
@@ -216,3 +216,30 @@ def test_malformed_archives(tmp_path, arrays, message):
     np.savez(tmp_path / "space.npz", **arrays)
     with pytest.raises(EquimetricError, match=message):
         read_embeddings(tmp_path / "space.npz")
+
+
+def test_a_cohort_is_read_with_or_without_labels(tmp_path):
+    vectors, labels = np.eye(4, dtype=np.float32), np.array(["a", "a", "b", "c"])
+    np.savez(tmp_path / "labelled.npz", embeddings=vectors, labels=labels)
+    np.savez(tmp_path / "bare.npz", embeddings=vectors)
+    np.save(tmp_path / "bare.npy", vectors)
+    np.savez(tmp_path / "both.npz", embeddings=vectors[:2], labels=labels[:2], cohort_embeddings=vectors)
+    np.savez(
+        tmp_path / "sides.npz",
+        **{
+            f"{side}{kind}": array
+            for side in ("", "gallery_")
+            for kind, array in (("embeddings", vectors), ("labels", labels))
+        },
+    )
+    for name, kinds in (("labelled.npz", 2), ("bare.npz", 1), ("bare.npy", 1), ("both.npz", 1)):
+        found = read_cohort(tmp_path / name)
+        assert list(found) == ["embeddings", "labels"][:kinds]
+        assert np.array_equal(found["embeddings"], vectors)
+    assert read_cohort(tmp_path / "labelled.npz", beside=True) is None
+    assert list(read_cohort(tmp_path / "both.npz", beside=True)) == ["embeddings"]
+    assert list(read_embeddings(tmp_path / "both.npz")) == ["embeddings", "labels"]
+    with pytest.raises(EquimetricError, match="a cohort is one set of embeddings"):
+        read_cohort(tmp_path / "sides.npz")
+    with pytest.raises(EquimetricError, match="there is no file"):
+        read_cohort(tmp_path / "nothing.npz")

@@ -80,6 +80,10 @@ def sources(image_folder, arrays, features, zoom):
         "within parents": configuration(
             vectors, evaluation={"parents": "superclass", "metrics": ["recall@1", "macro:recall@1", "tar@far=1e-1"]}
         ),
+        "cohort, chosen": configuration(
+            vectors,
+            evaluation={"cohort": {"part": "auto", "strength": "auto", "form": "auto", "nearest": 5, "far": 0.1}},
+        ),
         "signs": configuration(vectors, evaluation={"binarise": True, "ks": [1, 3]}),
     }
 
@@ -97,6 +101,7 @@ KINDS = (
     "queries, gallery and cohort",
     "Lp distances",
     "within parents",
+    "cohort, chosen",
     "signs",
 )
 

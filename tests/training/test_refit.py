@@ -221,6 +221,17 @@ def test_a_cohort_of_validation_classes_becomes_one_of_training_classes(
     assert em.refit(tmp_path / "run", folder=tmp_path / "final").metrics
 
 
+def test_a_final_model_keeps_the_cohort_that_validation_chose(features, tmp_path, monkeypatch, script_validation):
+    config = configuration(features, evaluation={"cohort": {"part": "auto", "strength": "auto", "form": "auto"}})
+    script_validation(monkeypatch, (0.1, 0.2, 0.5, 0.4, 0.3))
+    chosen = em.train(config, folder=tmp_path / "run").result.cohort
+    cohort = refit_config(tmp_path / "run", "training").evaluation.cohort
+    assert (cohort.part, cohort.strength, cohort.form) == ("train", chosen.strength, chosen.form)
+    final = em.refit(tmp_path / "run", folder=tmp_path / "final").result
+    assert (final.cohort.part, final.cohort.strength) == ("train", chosen.strength)
+    assert final.cohort.tried == ()
+
+
 def test_what_cannot_be_repeated_is_one_sentence(source, tmp_path):
     def rewrite(name, **changes):
         shutil.copytree(source, tmp_path / name)

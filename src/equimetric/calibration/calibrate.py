@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from equimetric.calibration.accepted_shares import accepted_shares
 from equimetric.calibration.class_bounds import RateEstimates, estimate_far, estimate_frr
+from equimetric.calibration.cohort import CertifiedCohort, require_other_classes, score_histogram
 from equimetric.calibration.drift import drift_reference
 from equimetric.calibration.new_classes import bound_new_classes
 from equimetric.calibration.rates import ErrorRates, WantedRate, class_counts, pooled_rates, rates_by_class
@@ -23,6 +24,7 @@ from equimetric.calibration.result import Calibration
 from equimetric.calibration.targets import Target, operating_point, target_of
 from equimetric.calibration.threshold_interval import searched_share, threshold_interval
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.inputs import (
     EmbeddingsLike,
@@ -50,6 +52,7 @@ def calibrate(
     frr: float | None = None,
     cost: Sequence[float] | None = None,
     geometry: GeometryName = "cosine",
+    cohort: Cohort | None = None,
     members: LabelsLike | None = None,
     class_names: Sequence[str] | Mapping[int, str] | None = None,
     model: str | None = None,
@@ -68,6 +71,8 @@ def calibrate(
     cost           (of a false accept, of a false reject, prior): the least expected cost, where `prior` is the
                    probability that a pair is of one class
     geometry       distances 'cosine' (Euclidean between unit vectors) or 'euclidean' (between the vectors themselves)
+    cohort         other classes by which cosines are normalised: the threshold is then of the score, and pairs with a
+                   larger one are accepted
     members        the data set of each row: adds the rates of the pairs inside each data set
     class_names    names of the classes, where labels are numbers
     model          sha256 of the weights that made the embeddings, for the certificate
@@ -82,7 +87,9 @@ def calibrate(
     """
     target = target_of(far, frr, cost)
     _check_options(geometry, folds, resamples, confidence)
-    sets = prepare_sets(embeddings, labels, geometry=geometry)
+    sets = prepare_sets(embeddings, labels, geometry=geometry, cohort=cohort)
+    if cohort is not None:
+        require_other_classes(cohort, sets)
     names = name_classes(sets.class_labels, class_names)
     how: dict[str, Any] = {"block_rows": block_rows, "progress": progress}
     everything = pair_distances(sets, closest_share=searched_share(target), **how)
@@ -93,24 +100,26 @@ def calibrate(
 
     held_out = _hold_out(sets, data_sets, target, folds, seed, **how)
     interval, resampled = threshold_interval(everything, target, point.threshold, resamples, confidence, seed)
-    counts = class_counts(everything, point.threshold)
+    counts, histogram = class_counts(everything, point.threshold), _histogram(everything)
+    # With a cohort, distances are negated scores.
+    scores = cohort is not None
     return Calibration(
         target=target,
         wanted=wanted,
-        threshold=point.threshold,
-        interval=interval,
+        threshold=-point.threshold if scores else point.threshold,
+        interval=(-interval[1], -interval[0]) if scores else interval,
         resampled=resampled,
         fitted=pooled_rates(counts, wanted, confidence),
         held_out=pooled_rates(np.concatenate(held_out.counts), wanted, confidence),
         new_classes=bound_new_classes(counts, confidence),
-        fold_thresholds=tuple(held_out.thresholds),
+        fold_thresholds=tuple(-one if scores else one for one in held_out.thresholds),
         classes=held_out.rates_by_class(names, wanted, confidence),
         data_sets=held_out.rates_by_data_set(wanted, confidence),
-        histogram=_histogram(everything),
+        histogram=score_histogram(histogram) if scores else histogram,
         reference=drift_reference(sets, everything, confidence, seed),
         fingerprint=data_fingerprint(embeddings, labels),
         samples=len(sets.queries),
-        dimension=sets.queries.shape[1],
+        dimension=int(embeddings.shape[1]),
         options={
             "geometry": geometry,
             "folds": folds,
@@ -122,6 +131,7 @@ def calibrate(
         date=datetime.now(UTC).date().isoformat(),
         model=model,
         preprocessing=preprocessing,
+        cohort=None if cohort is None else CertifiedCohort.of(cohort),
     )
 
 
@@ -226,10 +236,9 @@ def assign_folds(sets: LabelledSets, folds: int, seed: int) -> Integers:
 
 
 def select_rows(sets: LabelledSets, rows: NDArray[np.bool_]) -> LabelledSets:
-    """Some rows of one set; class labels are the class numbers of the whole set."""
-    chosen = torch.from_numpy(rows).to(sets.queries.device)
+    """Some rows of one set."""
     try:
-        return prepare_sets(sets.queries[chosen], sets.query_classes[chosen], geometry=sets.geometry)
+        return sets.select(torch.from_numpy(rows).to(sets.queries.device))
     except EquimetricError as error:
         raise EquimetricError(
             f"a held-out part of {int(rows.sum())} samples cannot be evaluated: {error}; give more samples per class, "

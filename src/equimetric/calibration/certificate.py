@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from equimetric.calibration.cohort import CertifiedCohort
 from equimetric.calibration.drift import DriftCheck, DriftReference, check_drift
 from equimetric.calibration.new_classes import NewClassBounds
 from equimetric.calibration.rates import ErrorRates, WantedRate
 from equimetric.calibration.targets import Target
 from equimetric.errors import EquimetricError
+from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, convert_embeddings
 from equimetric.files import write_atomically
 from equimetric.ops.blocks import directions
@@ -50,7 +52,8 @@ class Certificate:
     task                verification: whether two samples are of one class
     target              what the threshold was chosen for
     wanted              the rate that classes are held to
-    threshold           pairs at a smaller distance are accepted as the same; one at the threshold is rejected
+    threshold           pairs at a smaller distance are accepted as the same; one at the threshold is rejected. With a
+                        cohort, pairs of a larger score
     threshold_interval  of the threshold, under resampling of classes
     interval_from       what the interval is from: `pairs`, or `class counts` to first order
     fitted, held_out    rates at the threshold on its own data, and of held-out classes
@@ -58,6 +61,7 @@ class Certificate:
     worst_classes, violations, exceedances, data_sets, data_set_violations
                         held-out rates by name: see `Calibration`
     data                what the threshold was calibrated on
+    cohort              what normalises the scores; None for distances
     model               sha256 of the weights that made the embeddings
     preprocessing       how images were brought to the model
     reference           nearest neighbours of the calibration data: see `check`
@@ -90,6 +94,7 @@ class Certificate:
     reference: DriftReference | None = None
     date: str | None = None
     task: str = "verification"
+    cohort: CertifiedCohort | None = None
 
     @classmethod
     def of(cls, calibration: "Calibration") -> "Certificate":
@@ -118,6 +123,7 @@ class Certificate:
             preprocessing=calibration.preprocessing,
             reference=calibration.reference,
             date=calibration.date,
+            cohort=calibration.cohort,
         )
 
     @property
@@ -133,22 +139,40 @@ class Certificate:
     @property
     def score(self) -> str:
         """What is compared with the threshold, in words."""
-        return SCORES[self.geometry]
+        return SCORES[self.geometry] if self.cohort is None else "cosine of a pair, normalised by a cohort"
 
     @property
     def equivalent_cosine(self) -> float | None:
-        """1 − d²/2 at the threshold d: pairs of a larger cosine are accepted; None for other geometries."""
-        return 1 - self.threshold**2 / 2 if self.geometry == "cosine" else None
+        """1 − d²/2 at the threshold d: pairs of a larger cosine are accepted; None for other geometries and scores."""
+        return 1 - self.threshold**2 / 2 if self.geometry == "cosine" and self.cohort is None else None
 
     def accepts(self, distance: Any) -> Any:
-        """Whether pairs at this distance are accepted as the same: a number, an array or a tensor."""
+        """Whether pairs at this distance, or with a cohort of this score, are accepted: a number, array or tensor."""
         finite = torch.isfinite(distance) if isinstance(distance, Tensor) else np.isfinite(distance)
         if not bool(finite.all()):
-            raise EquimetricError("a distance is NaN or infinite, so nothing can be decided; give finite embeddings")
-        return distance < self.threshold
+            what = "distance" if self.cohort is None else "score"
+            raise EquimetricError(f"a {what} is NaN or infinite, so nothing can be decided; give finite embeddings")
+        return distance < self.threshold if self.cohort is None else distance > self.threshold
+
+    def scores(self, embeddings_a: EmbeddingsLike, embeddings_b: EmbeddingsLike, cohort: Cohort | None) -> Tensor:
+        """The score of each pair of rows, normalised by the certified cohort; otherwise as `distances`."""
+        if self.cohort is None:
+            raise EquimetricError("this certificate is of distances, not of scores; use distances(…), without a cohort")
+        used = self.cohort.require(cohort)
+        first, second = self._pairs(embeddings_a, embeddings_b)
+        (queries, _), (_, items) = used.extend(first), used.extend(second)
+        score: Tensor = (queries * items.to(queries.device)).sum(dim=1)
+        return score
 
     def distances(self, embeddings_a: EmbeddingsLike, embeddings_b: EmbeddingsLike) -> Tensor:
         """The distance of each pair of rows of (P, D) and (P, D), or of one row and P others: (P,) float64."""
+        if self.cohort is not None:
+            raise EquimetricError("this certificate is of scores, not of distances; use scores(…, cohort)")
+        first, second = self._pairs(embeddings_a, embeddings_b)
+        difference: Tensor = torch.linalg.vector_norm(first - second.to(first.device), dim=1)
+        return difference
+
+    def _pairs(self, embeddings_a: EmbeddingsLike, embeddings_b: EmbeddingsLike) -> tuple[Tensor, Tensor]:
         first, second = (
             self._vectors(given, name)
             for given, name in ((embeddings_a, "embeddings_a"), (embeddings_b, "embeddings_b"))
@@ -158,23 +182,25 @@ class Certificate:
                 f"embeddings_a have {len(first)} rows and embeddings_b {len(second)}; give pairs of rows, or one row "
                 "and several"
             )
-        difference: Tensor = torch.linalg.vector_norm(first - second.to(first.device), dim=1)
-        return difference
+        return first, second
 
     def decide(
         self,
         embeddings_a: EmbeddingsLike,
         embeddings_b: EmbeddingsLike,
         *,
+        cohort: Cohort | None = None,
         model: str | None = None,
         preprocessing: str | None = None,
     ) -> Tensor:
-        """Whether pairs of rows are accepted as the same, (P,) bool; see `distances`.
+        """Whether pairs of rows are accepted as the same, (P,) bool; see `distances`, and with a cohort `scores`.
 
         Embeddings of another dimension, or of another model or preprocessing where these are given, raise an error.
         """
         self.require(model=model, preprocessing=preprocessing)
-        return torch.as_tensor(self.accepts(self.distances(embeddings_a, embeddings_b)))
+        if self.cohort is None and cohort is None:
+            return torch.as_tensor(self.accepts(self.distances(embeddings_a, embeddings_b)))
+        return torch.as_tensor(self.accepts(self.scores(embeddings_a, embeddings_b, cohort)))
 
     def require(
         self,
@@ -203,6 +229,7 @@ class Certificate:
         self,
         embeddings: EmbeddingsLike,
         *,
+        cohort: Cohort | None = None,
         model: str | None = None,
         preprocessing: str | None = None,
     ) -> DriftCheck:
@@ -221,7 +248,8 @@ class Certificate:
             self.reference,
             vectors,
             geometry=self.geometry,
-            threshold=self.threshold,
+            cohort=None if self.cohort is None else self.cohort.require(cohort),
+            threshold=self.threshold if self.cohort is None else -self.threshold,
             certified_far=self.fitted.far,
             seed=int(self.options.get("seed", 0)),
         )

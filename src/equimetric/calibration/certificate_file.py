@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from equimetric.calibration.certificate import SCORES, CalibrationData, Certificate, RatesByName
+from equimetric.calibration.cohort import CertifiedCohort
 from equimetric.calibration.drift import DriftReference
 from equimetric.calibration.new_classes import NewClassBounds
 from equimetric.calibration.rates import ErrorRates, WantedRate
@@ -30,6 +31,7 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
         "date": certificate.date,
         "model": certificate.model,
         "preprocessing": certificate.preprocessing,
+        "cohort": None if certificate.cohort is None else certificate.cohort.to_dict(),
         "data": asdict(certificate.data),
         "options": dict(certificate.options),
         "target": certificate.target.to_dict(),
@@ -39,7 +41,7 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
         "threshold": certificate.threshold,
         "threshold_interval": list(certificate.threshold_interval),
         "threshold_interval_from": certificate.interval_from,
-        "accepts": "distance < threshold",
+        "accepts": "distance < threshold" if certificate.cohort is None else "score > threshold",
         "equivalent_cosine": certificate.equivalent_cosine,
         "fitted": certificate.fitted.to_dict(),
         "held_out": certificate.held_out.to_dict(),
@@ -128,6 +130,7 @@ def parse_certificate(document: Mapping[str, Any]) -> Certificate:
         preprocessing=_read_text("preprocessing", document.get("preprocessing")),
         reference=None if reference is None else DriftReference.from_dict(reference),
         date=_read_text("date", document.get("date")),
+        cohort=None if document.get("cohort") is None else CertifiedCohort.from_dict(document["cohort"]),
     )
 
 

@@ -15,9 +15,10 @@ HASH_SHOWN = 12
 
 def certificate_text(certificate: Certificate) -> str:
     """What the threshold is, what it may claim, and for which data; one line each."""
+    accepted = "distances below" if certificate.cohort is None else "scores above"
     return "\n".join(
         [
-            f"Calibration for {certificate.target}: accept distances below {certificate.threshold:.6g}",
+            f"Calibration for {certificate.target}: accept {accepted} {certificate.threshold:.6g}",
             *(f"  {name:<11}  {text}" for name, text in _lines(certificate)),
         ]
     )
@@ -27,7 +28,10 @@ def _lines(certificate: Certificate) -> Iterator[tuple[str, str]]:
     confidence, folds = certificate.options["confidence"], certificate.options["folds"]
     cosine = certificate.equivalent_cosine
     same = "" if cosine is None else f", the same as a cosine above {cosine:.6g}"
-    yield "distance", f"{certificate.score}{same}; a pair at the threshold itself is rejected"
+    what = "distance" if certificate.cohort is None else "score"
+    yield what, f"{certificate.score}{same}; a pair at the threshold itself is rejected"
+    if certificate.cohort is not None:
+        yield "cohort", f"{certificate.cohort}, sha256 {name_text(certificate.cohort.sha256)[:HASH_SHOWN]}…"
     low, high = certificate.threshold_interval
     yield "threshold", f"{low:.6g} … {high:.6g} ({confidence:.0%}, classes resampled)"
     yield "fitted", f"FAR {certificate.fitted.far:.3g}, FRR {certificate.fitted.frr:.3g}"

@@ -12,12 +12,13 @@ the neighbours did on average, by δ, the threshold t accepts what t − δ acce
 Data of far fewer classes than the calibrated ones have closer neighbours for that reason alone.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.bins import distance_at
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryLike, prepare_sets
@@ -204,6 +205,7 @@ def check_drift(
     vectors: EmbeddingsLike,
     *,
     geometry: GeometryLike,
+    cohort: Cohort | None = None,
     threshold: float,
     certified_far: float,
     seed: int,
@@ -212,8 +214,9 @@ def check_drift(
     known = reference.neighbours_among(len(vectors))
     if known is None:
         return DriftCheck(TOO_FEW, len(vectors))
-    # The labels mean nothing: nearest neighbours are of any class.
+    # The labels mean nothing: nearest neighbours are of any class, and so is the cohort.
     sets = prepare_sets(vectors, np.arange(len(vectors)) // 2, geometry=geometry)
+    sets = sets if cohort is None else replace(cohort, labels=None).normalize(sets)
     generator = np.random.default_rng(derive_seed(seed, "drift"))
     change = _mean_quantiles(sets, known.samples, generator) - np.array(known.quantiles)
     shift, moved = float(np.abs(change).mean()), float(change.mean())

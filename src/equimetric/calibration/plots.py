@@ -24,7 +24,10 @@ LONGEST_NAME = 32
 def plot_pair_distances(calibration: "Calibration") -> "Figure":
     """Distances of positive and negative pairs, with the threshold and its interval; for cosine also their cosines."""
     counts, (low, high), fitted = calibration.histogram, calibration.interval, calibration.fitted
-    figure = distance_figure(counts.edges, counts.positive, counts.negative, threshold=calibration.threshold)
+    measure = "distance" if calibration.cohort is None else "score"
+    figure = distance_figure(
+        counts.edges, counts.positive, counts.negative, threshold=calibration.threshold, measure=measure
+    )
     axes = figure.axes[0]
     confidence = calibration.options["confidence"]
     axes.axvspan(low, high, color=INK, alpha=0.15, linewidth=0, label=f"its {confidence:.0%} interval")
@@ -34,7 +37,7 @@ def plot_pair_distances(calibration: "Calibration") -> "Figure":
     labels[1] = f"negative pairs ({fitted.negatives:,}): {fitted.far:.2%} accepted"
     axes.legend().remove()
     figure.legend(handles, labels, loc="outside lower center", ncol=2, fontsize="small", frameon=False)
-    if calibration.options["geometry"] == "cosine":
+    if calibration.options["geometry"] == "cosine" and calibration.cohort is None:
         cosines = axes.secondary_xaxis("top", functions=(_cosine, _distance))
         cosines.set_xlabel("cosine")
         cosines.set_xticks([x for x in np.linspace(-1, 1, 11) if _cosine(axes.get_xlim()[1]) <= x < 0.95])

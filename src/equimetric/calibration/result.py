@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from equimetric.calibration.certificate import Certificate
+from equimetric.calibration.cohort import CertifiedCohort
 from equimetric.calibration.drift import DriftReference
 from equimetric.calibration.new_classes import NewClassBounds
 from equimetric.calibration.rates import ErrorRates, WantedRate, sort_worst_first
@@ -24,7 +25,7 @@ class Calibration:
 
     target       what the threshold was chosen for
     wanted       the rate that classes are held to: that of the target, or for costs the FAR of all pairs
-    threshold    pairs at a smaller distance are accepted as the same
+    threshold    pairs at a smaller distance are accepted as the same; with a cohort, pairs of a larger score
     interval     of the threshold, under resampling of classes
     resampled    what the interval is from: single `pairs`, or to first order the `class counts`
     fitted       FAR and FRR at the threshold on its own data
@@ -32,8 +33,9 @@ class Calibration:
     new_classes  upper bounds of FAR and FRR for classes not seen yet
     classes      held-out rates by class, for all classes with negative pairs in their fold
     data_sets    the same by data set, where `members` are given
-    histogram    distances of positive and negative pairs
+    histogram    distances of positive and negative pairs, or their scores with a cohort
     reference    nearest neighbours of the data, for `Certificate.check`
+    cohort       what normalises the scores
     """
 
     target: Target
@@ -56,6 +58,7 @@ class Calibration:
     date: str
     model: str | None = None
     preprocessing: str | None = None
+    cohort: CertifiedCohort | None = None
 
     @property
     def violations(self) -> dict[int | str, ErrorRates]:

@@ -8,7 +8,16 @@ import typer
 
 from equimetric.cli.command import EVALUATE, command
 from equimetric.cli.console import show, show_path
-from equimetric.cli.embeddings import EMBEDDINGS_SOURCE, LABELS_FILE, RUN_PART, load_embeddings
+from equimetric.cli.embeddings import (
+    COHORT,
+    COHORT_FORM,
+    COHORT_STRENGTH,
+    EMBEDDINGS_SOURCE,
+    LABELS_FILE,
+    RUN_PART,
+    CohortOptions,
+    load_embeddings,
+)
 from equimetric.errors import EquimetricError
 
 if TYPE_CHECKING:
@@ -54,6 +63,9 @@ def calibrate_command(
     geometry: Annotated[
         str | None, typer.Option("--geometry", help="cosine or euclidean; by default cosine, or that of the run.")
     ] = None,
+    cohort: Annotated[str | None, COHORT] = None,
+    cohort_strength: Annotated[float | None, COHORT_STRENGTH] = None,
+    cohort_form: Annotated[str | None, COHORT_FORM] = None,
     folds: Annotated[int, typer.Option("--folds", help="Number of folds of the classes, each held out once.")] = 2,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the folds and of the resampling.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificate.")] = False,
@@ -69,14 +81,10 @@ def calibrate_command(
     from equimetric.calibration import calibrate
 
     cost = join_costs(cost_accept, cost_reject, prior)
-    found = load_embeddings(source, labels, part)
+    found = load_embeddings(source, labels, part, cohort=CohortOptions(cohort, cohort_strength, cohort_form))
     if not found.pooled:
         raise EquimetricError(
             f"{str(source)!r} has a separate gallery; a threshold is calibrated on one set of labelled embeddings"
-        )
-    if geometry is None and "cohort" in found.arrays:
-        raise EquimetricError(
-            "this run normalises similarities by a cohort; give --geometry cosine to calibrate its plain distances"
         )
     compared_by = geometry or found.geometry
     if geometry is None and compared_by not in ("cosine", "euclidean"):
@@ -88,6 +96,7 @@ def calibrate_command(
         "frr": frr,
         "cost": cost,
         "geometry": compared_by,
+        "cohort": found.cohort,
         "folds": folds,
         "seed": seed,
     }

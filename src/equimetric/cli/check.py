@@ -2,13 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from equimetric.cli.command import EVALUATE, command
 from equimetric.cli.console import show
 from equimetric.cli.embeddings import RUN_PART, load_embeddings
+
+if TYPE_CHECKING:
+    from equimetric.calibration import Certificate
+    from equimetric.evaluation import Cohort
 
 __all__ = ["check_certificate_command"]
 
@@ -32,6 +36,9 @@ def check_certificate_command(
         typer.Argument(help="New embeddings without labels: an .npz, .parquet or .npy file, or the folder of a run."),
     ],
     part: Annotated[str, RUN_PART] = "test",
+    cohort: Annotated[
+        Path | None, typer.Option("--cohort", help="The file of the certificate's cohort; that of a run is known.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
 ) -> None:
     """Say whether new embeddings are as those that a threshold was calibrated on; they need no labels.
@@ -48,12 +55,25 @@ def check_certificate_command(
     if source.is_dir():
         found = load_embeddings(source, None, part)
         model, preprocessing = found.origin["model"], found.origin["preprocessing"]
-        answer = known.check(found.pooled["embeddings"], model=model, preprocessing=preprocessing)
+        options: dict[str, Any] = {"model": model, "preprocessing": preprocessing, "cohort": found.cohort}
+        answer = known.check(found.pooled["embeddings"], **options)
     else:
-        answer = known.check(read_vectors(source))
+        answer = known.check(read_vectors(source), cohort=certified_cohort(known, cohort))
     if as_json:
         typer.echo(json.dumps(answer.to_dict()))
     else:
         show(repr(answer))
     if answer.shifted:
         raise typer.Exit(SHIFTED)
+
+
+def certified_cohort(certificate: "Certificate", file: Path | None) -> "Cohort | None":
+    """The cohort in a file, used as the certificate says."""
+    from equimetric.evaluation import Cohort
+    from equimetric.evaluation.files import read_cohort
+
+    known = certificate.cohort
+    found = None if file is None or known is None else read_cohort(file)
+    if found is None or known is None:
+        return None
+    return Cohort(**found, form=known.form, strength=known.strength, nearest=known.nearest)

@@ -2,17 +2,52 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-__all__ = ["EMBEDDINGS_SOURCE", "LABELS_FILE", "RUN_PART", "EmbeddingSource", "load_embeddings"]
+from equimetric.errors import EquimetricError
+
+if TYPE_CHECKING:
+    from equimetric.evaluation import Cohort
+
+__all__ = [
+    "COHORT",
+    "COHORT_FORM",
+    "COHORT_STRENGTH",
+    "EMBEDDINGS_SOURCE",
+    "LABELS_FILE",
+    "RUN_PART",
+    "CohortOptions",
+    "EmbeddingSource",
+    "load_embeddings",
+]
 
 EMBEDDINGS_SOURCE = typer.Argument(
     help="An .npz, .parquet or .npy file of embeddings and labels, or the folder of a run."
 )
 LABELS_FILE = typer.Option("--labels", help="The .csv with the labels of an .npy file; by default the one beside it.")
 RUN_PART = typer.Option("--part", help="Which classes of a run: test, validation or train.")
+COHORT = typer.Option(
+    "--cohort",
+    help="Normalise similarities by other classes: a file of embeddings; for a run train, validation or both; or none.",
+)
+COHORT_STRENGTH = typer.Option("--cohort-strength", help="From 0, no normalisation, to 1; by default 0.5.")
+COHORT_FORM = typer.Option("--cohort-form", help="mean or full; by default mean.")
+
+
+@dataclass(frozen=True)
+class CohortOptions:
+    """What the command line says of a cohort; None for what belongs to the embeddings, or the default."""
+
+    source: str | None = None
+    strength: float | None = None
+    form: str | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Strength and form, where they are given."""
+        values = {"strength": self.strength, "form": self.form}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,8 +55,9 @@ class EmbeddingSource:
     """Embeddings and labels, with the metrics and geometry that belong to them.
 
     Attributes:
-        arrays: the arguments of `evaluate`, the gallery included.
+        arrays: the arguments of `evaluate`, the gallery included, without the cohort.
         pooled: all embeddings and labels as one set.
+        cohort: by which similarities are normalised.
         metrics: the metrics that a run reports; None for a file.
         geometry: how the embeddings are compared by default.
         origin: what is known of a run, as arguments of `calibrate`: class names, model and preprocessing.
@@ -29,28 +65,53 @@ class EmbeddingSource:
 
     arrays: dict[str, Any]
     pooled: dict[str, Any]
+    cohort: "Cohort | None" = None
     metrics: list[str] | None = None
     geometry: str = "cosine"
     origin: dict[str, Any] = field(default_factory=dict)
 
 
 def load_embeddings(
-    source: Path, labels: Path | None, part: str = "test", parents: str | None = None
+    source: Path,
+    labels: Path | None,
+    part: str = "test",
+    parents: str | None = None,
+    cohort: CohortOptions | None = None,
 ) -> EmbeddingSource:
     """The arrays of a file, or a part of the classes of a run, exactly as its own result was computed."""
+    cohort = cohort or CohortOptions()
     if not source.is_dir():
         from equimetric.evaluation.files import read_embeddings
 
-        arrays = dict(read_embeddings(source, labels, parents))
-        return EmbeddingSource(arrays, {} if "gallery_embeddings" in arrays else arrays)
-    from equimetric.runs.evaluation import embed_run
+        arrays: dict[str, Any] = dict(read_embeddings(source, labels, parents))
+        pooled = {} if "gallery_embeddings" in arrays else dict(arrays)
+        return EmbeddingSource(arrays, pooled, cohort=load_cohort(source, cohort))
+    from equimetric.runs.evaluation import CohortOverride, embed_run
     from equimetric.runs.origin import describe_preprocessing, weights_sha256
 
-    config, found = embed_run(source, part, parents=parents)
+    override = CohortOverride(cohort.source, **cohort.given())
+    config, found = embed_run(source, part, parents=parents, cohort=override)
+    arrays = found.arrays()
+    used = arrays.pop("cohort", None)
     pooled = {"embeddings": found.embeddings, "labels": found.labels}
     origin = {
         "class_names": found.class_names,
         "model": weights_sha256(source),
         "preprocessing": describe_preprocessing(source),
     }
-    return EmbeddingSource(found.arrays(), pooled, config.evaluation.names(), config.evaluation.compared_by(), origin)
+    names, compared_by = config.evaluation.names(), config.evaluation.compared_by()
+    return EmbeddingSource(arrays, pooled, used, names, compared_by, origin)
+
+
+def load_cohort(source: Path, options: CohortOptions) -> "Cohort | None":
+    """The cohort of a file of embeddings: another file, or the one beside the embeddings."""
+    from equimetric.evaluation import Cohort
+    from equimetric.evaluation.files import read_cohort
+
+    if options.source == "none":
+        return None
+    found = read_cohort(source, beside=True) if options.source is None else read_cohort(options.source)
+    if found is None and options.given():
+        raise EquimetricError("there is no cohort to normalise by; give its file by --cohort")
+    arrays: dict[str, Any] = found or {}
+    return Cohort(**arrays, **options.given()) if arrays else None

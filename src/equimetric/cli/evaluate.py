@@ -8,7 +8,17 @@ import typer
 
 from equimetric.cli.command import EVALUATE, command
 from equimetric.cli.console import show
-from equimetric.cli.embeddings import EMBEDDINGS_SOURCE, LABELS_FILE, RUN_PART, EmbeddingSource, load_embeddings
+from equimetric.cli.embeddings import (
+    COHORT,
+    COHORT_FORM,
+    COHORT_STRENGTH,
+    EMBEDDINGS_SOURCE,
+    LABELS_FILE,
+    RUN_PART,
+    CohortOptions,
+    EmbeddingSource,
+    load_embeddings,
+)
 from equimetric.errors import EquimetricError
 from equimetric.escaping import name_text
 
@@ -35,6 +45,7 @@ PLOTS = {
     equimetric evaluate runs/single/my-run --json
     equimetric evaluate runs/single/my-run --parents alphabet
     equimetric evaluate space.npz --trials list.csv
+    equimetric evaluate space.npz --cohort other_classes.npz --plots figures
     """,
 )
 def evaluate_command(
@@ -67,6 +78,9 @@ def evaluate_command(
             "--overlap", help="Relevance by which ndcg@K grades items of several labels: shared (1 or 0) or jaccard."
         ),
     ] = None,
+    cohort: Annotated[str | None, COHORT] = None,
+    cohort_strength: Annotated[float | None, COHORT_STRENGTH] = None,
+    cohort_form: Annotated[str | None, COHORT_FORM] = None,
     intervals: Annotated[
         bool, typer.Option("--intervals", help="Add 95 % intervals, from resampling whole classes.")
     ] = False,
@@ -75,7 +89,8 @@ def evaluate_command(
         typer.Option("--compare", help="Other embeddings of the same queries: differences, intervals, p-values."),
     ] = None,
     plots: Annotated[
-        Path | None, typer.Option("--plots", help="Write figures to this folder: utility curves, ROC, distances.")
+        Path | None,
+        typer.Option("--plots", help="Write figures to this folder: utility curves, ROC, distances, cohort."),
     ] = None,
     trials: Annotated[
         Path | None,
@@ -100,7 +115,8 @@ def evaluate_command(
     """
     from equimetric.evaluation import evaluate
 
-    found = load_embeddings(source, labels, part, parents)
+    of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
+    found = load_embeddings(source, labels, part, parents, of_cohort)
     if trials is not None:
         from equimetric.cli.trials import show_trials
 
@@ -114,7 +130,7 @@ def evaluate_command(
     options: dict[str, Any] = {"geometry": geometry or found.geometry, "block_rows": block_rows, "progress": True}
     if overlap is not None:
         options["overlap"] = overlap
-    result = evaluate(**found.arrays, metrics=names, **options)
+    result = evaluate(**found.arrays, metrics=names, cohort=found.cohort, **options)
     summary = result.to_dict()
     values = summary.pop("metrics")
     document = {**{name: values[name] for name in wanted}, **summary}
@@ -125,7 +141,7 @@ def evaluate_command(
         lines += ["95 % intervals, whole classes resampled:"]
         lines += [f"  {name}  {one.low:.4f} to {one.high:.4f}" for name, one in ends.items()]
     if compare is not None:
-        other = load_embeddings(compare, None, part, parents)
+        other = load_embeddings(compare, None, part, parents, of_cohort)
         if geometry is None and other.geometry != found.geometry:
             raise EquimetricError(
                 f"{str(source)!r} is compared by {found.geometry} and {str(compare)!r} by {other.geometry}; "
@@ -135,11 +151,14 @@ def evaluate_command(
             raise EquimetricError(
                 f"only one of {str(source)!r} and {str(compare)!r} is compared within parents; give --parents for both"
             )
-        comparison = result.compare(evaluate(**other.arrays, metrics=wanted, **options))
+        if (found.cohort is None) != (other.cohort is None):
+            raise EquimetricError("only one of the two is normalised by a cohort; give --cohort to compare both alike")
+        comparison = result.compare(evaluate(**other.arrays, metrics=wanted, cohort=other.cohort, **options))
         document["comparison"] = comparison.to_dict()
         lines += [f"Compared with {name_text(str(compare))}:", repr(comparison)]
     if plots is not None:
-        lines += [f"figure: {name_text(str(file))}" for file in write_plots(result, plots)]
+        files = [*write_plots(result, plots), *write_cohort_plot(found, plots, block_rows)]
+        lines += [f"figure: {name_text(str(file))}" for file in files]
     if as_json:
         typer.echo(json.dumps(document))
     else:
@@ -163,6 +182,18 @@ def write_plots(result: "Evaluation", folder: Path) -> list[Path]:
         getattr(result, f"plot_{name}")().savefig(file, dpi=150)
         files.append(file)
     return files
+
+
+def write_cohort_plot(found: EmbeddingSource, folder: Path, block_rows: int | None) -> list[Path]:
+    """Write what the cohort changes, plain beside normalised; nothing without a cohort, or within parents."""
+    if found.cohort is None or "parents" in found.arrays:
+        return []
+    from equimetric.evaluation import compare_cohort
+    from equimetric.evaluation.cohort_plots import plot_cohort
+
+    effect = compare_cohort(**found.arrays, cohort=found.cohort, block_rows=block_rows)
+    plot_cohort(effect).savefig(folder / "cohort.png", dpi=150)
+    return [folder / "cohort.png"]
 
 
 def split_names(text: str) -> list[str]:

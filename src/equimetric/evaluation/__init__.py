@@ -3,7 +3,7 @@
 One scan over tiles of the similarity matrix feeds collectors; a metric is a pure function of finished collectors.
 
 * `evaluate`    the requested metrics from one scan
-* `cohort`      similarities normalised by a cohort of other classes
+* `cohort`      similarities normalised by a cohort of other classes; `cohort_choice`, `cohort_effect`, `cohort_plots`
 * `result`      `Evaluation`, what `evaluate` returns
 * `families`    parsed metric names and the registry of metric families
 * `evidence`    what a metric reads and returns
@@ -17,6 +17,8 @@ One scan over tiles of the similarity matrix feeds collectors; a metric is a pur
 """
 
 from equimetric.evaluation.cohort import Cohort
+from equimetric.evaluation.cohort_choice import CohortChoice, choose_cohort
+from equimetric.evaluation.cohort_effect import CohortEffect, compare_cohort
 from equimetric.evaluation.evaluate import default_metrics, evaluate
 from equimetric.evaluation.families import METRICS, Metric, format_score, list_metrics, metric, parse_metrics
 from equimetric.evaluation.identification import (
@@ -34,6 +36,8 @@ from equimetric.evaluation.trials import TrialEvaluation, evaluate_trials
 __all__ = [
     "METRICS",
     "Cohort",
+    "CohortChoice",
+    "CohortEffect",
     "Consistency",
     "Evaluation",
     "GallerySizeCurve",
@@ -41,6 +45,8 @@ __all__ = [
     "IdentificationProtocol",
     "Metric",
     "TrialEvaluation",
+    "choose_cohort",
+    "compare_cohort",
     "default_metrics",
     "evaluate",
     "evaluate_identification",

@@ -1,108 +1,220 @@
-"""Cohort normalisation: similarities less how crowded the neighbourhoods of both sides are.
+"""Cohort normalisation: similarities that take into account how crowded the neighbourhoods of both sides are.
 
 A query in a crowded region is close to everything, one in an empty region to nothing, so one threshold does not suit
-both. m(x) is the mean of the K largest cosines of x to a cohort of other classes, and
+both. With m(x) and s(x), mean and standard deviation of the K largest cosines of x to a cohort of other classes,
 
-    s'(x, y) = s(x, y) − λ ½ (m(x) + m(y)) = (x, −½ λ m(x), 1) · (y, 1, −½ λ m(y)),
+    mean form  s'(x, y) = s(x, y) − λ ½ (m(x) + m(y))
+                        = (x, −½ λ m(x), 1) · (y, 1, −½ λ m(y))
+    full form  s'(x, y) = ½ [(s(x, y) − m(x)) / s(x) + (s(x, y) − m(y)) / s(y)]
+                        = ½ (x / s(x), x, −m(x) / s(x), 1) · (y, y / s(y), 1, −m(y) / s(y))
 
-an inner product of extended vectors, so that the scan over tiles works unchanged. Known from speaker verification.
-s' is no cosine and has no distance: `opis` integrates over s' itself, so compare it with that of strength 0.
+are inner products of extended vectors, so that the scan over tiles and any vector index work unchanged. Known from
+speaker verification as S-norm. s' is symmetric but no cosine, and has no distance: thresholds, and the range over which
+`opis` integrates, are scores; compare them with those of strength 0, which are the plain cosines.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import hashlib
+import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, convert_embeddings
+from equimetric.errors import EquimetricError, EquimetricWarning, unknown_name
+from equimetric.evaluation.engine.crowds import Crowd, measure_crowd
+from equimetric.evaluation.engine.inputs import (
+    EmbeddingsLike,
+    LabelArray,
+    LabelsLike,
+    convert_embeddings,
+    convert_labels,
+    normalize_rows,
+)
+from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.families import METRICS, Metric
-from equimetric.ops.blocks import slices
 
-__all__ = ["Cohort", "check_cohort_metrics"]
+__all__ = ["FORMS", "LEAST_CLASSES", "Cohort", "CohortForm", "check_cohort_metrics", "describe_narrow"]
 
-BLOCK_ENTRIES = 2**24
-"""Similarities to the cohort in memory at once."""
+CohortForm = Literal["mean", "full"]
+FORMS: tuple[CohortForm, ...] = ("mean", "full")
+LEAST_DEVIATION = 1e-3
+LEAST_CLASSES = 25
+"""With fewer cohort classes normalisation may do harm."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cohort:
+    """Embeddings of other classes, and how similarities are normalised by them.
+
+    embeddings  (C, D), at least one; brought to unit length
+    labels      (C,) their classes, of the same kind as those of the samples: a sample's own class never counts in its
+                cohort. Without labels every cohort embedding counts for every sample
+    strength    λ of the mean form, up to 1; 0 is no normalisation, whatever the form. The full form has no other
+    nearest     K, how many of the most similar ones count; all where there are fewer
+    form        "mean" or "full"
+    """
+
+    embeddings: EmbeddingsLike
+    labels: LabelsLike | None = None
+    strength: float = 0.5
+    nearest: int = 50
+    form: CohortForm = "mean"
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise unknown_name("form of a cohort", self.form, FORMS)
+        if not 0 <= self.strength <= 1:
+            raise EquimetricError(f"the strength of a cohort lies between 0 and 1, not {self.strength}")
+        if self.nearest < 1:
+            raise EquimetricError(f"nearest is {self.nearest}; a cohort needs at least 1")
+
+    @property
+    def title(self) -> str:
+        """What a result calls the normalised cosines."""
+        return "cosine, full cohort" if self.form == "full" else "cosine, cohort"
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the values of the embeddings, with their type and shape."""
+        vectors = np.ascontiguousarray(convert_embeddings(self.embeddings, "cohort embeddings").cpu().numpy())
+        return hashlib.sha256(f"{vectors.dtype.str} {vectors.shape}\n".encode() + vectors.tobytes()).hexdigest()
+
+    @cached_property
+    def classes(self) -> tuple[int, ...] | tuple[str, ...] | None:
+        """The distinct labels, ascending; None without labels."""
+        return None if self._labels is None else tuple(np.unique(self._labels).tolist())
+
+    def warn_if_narrow(self) -> None:
+        """Warn of a cohort that is known to have few classes."""
+        if self.classes is not None and self.strength > 0 and len(self.classes) < LEAST_CLASSES:
+            warnings.warn(describe_narrow(len(self.classes)), EquimetricWarning, stacklevel=4)
+
+    def extend(self, embeddings: EmbeddingsLike, labels: LabelsLike | None = None) -> tuple[Tensor, Tensor]:
+        """(N, E) extended vectors as queries and as gallery items; E = D + 2, or 2D + 2 in the full form.
+
+        s'(x, y) is the inner product of x as a query and y as an item. Embeddings are brought to unit length first:
+        class means are samples like any other, with an m and s of their own.
+        """
+        unit = normalize_rows(convert_embeddings(embeddings, "embeddings"), "embeddings")
+        own = None
+        if labels is not None:
+            names, classes = np.unique(convert_labels(labels, "labels", len(unit)), return_inverse=True)
+            own = self._own_rows(names, torch.from_numpy(classes).to(unit.device))
+        crowd = self.measure(unit, own)
+        return self._as_queries(unit, crowd), self._as_items(unit, crowd)
+
+    def normalize(self, sets: LabelledSets, crowds: tuple[Crowd, Crowd] | None = None) -> LabelledSets:
+        """Sets of unit vectors → sets of extended vectors; `crowds` of queries and gallery, where they are known.
+
+        One set stays one set: it is compared with itself, every pair once.
+        """
+        of_queries, of_items = self.measure_sets(sets) if crowds is None else crowds
+        queries = self._as_queries(sets.queries, of_queries)
+        items = self._as_items(sets.gallery_vectors, of_items)
+        both = {"gallery": None, "items": items} if sets.gallery is None else {"gallery": items}
+        return replace(sets, queries=queries, geometry="dot", title=self.title, **both)
+
+    def measure_sets(self, sets: LabelledSets) -> tuple[Crowd, Crowd]:
+        """The crowds of queries and gallery items; a sample's own class does not count."""
+        names = np.array(sets.class_labels)
+        crowd = self.measure(sets.queries, self._own_rows(names, sets.query_classes))
+        if sets.gallery is None:
+            return crowd, crowd
+        return crowd, self.measure(sets.gallery, self._own_rows(names, sets.gallery_classes))
+
+    def measure(self, unit: Tensor, own: tuple[Tensor, Tensor] | None = None) -> Crowd:
+        """The crowd of (N, D) unit vectors, without their `own` rows of the cohort, whose order is by class."""
+        if self._unit.shape[1] != unit.shape[1]:
+            raise EquimetricError(f"the cohort has dimension {self._unit.shape[1]}, the embeddings {unit.shape[1]}")
+        if self.strength == 0:
+            nothing = unit.new_zeros(len(unit), dtype=torch.float64)
+            return Crowd(nothing, nothing)
+        return measure_crowd(unit, self._unit.to(unit), self.nearest, own)
+
+    @cached_property
+    def _labels(self) -> LabelArray | None:
+        if self.labels is None:
+            return None
+        return convert_labels(self.labels, "cohort labels", len(self.embeddings))
+
+    @cached_property
+    def _unit(self) -> Tensor:
+        """(C, D) unit vectors, class by class."""
+        unit = normalize_rows(convert_embeddings(self.embeddings, "cohort embeddings"), "cohort embeddings")
+        if self._labels is None:
+            return unit
+        return unit[torch.from_numpy(self._labels.argsort(kind="stable")).to(unit.device)]
+
+    def _own_rows(self, names: NDArray[Any], classes: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The first row of each sample's own class in the cohort, and the row after the last, (N,) and (N,)."""
+        if self._labels is None:
+            return None
+        if self._labels.dtype.kind != names.dtype.kind:
+            raise EquimetricError(
+                "labels and cohort labels must both be integers or both be strings to be compared; leave the cohort's "
+                "out where it shares no class with the samples"
+            )
+        ascending = np.sort(self._labels)
+        start, stop = (torch.from_numpy(np.searchsorted(ascending, names, side)) for side in ("left", "right"))
+        if bool((stop == start).all()):
+            return None
+        if bool((stop - start == len(ascending)).any()):
+            raise EquimetricError(
+                f"all cohort embeddings are of class {ascending[0]!s}, and a sample's own class does not count "
+                "in its cohort; give other classes"
+            )
+        return start.to(classes.device)[classes], stop.to(classes.device)[classes]
+
+    def _as_queries(self, unit: Tensor, crowd: Crowd) -> Tensor:
+        one = unit.new_ones(len(unit), 1)
+        if self._is_full:
+            scale = 1 / crowd.deviation.clamp(min=LEAST_DEVIATION)[:, None]
+            shift = -crowd.mean[:, None] * scale
+            # Half of it on one side alone: a power of two rounds nothing.
+            return torch.cat([(unit * scale).to(unit), unit, shift.to(unit), one], 1) / 2
+        return torch.cat([unit, self._mean_shift(unit, crowd), one], 1)
+
+    def _as_items(self, unit: Tensor, crowd: Crowd) -> Tensor:
+        one = unit.new_ones(len(unit), 1)
+        if self._is_full:
+            scale = 1 / crowd.deviation.clamp(min=LEAST_DEVIATION)[:, None]
+            shift = -crowd.mean[:, None] * scale
+            return torch.cat([unit, (unit * scale).to(unit), one, shift.to(unit)], 1)
+        return torch.cat([unit, one, self._mean_shift(unit, crowd)], 1)
+
+    @property
+    def _is_full(self) -> bool:
+        return self.form == "full" and self.strength > 0
+
+    def _mean_shift(self, unit: Tensor, crowd: Crowd) -> Tensor:
+        """−½ λ m(x), (N, 1)."""
+        return (crowd.mean * (-self.strength / 2)).to(unit)[:, None]
+
+
+def describe_narrow(classes: int) -> str:
+    """The warning of a cohort of few classes."""
+    return (
+        f"the cohort has {classes} classes; with fewer than {LEAST_CLASSES} a few of them decide what is crowded, "
+        "which may do harm: give more, or choose the strength on validation classes"
+    )
 
 
 def check_cohort_metrics(metrics: tuple[Metric, ...]) -> None:
-    """Raise an error for a metric that reads embeddings and not similarities: extended vectors mean nothing to it."""
+    """Raise an error for a metric that reads embeddings, or distances: extended vectors have neither meaning."""
     for metric in metrics:
         collectors = METRICS[metric.family].collectors
         if not collectors or not all(collector.reads_tiles for collector in collectors):
             raise EquimetricError(
                 f"{metric.name!r} describes embeddings, which a cohort does not change; leave it out, or the cohort"
             )
-
-
-@dataclass(frozen=True, eq=False)
-class Cohort:
-    """Embeddings of classes that are neither queries nor gallery, and how strongly they count.
-
-    embeddings  (C, D), at least one; brought to unit length
-    strength    λ from 0 (no normalisation) to 1
-    nearest     K, how many of the most similar ones count; all where there are fewer
-    """
-
-    embeddings: EmbeddingsLike
-    strength: float = 0.5
-    nearest: int = 50
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.strength <= 1:
-            raise EquimetricError(f"the strength of a cohort lies between 0 and 1, not {self.strength}")
-        if self.nearest < 1:
-            raise EquimetricError(f"nearest is {self.nearest}; a cohort needs at least 1")
-
-    def crowdedness(self, unit: Tensor) -> Tensor:
-        """(N,) m(x), the mean of the K largest cosines of (N, D) unit vectors to the cohort."""
-        cohort = normalize(convert_embeddings(self.embeddings, "cohort embeddings")).to(unit)
-        if cohort.shape[1] != unit.shape[1]:
-            raise EquimetricError(f"the cohort has dimension {cohort.shape[1]}, the embeddings {unit.shape[1]}")
-        nearest, rows = min(self.nearest, len(cohort)), max(1, BLOCK_ENTRIES // len(cohort))
-        return torch.cat(
-            [(unit[some] @ cohort.T).topk(nearest, dim=1).values.mean(1) for some in slices(len(unit), rows)]
-        )
-
-    def extend(self, embeddings: EmbeddingsLike, gallery: EmbeddingsLike | None) -> tuple[Tensor, Tensor]:
-        """(N, D + 2) query vectors and (G, D + 2) gallery vectors, whose inner products are s'."""
-        queries = normalize(convert_embeddings(embeddings, "embeddings"))
-        items = queries if gallery is None else normalize(convert_embeddings(gallery, "gallery_embeddings"))
-        shift = -self.strength / 2 * self.crowdedness(queries)[:, None]
-        item_shift = shift if gallery is None else -self.strength / 2 * self.crowdedness(items)[:, None]
-        return (
-            torch.cat([queries, shift, torch.ones_like(shift)], 1),
-            torch.cat([items, torch.ones_like(item_shift), item_shift], 1),
-        )
-
-    def arguments(
-        self,
-        embeddings: EmbeddingsLike,
-        labels: LabelsLike,
-        gallery_embeddings: EmbeddingsLike | None,
-        gallery_labels: LabelsLike | None,
-        query_ids: LabelsLike | None,
-        gallery_ids: LabelsLike | None,
-    ) -> dict[str, Any]:
-        """The arguments of `evaluate` for the extended vectors; a set is its own gallery by the ids of its rows."""
-        queries, items = self.extend(embeddings, gallery_embeddings)
-        if gallery_embeddings is None:
-            query_ids = torch.arange(len(queries)) if query_ids is None else query_ids
-            gallery_labels, gallery_ids = labels, query_ids
-        return {
-            "embeddings": queries,
-            "labels": labels,
-            "gallery_embeddings": items,
-            "gallery_labels": gallery_labels,
-            "query_ids": query_ids,
-            "gallery_ids": gallery_ids,
-            "geometry": "dot",
-        }
-
-
-def normalize(vectors: Tensor) -> Tensor:
-    """Vectors at unit length."""
-    return torch.nn.functional.normalize(vectors)
+        if "distance" in metric.parameters:
+            raise EquimetricError(
+                f"{metric.name!r} is at a distance, and similarities normalised by a cohort have none; leave it out, "
+                "or the cohort"
+            )

@@ -89,18 +89,7 @@ def evaluate(
     if parents is not None or gallery_parents is not None:
         check_parent_metrics(parsed)
     if cohort is not None:
-        if geometry != "cosine":
-            raise EquimetricError(f"a cohort normalises cosines; leave geometry = {geometry!r} out, or the cohort")
         check_cohort_metrics(parsed)
-        given = cohort.arguments(embeddings, labels, gallery_embeddings, gallery_labels, query_ids, gallery_ids)
-        rest: dict[str, Any] = {"lone": lone, "neighbours": neighbours, "block_rows": block_rows, "progress": progress}
-        if parents is not None:
-            given |= {"parents": parents, "gallery_parents": parents if gallery_embeddings is None else gallery_parents}
-        names = [metric.name for metric in parsed]
-        result = evaluate(**given, metrics=names, prefilter=prefilter, **rest, **options)
-        itself = gallery_embeddings is None
-        within = "" if parents is None else " within parents"
-        return replace(result, geometry=f"cosine, cohort{within}", gallery=None if itself else result.gallery)
     options = {**check_metric_options(options), "lone": lone, "neighbours": neighbours}
 
     sets = prepare_sets(
@@ -112,6 +101,7 @@ def evaluate(
         query_ids=query_ids,
         gallery_ids=gallery_ids,
         multi_label=True,
+        cohort=cohort,
     )
     if isinstance(sets, MultiLabelSets):
         check_multi_label_metrics(parsed)
@@ -136,7 +126,7 @@ def evaluate(
         queries=len(sets.queries),
         gallery=None if sets.gallery is None else len(sets.gallery),
         lone=int((sets.relevant == 0).sum()),
-        geometry=sets.geometry if sets.parents is None else f"{sets.geometry} within parents",
+        geometry=sets.compared_by,
         path=path,
         percent=frozenset(metric.name for metric in parsed if METRICS[metric.family].percent),
         details={name: score.details for name, score in scores.items() if score.details},

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 
-__all__ = ["read_embeddings", "read_vectors"]
+__all__ = ["read_cohort", "read_embeddings", "read_vectors"]
 
 REQUIRED = ("embeddings", "labels")
 OPTIONAL = ("gallery_embeddings", "gallery_labels")
 PARENTS = ("parents", "gallery_parents")
 IDS = ("ids",)
 """What trial lists call the rows: see `trial_lists`."""
+COHORT = ("cohort_embeddings", "cohort_labels")
 SIDES = ("query", "gallery")
 INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
@@ -75,6 +76,27 @@ def read_vectors(file: Path | str) -> NDArray[Any]:
     return vectors
 
 
+def read_cohort(file: Path | str, *, beside: bool = False) -> dict[str, NDArray[Any]] | None:
+    """The embeddings of a cohort, with labels where there are any, as arguments of `Cohort`.
+
+    An .npz file has the arrays `cohort_embeddings` and `cohort_labels`, or else `embeddings` and `labels`. With
+    `beside`, only a cohort that an .npz file has beside other embeddings; None where it has none.
+    """
+    file = Path(file)
+    stored = _load(file) if file.suffix.lower() in (".npz", ".npy") else None
+    if isinstance(stored, dict) and COHORT[0] in stored:
+        return {name.removeprefix("cohort_"): stored[name] for name in COHORT if name in stored}
+    if beside:
+        return None
+    labelled = "labels" in stored if isinstance(stored, dict) else file.with_suffix(".csv").exists()
+    if stored is not None and not labelled:
+        return {"embeddings": read_vectors(file)}
+    found = read_embeddings(file)
+    if "gallery_embeddings" in found:
+        raise EquimetricError(f"{str(file)!r} has queries and a gallery; a cohort is one set of embeddings")
+    return found
+
+
 def _read_npz(file: Path, _: Path | None = None, *, parents: str | None = None) -> dict[str, NDArray[Any]]:
     arrays = _load(file)
     if not isinstance(arrays, dict):
@@ -82,6 +104,8 @@ def _read_npz(file: Path, _: Path | None = None, *, parents: str | None = None) 
             f"{str(file)!r} is not an .npz file of plain arrays; write one with "
             "numpy.savez(file, embeddings=…, labels=…)"
         )
+    # They are no arguments of `evaluate`: see `read_cohort`.
+    arrays = {name: array for name, array in arrays.items() if name not in COHORT}
     if parents is not None:
         arrays = _name_parents(arrays, parents, file)
     arrays = {name: array for name, array in arrays.items() if name not in IDS}

@@ -34,7 +34,13 @@ MOST_SINGLE_CURVES = 200
 def plot_utility(evaluation: Evaluation, *, share: float = 0.1) -> "Figure":
     """The utility curves behind `opis`, with the given share of best and of worst classes apart."""
     curves = _find_detail(evaluation, Consistency, "utility", "opis")
-    return utility_figure(curves.thresholds, curves.utility, share=share, calibration_range=curves.calibration_range)
+    return utility_figure(
+        curves.thresholds,
+        curves.utility,
+        share=share,
+        calibration_range=curves.calibration_range,
+        measure=_measure(evaluation),
+    )
 
 
 def plot_roc(evaluation: Evaluation) -> "Figure":
@@ -50,7 +56,9 @@ def plot_distances(evaluation: Evaluation, *, threshold: float | None = None) ->
     equal_error = evaluation.detail(EqualErrorThreshold)
     if threshold is None and equal_error is not None:
         threshold = equal_error.eer_threshold
-    return distance_figure(counts.edges, counts.positive, counts.negative, threshold=threshold)
+    return distance_figure(
+        counts.edges, counts.positive, counts.negative, threshold=threshold, measure=_measure(evaluation)
+    )
 
 
 def utility_figure(
@@ -59,11 +67,13 @@ def utility_figure(
     *,
     share: float = 0.1,
     calibration_range: tuple[float, float] | None = None,
+    measure: str = "distance",
 ) -> "Figure":
     """Utility of T classes (T, G) at G thresholds: their mean, the middle 80 %, and the means of the best and worst.
 
     share              share of the classes, at least one, in the best and in the worst group
     calibration_range  the thresholds over which classes are ranked, marked in the figure; default: all
+    measure            what the thresholds are of
     """
     threshold, utility = np.asarray(threshold, dtype=np.float64), np.asarray(utility, dtype=np.float64)
     if utility.ndim != 2 or utility.shape[1:] != threshold.shape or not len(utility):
@@ -80,7 +90,7 @@ def utility_figure(
     ranked = utility[np.argsort(utility[:, within].mean(axis=1), kind="stable")]
     group = group_size(share, len(utility))
 
-    figure, axes = _figure("distance threshold", "utility of a class")
+    figure, axes = _figure(f"{measure} threshold", "utility of a class")
     if len(utility) <= MOST_SINGLE_CURVES:
         single = axes.plot(threshold, utility.T, color=INK, alpha=0.15, linewidth=0.7)
         single[0].set_label("single classes")
@@ -91,7 +101,7 @@ def utility_figure(
     axes.plot(threshold, ranked[-group:].mean(axis=0), color=BEST, linestyle="--", label=f"best {members}")
     axes.plot(threshold, ranked[:group].mean(axis=0), color=WORST, linestyle="-.", label=f"worst {members}")
     if low <= threshold[0] and high >= threshold[-1]:
-        axes.set_xlabel("distance threshold, over the calibration range")
+        axes.set_xlabel(f"{measure} threshold, over the calibration range")
     else:
         axes.axvspan(low, high, color=INK, alpha=0.07, linewidth=0, label=f"calibration range {low:.3g} … {high:.3g}")
     axes.set_xlim(threshold[0], threshold[-1])
@@ -139,13 +149,15 @@ def roc_figure(far: Floats, tar: Floats, *, marked: Mapping[float, float] | None
     return figure
 
 
-def distance_figure(edges: Floats, positive: Floats, negative: Floats, *, threshold: float | None = None) -> "Figure":
+def distance_figure(
+    edges: Floats, positive: Floats, negative: Floats, *, threshold: float | None = None, measure: str = "distance"
+) -> "Figure":
     """Histograms (B,) of the distances of positive and negative pairs over B + 1 edges, each as a density.
 
     With a threshold, the legend gives the shares of pairs it rejects and accepts wrongly, interpolated between edges.
     """
     edges = np.asarray(edges, dtype=np.float64)
-    figure, axes = _figure("distance of a pair", "density")
+    figure, axes = _figure(f"{measure} of a pair", "density")
     for counts, colour, name in ((positive, POSITIVE, "positive"), (negative, NEGATIVE, "negative")):
         counts = np.asarray(counts, dtype=np.float64)
         if counts.shape != (len(edges) - 1,):
@@ -165,6 +177,11 @@ def distance_figure(edges: Floats, positive: Floats, negative: Floats, *, thresh
     axes.set_ylim(bottom=0)
     axes.legend(fontsize="small")
     return figure
+
+
+def _measure(evaluation: Evaluation) -> str:
+    """What stands for distances: scores that a cohort has normalised have none."""
+    return "negated score" if "cohort" in evaluation.geometry else "distance"
 
 
 def _figure(x: str, y: str) -> "tuple[Figure, Axes]":

@@ -12,22 +12,28 @@ import torch
 from torch import Tensor
 
 from equimetric.data.attributes import attribute_ids, find_attribute
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation import Cohort, Evaluation, evaluate
+from equimetric.evaluation.cohort import CohortForm
 from equimetric.learners import Learner
 from equimetric.processes import SINGLE, Processes
-from equimetric.runs.configuration import CohortConfig, EvaluationConfig, RunConfig
+from equimetric.runs.cohorts import RunCohorts, configured_setting, count_classes
+from equimetric.runs.configuration import EvaluationConfig, RunConfig
 from equimetric.runs.data import RunData, load_run_data
 from equimetric.runs.embedding import embed_images
+from equimetric.runs.evaluation_table import PARTS
 from equimetric.runs.features import cached_features
 from equimetric.runs.folder import RunFolder
+from equimetric.runs.model import TrainedModel, load
+from equimetric.runs.result import CohortSetting
 from equimetric.threads import use_threads
 
 __all__ = [
     "NEIGHBOURS",
+    "CohortOverride",
     "LabelledEmbeddings",
-    "embed_cohort",
     "embed_part",
+    "embed_run",
     "evaluate_defined",
     "evaluate_part",
     "evaluation_data",
@@ -62,6 +68,10 @@ class LabelledEmbeddings:
     cohort: Cohort | None = None
     parents: Tensor | None = None
 
+    def plain(self) -> LabelledEmbeddings:
+        """The same by plain cosines, as scores of the same kind, where a cohort normalises them."""
+        return self if self.cohort is None else replace(self, cohort=replace(self.cohort, strength=0.0))
+
     def arrays(self) -> dict[str, Any]:
         """The embeddings and labels as `evaluate(**arrays)` takes them, gallery, cohort and parents included."""
         others: dict[str, Any] = {} if self.cohort is None else {"cohort": self.cohort}
@@ -89,14 +99,9 @@ def evaluation_data(config: RunConfig, learner: Learner, data: RunData, processe
 
 
 def embed_part(
-    learner: Learner,
-    data: RunData,
-    part: str,
-    processes: Processes = SINGLE,
-    *,
-    cohort: CohortConfig | None = None,
+    learner: Learner, data: RunData, part: str, processes: Processes = SINGLE, *, cohort: Cohort | None = None
 ) -> LabelledEmbeddings:
-    """The embeddings of one part of evaluation data: train, validation or test, the latter with a cohort."""
+    """The embeddings of one part of evaluation data: train, validation or test; with the cohort that is given."""
     rows, split = data.rows(part), data.split
     embeddings = embed_images(learner, data.images(part), processes=processes)
     query, gallery = (split.query, split.gallery) if part == "test" else (None, None)
@@ -107,7 +112,7 @@ def embed_part(
         query=None if query is None else torch.searchsorted(rows, query),
         gallery=None if gallery is None else torch.searchsorted(rows, gallery),
         class_names=data.dataset.class_names,
-        cohort=None if cohort is None or part != "test" else embed_cohort(learner, data, cohort, processes),
+        cohort=cohort,
     )
 
 
@@ -118,12 +123,6 @@ def within_parents(
     if parents is None:
         return found
     return replace(found, parents=find_attribute(attribute_ids(data.dataset), parents, option)[found.rows])
-
-
-def embed_cohort(learner: Learner, data: RunData, config: CohortConfig, processes: Processes) -> Cohort:
-    """The cohort of a run: its training or validation classes, which share no class with the test."""
-    embeddings = embed_images(learner, data.images(config.part), processes=processes)
-    return Cohort(embeddings, config.strength, config.nearest)
 
 
 def evaluate_part(found: LabelledEmbeddings, config: EvaluationConfig, *, neighbours: int = 0) -> Evaluation:
@@ -174,15 +173,32 @@ def per_query_arrays(scores: Evaluation, found: LabelledEmbeddings) -> dict[str,
     }
 
 
-def embed_run(
-    folder: str | Path, part: str = "test", *, parents: str | None = None
-) -> tuple[RunConfig, LabelledEmbeddings]:
-    """The embeddings behind the figures of a finished run: the same model, view, features, split and threads.
+@dataclass(frozen=True)
+class CohortOverride:
+    """A cohort in place of the one of a run: a part of its classes, or "none"; the rest is the run's, or the default.
 
-    `parents` names an attribute of the data, within whose values they are to be compared; default: that of the run.
+    Attributes:
+        part: train, validation, both or none; None for that of the run.
+        strength, form: of `Cohort`.
     """
-    from equimetric.runs.model import load
 
+    part: str | None = None
+    strength: float | None = None
+    form: CohortForm | None = None
+
+
+def embed_run(
+    folder: str | Path,
+    part: str = "test",
+    *,
+    parents: str | None = None,
+    cohort: CohortOverride | None = None,
+) -> tuple[RunConfig, LabelledEmbeddings]:
+    """The embeddings behind the figures of a finished run: the same model, view, features, split, threads and cohort.
+
+    `parents` names an attribute of the data, within whose values they are to be compared. A cohort is that of the run
+    for its test classes, and only the one that is given for others.
+    """
     model = load(folder)
     if model.config.refit is not None:
         model.config.refit.require_unseen(part)
@@ -190,10 +206,31 @@ def embed_run(
         data = load_run_data(model.config.data, model.config.refit)
         require_same_data(RunFolder(model.folder), data)
         data = evaluation_data(model.config, model.learner, data)
-        found = embed_part(model.learner, data, part, cohort=model.config.evaluation.cohort)
+        setting = find_setting(model, data, part, cohort or CohortOverride())
+        # Test classes are in no cohort: without labels nothing has to be excluded.
+        cohorts, labelled = RunCohorts(model.learner, data), part != "test"
+        used = None if setting is None else cohorts.cohort(setting, labelled=labelled)
+        found = embed_part(model.learner, data, part, cohort=used)
         if parents is not None:
             return model.config, within_parents(found, data, parents, "--parents")
         return model.config, within_parents(found, data, model.config.evaluation.parents)
+
+
+def find_setting(model: TrainedModel, data: RunData, part: str, override: CohortOverride) -> CohortSetting | None:
+    """The cohort by which a part is to be normalised: that of the run, changed as asked for; None without one."""
+    config = model.config.evaluation.cohort
+    wanted = override.part is not None or override.strength is not None or override.form is not None
+    if override.part == "none" or (config is None and not wanted) or (part != "test" and not wanted):
+        return None
+    stored = model.result.cohort
+    if stored is None and config is not None and not (config.is_chosen and override.part is not None):
+        stored = configured_setting(config, data)
+    values = {} if stored is None else stored.model_dump(include={"part", "form", "strength", "nearest"})
+    given = {"part": override.part, "strength": override.strength, "form": override.form}
+    values = {"part": "train", **values, **{name: value for name, value in given.items() if value is not None}}
+    if values["part"] not in PARTS:
+        raise unknown_name("cohort of a run", str(values["part"]), [*PARTS, "none"])
+    return CohortSetting.model_validate({**values, "classes": count_classes(data, values["part"])})
 
 
 def require_same_data(run: RunFolder, data: RunData) -> None:

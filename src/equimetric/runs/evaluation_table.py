@@ -2,25 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from equimetric.configuration import Strict
 from equimetric.evaluation import METRICS, parse_metrics
-from equimetric.evaluation.cohort import check_cohort_metrics
+from equimetric.evaluation.cohort import FORMS, CohortForm, check_cohort_metrics
+from equimetric.evaluation.cohort_choice import STRENGTHS
 from equimetric.evaluation.engine.inputs import GEOMETRY_NAMES, find_own_geometry
 from equimetric.evaluation.parents import check_parent_metrics
 
-__all__ = ["CohortConfig", "EvaluationConfig"]
+__all__ = ["PARTS", "CohortConfig", "CohortPart", "EvaluationConfig"]
+
+CohortPart = Literal["train", "validation", "both"]
+PARTS: tuple[CohortPart, ...] = ("train", "validation", "both")
 
 
 class CohortConfig(Strict):
-    """Classes of the run by which the similarities of its test classes are normalised."""
+    """Classes of the run by which the similarities of its test classes are normalised.
 
-    part: Literal["train", "validation"] = Field("train", description="which classes are the cohort")
-    strength: float = Field(0.5, ge=0, le=1, description="from 0, no normalisation, to 1")
+    "auto" is chosen on the validation classes when training ends.
+    """
+
+    part: Literal["train", "validation", "both", "auto"] = Field("train", description="which classes are the cohort")
+    strength: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
+        0.5, description="from 0, no normalisation, to 1; the full form knows no other"
+    )
+    form: Literal["mean", "full", "auto"] = Field(
+        "mean", description="subtract how crowded both sides are, or divide by its deviation, too"
+    )
     nearest: int = Field(50, ge=1, description="how many of the most similar cohort images count")
+    far: float = Field(1e-2, gt=0, lt=1, description="false accept rate at which 'auto' compares true accept rates")
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether anything is chosen on validation classes."""
+        return "auto" in (self.part, self.strength, self.form)
+
+    def parts(self) -> tuple[CohortPart, ...]:
+        """The parts to choose from."""
+        return PARTS if self.part == "auto" else (self.part,)
+
+    def forms(self) -> tuple[CohortForm, ...]:
+        """The forms to choose from."""
+        return FORMS if self.form == "auto" else (self.form,)
+
+    def strengths(self) -> tuple[float, ...]:
+        """The strengths to choose from; none at all is always one of them."""
+        return STRENGTHS if self.strength == "auto" else tuple({0.0, self.strength})
+
+    def describe(self) -> str:
+        """'cohort of the train classes, mean form, strength 0.5'."""
+        if self.is_chosen:
+            return f"cohort chosen on validation classes by TAR at FAR {self.far:g}"
+        strength = f", strength {self.strength:g}" if self.form == "mean" else ""
+        classes = {"both": "train and validation"}.get(self.part, self.part)
+        return f"cohort of the {classes} classes, {self.form} form{strength}"
 
 
 class EvaluationConfig(Strict):
@@ -36,7 +74,8 @@ class EvaluationConfig(Strict):
     geometry: str = Field("cosine", description="as for `equimetric evaluate`: cosine, euclidean, dot, l1, l3, linf …")
     binarise: bool = Field(False, description="compare the signs of the embeddings by Hamming distance")
     cohort: CohortConfig | None = Field(
-        None, description="normalise the similarities of test images by a cohort of other classes: { strength = 0.5 }"
+        None,
+        description="normalise the similarities of test images by a cohort of other classes: { strength = 0.5 }",
     )
 
     parents: str | None = Field(

@@ -86,6 +86,13 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
         del values["refit"]
     else:
         values["refit"].pop("folder")
+    cohort = values["evaluation"]["cohort"]
+    if cohort is not None:
+        # A cohort of the mean form has the key it had before there was another; only a choice compares rates.
+        if cohort["form"] == "mean":
+            del cohort["form"]
+        if "auto" not in cohort.values():
+            del cohort["far"]
     # 'auto' is another device, and gives other last digits, on another machine.
     values["training"]["device"] = choose_device(config.training.device)
     weights = find_weight_file(config.model.backbone, config.model.pretrained)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from equimetric.errors import DamagedFileError, EquimetricError
 
-__all__ = ["RESULT_SCHEMA", "DataShape", "RunResult", "RunSource"]
+__all__ = ["RESULT_SCHEMA", "CohortSetting", "DataShape", "RunResult", "RunSource", "TriedCohort"]
 
 RESULT_SCHEMA = 2
 
@@ -47,11 +47,46 @@ class RunSource(BaseModel):
     best_step: int
 
 
+class TriedCohort(BaseModel):
+    """The true accept rate of the validation classes with one cohort, form and strength."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    part: Literal["train", "validation", "both"]
+    form: Literal["mean", "full"]
+    strength: float
+    tar: float
+
+
+class CohortSetting(BaseModel):
+    """The cohort by which a run normalises the similarities of its test classes.
+
+    Attributes:
+        part: the classes it is made of.
+        form, strength, nearest: of `Cohort`.
+        classes: how many it has.
+        far: false accept rate at which the rates of `tried` were compared.
+        tried: what it was chosen from on the validation classes; empty where the configuration gives it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    part: Literal["train", "validation", "both"]
+    form: Literal["mean", "full"] = "mean"
+    strength: float = 0.5
+    nearest: int = 50
+    classes: int = 0
+    far: float | None = None
+    tried: tuple[TriedCohort, ...] = ()
+
+
 class RunResult(BaseModel):
     """What a run measured, or why it failed.
 
     Attributes:
         metrics: on the test classes; empty where the model was trained on them.
+        plain: with a cohort, the same without it, by the same scores; else empty.
+        cohort: by which the similarities behind `metrics` are normalised.
         validation: the best ones on the validation classes; empty where the model was trained on them.
         best_step, steps: the step of the weights that are kept, and the steps taken.
         notes: what a user should know of the run: a collapse, no gain over the start, classes that were trained on.
@@ -67,6 +102,8 @@ class RunResult(BaseModel):
     method: str
     seed: int
     metrics: dict[str, float] = {}
+    plain: dict[str, float] = {}
+    cohort: CohortSetting | None = None
     validation: dict[str, float] = {}
     best_step: int = 0
     steps: int = 0

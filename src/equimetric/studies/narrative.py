@@ -9,6 +9,7 @@ from equimetric.data import Dataset
 from equimetric.runs.configuration import EvaluationConfig, LearnerConfig
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.jobs import RunEntry
+from equimetric.studies.records import PLAIN
 
 __all__ = ["conditions", "shown_metrics", "statement"]
 
@@ -23,11 +24,17 @@ DEVIATIONS = {
 
 
 def shown_metrics(study: StudyConfig) -> tuple[str, ...]:
-    """The metric that selects weights, then the default columns, or all metrics of a list that the user gave."""
+    """The metric that selects weights, then the default columns, or all metrics of a list that the user gave.
+
+    With a cohort, each is followed by the same without it.
+    """
     names = study.evaluation.names()
     usual = study.evaluation.ks is None and study.evaluation.metrics == EvaluationConfig().metrics
     chosen = [name for name in SHOWN if name in names] if usual else names
-    return tuple(dict.fromkeys([study.evaluation.selected_by, *chosen]))
+    shown = dict.fromkeys([study.evaluation.selected_by, *chosen])
+    if study.evaluation.cohort is None:
+        return tuple(shown)
+    return tuple(name for one in shown for name in (one, one + PLAIN))
 
 
 def statement(study: StudyConfig, entries: Sequence[RunEntry]) -> tuple[str, ...]:
@@ -81,7 +88,7 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
         f"learning rate {optimizer.objective_lr:g}, "
         f"weight decay {optimizer.objective_weight_decay:g}",
         "Evaluation": f"{study.evaluation.compared_by()} geometry"
-        + (f", cohort of strength {study.evaluation.cohort.strength:g}" if study.evaluation.cohort else "")
+        + (f", {study.evaluation.cohort.describe()}" if study.evaluation.cohort else "")
         + (f", within each {study.evaluation.parents}" if study.evaluation.parents else "")
         + f", best weights by {study.evaluation.selected_by}",
         "Budget": f"{training.steps} steps, validation every {training.validate_every}",

@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError, unknown_name
 
-__all__ = ["GalleryRow", "Image", "Kind", "Neighbour", "RunRecord", "Status", "StudyRecord"]
+__all__ = ["PLAIN", "GalleryRow", "Image", "Kind", "Neighbour", "RunRecord", "Status", "StudyRecord"]
+
+PLAIN = " plain"
+"""End of the name of a metric that was measured without the cohort."""
 
 Image: TypeAlias = NDArray[np.uint8]
 """An image of shape (C, H, W) with C = 1 (grey) or C = 3 (RGB)."""

@@ -20,7 +20,7 @@ from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.gallery import galleries
 from equimetric.studies.jobs import RunEntry
 from equimetric.studies.narrative import conditions, shown_metrics, statement
-from equimetric.studies.records import RunRecord, StudyRecord
+from equimetric.studies.records import PLAIN, RunRecord, StudyRecord
 from equimetric.studies.results import read_result
 
 __all__ = ["load_study", "save_study"]
@@ -109,7 +109,7 @@ def run_record(entry: RunEntry, result: RunResult) -> RunRecord:
         seed=entry.key.seed,
         status=result.status,
         error=result.error,
-        metrics=result.metrics,
+        metrics={**result.metrics, **{name + PLAIN: value for name, value in result.plain.items()}},
         history=history,
         seconds=result.seconds,
         parameters=result.parameters,

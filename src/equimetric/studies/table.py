@@ -7,7 +7,7 @@ from statistics import median
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import METRICS, Metric
-from equimetric.studies.records import Kind, StudyRecord
+from equimetric.studies.records import PLAIN, Kind, StudyRecord
 from equimetric.studies.statistics import Interval, t_interval
 
 __all__ = ["Column", "ComparisonTable", "Row", "comparison_table", "format_duration"]
@@ -119,7 +119,7 @@ def comparison_table(study: StudyRecord) -> ComparisonTable:
     metrics = tuple(dict.fromkeys([study.primary_metric, *(study.shown or measured)]))
     rows = tuple(sorted((_row(study, method, metrics) for method in study.methods), key=_rank))
     columns = tuple(_column(study, metric, (row.cells[place] for row in rows)) for place, metric in enumerate(metrics))
-    return ComparisonTable(title=study.title, columns=columns, rows=rows, footnotes=tuple(_footnotes(rows)))
+    return ComparisonTable(title=study.title, columns=columns, rows=rows, footnotes=tuple(_footnotes(rows, metrics)))
 
 
 def _row(study: StudyRecord, method: str, metrics: tuple[str, ...]) -> Row:
@@ -158,16 +158,18 @@ def _column(study: StudyRecord, metric: str, cells: Iterable[Interval | None]) -
 def shown_in_percent(metric: str) -> bool:
     """Whether `evaluate` shows a metric in percent; true for one that this version does not know."""
     try:
-        return METRICS[Metric.parse(metric).family].percent
+        return METRICS[Metric.parse(metric.removesuffix(PLAIN)).family].percent
     except EquimetricError:
         return True
 
 
-def _footnotes(rows: tuple[Row, ...]) -> Iterable[str]:
+def _footnotes(rows: tuple[Row, ...], metrics: tuple[str, ...]) -> Iterable[str]:
     counts = {row.done for row in rows if row.done > 1}
     if counts:
         n = f"n = {counts.pop()} runs" if len(counts) == 1 else "n runs (n in the column “runs”)"
         yield f"Mean ± half width of the 95 % t-interval over {n} that differ in their seed only."
+    if any(metric.endswith(PLAIN) for metric in metrics):
+        yield "Columns “… plain” are of the same embeddings without the cohort."
     if any(row.kind == "baseline" for row in rows):
         yield "Baselines are not trained; a baseline with one run (n = 1) has no interval."
     if any(row.kind == "trained" and row.done == 1 for row in rows):

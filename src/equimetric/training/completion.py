@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 from safetensors.torch import save
 
@@ -10,6 +11,7 @@ from equimetric.errors import DamagedFileError
 from equimetric.files import sweep
 from equimetric.processes import Processes
 from equimetric.runs.building import count_parameters
+from equimetric.runs.cohorts import RunCohorts, cohort_notes
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.evaluation import NEIGHBOURS, embed_part, evaluate_defined, per_query_arrays, within_parents
 from equimetric.runs.folder import RESULT, WEIGHTS, RunFolder
@@ -62,7 +64,7 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
     """Load the best weights, evaluate them on the test classes, write weights and result, remove the checkpoints."""
     config, run, learner, state = session.config, session.run, session.learner, session.state
     load_best_weights(learner, state)
-    metrics, undefined = evaluate_test(session)
+    figures, undefined = evaluate_test(session)
     if run.writes:
         run.write(WEIGHTS, save(all_weights(learner)))
     refit = config.refit
@@ -71,14 +73,14 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
         role=role,
         method=config.method,
         seed=config.seed,
-        metrics=metrics,
+        **figures,
         validation=state.best_scores,
         best_step=state.best_step,
         steps=state.step,
         seconds=state.seconds,
         parameters=count_parameters(learner),
         data=session.shape,
-        notes=run_notes(session, undefined),
+        notes=(*run_notes(session, undefined), *cohort_notes(figures.get("cohort"))),
         source=refit and RunSource(key=refit.source, folder=refit.folder, best_step=refit.steps),
     )
     run.write_result(result)
@@ -88,16 +90,21 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
     return TrainedModel(config, learner, run.path, result)
 
 
-def evaluate_test(session: Session) -> tuple[dict[str, float], dict[str, str]]:
-    """The figures of the test classes, with per-query scores beside the result; none where they were trained on.
+def evaluate_test(session: Session) -> tuple[dict[str, Any], dict[str, str]]:
+    """The figures of the test classes for the result, with per-query scores beside it; none where they were trained on.
 
-    Also why some of them are NaN, where the embeddings leave a metric undefined.
+    With a cohort, the figures without it are among them. What is to be chosen is chosen on the validation classes. Also
+    why some figures are NaN, where the embeddings leave a metric undefined.
     """
-    config = session.config
+    config, learner, data, processes = session.config, session.learner, session.data, session.processes
     if config.refit is not None and "test" in config.refit.added_parts:
         return {}, {}
-    found = embed_part(session.learner, session.data, "test", session.processes, cohort=config.evaluation.cohort)
-    found = within_parents(found, session.data, config.evaluation.parents)
+    cohorts, wanted = RunCohorts(learner, data, processes), config.evaluation.cohort
+    setting = None if wanted is None else cohorts.choose(wanted)
+    cohort = None if setting is None else cohorts.cohort(setting)
+    found = embed_part(learner, data, "test", processes, cohort=cohort)
+    found = within_parents(found, data, config.evaluation.parents)
     scores, undefined = evaluate_defined(found, config.evaluation, neighbours=NEIGHBOURS)
     session.run.write_per_query(per_query_arrays(scores, found))
-    return dict(scores), undefined
+    plain = {} if setting is None else dict(evaluate_defined(found.plain(), config.evaluation)[0])
+    return {"metrics": dict(scores), "plain": plain, "cohort": setting}, undefined

@@ -20,6 +20,7 @@ from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.evaluation import Cohort, evaluate
 from equimetric.learners import Learner
 from equimetric.objectives import Objective
+from equimetric.runs.cohorts import cohort_rows
 from equimetric.runs.configuration import Conditions, RunConfig
 from equimetric.runs.data import RunData
 from equimetric.runs.embedding import embed_images
@@ -188,9 +189,7 @@ def try_metrics(config: Conditions, data: RunData, part: str, dim: int) -> None:
         drawn = [split.query, split.gallery]
     cohort = None
     if evaluation.cohort is not None and part == "test":
-        cohort = Cohort(
-            draw(data.rows(evaluation.cohort.part))[0], evaluation.cohort.strength, evaluation.cohort.nearest
-        )
+        cohort = Cohort(draw(cohort_rows(data, evaluation.cohort.parts()[0]))[0], nearest=evaluation.cohort.nearest)
     arrays = list(chain(*map(draw, drawn)))
     parents = {}
     if evaluation.parents is not None:

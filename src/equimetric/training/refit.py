@@ -56,8 +56,9 @@ def refit_config(run: str | Path, classes: str) -> RunConfig:
         }
     ).model_dump()
     if config.evaluation.cohort is not None:
-        # Its validation classes are training classes now.
-        values["evaluation"]["cohort"]["part"] = "train"
+        # Its validation classes are training classes now, and have chosen what was to be chosen.
+        chosen = {} if result.cohort is None else result.cohort.model_dump(include={"form", "strength"})
+        values["evaluation"]["cohort"] |= {**chosen, "part": "train"}
     return load_config(values, RunConfig)
 
 

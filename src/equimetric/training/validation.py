@@ -6,11 +6,11 @@ import warnings
 from dataclasses import replace
 from math import isnan, nan
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, EquimetricWarning
+from equimetric.runs.cohorts import RunCohorts
 from equimetric.runs.evaluation import (
     NEIGHBOURS,
     LabelledEmbeddings,
-    embed_cohort,
     embed_part,
     evaluate_defined,
     evaluate_part,
@@ -69,12 +69,16 @@ def score(session: Session, log: Log) -> dict[str, float]:
 
 def rehearse_test(session: Session, found: LabelledEmbeddings) -> None:
     """Score the start as the test will, so that metrics which cannot be computed raise before anything trains."""
-    config, processes = session.config.evaluation, session.processes
+    config = session.config.evaluation
     if config.cohort is None or not session.learner.trains:
         return
-    cohort = embed_cohort(session.learner, session.data, config.cohort, processes)
+    cohorts = RunCohorts(session.learner, session.data, session.processes)
     try:
-        evaluate_part(replace(found, cohort=cohort), config, neighbours=NEIGHBOURS)
+        with warnings.catch_warnings():
+            # A narrow cohort is noted where the run ends.
+            warnings.simplefilter("ignore", EquimetricWarning)
+            cohort = cohorts.cohort(cohorts.choose(config.cohort), labelled=True)
+            evaluate_part(replace(found, cohort=cohort), config, neighbours=NEIGHBOURS)
     except EquimetricError as error:
         raise EquimetricError(f"evaluation.metrics with evaluation.cohort cannot be computed: {error}") from None
 

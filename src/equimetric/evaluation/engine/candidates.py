@@ -125,7 +125,7 @@ def _guess_bounds(matrix: SimilarityMatrix, width: int) -> Tensor:
     if rank > SAMPLED // 4:
         return bounds
     # Evenly spread over the scan order, so that every class has its share.
-    sample = vectors[order[torch.arange(SAMPLED, device=order.device) * len(order) // SAMPLED]]
+    sample = matrix.gallery.vectors[order[torch.arange(SAMPLED, device=order.device) * len(order) // SAMPLED]]
     for some in slices(len(order), 4 * SAMPLED):
         similarity = vectors.index_select(0, order[some]) @ sample.T
         bounds[some] = similarity.topk(rank, dim=1, sorted=False).values.amin(dim=1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 from equimetric.ops.blocks import slices
 
+if TYPE_CHECKING:
+    from equimetric.evaluation.cohort import Cohort
+
 __all__ = [
     "GEOMETRY_NAMES",
     "EmbeddingsLike",
@@ -29,6 +32,7 @@ __all__ = [
     "LabelsLike",
     "convert_embeddings",
     "convert_labels",
+    "normalize_rows",
     "prepare_sets",
 ]
 
@@ -53,11 +57,15 @@ def prepare_sets(
     query_ids: LabelsLike | None = None,
     gallery_ids: LabelsLike | None = None,
     multi_label: bool = False,
+    cohort: "Cohort | None" = None,
 ) -> LabelledSets:
     """Check both sets, bring them to one precision, device and geometry, and number the classes.
 
-    With `multi_label`, samples may have several labels each: see `label_sets`.
+    With `multi_label`, samples may have several labels each: see `label_sets`. With a cohort the sets hold extended
+    vectors, whose inner products are the normalised similarities: see `Cohort`.
     """
+    if cohort is not None and geometry != "cosine":
+        raise EquimetricError(f"a cohort normalises cosines; leave geometry = {geometry!r} out, or the cohort")
     own = None if isinstance(geometry, str) and geometry in GEOMETRY_NAMES else find_own_geometry(geometry)
     queries, gallery = convert_embeddings(embeddings, "embeddings"), None
     if (gallery_embeddings is None) != (gallery_labels is None):
@@ -82,9 +90,11 @@ def prepare_sets(
         own_geometry=own,
         **classes,
     )
-    if not sets.relevant.any():
-        raise EquimetricError("no query has a gallery item of its class; retrieval cannot be evaluated on these labels")
-    return sets
+    sets.require_pairs()
+    if cohort is None:
+        return sets
+    cohort.warn_if_narrow()
+    return cohort.normalize(sets)
 
 
 def convert_embeddings(given: EmbeddingsLike, name: str) -> Tensor:
@@ -169,10 +179,6 @@ def _number_classes(
     if labels.dtype.kind != gallery_labels.dtype.kind:
         raise EquimetricError("labels and gallery_labels must both be integers or both be strings to be compared")
     classes, ids = np.unique(np.concatenate([labels, gallery_labels]), return_inverse=True)
-    if len(classes) == 1:
-        raise EquimetricError(
-            f"all labels are the same class ({classes[0]}); retrieval can only be evaluated with at least two classes"
-        )
     return tuple(classes.tolist()), ids[: len(labels)], ids[len(labels) :]
 
 
@@ -209,8 +215,8 @@ def find_own_geometry(geometry: GeometryLike) -> Geometry:
 def _apply_geometry(queries: Tensor, gallery: Tensor | None, geometry: GeometryLike) -> tuple[Tensor, Tensor | None]:
     """The vectors that the geometry compares: unit length for cosine, ±1 for Hamming, else unchanged."""
     if geometry == "cosine" or (isinstance(geometry, Geometry) and geometry.normalize):
-        unit = _normalize_rows(queries, "embeddings")
-        return unit, None if gallery is None else _normalize_rows(gallery, "gallery_embeddings")
+        unit = normalize_rows(queries, "embeddings")
+        return unit, None if gallery is None else normalize_rows(gallery, "gallery_embeddings")
     if geometry == "hamming":
         return _sign_vectors(queries), None if gallery is None else _sign_vectors(gallery)
     if geometry == "dot":
@@ -223,7 +229,7 @@ def _sign_vectors(embeddings: Tensor) -> Tensor:
     return (embeddings > 0).float().mul_(2).sub_(1)
 
 
-def _normalize_rows(embeddings: Tensor, name: str) -> Tensor:
+def normalize_rows(embeddings: Tensor, name: str) -> Tensor:
     """Each row divided by its length, which is computed in float64 to avoid overflow and underflow.
 
     Returned without a copy where all rows have length 1 up to rounding.

@@ -1,12 +1,13 @@
 """The checked queries and gallery that everything else reads, with their classes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry
 
 __all__ = ["GeometryName", "LabelledSets", "Overlap"]
@@ -26,6 +27,8 @@ class LabelledSets:
     excluded (P, 2): pairs (query, gallery item) of the same image, which are not compared
     own_geometry: what measures similarities, where that is no inner product
     parents (N,), (G,): superclasses of queries and gallery items, of which only equal ones are compared
+    items (N, D): the queries as gallery items, where one set has vectors of two forms: see `Cohort`
+    title: what a result calls the geometry, where that is not its name
     """
 
     queries: Tensor
@@ -38,11 +41,20 @@ class LabelledSets:
     excluded: Tensor | None = None
     own_geometry: Geometry | None = None
     parents: tuple[Tensor, Tensor] | None = None
+    items: Tensor | None = None
+    title: str | None = None
 
     @property
     def gallery_vectors(self) -> Tensor:
         """The gallery, or the queries where they are their own, (G, D)."""
-        return self.queries if self.gallery is None else self.gallery
+        if self.gallery is not None:
+            return self.gallery
+        return self.queries if self.items is None else self.items
+
+    @property
+    def compared_by(self) -> str:
+        """How vectors are compared, in words: 'cosine', 'cosine, cohort within parents'."""
+        return (self.title or self.geometry) + ("" if self.parents is None else " within parents")
 
     @property
     def candidates(self) -> int:
@@ -87,6 +99,43 @@ class LabelledSets:
         first, end = offsets[self.query_classes[rows], None], offsets[self.query_classes[rows] + 1, None]
         places = first + torch.arange(max(1, int((end - first).max())), device=rows.device)
         return torch.where(places < end, members[places.clamp(max=len(members) - 1)], -1)
+
+    def select(self, rows: Tensor) -> "LabelledSets":
+        """Some rows of one set compared with each other, by index or mask; what a cohort has made of them stays."""
+        if self.gallery is not None:
+            raise EquimetricError("rows are selected from one set; queries with a gallery of their own have two")
+        place = torch.full((len(self.queries),), -1, dtype=torch.int64, device=self.queries.device)
+        rows = torch.arange(len(place), device=place.device)[rows]
+        place[rows] = torch.arange(len(rows), device=place.device)
+        present, classes = torch.unique(self.query_classes[rows], return_inverse=True)
+        excluded = None if self.excluded is None else place[self.excluded]
+        selected = replace(
+            self,
+            queries=self.queries[rows],
+            query_classes=classes,
+            gallery_classes=classes,
+            labels=tuple(self.labels[row] for row in rows.tolist())
+            if isinstance(self.labels, tuple)
+            else self.labels[rows.cpu()],
+            class_labels=tuple(self.class_labels[number] for number in present.tolist()),
+            excluded=None if excluded is None else excluded[(excluded >= 0).all(dim=1)],
+            parents=None if self.parents is None else (self.parents[0][rows], self.parents[1][rows]),
+            items=None if self.items is None else self.items[rows],
+        )
+        selected.require_pairs()
+        return selected
+
+    def require_pairs(self) -> None:
+        """Raise an error where all labels are one class, or no query has an item of its class."""
+        if len(self.class_labels) == 1:
+            raise EquimetricError(
+                f"all labels are the same class ({self.class_labels[0]}); retrieval can only be evaluated with at "
+                "least two classes"
+            )
+        if not self.relevant.any():
+            raise EquimetricError(
+                "no query has a gallery item of its class; retrieval cannot be evaluated on these labels"
+            )
 
     @cached_property
     def order_by_class(self) -> Tensor:

@@ -27,9 +27,10 @@ class SimilarityMatrix:
     hamming    vectors of ±1: Σ uv = D − 2·Hamming distance, without rounding
     euclidean  (q, 1, 1) and (g, −‖g‖²/2 in two parts): ⟨q, g⟩ − ‖g‖²/2 = (‖q‖² − d²) / 2 ranks as −d does
 
-    Without a gallery the queries are their own, each excluded from its own ranking by index. `excluded` (P, 2) lists
-    further pairs (query, gallery item) to exclude; so are all pairs of different `parents` (N,), (G,). Excluded pairs
-    have similarity −∞. A scan visits the queries in `order` (N,).
+    Without a gallery the queries are their own, each excluded from its own ranking by index; `items` are their vectors
+    as gallery items where these differ, with ⟨q_i, g_j⟩ = ⟨q_j, g_i⟩. `excluded` (P, 2) lists further pairs (query,
+    gallery item) to exclude; so are all pairs of different `parents` (N,), (G,). Excluded pairs have similarity −∞. A
+    scan visits the queries in `order` (N,).
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class SimilarityMatrix:
         queries: Tensor,
         gallery: Tensor | None = None,
         *,
+        items: Tensor | None = None,
         geometry: str = "cosine",
         excluded: Tensor | None = None,
         order: Tensor | None = None,
@@ -46,9 +48,12 @@ class SimilarityMatrix:
         self.order = torch.arange(len(queries), device=self.device) if order is None else order
         self._excluded_from, self._excluded_columns = _index_excluded(queries, gallery, excluded)
         self._parents = parents
+        # Euclidean distances rank by products that are not the same from both ends.
+        self._symmetric = gallery is None and geometry != "euclidean"
         if geometry == "euclidean":
             queries, gallery, self._scale, self._squared_length = _as_inner_products(queries, gallery)
         self.queries = FixedPoint(queries)
+        gallery = items if gallery is None else gallery
         self.gallery = self.queries if gallery is None else FixedPoint(gallery)
         self._longest = self.gallery.length.max()
         self._coarse: tuple[Tensor, Tensor, Tensor] | None = None
@@ -59,6 +64,7 @@ class SimilarityMatrix:
         return cls(
             sets.queries,
             sets.gallery,
+            items=sets.items,
             geometry=sets.geometry,
             excluded=sets.excluded,
             order=sets.order_by_class,
@@ -67,8 +73,8 @@ class SimilarityMatrix:
 
     @property
     def symmetric(self) -> bool:
-        """Whether s_ij = s_ji: one set, inner products of the same vectors."""
-        return self.gallery is self.queries
+        """Whether s_ij = s_ji: one set compared with itself."""
+        return self._symmetric
 
     @property
     def free_of_rounding(self) -> bool:
@@ -90,7 +96,7 @@ class SimilarityMatrix:
         """Inner products of queries with themselves and all later ones in `order`, (rows, N − start)."""
         queries, later = self.order[rows], self.order[rows.start :]
         similarity = out[: len(queries) * len(later)].view(len(queries), len(later))
-        _multiply(self.queries.vectors[queries], self.queries.vectors, similarity, later)
+        _multiply(self.queries.vectors[queries], self.gallery.vectors, similarity, later)
         return self.mask_excluded(similarity, queries, later)
 
     @cached_property

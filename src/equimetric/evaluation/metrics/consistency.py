@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from equimetric.errors import EquimetricError
+from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, convert_labels, prepare_sets
 from equimetric.evaluation.engine.label_sets import require_one_class
@@ -48,6 +49,7 @@ def threshold_consistency(
     calibration_points: int = 101,
     utility_c: float = 1.0,
     members: LabelsLike | None = None,
+    cohort: Cohort | None = None,
     sample: int | None = None,
     seed: int = 0,
     block_rows: int | None = None,
@@ -60,11 +62,14 @@ def threshold_consistency(
     calibration_points  thresholds in the range
     utility_c           weight of the true accept rate in the utility; 1: harmonic mean
     members             the data set of each row: compares whole data sets, each by the pairs inside it
+    cohort              other classes by which cosines are normalised: thresholds are then negated scores −s′ in place
+                        of distances; compare with those of a cohort of strength 0
     sample              estimate from this many rows, of all classes in proportion, each compared with everything; for
                         data too large to compare all pairs. The result has a standard error
     """
-    classes = members is None and sample is None
-    sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, geometry=geometry, multi_label=classes)
+    compared: dict[str, Any] = {"geometry": geometry, "cohort": cohort}
+    compared["multi_label"] = members is None and sample is None
+    sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, **compared)
     options: dict[str, Any] = {
         "calibration_far": calibration_far,
         "calibration_range": calibration_range,
@@ -117,10 +122,8 @@ def data_set_consistency(
         raise EquimetricError(f"all members are the same data set ({names[0]}); consistency needs at least two")
     of_each = []
     for number, name in enumerate(names.tolist()):
-        rows = torch.from_numpy(place == number).to(sets.queries.device)
         try:
-            geometry = sets.own_geometry or sets.geometry
-            inside = prepare_sets(sets.queries[rows], sets.query_classes[rows], geometry=geometry)
+            inside = sets.select(torch.from_numpy(place == number).to(sets.queries.device))
         except EquimetricError as error:
             raise EquimetricError(f"data set {name!r}: {error}") from error
         of_each.append(pair_distances(inside, block_rows=block_rows, progress=progress, **options))

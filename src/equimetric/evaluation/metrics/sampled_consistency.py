@@ -126,6 +126,7 @@ def _select_rows(sets: LabelledSets, rows: Tensor) -> LabelledSets:
         sets,
         queries=sets.queries[rows],
         gallery=sets.gallery_vectors,
+        items=None,
         query_classes=sets.query_classes[rows],
         labels=tuple(str(sets.class_labels[number]) for number in sets.query_classes[rows].tolist()),
         excluded=excluded[excluded[:, 0] >= 0],

@@ -1,0 +1,97 @@
+"""Cost of cohort normalisation, on one thread: ratios of CPU seconds, medians of interleaved rounds.
+
+* statistics: mean and deviation of the 50 largest cosines of every sample to a cohort of 5,000, compared with the bare
+  product of samples and cohort in blocks of the same size
+* scan: `evaluate` on the extended vectors of the mean form, compared with the plain cosines; without the statistics
+
+    python benchmarks/cohort.py
+    python benchmarks/cohort.py --rounds 9 --shape 8131x512
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from equimetric.evaluation import Cohort, evaluate
+from equimetric.evaluation.engine.crowds import BLOCK_BYTES, LEAST_ROWS, Crowd, measure_crowd
+
+SHAPES = ("8131x512", "20000x128")
+COHORT, NEAREST = 5_000, 50
+SCANS = {
+    "retrieval": ["recall@1", "r_precision", "map@r"],
+    "consistency": ["opis", "opis@10%"],
+    "verification": ["tar@far=1e-2", "eer"],
+}
+
+
+def draw(items: int, dimension: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(items) % classes
+    centres = torch.nn.functional.normalize(torch.randn(classes, dimension, generator=generator))
+    noise = torch.nn.functional.normalize(torch.randn(items, dimension, generator=generator))
+    return torch.nn.functional.normalize(noise + 0.6 * centres[labels]), labels
+
+
+def product(unit: torch.Tensor, cohort: torch.Tensor) -> None:
+    """The bare product, in the blocks of `measure_crowd`, into one reused tile."""
+    step = max(LEAST_ROWS, BLOCK_BYTES // (len(cohort) * unit.element_size()))
+    tile = torch.empty(step, len(cohort))
+    for start in range(0, len(unit), step):
+        rows = unit[start : start + step]
+        torch.mm(rows, cohort.T, out=tile[: len(rows)])
+
+
+class Measured(Cohort):
+    """A cohort that has measured its crowds before, so that a scan alone is timed."""
+
+    crowd: Crowd
+
+    def measure_sets(self, _: Any) -> tuple[Crowd, Crowd]:
+        return self.crowd, self.crowd
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def compare(name: str, work: Callable[[], object], base: Callable[[], object], rounds: int) -> None:
+    work(), base()
+    pairs = [(seconds(work), seconds(base)) for _ in range(rounds)]
+    ratio = statistics.median(one / other for one, other in pairs)
+    ours, theirs = (statistics.median(times) for times in zip(*pairs, strict=True))
+    print(f"  {name:<20}{ours:8.3f} s  against {theirs:8.3f} s   ratio {ratio:.3f}", flush=True)
+
+
+def compare_shape(items: int, dimension: int, rounds: int) -> None:
+    embeddings, labels = draw(items, dimension, items // 80, 0)
+    others, _ = draw(COHORT, dimension, 100, 1)
+    print(f"{items} × {dimension}, cohort of {COHORT}, the {NEAREST} nearest")
+    measure = partial(measure_crowd, embeddings, others, NEAREST)
+    compare("statistics", measure, partial(product, embeddings, others), rounds)
+    cohort = Measured(others, nearest=NEAREST)
+    object.__setattr__(cohort, "crowd", measure())
+    for name, metrics in SCANS.items():
+        plain = partial(evaluate, embeddings, labels, metrics=metrics, prefilter="none")
+        compare(f"scan: {name}", partial(plain, cohort=cohort), plain, rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", nargs="+", default=SHAPES)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for shape in options.shape:
+        items, dimension = map(int, shape.split("x"))
+        compare_shape(items, dimension, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

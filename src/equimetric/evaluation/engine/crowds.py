@@ -1,0 +1,99 @@
+"""How crowded the neighbourhoods of vectors are: their largest cosines to a cohort of other vectors."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equimetric.ops.blocks import disable_reduced_precision, slices
+
+__all__ = ["Crowd", "measure_crowd"]
+
+BLOCK_BYTES = 2**22
+"""Cosines to the cohort in memory at once: they should stay in the cache until the largest are found."""
+LEAST_ROWS = 64
+"""With fewer rows a matrix product is bound by memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """Mean m(x) and standard deviation s(x) of the K largest cosines of each vector to a cohort, (N,) float64."""
+
+    mean: Tensor
+    deviation: Tensor
+
+
+def measure_crowd(unit: Tensor, cohort: Tensor, nearest: int, own: tuple[Tensor, Tensor] | None = None) -> Crowd:
+    """The crowd of N unit vectors (N, D) among C cohort vectors (C, D), by the `nearest` of them.
+
+    own  the rows of the cohort, from (N,) up to (N,), that do not count for each vector; at least one must be left
+    """
+    nearest = min(nearest, len(cohort))
+    largest = unit.new_empty(len(unit), nearest)
+    step = max(LEAST_ROWS, BLOCK_BYTES // (len(cohort) * unit.element_size()))
+    buffer = unit.new_empty(min(step, len(unit)), len(cohort))
+    with torch.no_grad(), disable_reduced_precision(unit.device):
+        for rows in slices(len(unit), step):
+            cosine = torch.mm(unit[rows], cohort.T, out=buffer[: rows.stop - rows.start])
+            if own is not None:
+                _mask_ranges(cosine, own[0][rows], own[1][rows])
+            largest[rows] = _largest(cosine, nearest)
+    mean, deviation = _moments(largest)
+    _equate_duplicates(unit, own, mean, deviation)
+    return Crowd(mean, deviation)
+
+
+def _largest(values: Tensor, count: int) -> Tensor:
+    """The `count` largest values of each row, ascending, (rows, count); may reorder the values."""
+    if values.device.type != "cpu":
+        return values.topk(count, dim=1).values.flip(1)
+    # A partition is several times faster than `topk`; only the largest are sorted, so that their sum has one order.
+    array = values.numpy()
+    array.partition(array.shape[1] - count, axis=1)
+    return torch.from_numpy(np.sort(array[:, array.shape[1] - count :], axis=1))
+
+
+def _moments(largest: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation (dividing by their number) of the finite values of each row, (rows,) float64."""
+    values, excluded = largest.double(), largest == -torch.inf
+    number = largest.shape[1] - excluded.sum(dim=1)
+    mean = values.masked_fill_(excluded, 0).sum(dim=1) / number
+    squares = values.sub_(mean[:, None]).square_().masked_fill_(excluded, 0)
+    return mean, (squares.sum(dim=1) / number).sqrt_()
+
+
+def _mask_ranges(cosine: Tensor, start: Tensor, stop: Tensor) -> None:
+    """Set the columns from start to stop of each row to −∞."""
+    counts = stop - start
+    row = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+    within = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+    cosine[row, start[row] + within] = -torch.inf
+
+
+def _equate_duplicates(unit: Tensor, own: tuple[Tensor, Tensor] | None, mean: Tensor, deviation: Tensor) -> None:
+    """Give equal vectors equal moments: the last bits of a product depend on the row, and would undo their ties."""
+    vectors = unit.cpu().numpy()
+    keys = _hash_rows(vectors)
+    if own is not None:
+        keys = keys * 3 + own[0].cpu().numpy().astype(np.uint64)
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    if len(first) == len(keys):
+        return
+    earlier = first[group]
+    later = np.flatnonzero(earlier != np.arange(len(keys)))
+    later = later[(vectors[later] == vectors[earlier[later]]).all(axis=1)]
+    here, there = (torch.from_numpy(rows).to(mean.device) for rows in (later, earlier[later]))
+    for moments in (mean, deviation):
+        moments[here] = moments[there]
+
+
+def _hash_rows(vectors: NDArray[np.floating]) -> NDArray[np.uint64]:
+    """(N,) hashes of the bits of each row: Σ bits · odd number, modulo 2^64."""
+    bits = np.ascontiguousarray(vectors).view(np.uint32 if vectors.dtype.itemsize == 4 else np.uint64)
+    factors = np.random.default_rng(0).integers(0, 2**63, bits.shape[1], dtype=np.uint64) * 2 + 1
+    keys = np.empty(len(bits), np.uint64)
+    for rows in slices(len(bits), max(1, BLOCK_BYTES // (8 * bits.shape[1]))):
+        keys[rows] = (bits[rows] * factors).sum(axis=1, dtype=np.uint64)
+    return keys

@@ -1,0 +1,186 @@
+"""The cohort of a run: configured, or chosen on its validation classes and never on its test classes."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from run_cases import configuration
+
+import equimetric as em
+from equimetric.configuration import load_config
+from equimetric.errors import EquimetricWarning
+from equimetric.evaluation import Cohort, choose_cohort, evaluate
+from equimetric.runs.cohorts import RunCohorts
+from equimetric.runs.configuration import CohortConfig, RunConfig
+from equimetric.runs.data import RunData, load_run_data
+from equimetric.runs.evaluation import CohortOverride, embed_run, evaluate_part
+from equimetric.runs.folder import RunFolder
+from equimetric.runs.result import RunResult
+from equimetric.training import train
+
+AUTO = {"part": "auto", "strength": "auto", "form": "auto", "nearest": 5, "far": 0.1}
+METRICS = ["recall@1", "map@r", "tar@far=1e-1", "opis"]
+
+
+def run_config(features, cohort, metrics=METRICS):
+    data = {"name": "features", "options": {"file": str(features)}}
+    return configuration(data, evaluation={"metrics": metrics, "cohort": cohort})
+
+
+def test_the_result_has_both_figures_and_the_cohort(features, tmp_path):
+    trained = train(run_config(features, {"strength": 0.75, "nearest": 5}), folder=tmp_path / "run")
+    stored = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert stored["cohort"]["part"] == "train"
+    assert (stored["cohort"]["strength"], stored["cohort"]["form"], stored["cohort"]["nearest"]) == (0.75, "mean", 5)
+    assert stored["cohort"]["tried"] == []
+    assert set(stored["plain"]) == set(stored["metrics"]) == set(METRICS)
+    assert stored["plain"] != stored["metrics"]
+    assert RunFolder(tmp_path / "run").result() == trained.result
+
+    _, found = embed_run(tmp_path / "run")
+    train_embeddings = embed_run(tmp_path / "run", "train")[1].embeddings
+    for strength, figures in ((0.75, trained.metrics), (0.0, trained.result.plain)):
+        cohort = Cohort(train_embeddings, strength=strength, nearest=5)
+        assert dict(evaluate(found.embeddings, found.labels, metrics=METRICS, cohort=cohort)) == dict(figures)
+
+
+def test_what_is_auto_is_chosen_on_the_validation_classes(features, tmp_path):
+    trained = train(run_config(features, AUTO), folder=tmp_path / "run")
+    setting = trained.result.cohort
+    parts = {part: embed_run(tmp_path / "run", part)[1] for part in ("train", "validation")}
+    embeddings, labels = parts["validation"].embeddings, parts["validation"].labels
+    candidates = {
+        "train": Cohort(parts["train"].embeddings, nearest=5),
+        "validation": Cohort(embeddings, labels, nearest=5),
+        "both": Cohort(
+            torch.cat([parts["train"].embeddings, embeddings]), torch.cat([parts["train"].labels, labels]), nearest=5
+        ),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EquimetricWarning)
+        choice = choose_cohort(embeddings, labels, candidates, far=0.1)
+    assert [(one.part, one.form, one.strength, one.tar) for one in setting.tried] == [
+        (one.cohort, one.form, one.strength, one.tar) for one in choice.trials
+    ]
+    best = choice.best
+    assert (setting.part, setting.form, setting.strength) == (best.cohort, best.form, best.strength)
+    assert (setting.far, setting.nearest) == (0.1, 5)
+
+
+def test_the_choice_never_sees_the_test_classes(features, tmp_path, monkeypatch):
+    seen, images = [], RunData.images
+    monkeypatch.setattr(RunData, "images", lambda data, part: seen.append(part) or images(data, part))
+    trained = train(run_config(features, AUTO), folder=tmp_path / "run")
+    seen.clear()
+    data = load_run_data(trained.config.data)
+    setting = RunCohorts(trained.learner, data).choose(CohortConfig(**AUTO))
+    assert set(seen) == {"train", "validation"}
+    assert setting == trained.result.cohort
+
+    with np.load(features) as stored:
+        arrays = dict(stored)
+    test = np.isin(arrays["labels"], data.dataset.labels[data.split.test].unique().numpy())
+    arrays["features"][test] = np.random.default_rng(1).normal(size=arrays["features"][test].shape)
+    np.savez(features, **arrays)
+    other = train(run_config(features, AUTO), folder=tmp_path / "other")
+    assert other.result.cohort == trained.result.cohort
+    assert other.metrics != trained.metrics
+
+
+def test_a_narrow_cohort_is_a_note(features, tmp_path):
+    trained = train(run_config(features, {"strength": 0.5}), folder=tmp_path / "run")
+    (note,) = (note for note in trained.result.notes if "cohort" in note)
+    assert note.startswith(f"The cohort has {trained.result.cohort.classes} classes; with fewer than 25")
+    plain = train(run_config(features, {"strength": 0.0}), folder=tmp_path / "plain")
+    assert not any("cohort" in note for note in plain.result.notes)
+
+
+def test_results_without_these_fields_are_read(features, tmp_path):
+    train(run_config(features, {"strength": 0.5}), folder=tmp_path / "run")
+    file = tmp_path / "run" / "result.json"
+    stored = json.loads(file.read_text())
+    metrics = stored["metrics"]
+    for name in ("cohort", "plain", "files", "checksum"):
+        stored.pop(name, None)
+    assert RunResult.parse(stored, "result").cohort is None
+    file.write_text(json.dumps(stored))
+    config, found = embed_run(tmp_path / "run")
+    assert dict(evaluate_part(found, config.evaluation)) == metrics
+
+
+def test_a_cohort_of_the_validation_classes_leaves_the_own_class_out(features, tmp_path):
+    train(run_config(features, None), folder=tmp_path / "run")
+    _, plain = embed_run(tmp_path / "run", "validation")
+    assert plain.cohort is None
+    _, found = embed_run(tmp_path / "run", "validation", cohort=CohortOverride("validation", 1.0))
+    assert found.cohort.labels.tolist() == found.labels.tolist()
+    queries, _ = found.cohort.extend(found.embeddings, found.labels)
+    unit = torch.nn.functional.normalize(found.embeddings)
+    for row in range(0, len(unit), 7):
+        others = unit[found.labels != found.labels[row]] @ unit[row]
+        assert float(queries[row, -2]) == pytest.approx(-0.5 * float(others.topk(min(50, len(others))).values.mean()))
+
+
+def test_the_command_line_overrides_the_cohort(features, tmp_path, equimetric):
+    trained = train(run_config(features, AUTO), folder=tmp_path / "run")
+
+    def printed(*options):
+        code, out, error = equimetric("evaluate", tmp_path / "run", "--json", *options)
+        assert code == 0, error
+        return json.loads(out)
+
+    own = printed()
+    assert {name: own[name] for name in METRICS} == dict(trained.metrics)
+    zero = printed("--cohort-strength", "0")
+    assert {name: zero[name] for name in METRICS} == trained.result.plain
+    none = printed("--cohort", "none")
+    assert none["geometry"] == "cosine"
+    assert none["map@r"] == trained.result.plain["map@r"]
+    full = printed("--cohort", "both", "--cohort-strength", "1", "--cohort-form", "full")
+    assert full["geometry"] == "cosine, full cohort"
+    code, _, error = equimetric("evaluate", tmp_path / "run", "--cohort", "trian")
+    assert code == 2
+    assert "unknown cohort of a run 'trian'; did you mean 'train'" in error
+
+
+def test_calibrating_a_run_uses_its_cohort(features, tmp_path, equimetric):
+    train(run_config(features, {"part": "both", "strength": 1.0, "nearest": 5}), folder=tmp_path / "run")
+    _, found = embed_run(tmp_path / "run")
+    expected = em.calibrate(found.embeddings, found.labels, far=0.2, cohort=found.cohort)
+    code, out, error = equimetric("calibrate", tmp_path / "run", "--far", "0.2", "--json")
+    assert code == 0, error
+    printed = json.loads(out)
+    assert printed["threshold"] == expected.threshold
+    assert printed["cohort"] == expected.cohort.to_dict()
+    _, out, _ = equimetric("calibrate", tmp_path / "run", "--far", "0.2", "--json", "--cohort", "none")
+    assert json.loads(out)["threshold"] == em.calibrate(found.embeddings, found.labels, far=0.2).threshold
+
+
+@pytest.mark.parametrize(
+    "cohort", [{"part": "test"}, {"strength": "much"}, {"strength": 2}, {"form": "half"}, {"far": 0}, {"nearest": 0}]
+)
+def test_wrong_values_are_errors(cohort, features):
+    with pytest.raises(em.EquimetricError, match="cohort"):
+        load_config(run_config(features, cohort), RunConfig)
+
+
+def test_studies_show_both(features, tmp_path):
+    study = {
+        "name": "both",
+        "seeds": [0],
+        "methods": {"Contrastive": {"method": "contrastive"}},
+        **{
+            key: value
+            for key, value in run_config(features, {"strength": 0.5}).items()
+            if key not in ("method", "seed")
+        },
+    }
+    comparison = em.compare(study, output=tmp_path)
+    headings = [column.metric for column in comparison.table.columns]
+    assert headings == [name for one in ("map@r", "recall@1", "tar@far=1e-1", "opis") for name in (one, f"{one} plain")]
+    run = next(run for run in comparison.record.runs if run.kind == "trained")
+    assert run.metrics["map@r plain"] != run.metrics["map@r"]
+    assert any("without the cohort" in note for note in comparison.table.footnotes)
+    assert "cohort of the train classes, mean form, strength 0.5" in comparison.record.conditions["Evaluation"]
