@@ -364,3 +364,12 @@ def test_what_needs_one_class_for_each_sample_says_so():
         calibrate(embeddings, labels, far=0.1)
     with one_each:
         threshold_consistency(embeddings, labels, sample=9)
+
+
+def test_a_cohort_with_labels_needs_single_labels():
+    embeddings = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.eye(3, dtype=torch.int64).repeat(4, 1)
+    cohort = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
+    with pytest.raises(EquimetricError, match="a cohort with labels needs one class for every sample"):
+        evaluate(embeddings, labels, cohort=Cohort(cohort, torch.arange(30) + 5), metrics="recall@1")
+    assert 0 <= evaluate(embeddings, labels, cohort=Cohort(cohort), metrics="recall@1")["recall@1"] <= 1

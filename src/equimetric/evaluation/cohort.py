@@ -36,6 +36,7 @@ from equimetric.evaluation.engine.inputs import (
     convert_labels,
     normalize_rows,
 )
+from equimetric.evaluation.engine.label_sets import require_one_class
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.families import METRICS, Metric
 
@@ -122,6 +123,8 @@ class Cohort:
 
     def measure_sets(self, sets: LabelledSets) -> tuple[Crowd, Crowd]:
         """The crowds of queries and gallery items; a sample's own class does not count."""
+        if self._labels is not None:
+            require_one_class(sets, "a cohort with labels")
         names = np.array(sets.class_labels)
         crowd = self.measure(sets.queries, self._own_rows(names, sets.query_classes))
         if sets.gallery is None:
