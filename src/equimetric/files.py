@@ -106,9 +106,14 @@ def _lock(descriptor: int, *, wait: bool = True) -> bool:
 
 def make_folder(folder: Path) -> None:
     """Create a folder and those above it, so that they survive a crash."""
-    if not folder.is_dir():
+    while not folder.is_dir():
         make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        try:
+            folder.mkdir(exist_ok=True)
+        except FileExistsError:
+            if os.path.lexists(folder) and not folder.is_dir():
+                raise
+            continue  # another process made it and has removed it since
         sync_folder(folder.parent)
 
 

@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -199,3 +200,23 @@ def test_a_writer_swept_before_its_lock_begins_again(tmp_path, monkeypatch):
     assert calls
     assert (tmp_path / "file").read_text() == "content"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_that_another_process_makes_and_removes_is_made_again(tmp_path, monkeypatch):
+    mkdir, tries = Path.mkdir, []
+
+    def race(self, *given, **options):
+        tries.append(self)
+        if len(tries) == 1:
+            raise FileExistsError(17, "File exists", str(self))
+        mkdir(self, *given, **options)
+
+    monkeypatch.setattr(Path, "mkdir", race)
+    module.make_folder(tmp_path / "one")
+    assert (tmp_path / "one").is_dir()
+    assert len(tries) == 2
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for other in ("file", "link"):
+        with pytest.raises(FileExistsError):
+            module.make_folder(tmp_path / other)
