@@ -47,7 +47,7 @@ def estimate_far(rates: TwoWayRates) -> RateEstimates:
     """False accept rates with their two-way variance V = max(v_k + v_c − v_e, v_k, v_c).
 
     Satterthwaite: ν = V² / (v_k²/(n − 1) + v_c²/(C − 1) + v_e²/((n − 1)(C − 1))), and n − 1 or C − 1 where V is one
-    term alone.
+    term alone; at most the smaller of these two.
     """
     n, others = rates.images.astype(np.float64), rates.others.astype(np.float64)
     by_image, by_class, rest = rates.image_variance, rates.class_variance, rates.rest_variance
@@ -87,11 +87,16 @@ def lower_bounds(estimates: RateEstimates, wanted: float, confidence: float) -> 
     least = wanted * (1 - wanted) / estimates.trials[known]
     error = np.sqrt(np.maximum(estimates.variance[known], np.maximum(least, SMALLEST_VARIANCE)))
     p_values = stdtr(degrees, (wanted - rate) / error)
-    order = np.argsort(p_values, kind="stable")
-    steps = (1 - confidence) / np.arange(len(known), 0, -1)
-    above = np.append(p_values[order] < steps, False)
-    steps[int(np.argmin(above)) :] = steps[min(int(np.argmin(above)), len(steps) - 1)] if len(steps) else 0.0
     levels = np.empty(len(known))
-    levels[order] = steps
+    levels[np.argsort(p_values, kind="stable")] = _holm_levels(np.sort(p_values), 1 - confidence)
     bounds[known] = np.maximum(0.0, rate + stdtrit(degrees, levels) * error)
     return bounds
+
+
+def _holm_levels(ascending: Floats, level: float) -> Floats:
+    """α/m, α/(m − 1), … for ascending p-values, and from the first that is not below its level on that one."""
+    levels = level / np.arange(len(ascending), 0, -1)
+    failed = np.flatnonzero(ascending >= levels)
+    if len(failed):
+        levels[failed[0] :] = levels[failed[0]]
+    return levels
