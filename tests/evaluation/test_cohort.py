@@ -128,6 +128,17 @@ def test_every_pair_is_computed_once(space):
     assert torch.equal(halves.neighbours, whole.neighbours)
 
 
+@pytest.mark.parametrize("form", ["mean", "full"])
+def test_coarse_products_find_the_same_neighbours(space, form):
+    embeddings, cohort = space
+    options = {"metrics": ["recall@1", "map@r"], "neighbours": 6, "cohort": Cohort(cohort, form=form)}
+    exact, coarse = (
+        em.evaluate(embeddings.float(), LABELS, prefilter=name, **options) for name in ("none", "bfloat16")
+    )
+    assert dict(exact) == dict(coarse)
+    assert torch.equal(exact.neighbours, coarse.neighbours)
+
+
 def test_many_candidates_from_half_the_matrix():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(2200) % 11
