@@ -6,13 +6,16 @@ from itertools import product
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.bins import BINS, Grid, Histogram, closeness_at, distance_at, tile_closeness
+from equimetric.evaluation.engine.image_bins import ImageBins
 from equimetric.evaluation.engine.pair_counts import (
-    ClassCounts,
+    AcceptedPairs,
     ClosestPairs,
+    GroupCounts,
     PairCounts,
     count_within,
     first_accepting,
@@ -33,7 +36,9 @@ BLOCK_ROWS, BLOCK_COLUMNS = 2**9, 2**10
 class BinnedPairs:
     """Negative pairs in bins of equal width, the closest of them singly; positive pairs singly if they fit."""
 
-    def __init__(self, sets: LabelledSets, survey: Survey) -> None:
+    def __init__(self, sets: LabelledSets, survey: Survey, images: ImageBins | None = None) -> None:
+        """With `images`, pairs are also counted by image."""
+        self._images = images
         self.sets, self.geometry, self.dimension = sets, sets.geometry, sets.queries.shape[1]
         self._with_gallery = sets.gallery is not None
         self._negative, self._farthest = self._histogram(survey.negative, survey.interest), survey.farthest
@@ -72,7 +77,7 @@ class BinnedPairs:
     def _count(self, close: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool) -> None:
         """Count pairs (B, K) of queries (B,) and items (K,), from their rows or from both ends; keep the closest."""
         first, second = self.sets.query_classes[queries], self.sets.gallery_classes[items]
-        row_counts, column_counts = self._negative.counts_of(first), self._negative.counts_of(second)
+        row_counts, column_counts = self._negative.by_class.start_of(first), self._negative.by_class.start_of(second)
         kept: list[tuple[Tensor, ...]] = []
         for rows, columns in product(slices(len(first), BLOCK_ROWS), slices(len(second), BLOCK_COLUMNS)):
             block, width = close[rows, columns], columns.stop - columns.start
@@ -89,6 +94,8 @@ class BinnedPairs:
                 ]
                 closest = near[flatnonzero(bins == BINS - 1)]
             self._negative.count(bins, ends if both_ends else ends[:1])
+            if self._images is not None:
+                self._count_images(block, queries[rows], items[columns], both_ends)
             row, column = rows.start + closest // width, columns.start + closest % width
             keep = first[row] != second[column]
             if not both_ends:
@@ -97,6 +104,18 @@ class BinnedPairs:
             kept.append((close[row, column], first[row].int(), second[column].int()))
         # Joined: many small tensors allocated between large temporaries would keep their memory from being freed.
         self._read_closest += [_concatenate(kept)] if kept else []
+
+    def _count_images(self, block: Tensor, queries: Tensor, items: Tensor, both_ends: bool) -> None:
+        """Count the pairs of a block (B, K) within the calibration range or closer for the images at their ends."""
+        images = self._images
+        assert images is not None
+        near = flatnonzero(block >= images.low)
+        ends = [
+            images.start_of(images.of_query[queries]).index_select(0, near // len(items)),
+            images.start_of(images.of_item[items]).index_select(0, near % len(items)),
+        ]
+        close = block.reshape(-1).index_select(0, near)
+        images.count(close, ends if both_ends else ends[:1], images.every)
 
     def _positive_pairs(self, queries: Tensor, column_of: Tensor) -> tuple[Tensor, Tensor]:
         """Rows and columns of the positive pairs of queries (B,); items with column_of (G,) below 0 are missing."""
@@ -110,9 +129,14 @@ class BinnedPairs:
         exists = close > -torch.inf
         close, queries, items = close[exists], queries[exists], items[exists]
         classes, times = self.sets.query_classes[queries], 2 if both_ends else 1
-        self._negative.count(self._negative.grid.bins(close), [self._negative.counts_of(classes)], times=-times)
+        if self._images is not None:
+            of_images = self._images.of_query[queries], self._images.of_item[items]
+            ends = [self._images.start_of(of) for of in of_images]
+            self._images.count(close, ends if both_ends else ends[:1], self._images.positive)
+        self._negative.count(self._negative.grid.bins(close), [self._negative.by_class.start_of(classes)], times=-times)
         if self._positive is not None:
-            self._positive.count(self._positive.grid.bins(close), [self._positive.counts_of(classes)], times=times)
+            starts = self._positive.by_class.start_of(classes)
+            self._positive.count(self._positive.grid.bins(close), [starts], times=times)
             return
         once = slice(None) if both_ends else queries < items
         self._read_positives.append((close[once], classes[once].int()))
@@ -184,16 +208,32 @@ class BinnedPairs:
         negative = self._negative.within_by_class(close, classes)
         kept = close >= self._negative.closeness[-1]
         if kept.any():
-            table = ClassCounts(classes, int(kept.sum()))
+            table = GroupCounts(classes, int(kept.sum()))
             place = first_accepting(thresholds[kept], self._closest.distance, strict)
             for end in (self._closest.first, self._closest.second):
                 table.add(end, place)
             negative[:, kept] = table.accepted()
         if self._positive is not None:
             return PairCounts(self._positive.within_by_class(close, classes) / 2, negative)
-        table = ClassCounts(classes, len(thresholds))
+        table = GroupCounts(classes, len(thresholds))
         table.add(self._kept_classes, first_accepting(thresholds, self._kept_positives, strict))
         return PairCounts(table.accepted(), negative)
+
+    def image_thresholds(self, thresholds: Floats) -> Floats:
+        """The edges of the counts by image."""
+        return self._known_images().thresholds(thresholds)
+
+    def accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
+        """Counts at the edges."""
+        return self._known_images().accepted(thresholds, images)
+
+    def accepted_pairs(self, thresholds: Floats, images: NDArray[np.int32]) -> AcceptedPairs:  # noqa: ARG002
+        """Pairs of the images drawn before the scan."""
+        return self._known_images().accepted_pairs(thresholds)
+
+    def _known_images(self) -> ImageBins:
+        assert self._images is not None, "pairs were not counted by image"
+        return self._images
 
     def negative_distance(self, rank: Integers) -> Floats:
         """From the kept pairs; beyond them, pairs are evenly spread within a bin."""

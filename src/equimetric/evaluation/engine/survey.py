@@ -33,13 +33,15 @@ DEFAULT_FAR = (1e-2, 1e-1)
 class Survey:
     """The bins of negative pairs, up to a cut, and of positive pairs, over the whole range.
 
-    interest  the two closenesses between which consistency is measured
+    interest  the two closenesses between which the counts of classes are finest
+    measured  the two closenesses between which consistency is measured
     farthest  negative pairs up to this closeness need not be read: no threshold lies there
     """
 
     negative: Grid
     positive: Grid
     interest: tuple[float, float]
+    measured: tuple[float, float]
     farthest: float = -math.inf
 
 
@@ -72,18 +74,19 @@ def survey_distances(
         given = np.asarray(options["calibration_range"], np.float64)
         interest = closeness_at(given, sets.geometry, sets.queries.shape[1]).tolist()
     low, high = float(negative.min()), float(max(positive.max(initial=cut), negative.max()))
+    nearest, farthest = interest
+    measured = farthest, nearest
     if sets.geometry == "hamming":
         # One bin for each value D − 2h, its edges between the values: nothing is interpolated.
         dimension = sets.queries.shape[1]
         below_cut, all_over = (Grid(top - 1 - 2 * (BINS - 1), 0.5) for top in (cut, dimension))
-        return Survey(below_cut, all_over, (-dimension, dimension))
+        return Survey(below_cut, all_over, (-dimension, dimension), measured)
     low -= 0.1 * (high - low)
-    nearest, farthest = interest
     if range_only and low < farthest < cut:
         # Somewhat farther, because the first bin holds all pairs that are not read.
         below = _grid(farthest - 0.01 * (cut - farthest), cut)
-        return Survey(below, _grid(low, high), (farthest, nearest), below.low)
-    return Survey(_grid(low, cut), _grid(low, high), (farthest, nearest))
+        return Survey(below, _grid(low, high), measured, measured, below.low)
+    return Survey(_grid(low, cut), _grid(low, high), measured, measured)
 
 
 def _grid(low: float, high: float) -> Grid:
