@@ -158,6 +158,26 @@ def test_evaluate_named_metrics_with_intervals_comparison_and_plots(equimetric, 
     assert "Compared with" in out
 
 
+def test_evaluate_consistency_with_noise_and_class_thresholds(equimetric, spaces):
+    asked = "opis,opis_far,opis_frr@10%,opis_noise"
+    code, out, _ = equimetric("evaluate", spaces["noisy"], "-m", asked, "--class-thresholds", "1e-2")
+    assert code == 0
+    # Lines of the terminal may break anywhere.
+    shown = " ".join(out.split())
+    assert "mostly measures sampling noise here: the median class has 8 images" in shown
+    assert "Thresholds for FAR 0.01" in shown
+    code, out, _ = equimetric("evaluate", spaces["noisy"], "-m", asked, "--class-thresholds", "frr=0.1", "--json")
+    found = json.loads(out)
+    assert list(found)[:4] == asked.split(",")
+    assert len(found["notes"]) == 1
+    rows = found["class_thresholds"]["classes"]
+    assert len(rows) == 30
+    assert rows[0]["threshold"] == max(row["threshold"] for row in rows)
+    code, _, err = equimetric("evaluate", spaces["noisy"], "--class-thresholds", "often")
+    assert code == 2
+    assert "--class-thresholds takes a rate" in err
+
+
 def test_calibrate_writes_a_certificate(equimetric, is_one_sentence, spaces, tmp_path):
     code, out, _ = equimetric("calibrate", spaces["noisy"], "--far", "0.01", "--out", tmp_path / "threshold.json")
     assert code == 0

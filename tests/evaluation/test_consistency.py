@@ -265,7 +265,7 @@ def test_summary():
         ({"calibration_range": (1.0, 1.0)}, "calibration_range"),
         ({"calibration_points": 1}, "calibration_points"),
         ({"utility_c": 0.0}, "utility_c"),
-        ({"rate": "fpr"}, "far"),
+        ({"rate": "fpr"}, "unknown rate"),
         ({"sample": 3}, "two for each class"),
         ({"members": ["one"] * 120}, "same data set"),
         ({"members": ["one"] * 119 + ["two"]}, "data set 'two'"),

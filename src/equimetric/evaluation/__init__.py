@@ -17,16 +17,19 @@ One scan over tiles of the similarity matrix feeds collectors; a metric is a pur
 from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.evaluate import default_metrics, evaluate
 from equimetric.evaluation.families import METRICS, Metric, format_score, list_metrics, metric, parse_metrics
+from equimetric.evaluation.metrics.class_thresholds import ClassThresholds, class_thresholds
 from equimetric.evaluation.metrics.consistency import threshold_consistency
 from equimetric.evaluation.metrics.utility_curves import Consistency
 from equimetric.evaluation.result import Evaluation
 
 __all__ = [
     "METRICS",
+    "ClassThresholds",
     "Cohort",
     "Consistency",
     "Evaluation",
     "Metric",
+    "class_thresholds",
     "default_metrics",
     "evaluate",
     "format_score",

@@ -25,6 +25,8 @@ from equimetric.ops.blocks import slices
 
 __all__ = ["AllPairs"]
 
+GRID = 256
+
 
 class AllPairs:
     """The distance and the two images of every pair."""
@@ -127,6 +129,29 @@ class AllPairs:
     def negative_distance(self, rank: Integers) -> Floats:
         """Look up the sorted distances."""
         return self._negative[rank]
+
+    def distance_by_class(self, rank: Integers, *, positive: bool) -> tuple[Floats, Floats]:
+        """Between two of some distances counts tell the rank apart; only the pairs in between are sorted."""
+        of_all = self._positive if positive else self._negative
+        grid = np.unique(of_all[np.linspace(0, len(of_all) - 1, GRID).astype(np.int64)])
+        counts = self.accepted_by_class(grid, slice(0, len(rank)), strict=False)
+        within = counts.positive if positive else counts.negative
+        place = np.argmax(within > rank[:, None], axis=1)
+        bounds, before = np.append(-np.inf, grid), np.column_stack([np.zeros(len(rank)), within])
+        classes, distances = [], []
+        for pairs in slices(len(self._distance), BLOCK_PAIRS):
+            distance = self._distance[pairs]
+            first, second = self._classes(self._first[pairs]), self._classes(self._second[pairs])
+            kind = (first == second) == positive
+            for end in (first,) if positive else (first, second):
+                between = kind & (distance > bounds[place[end]]) & (distance <= bounds[place[end] + 1])
+                classes.append(end[between])
+                distances.append(distance[between])
+        of_class, distance = np.concatenate(classes), np.concatenate(distances)
+        distance = distance[np.lexsort((distance, of_class))]
+        start = np.cumsum(np.bincount(of_class, minlength=len(rank))) - np.bincount(of_class, minlength=len(rank))
+        index = start + rank - before[np.arange(len(rank)), place].astype(np.int64)
+        return distance[np.clip(index, 0, len(distance) - 1)], np.zeros(len(rank))
 
     def closest_negatives(self, count: int) -> ClosestPairs:
         """Sort only the pairs that are needed."""

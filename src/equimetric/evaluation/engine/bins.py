@@ -129,6 +129,15 @@ class Histogram:
         """The same for each class of a range, (C, G)."""
         return _interpolate(self.edge_closeness, self.beyond_edge[classes], close)
 
+    def closeness_of_rank(self, rank: Integers) -> tuple[Floats, Floats]:
+        """Lower and upper edge, (C,), between which the pair of each class of that rank, closest first, lies.
+
+        The upper edge is infinite for a pair closer than all edges.
+        """
+        beyond = self.beyond_edge
+        place = (beyond > rank[:, None]).sum(axis=1) - 1
+        return self.edge_closeness[np.maximum(place, 0)], np.append(self.edge_closeness, np.inf)[place + 1]
+
     def possible_error(self, close: Floats) -> float:
         """Largest share of a class's pairs between two adjacent edges that enclose one of the closenesses."""
         edges = self.edge_closeness

@@ -84,6 +84,9 @@ class PairStore(Protocol):
     def negative_distance(self, rank: Integers) -> Floats:
         """The distance of the negative pair of that rank, closest first, from 0."""
 
+    def distance_by_class(self, rank: Integers, *, positive: bool) -> tuple[Floats, Floats]:
+        """The distance of the pair of that rank of each class, (C,), closest first, and its possible error."""
+
     def closest_negatives(self, count: int) -> ClosestPairs:
         """The closest negative pairs: `count`, or as many as are kept."""
 
@@ -213,6 +216,10 @@ class PairDistances(Collector):
     def negative_distance(self, rank: Any) -> Floats:
         """The distance of the negative pair of each rank, closest first, from 0."""
         return self.distances.negative_distance(np.asarray(rank, np.int64))
+
+    def distance_by_class(self, rank: Integers, *, positive: bool) -> tuple[Floats, Floats]:
+        """The distance of the positive or negative pair of that rank of each class, (C,), and its possible error."""
+        return self.distances.distance_by_class(rank, positive=positive)
 
     def closest_negatives(self, count: int) -> ClosestPairs:
         """The closest negative pairs: `count`, or as many as are kept."""
