@@ -150,7 +150,7 @@ def test_evaluate_named_metrics_with_intervals_comparison_and_plots(equimetric, 
     assert found["queries"] == 240
     assert found["intervals"]["map@r"][0] <= found["map@r"] <= found["intervals"]["map@r"][1]
     assert found["comparison"]["metrics"]["map@r"]["p_value"] < 0.01
-    for name in ("utility", "roc", "distances"):
+    for name in ("utility", "utility_far", "utility_frr", "roc", "distances"):
         assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     code, out, _ = equimetric("evaluate", spaces["good"], "-m", asked, "--compare", spaces["noisy"])
     assert code == 0

@@ -19,10 +19,12 @@ __all__ = ["evaluate_command"]
 
 PLOTS = {
     "utility": ("opis",),
+    "utility_far": ("opis_far",),
+    "utility_frr": ("opis_frr",),
     "roc": ("auc", "eer", "tar@far=1e-3"),
     "distances": ("auc",),
 }
-"""Figure → the metrics it draws from."""
+"""Figure → the metrics it draws from; `utility_far` is drawn by `plot_utility(rate="far")`."""
 
 
 @command(
@@ -148,7 +150,8 @@ def write_plots(result: "Evaluation", folder: Path) -> list[Path]:
     files = []
     for name in PLOTS:
         file = folder / f"{name}.png"
-        getattr(result, f"plot_{name}")().savefig(file, dpi=150)
+        kind, _, rate = name.partition("_")
+        getattr(result, f"plot_{kind}")(**({"rate": rate} if rate else {})).savefig(file, dpi=150)
         files.append(file)
     return files
 

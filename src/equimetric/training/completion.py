@@ -62,7 +62,7 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
     """Load the best weights, evaluate them on the test classes, write weights and result, remove the checkpoints."""
     config, run, learner, state = session.config, session.run, session.learner, session.state
     load_best_weights(learner, state)
-    metrics = evaluate_test(session)
+    metrics, notes = evaluate_test(session)
     if run.writes:
         run.write(WEIGHTS, save(all_weights(learner)))
     refit = config.refit
@@ -78,7 +78,7 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
         seconds=state.seconds,
         parameters=count_parameters(learner),
         data=session.shape,
-        notes=run_notes(session),
+        notes=(*run_notes(session), *notes),
         source=refit and RunSource(key=refit.source, folder=refit.folder, best_step=refit.steps),
     )
     run.write_result(result)
@@ -88,12 +88,12 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
     return TrainedModel(config, learner, run.path, result)
 
 
-def evaluate_test(session: Session) -> dict[str, float]:
+def evaluate_test(session: Session) -> tuple[dict[str, float], list[str]]:
     """The figures of the test classes, with per-query scores beside the result; none where they were trained on."""
     config = session.config
     if config.refit is not None and "test" in config.refit.added_parts:
-        return {}
+        return {}, []
     found = embed_part(session.learner, session.data, "test", session.processes, cohort=config.evaluation.cohort)
     scores = evaluate_part(found, config.evaluation, neighbours=NEIGHBOURS)
     session.run.write_per_query(per_query_arrays(scores, found))
-    return dict(scores)
+    return dict(scores), scores.notes

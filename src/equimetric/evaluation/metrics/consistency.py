@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from equimetric.errors import EquimetricError, unknown_name
+from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, convert_labels, prepare_sets
 from equimetric.evaluation.engine.pair_distances import PairDistances, pair_distances
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
@@ -20,9 +20,9 @@ from equimetric.evaluation.metrics.sampled_consistency import estimate_consisten
 from equimetric.evaluation.metrics.sampling_noise import class_noise, data_set_noise
 from equimetric.evaluation.metrics.utility_curves import (
     CLASSES_AT_A_TIME,
-    SCORE_NAMES,
     Consistency,
     Rate,
+    check_rate_name,
     rate_utility,
 )
 from equimetric.ops.blocks import slices
@@ -59,8 +59,7 @@ def threshold_consistency(
     sample              estimate from this many rows, of all classes in proportion, each compared with everything; for
                         data too large to compare all pairs. The result has a standard error, and no sampling noise
     """
-    if rate not in SCORE_NAMES:
-        raise unknown_name("rate", rate, SCORE_NAMES)
+    check_rate_name(rate)
     sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, geometry=geometry)
     options: dict[str, Any] = {
         "calibration_far": calibration_far,

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.evidence import Detail
 from equimetric.ops.blocks import slices
@@ -30,6 +30,7 @@ __all__ = [
     "Noise",
     "Rate",
     "average_over_range",
+    "check_rate_name",
     "check_share",
     "group_size",
     "rate_utility",
@@ -212,6 +213,13 @@ def utility(tpr: Floats, tnr: Floats, c: float = 1.0) -> Floats:
     denominator = c**2 * tnr + tpr
     product = (1 + c**2) * tnr * tpr
     return np.divide(product, denominator, out=np.zeros_like(product), where=denominator > 0)
+
+
+def check_rate_name(rate: Rate) -> str:
+    """The name of the score of this rate; an error for any other."""
+    if rate not in SCORE_NAMES:
+        raise unknown_name("rate", rate, SCORE_NAMES)
+    return SCORE_NAMES[rate]
 
 
 def rate_utility(rate: Rate, tpr: Floats, tnr: Floats, c: float = 1.0) -> Floats:
