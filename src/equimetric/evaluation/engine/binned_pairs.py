@@ -80,21 +80,22 @@ class BinnedPairs:
         row_counts, column_counts = self._negative.by_class.start_of(first), self._negative.by_class.start_of(second)
         kept: list[tuple[Tensor, ...]] = []
         for rows, columns in product(slices(len(first), BLOCK_ROWS), slices(len(second), BLOCK_COLUMNS)):
-            block, width = close[rows, columns], columns.stop - columns.start
+            block = close[rows, columns]
             if self._farthest == -math.inf:
                 bins = self._negative.grid.bins(block)
                 ends = [row_counts[rows, None], column_counts[columns]]
-                row, column = _split(flatnonzero(bins == BINS - 1), width)
+                row, column = _split(flatnonzero(bins == BINS - 1), block.shape[1])
+                near = None if self._images is None else _entries_above(block, self._images.low)
             else:
-                near, values = _entries_above(block, self._farthest)
-                near_row, near_column = _split(near, width)
+                near = _entries_above(block, self._farthest)
+                values, row, column = near
                 bins = self._negative.grid.bins(values)
-                ends = [row_counts[rows].index_select(0, near_row), column_counts[columns].index_select(0, near_column)]
+                ends = [row_counts[rows].index_select(0, row), column_counts[columns].index_select(0, column)]
                 closest = flatnonzero(bins == BINS - 1)
-                row, column = near_row[closest], near_column[closest]
+                row, column = row[closest], column[closest]
             self._negative.count(bins, ends if both_ends else ends[:1])
-            if self._images is not None:
-                self._count_images(block, queries[rows], items[columns], both_ends)
+            if self._images is not None and near is not None:
+                self._images.count_block(*near, queries[rows], items[columns], both_ends=both_ends)
             row, column = rows.start + row, columns.start + column
             keep = first[row] != second[column]
             if not both_ends:
@@ -103,18 +104,6 @@ class BinnedPairs:
             kept.append((close[row, column], first[row].int(), second[column].int()))
         # Joined: many small tensors allocated between large temporaries would keep their memory from being freed.
         self._read_closest += [_concatenate(kept)] if kept else []
-
-    def _count_images(self, block: Tensor, queries: Tensor, items: Tensor, both_ends: bool) -> None:
-        """Count the pairs of a block (B, K) within the calibration range or closer for the images at their ends."""
-        images = self._images
-        assert images is not None
-        near, close = _entries_above(block, images.low)
-        row, column = _split(near, len(items))
-        ends = [
-            images.start_of(images.of_query[queries]).index_select(0, row),
-            images.start_of(images.of_item[items]).index_select(0, column),
-        ]
-        images.count(close, ends if both_ends else ends[:1], images.every)
 
     def _positive_pairs(self, queries: Tensor, column_of: Tensor) -> tuple[Tensor, Tensor]:
         """Rows and columns of the positive pairs of queries (B,); items with column_of (G,) below 0 are missing."""
@@ -129,9 +118,7 @@ class BinnedPairs:
         close, queries, items = close[exists], queries[exists], items[exists]
         classes, times = self.sets.query_classes[queries], 2 if both_ends else 1
         if self._images is not None:
-            of_images = self._images.of_query[queries], self._images.of_item[items]
-            ends = [self._images.start_of(of) for of in of_images]
-            self._images.count(close, ends if both_ends else ends[:1], self._images.positive)
+            self._images.count_positive(close, queries, items, both_ends=both_ends)
         self._negative.count(self._negative.grid.bins(close), [self._negative.by_class.start_of(classes)], times=-times)
         if self._positive is not None:
             starts = self._positive.by_class.start_of(classes)
@@ -290,11 +277,11 @@ class BinnedPairs:
         return distance_at(close, self.geometry, self.dimension)
 
 
-def _entries_above(block: Tensor, least: float) -> tuple[Tensor, Tensor]:
-    """Indices into the flattened block, and values, of the entries above `least`."""
+def _entries_above(block: Tensor, least: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Values, rows and columns of the entries above `least`."""
     flat = block.reshape(-1)
     above = flatnonzero(flat > least)
-    return above, flat.index_select(0, above)
+    return flat.index_select(0, above), *_split(above, block.shape[1])
 
 
 def _split(index: Tensor, width: int) -> tuple[Tensor, Tensor]:

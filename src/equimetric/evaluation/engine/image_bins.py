@@ -63,14 +63,28 @@ class ImageBins:
         """0 beyond all edges, else the number of edges that are not closer than each pair."""
         return close.sub(self.low).mul_(self.scale).add_(1).clamp_(0, self.edges).int()
 
-    def start_of(self, images: Tensor) -> Tensor:
+    def count_block(
+        self, close: Tensor, row: Tensor, column: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
+    ) -> None:
+        """Count pairs (P,) at rows and columns of a block of queries (B,) and items (K,), from one or both ends."""
+        ends = (
+            self._start(self.of_query[queries]).index_select(0, row),
+            self._start(self.of_item[items]).index_select(0, column),
+        )
+        self._count(self.every, close, ends if both_ends else ends[:1])
+
+    def count_positive(self, close: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool) -> None:
+        """Count positive pairs (P,) among those of `count_block`."""
+        ends = self._start(self.of_query[queries]), self._start(self.of_item[items])
+        self._count(self.positive, close, ends if both_ends else ends[:1])
+
+    def _start(self, images: Tensor) -> Tensor:
         """Where the counts of these images begin in a table."""
         return images * (self.edges + 1)
 
-    def count(self, close: Tensor, ends: Sequence[Tensor], table: Tensor, times: int = 1) -> None:
-        """Count pairs (P,) for the images at one or both ends: `start_of` them, (P,)."""
+    def _count(self, table: Tensor, close: Tensor, ends: Sequence[Tensor]) -> None:
         place = self._place(close)
-        one = table.new_tensor(times).expand(len(place))
+        one = table.new_ones(1).expand(len(place))
         for start in ends:
             table.view(-1).index_add_(0, place + start, one)
 
