@@ -244,6 +244,32 @@ def test_bins_equal_every_pair_at_the_same_thresholds(monkeypatch):
             assert here[[0, 5]] == pytest.approx(there, rel=1e-4)
 
 
+def test_tiles_and_threads_change_nothing_in_bins(monkeypatch, threads):
+    embeddings, labels = different_space(15)
+    monkeypatch.setattr(distances_module, "MAX_KEPT_PAIRS", 0)
+    names = [*SCORES, *NOISES, "opis_far@10%", "threshold_gap@far=0.05", "threshold_gap@frr=0.1"]
+    whole = evaluate(embeddings, labels, metrics=names)
+    threads(2)
+    for block_rows in (11, 64, 450):
+        assert dict(evaluate(embeddings, labels, metrics=names, block_rows=block_rows)) == pytest.approx(
+            dict(whole), rel=1e-6
+        )
+
+
+@pytest.mark.parametrize("binned", [False, True])
+def test_lone_images_of_other_classes(binned, monkeypatch):
+    """Most classes are single images: their variance is not known, and nothing else fails."""
+    embeddings, labels = different_space(12, classes=4)
+    generator = np.random.default_rng(0)
+    embeddings = np.concatenate([embeddings, 0.3 * generator.normal(size=(300, 48))])
+    labels = np.concatenate([labels, np.arange(100, 400)])
+    monkeypatch.setattr(images_module, "DRAWN_IMAGES", (2, 2))
+    if binned:
+        monkeypatch.setattr(distances_module, "MAX_KEPT_PAIRS", 0)
+    result = evaluate(embeddings, labels, metrics=NOISES)
+    assert all(0 < value < 1 for value in result.values())
+
+
 def test_other_images_may_be_drawn(monkeypatch):
     embeddings, labels = different_space(20)
     complete = evaluate(embeddings, labels, metrics=["opis_far_noise"])["opis_far_noise"]

@@ -87,11 +87,12 @@ def pairs_by_image(sets: LabelledSets, images: Images) -> PairCounts:
 
 
 def draw_images(sets: LabelledSets, images: Images) -> NDArray[np.int32]:
-    """Query images of whole classes, drawn at random: all where there are few, ascending."""
+    """Query images of whole classes of at least two, drawn at random: all of them where there are few, ascending."""
     few, many = DRAWN_IMAGES
     most = max(few, min(many, DRAWN_PAIRS // len(sets.gallery_classes)))
     queries = np.unique(images.of_query)
     classes, sizes = np.unique(images.classes[queries], return_counts=True)
+    classes, sizes = classes[sizes > 1], sizes[sizes > 1]
     order = np.random.default_rng(derive_seed(0, "images of the noise")).permutation(len(classes))
     # At least two classes, so that there is another one.
     kept = order[: max(2, int(np.searchsorted(np.cumsum(sizes[order]), most, "right")))]

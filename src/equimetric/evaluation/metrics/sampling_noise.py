@@ -223,9 +223,9 @@ def _variance_by_others(distances: PairDistances, thresholds: int, pairs: Accept
     by_item = squares(pairs.second[known] * np.int64(classes) + first, weight)
     by_class = squares(first * classes + second, weight)
     each = np.bincount(place, own[first] * weight, minlength=thresholds).cumsum()
-    share = drawn[own > 1].sum() / own[own > 1].sum()
+    share = drawn.sum() / max(own[own > 1].sum(), 1)
     members = np.count_nonzero((other > 1) & (negatives > 0))
-    return np.asarray((by_image - each - by_class + by_item) / (share * members))
+    return np.asarray((by_image - each - by_class + by_item) / max(share * members, 1e-300))
 
 
 def _sum_squares(groups: Integers, place: Integers, weight: Floats, thresholds: int) -> Floats:
