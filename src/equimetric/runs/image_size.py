@@ -83,6 +83,10 @@ def explain_small_copies(dataset: Dataset, data: DataConfig, model: ModelConfig)
     if view is None and model.pretrained is None:
         return ""
     needed = needed_side(view, model)
+    # Without a larger copy there is only the transform 'enlarge', which suits the backbones of photographs.
+    enlarged = transform("enlarge").test
+    if view is None and not can_change and enlarged is not None and needed < resized_side(enlarged):
+        return ""
     if dataset.size >= A_LITTLE * needed:
         return ""
     why = f"the weights of {model.backbone} expect {needed}"
