@@ -7,6 +7,7 @@ libraries. Ratios are medians over the rounds.
     python benchmarks/evaluation.py --shape cars
     python benchmarks/evaluation.py --shape products --rounds 1
     python benchmarks/evaluation.py --shape large --only product equimetric --rounds 1
+    python benchmarks/evaluation.py --shape third --only "half product" "opis alone" "opis, all forms, noise"
     python benchmarks/evaluation.py --doubling --rounds 1
 
 A library that is not installed is named and skipped. faiss multiplies by OpenBLAS, which on virtual machines may not
@@ -88,6 +89,36 @@ def equimetric_with_opis(embeddings: Any, labels: Any) -> dict[str, float]:
     from equimetric.evaluation import evaluate
 
     return dict(evaluate(embeddings, labels, metrics=[*RESULTS, "opis", "opis@10%"], calibration_points=1000))
+
+
+def half_product(embeddings: Any, _: Any) -> None:
+    """As `product`, each pair once: what metrics of pairs need within one set."""
+    import torch
+
+    tile = torch.empty(256, len(embeddings))
+    for row in range(0, len(embeddings), 256):
+        queries = embeddings[row : row + 256]
+        for column in range(row, len(embeddings), 1024):
+            columns = slice(column, min(column + 1024, len(embeddings)))
+            torch.mm(queries, embeddings[columns].T, out=tile[: len(queries), columns])
+
+
+OPIS = ("opis", "opis@10%")
+
+
+def opis(embeddings: Any, labels: Any) -> dict[str, float]:
+    """OPIS alone, at its default number of thresholds."""
+    from equimetric.evaluation import evaluate
+
+    return dict(evaluate(embeddings, labels, metrics=OPIS))
+
+
+def opis_with_noise(embeddings: Any, labels: Any) -> dict[str, float]:
+    """All forms of OPIS, and what sampling contributes to each."""
+    from equimetric.evaluation import evaluate
+
+    names = [name.replace("opis", form) for form in ("opis", "opis_far", "opis_frr") for name in (*OPIS, "opis_noise")]
+    return dict(evaluate(embeddings, labels, metrics=names))
 
 
 PASSES = 4
@@ -173,6 +204,9 @@ CONTENDERS: dict[str, Callable[[Any, Any], dict[str, float] | None]] = {
     "equimetric": equimetric,
     "equimetric + mrr + map": equimetric_with_ranks,
     "equimetric + opis": equimetric_with_opis,
+    "half product": half_product,
+    "opis alone": opis,
+    "opis, all forms, noise": opis_with_noise,
     "centre products": centre_products,
     "k-means passes": kmeans_passes,
     "equimetric, bfloat16 first": equimetric_bfloat16,
@@ -181,6 +215,13 @@ CONTENDERS: dict[str, Callable[[Any, Any], dict[str, float] | None]] = {
     "open-metric-learning": open_metric_learning,
     "torchmetrics": torchmetrics,
 }
+COMPARED_WITH = {
+    "centre products": "centre products",
+    "k-means passes": "centre products",
+    "opis alone": "half product",
+    "opis, all forms, noise": "opis alone",
+}
+"""What stands for the product in the column of ratios, where it is not the product of all pairs."""
 QUERY_BY_QUERY = ("torchmetrics",)
 """These sort every row in full: only for the small shape, unless named."""
 
@@ -283,8 +324,7 @@ def main() -> None:
             continue
         cpu, wall, megabytes = (statistics.median(run[key] for run in taken) for key in ("cpu", "wall", "megabytes"))
         print(f"{name:<28}{cpu:>9.2f}{wall:>9.2f}{megabytes:>8.0f}", end="")
-        products = "centre products" if name in ("centre products", "k-means passes") else "product"
-        for base, width in ((products, 11), ("equimetric", 14)):
+        for base, width in ((COMPARED_WITH.get(name, "product"), 11), ("equimetric", 14)):
             ratios = [one[name]["cpu"] / one[base]["cpu"] for one in rounds if "cpu" in one.get(base, {})]
             print(f"{statistics.median(ratios):>{width}.2f}" if ratios else " " * width, end="")
         found = taken[0]["found"]

@@ -152,7 +152,7 @@ def test_evaluate_named_metrics_with_intervals_comparison_and_plots(equimetric, 
     assert found["queries"] == 240
     assert found["intervals"]["map@r"][0] <= found["map@r"] <= found["intervals"]["map@r"][1]
     assert found["comparison"]["metrics"]["map@r"]["p_value"] < 0.01
-    for name in ("utility", "roc", "distances"):
+    for name in ("utility", "utility_far", "utility_frr", "roc", "distances"):
         assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     code, out, _ = equimetric("evaluate", spaces["good"], "-m", asked, "--compare", spaces["noisy"])
     assert code == 0
@@ -181,6 +181,26 @@ def test_evaluate_multi_hot_labels_and_macro_averages(equimetric, is_one_sentenc
         code, _, err = equimetric("evaluate", tmp_path / "tags.npz", *wrong)
         assert code == 2
         assert is_one_sentence(err)
+
+
+def test_evaluate_consistency_with_noise_and_class_thresholds(equimetric, spaces):
+    asked = "opis,opis_far,opis_frr@10%,opis_noise"
+    code, out, _ = equimetric("evaluate", spaces["noisy"], "-m", asked, "--class-thresholds", "1e-2")
+    assert code == 0
+    # Lines of the terminal may break anywhere.
+    shown = " ".join(out.split())
+    assert "mostly measures sampling noise here: the median class has 8 images" in shown
+    assert "Thresholds for FAR 0.01" in shown
+    code, out, _ = equimetric("evaluate", spaces["noisy"], "-m", asked, "--class-thresholds", "frr=0.1", "--json")
+    found = json.loads(out)
+    assert list(found)[:4] == asked.split(",")
+    assert len(found["notes"]) == 1
+    rows = found["class_thresholds"]["classes"]
+    assert len(rows) == 30
+    assert rows[0]["threshold"] == max(row["threshold"] for row in rows)
+    code, _, err = equimetric("evaluate", spaces["noisy"], "--class-thresholds", "often")
+    assert code == 2
+    assert "--class-thresholds takes a rate" in err
 
 
 def test_calibrate_writes_a_certificate(equimetric, is_one_sentence, spaces, tmp_path):

@@ -70,6 +70,8 @@ def test_evaluate_and_calibrate(equimetric, is_harmless, place):
         ("evaluate", place / "missing.npz"),
         ("evaluate", space, "--metrics", TEXT),
         ("evaluate", space, "--geometry", TEXT),
+        ("evaluate", space, "-m", "opis", "--class-thresholds", "0.05"),
+        ("evaluate", space, "--class-thresholds", TEXT),
     ):
         _, out, err = equimetric(*arguments)
         assert is_harmless(out + err), (arguments, out, err)

@@ -94,7 +94,12 @@ def npairs_with_shared_targets(z, l2_reg):
     return values + l2_reg / 2 * average(z[i] @ z[i] for i in both_sides())
 
 
-def npairs(z, l2_reg=0.002, symmetric=False, repeated="first"):
+def from_mean(mean, reduction):
+    """The mean over one pair per class as another reduction."""
+    return mean * {"mean": 1, "sum": len(first_two()), "batch": len(first_two()) / B}[reduction]
+
+
+def npairs(z, l2_reg=0.002, symmetric=False, repeated="first", reduction="mean"):
     if repeated == "soft":
         return npairs_with_shared_targets(z, l2_reg)
     a, p = z[[i for i, _ in first_two()]], z[[j for _, j in first_two()]]
@@ -104,7 +109,7 @@ def npairs(z, l2_reg=0.002, symmetric=False, repeated="first"):
         return average((1 + total((a[i] @ p[j] - a[i] @ p[i]).exp() for j in others[i])).log() for i in range(len(a)))
 
     value = (one_way(a, p) + one_way(p, a)) / 2 if symmetric else one_way(a, p)
-    return value + l2_reg / 4 * (a.square().sum(1).mean() + p.square().sum(1).mean())
+    return from_mean(value + l2_reg / 4 * (a.square().sum(1).mean() + p.square().sum(1).mean()), reduction)
 
 
 def triangle(a, p, n, alpha_deg):
@@ -120,15 +125,16 @@ def angular(z, alpha_deg=45.0):
     )
 
 
-def angular_npair(z, alpha_deg=45.0):
+def angular_npair(z, alpha_deg=45.0, reduction="mean"):
     x, pairs = normalize(z), first_two()
-    return average(
+    mean = average(
         (1 + total(triangle(x[a], x[p], x[q], alpha_deg).exp() for b, q in pairs if b != a)).log() for a, p in pairs
     )
+    return from_mean(mean, reduction)
 
 
-def angular_npairs_combo(z, alpha_deg=45.0, lam=2.0, **options):
-    return npairs(z, **options) + lam * angular_npair(z, alpha_deg)
+def angular_npairs_combo(z, alpha_deg=45.0, lam=2.0, reduction="mean", **options):
+    return npairs(z, reduction=reduction, **options) + lam * angular_npair(z, alpha_deg, reduction)
 
 
 def tuplet_margin(z, scale=64.0, margin_deg=5.73):

@@ -26,7 +26,7 @@ def space(samples=120, classes=6, seed=0, dtype=torch.float64, dimension=4):
     return centres[labels] + spread[labels] * torch.randn(samples, dimension, generator=generator, dtype=dtype), labels
 
 
-def opis_by_definition(groups, far, epsilon, c=1.0, points=101, given=None):
+def opis_by_definition(groups, far, epsilon, c=1.0, points=101, given=None, rate="both"):
     """Two loops over the pairs of each (positives, negatives), one over thresholds, plain numbers.
 
     `groups` lists, for each member, its positive and its negative distances, and at last all negative distances.
@@ -41,7 +41,8 @@ def opis_by_definition(groups, far, epsilon, c=1.0, points=101, given=None):
             threshold = low + k * step
             tpr = sum(d <= threshold for d in positive) / len(positive)
             tnr = sum(d > threshold for d in negative) / len(negative)
-            curve.append((1 + c * c) * tnr * tpr / (c * c * tnr + tpr) if tnr + tpr > 0 else 0.0)
+            both = (1 + c * c) * tnr * tpr / (c * c * tnr + tpr) if tnr + tpr > 0 else 0.0
+            curve.append({"both": both, "far": tnr, "frr": tpr}[rate])
         curves.append(curve)
 
     def integral(values):
@@ -136,6 +137,42 @@ def test_data_sets_are_members_with_the_pairs_inside_them():
     assert evaluate(embeddings, labels, metrics=["opis"], members=members)["opis"] == pytest.approx(opis, abs=1e-9)
 
 
+@pytest.mark.parametrize("rate", ["far", "frr"])
+def test_one_rate_alone(rate):
+    embeddings, labels = space()
+    opis, epsilon_opis = opis_by_definition(class_groups(embeddings, labels), (1e-2, 1e-1), 0.34, rate=rate)
+    result = threshold_consistency(embeddings, labels, rate=rate)
+    assert (result.opis, result.epsilon_opis(0.34)) == pytest.approx((opis, epsilon_opis), abs=1e-9)
+    names = [f"opis_{rate}", f"opis_{rate}@34%", "opis"]
+    evaluated = evaluate(embeddings, labels, metrics=names)
+    assert evaluated[names[0]] == pytest.approx(opis, abs=1e-9)
+    assert evaluated[names[1]] == pytest.approx(epsilon_opis, abs=1e-9)
+    assert evaluated["opis"] == pytest.approx(threshold_consistency(embeddings, labels).opis, abs=1e-12)
+    for name in names:
+        interval = evaluated.interval(name, draws=200)
+        assert interval.low <= evaluated[name] <= 1.5 * interval.high
+        assert interval.classes == 6
+    assert f"{rate.upper()} alone" in repr(result)
+    assert result.to_dict()[f"opis_{rate}"] == result.opis
+    # A sample of all rows is exact.
+    assert threshold_consistency(embeddings, labels, rate=rate, sample=120).opis == pytest.approx(opis, abs=1e-9)
+
+
+@pytest.mark.parametrize("rate", ["far", "frr"])
+def test_one_rate_of_data_sets(rate):
+    embeddings, labels = space(120, 9)
+    members = np.array(["birds", "cars", "planes"])[labels.numpy() // 3]
+    groups, negatives = [], []
+    for name in ("birds", "cars", "planes"):
+        inside = torch.from_numpy(members == name)
+        of_classes, of_set = class_groups(embeddings[inside], labels[inside])
+        groups.append(([d for positive, _ in of_classes for d in positive], of_set))
+        negatives += of_set
+    opis, epsilon_opis = opis_by_definition((groups, negatives), (1e-2, 1e-1), 0.34, rate=rate)
+    found = evaluate(embeddings, labels, metrics=[f"opis_{rate}", f"opis_{rate}@34%"], members=members)
+    assert list(found.values()) == pytest.approx([opis, epsilon_opis], abs=1e-9)
+
+
 def test_bins_agree_with_every_pair(monkeypatch):
     embeddings, labels = space(1500, 30, dtype=torch.float32, dimension=16)
     exact = threshold_consistency(embeddings, labels)
@@ -228,6 +265,7 @@ def test_summary():
         ({"calibration_range": (1.0, 1.0)}, "calibration_range"),
         ({"calibration_points": 1}, "calibration_points"),
         ({"utility_c": 0.0}, "utility_c"),
+        ({"rate": "fpr"}, "unknown rate"),
         ({"sample": 3}, "two for each class"),
         ({"members": ["one"] * 120}, "same data set"),
         ({"members": ["one"] * 119 + ["two"]}, "data set 'two'"),

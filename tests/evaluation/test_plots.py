@@ -149,6 +149,43 @@ def test_figures_of_a_real_evaluation():
     assert labels_shown[1].startswith("negative pairs (700)")
 
 
+def test_noise_band_and_names():
+    variance = np.linspace(1e-4, 4e-4, 5)
+    figure = utility_figure(
+        THRESHOLDS,
+        UTILITY,
+        names=[f"class ${number}" for number in range(20)],
+        noise=(np.linspace(0.0, 2.0, 5), variance),
+    )
+    legend = legend_of(figure)
+    assert "middle 80 % by sampling alone" in legend
+    dotted = [line.get_ydata() for line in figure.axes[0].get_lines() if line.get_linestyle() == ":"]
+    mean = UTILITY.mean(axis=0)
+    spread = 1.2816 * np.sqrt(np.interp(THRESHOLDS, np.linspace(0.0, 2.0, 5), variance))
+    np.testing.assert_allclose(dotted[0], np.clip(mean - spread, 0, 1))
+    np.testing.assert_allclose(dotted[1], np.clip(mean + spread, 0, 1))
+    shown = [text.get_text() for text in figure.axes[0].texts]
+    assert shown == [r"worst: class \$0, class \$1", r"best: class \$19, class \$18"]
+
+
+def test_figures_of_one_rate():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(8).repeat_interleave(12)
+    embeddings = torch.randn(8, 4, generator=generator)[labels] + 0.5 * torch.randn(96, 4, generator=generator)
+    result = evaluate(embeddings, labels, metrics=["opis_far", "opis_frr@10%"])
+    for rate, name in (("far", "opis_far"), ("frr", "opis_frr@10%")):
+        figure = result.plot_utility(rate=rate)
+        assert figure.axes[0].get_ylabel() == f"1 − {rate.upper()} of a class"
+        curves = result.detail(Consistency, name).utility
+        np.testing.assert_allclose(lines_of(figure)["mean of 8 classes"][1], curves.mean(axis=0))
+        # All pairs are kept here, so the noise is known.
+        assert "middle 80 % by sampling alone" in legend_of(figure)
+    with pytest.raises(EquimetricError, match="evaluate with 'opis' among the metrics"):
+        result.plot_utility()
+    with pytest.raises(EquimetricError, match="unknown rate"):
+        result.plot_utility(rate="tpr")
+
+
 def test_pyplot_is_not_imported():
     code = (
         "import sys, numpy as np; from equimetric.evaluation import plots; assert 'matplotlib' not in sys.modules;"

@@ -29,10 +29,12 @@ __all__ = ["evaluate_command"]
 
 PLOTS = {
     "utility": ("opis",),
+    "utility_far": ("opis_far",),
+    "utility_frr": ("opis_frr",),
     "roc": ("auc", "eer", "tar@far=1e-3"),
     "distances": ("auc",),
 }
-"""Figure → the metrics it draws from."""
+"""Figure → the metrics it draws from; `utility_far` is drawn by `plot_utility(rate="far")`."""
 
 
 @command(
@@ -42,6 +44,7 @@ PLOTS = {
     examples="""
     equimetric evaluate space.npz -m recall@1,map@r,opis --intervals
     equimetric evaluate space.npz --compare other.npz --plots figures
+    equimetric evaluate space.npz -m opis,opis_far,opis_frr,opis_noise --class-thresholds 1e-2
     equimetric evaluate runs/single/my-run --json
     equimetric evaluate runs/single/my-run --parents alphabet
     equimetric evaluate space.npz --trials list.csv
@@ -88,6 +91,13 @@ def evaluate_command(
         Path | None,
         typer.Option("--compare", help="Other embeddings of the same queries: differences, intervals, p-values."),
     ] = None,
+    class_thresholds: Annotated[
+        str | None,
+        typer.Option(
+            "--class-thresholds",
+            help="A wanted rate, such as 1e-2 or far=1e-2 or frr=0.1: the threshold each class needs, worst first.",
+        ),
+    ] = None,
     plots: Annotated[
         Path | None,
         typer.Option("--plots", help="Write figures to this folder: utility curves, ROC, distances, cohort."),
@@ -113,7 +123,7 @@ def evaluate_command(
     'embedding' and 'label', or an .npy file with the labels in a .csv beside it. A run is evaluated on its test
     classes, with its own metrics and geometry unless others are given: the figures are those of its result.
     """
-    from equimetric.evaluation import evaluate
+    from equimetric.evaluation import ClassThresholds, evaluate
 
     of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
     found = load_embeddings(source, labels, part, parents, of_cohort)
@@ -126,7 +136,8 @@ def evaluate_command(
         return
     wanted = wanted_metrics(found, metrics, ks)
     drawn = [name for needed in PLOTS.values() for name in needed] if plots is not None else []
-    names = list(dict.fromkeys([*wanted, *drawn]))
+    gaps = [] if class_thresholds is None else [gap_metric(class_thresholds)]
+    names = list(dict.fromkeys([*wanted, *drawn, *gaps]))
     options: dict[str, Any] = {"geometry": geometry or found.geometry, "block_rows": block_rows, "progress": True}
     if overlap is not None:
         options["overlap"] = overlap
@@ -135,6 +146,11 @@ def evaluate_command(
     values = summary.pop("metrics")
     document = {**{name: values[name] for name in wanted}, **summary}
     lines = [repr(result)]
+    for name in gaps:
+        needed = result.detail(ClassThresholds, name)
+        assert needed is not None
+        document["class_thresholds"] = needed.to_dict()
+        lines.append(repr(needed))
     if intervals:
         ends = {name: interval for name in wanted if (interval := interval_or_none(result, name)) is not None}
         document["intervals"] = {name: [one.low, one.high] for name, one in ends.items()}
@@ -179,7 +195,8 @@ def write_plots(result: "Evaluation", folder: Path) -> list[Path]:
     files = []
     for name in PLOTS:
         file = folder / f"{name}.png"
-        getattr(result, f"plot_{name}")().savefig(file, dpi=150)
+        kind, _, rate = name.partition("_")
+        getattr(result, f"plot_{kind}")(**({"rate": rate} if rate else {})).savefig(file, dpi=150)
         files.append(file)
     return files
 
@@ -194,6 +211,20 @@ def write_cohort_plot(found: EmbeddingSource, folder: Path, block_rows: int | No
     effect = compare_cohort(**found.arrays, cohort=found.cohort, block_rows=block_rows)
     plot_cohort(effect).savefig(folder / "cohort.png", dpi=150)
     return [folder / "cohort.png"]
+
+
+def gap_metric(wanted: str) -> str:
+    """'1e-2', 'far=1e-2' or 'frr=0.1' → the metric that finds the thresholds of classes."""
+    from equimetric.evaluation import Metric
+
+    name = f"threshold_gap@{wanted if '=' in wanted else f'far={wanted}'}"
+    try:
+        Metric.parse(name)
+    except EquimetricError:
+        raise EquimetricError(
+            f"--class-thresholds takes a rate between 0 and 1, such as 1e-2, far=1e-2 or frr=0.1, not {wanted!r}"
+        ) from None
+    return name
 
 
 def split_names(text: str) -> list[str]:

@@ -28,6 +28,7 @@ from equimetric.evaluation.identification import (
     evaluate_identification,
     gallery_size_curve,
 )
+from equimetric.evaluation.metrics.class_thresholds import ClassThresholds, class_thresholds
 from equimetric.evaluation.metrics.consistency import threshold_consistency
 from equimetric.evaluation.metrics.utility_curves import Consistency
 from equimetric.evaluation.result import Evaluation
@@ -35,6 +36,7 @@ from equimetric.evaluation.trials import TrialEvaluation, evaluate_trials
 
 __all__ = [
     "METRICS",
+    "ClassThresholds",
     "Cohort",
     "CohortChoice",
     "CohortEffect",
@@ -46,6 +48,7 @@ __all__ = [
     "Metric",
     "TrialEvaluation",
     "choose_cohort",
+    "class_thresholds",
     "compare_cohort",
     "default_metrics",
     "evaluate",

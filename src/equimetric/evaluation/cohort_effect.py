@@ -74,6 +74,7 @@ def compare_cohort(
         distances = pair_distances(sets, **how)
         point = tar_at_far(distances, far)
         class_far = class_rates(distances, point.threshold, strict=True).far
-        return ScoreThreshold(-point.threshold, point.far, point.tar, class_far, class_consistency(distances, options))
+        consistency = class_consistency(distances, options, rates=["both"])["both"]
+        return ScoreThreshold(-point.threshold, point.far, point.tar, class_far, consistency)
 
     return CohortEffect(far, measure(replace(cohort, strength=0.0)), measure(cohort))

@@ -23,6 +23,11 @@ class Detail:
     key: ClassVar[str | None] = None
     """Name of the entry in the JSON file; None for one entry per field."""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences that a reader of the value should know."""
+        return ()
+
     def document(self) -> dict[str, Any]:
         """The entries in the JSON file."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]

@@ -4,17 +4,18 @@
 and the state of pyplot does not change.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.arrays import Floats
+from equimetric.escaping import name_text
+from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.evidence import Detail
 from equimetric.evaluation.families import Metric
 from equimetric.evaluation.metrics.roc import Roc
-from equimetric.evaluation.metrics.utility_curves import Consistency, group_size
+from equimetric.evaluation.metrics.utility_curves import Consistency, Rate, check_rate_name, group_size
 from equimetric.evaluation.metrics.verification import DistanceHistogram, EqualErrorThreshold
 from equimetric.evaluation.result import Evaluation
 
@@ -35,19 +36,33 @@ __all__ = [
 Kind = TypeVar("Kind", bound=Detail)
 POSITIVE, NEGATIVE, BEST, WORST, INK = "#1b7837", "#2166ac", "#009e73", "#d55e00", "#333333"
 BAND = (0.1, 0.9)
+MIDDLE_80 = 1.2816
+"""Standard deviations on either side of the mean that hold 80 % of a normal distribution."""
+NAMES_SHOWN, LONGEST_NAME = 3, 24
+UTILITY_NAMES = {"opis": "utility of a class", "opis_far": "1 − FAR of a class", "opis_frr": "1 − FRR of a class"}
 MOST_SINGLE_CURVES = 200
 """With more classes, single curves would only smear the band."""
 
 
-def plot_utility(evaluation: Evaluation, *, share: float = 0.1) -> "Figure":
-    """The utility curves behind `opis`, with the given share of best and of worst classes apart."""
-    curves = _find_detail(evaluation, Consistency, "utility", "opis")
+def plot_utility(evaluation: Evaluation, *, rate: Rate = "both", share: float = 0.1) -> "Figure":
+    """The utility curves behind `opis`, or of one rate alone behind `opis_far` and `opis_frr`.
+
+    The given share of best and of worst classes stands apart, by name, and a band shows what sampling alone would give.
+    """
+    name = check_rate_name(rate)
+    found = (one for details in evaluation.details.values() for one in details)
+    curves = next((one for one in found if isinstance(one, Consistency) and one.rate == rate), None)
+    if curves is None:
+        raise EquimetricError(f"this evaluation has no utility to plot; evaluate with {name!r} among the metrics")
     return utility_figure(
         curves.thresholds,
         curves.utility,
         share=share,
         calibration_range=curves.calibration_range,
         measure=_measure(evaluation),
+        rate=rate,
+        names=curves.members,
+        noise=None if curves.noise is None else (curves.noise.thresholds, curves.noise.by_threshold),
     )
 
 
@@ -76,12 +91,19 @@ def utility_figure(
     share: float = 0.1,
     calibration_range: tuple[float, float] | None = None,
     measure: str = "distance",
+    rate: Rate = "both",
+    names: Sequence[int | str] | None = None,
+    noise: tuple[Floats, Floats] | None = None,
 ) -> "Figure":
     """Utility of T classes (T, G) at G thresholds: their mean, the middle 80 %, and the means of the best and worst.
 
     share              share of the classes, at least one, in the best and in the worst group
     calibration_range  the thresholds over which classes are ranked, marked in the figure; default: all
     measure            what the thresholds are of
+    rate               what the utility is: of `both` rates, 1 − `far`, or 1 − `frr`
+    names              (T,) of the classes: some of the best and worst are written above
+    noise              thresholds (H,) and the variance of a utility by sampling alone (H,): the middle 80 % of classes
+                       that do not differ
     """
     threshold, utility = np.asarray(threshold, dtype=np.float64), np.asarray(utility, dtype=np.float64)
     if utility.ndim != 2 or utility.shape[1:] != threshold.shape or not len(utility):
@@ -95,27 +117,54 @@ def utility_figure(
     within = (threshold >= low) & (threshold <= high)
     if not within.any():
         raise EquimetricError(f"no threshold lies within the calibration range {low:g} … {high:g}; give a wider one")
-    ranked = utility[np.argsort(utility[:, within].mean(axis=1), kind="stable")]
+    order = np.argsort(utility[:, within].mean(axis=1), kind="stable")
     group = group_size(share, len(utility))
+    best, worst, mean = order[-group:][::-1], order[:group], utility.mean(axis=0)
 
-    figure, axes = new_figure(f"{measure} threshold", "utility of a class")
+    figure, axes = new_figure(f"{measure} threshold", UTILITY_NAMES[check_rate_name(rate)])
     if len(utility) <= MOST_SINGLE_CURVES:
         single = axes.plot(threshold, utility.T, color=INK, alpha=0.15, linewidth=0.7)
         single[0].set_label("single classes")
     band = np.quantile(utility, BAND, axis=0)
     axes.fill_between(threshold, *band, color=NEGATIVE, alpha=0.2, linewidth=0, label="middle 80 % of the classes")
-    axes.plot(threshold, utility.mean(axis=0), color=NEGATIVE, linewidth=2, label=f"mean of {len(utility)} classes")
+    if noise is not None:
+        spread = MIDDLE_80 * np.sqrt(np.maximum(np.interp(threshold, *noise), 0))
+        ends = np.clip([mean - spread, mean + spread], 0, 1)
+        axes.fill_between(threshold, *ends, facecolor="none", edgecolor=NEGATIVE, hatch="////", alpha=0.6, linewidth=0)
+        axes.plot(threshold, ends.T, color=NEGATIVE, linewidth=0.8, linestyle=":")
+        axes.plot([], [], color=NEGATIVE, linewidth=0.8, linestyle=":", label="middle 80 % by sampling alone")
+    axes.plot(threshold, mean, color=NEGATIVE, linewidth=2, label=f"mean of {len(utility)} classes")
     members = "class" if group == 1 else f"{group} classes"
-    axes.plot(threshold, ranked[-group:].mean(axis=0), color=BEST, linestyle="--", label=f"best {members}")
-    axes.plot(threshold, ranked[:group].mean(axis=0), color=WORST, linestyle="-.", label=f"worst {members}")
+    axes.plot(threshold, utility[best].mean(axis=0), color=BEST, linestyle="--", label=f"best {members}")
+    axes.plot(threshold, utility[worst].mean(axis=0), color=WORST, linestyle="-.", label=f"worst {members}")
+    if names is not None:
+        for line, (kind, which, colour) in enumerate([("worst", worst, WORST), ("best", best, BEST)]):
+            axes.annotate(
+                f"{kind}: {_some_names(names, which)}",
+                (0, 1),
+                xycoords="axes fraction",
+                xytext=(0, 5 + 13 * line),
+                textcoords="offset points",
+                fontsize="small",
+                color=colour,
+            )
     if low <= threshold[0] and high >= threshold[-1]:
         axes.set_xlabel(f"{measure} threshold, over the calibration range")
     else:
         axes.axvspan(low, high, color=INK, alpha=0.07, linewidth=0, label=f"calibration range {low:.3g} … {high:.3g}")
     axes.set_xlim(threshold[0], threshold[-1])
-    axes.set_ylim(-0.02, 1.02)
+    # False accept rates are small: over the whole axis their curves would be one line.
+    axes.set_ylim(*((-0.02, 1.02) if rate != "far" else (float(utility.min()) - 0.005, 1.005)))
     axes.legend(fontsize="small")
     return figure
+
+
+def _some_names(names: Sequence[int | str], which: Integers) -> str:
+    """The first few, each at most a few letters long; as text without markup."""
+    shown = [name_text(str(names[place])) for place in which[:NAMES_SHOWN]]
+    short = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in shown]
+    text = ", ".join(short) + (", …" if len(which) > len(shown) else "")
+    return text.replace("$", r"\$")
 
 
 def roc_figure(far: Floats, tar: Floats, *, marked: Mapping[float, float] | None = None) -> "Figure":

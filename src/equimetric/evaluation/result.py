@@ -101,6 +101,12 @@ class Evaluation(Mapping[str, float]):
         searched = self.details.values() if metric is None else [self.details.get(metric, ())]
         return next((one for details in searched for one in details if isinstance(one, kind)), None)
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the values should know, such as that a score mostly measures noise; each sentence once."""
+        found = (note for details in self.details.values() for detail in details for note in detail.notes)
+        return list(dict.fromkeys(found))
+
     def to_dict(self) -> dict[str, Any]:
         """The summary in plain types, ready for JSON."""
         return {
@@ -111,6 +117,7 @@ class Evaluation(Mapping[str, float]):
             "lone": self.lone,
             "geometry": self.geometry,
             "path": self.path,
+            "notes": self.notes,
         }
 
     def to_json(self, file: str | Path) -> None:
@@ -169,7 +176,7 @@ class Evaluation(Mapping[str, float]):
         searched = "" if self.gallery is None else f" against {self.gallery} gallery items"
         sizes = f"{self.queries} queries{searched}, {len(self.class_labels)} classes, {self.lone} lone"
         lines = [f"  {name:<{width}}  {self._shown(name)}" for name in self.scores]
-        return "\n".join([f"Evaluation: {sizes} ({self.geometry}, {self.path})", *lines])
+        return "\n".join([f"Evaluation: {sizes} ({self.geometry}, {self.path})", *lines, *self.notes])
 
     def _shown(self, name: str) -> str:
         return f"{self.scores[name]:7.2%}" if name in self.percent else f"{self.scores[name]:8.5g}"

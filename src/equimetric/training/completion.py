@@ -64,7 +64,7 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
     """Load the best weights, evaluate them on the test classes, write weights and result, remove the checkpoints."""
     config, run, learner, state = session.config, session.run, session.learner, session.state
     load_best_weights(learner, state)
-    figures, undefined = evaluate_test(session)
+    figures, undefined, notes = evaluate_test(session)
     if run.writes:
         run.write(WEIGHTS, save(all_weights(learner)))
     refit = config.refit
@@ -80,7 +80,7 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
         seconds=state.seconds,
         parameters=count_parameters(learner),
         data=session.shape,
-        notes=(*run_notes(session, undefined), *cohort_notes(figures.get("cohort"))),
+        notes=(*run_notes(session, undefined), *cohort_notes(figures.get("cohort")), *notes),
         source=refit and RunSource(key=refit.source, folder=refit.folder, best_step=refit.steps),
     )
     run.write_result(result)
@@ -90,15 +90,15 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
     return TrainedModel(config, learner, run.path, result)
 
 
-def evaluate_test(session: Session) -> tuple[dict[str, Any], dict[str, str]]:
+def evaluate_test(session: Session) -> tuple[dict[str, Any], dict[str, str], list[str]]:
     """The figures of the test classes for the result, with per-query scores beside it; none where they were trained on.
 
     With a cohort, the figures without it are among them. What is to be chosen is chosen on the validation classes. Also
-    why some figures are NaN, where the embeddings leave a metric undefined.
+    why some figures are NaN, where the embeddings leave a metric undefined, and what their reader should know.
     """
     config, learner, data, processes = session.config, session.learner, session.data, session.processes
     if config.refit is not None and "test" in config.refit.added_parts:
-        return {}, {}
+        return {}, {}, []
     cohorts, wanted = RunCohorts(learner, data, processes), config.evaluation.cohort
     setting = None if wanted is None else cohorts.choose(wanted)
     cohort = None if setting is None else cohorts.cohort(setting)
@@ -107,4 +107,4 @@ def evaluate_test(session: Session) -> tuple[dict[str, Any], dict[str, str]]:
     scores, undefined = evaluate_defined(found, config.evaluation, neighbours=NEIGHBOURS)
     session.run.write_per_query(per_query_arrays(scores, found))
     plain = {} if setting is None else dict(evaluate_defined(found.plain(), config.evaluation)[0])
-    return {"metrics": dict(scores), "plain": plain, "cohort": setting}, undefined
+    return {"metrics": dict(scores), "plain": plain, "cohort": setting}, undefined, scores.notes

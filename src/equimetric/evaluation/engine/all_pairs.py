@@ -1,16 +1,20 @@
 """Few pairs: every distance is kept."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.evaluation.engine.arrays import Floats, Integers
+from equimetric.evaluation.engine.images import Images
 from equimetric.evaluation.engine.pair_classes import PairClasses
 from equimetric.evaluation.engine.pair_counts import (
     BLOCK_PAIRS,
-    ClassCounts,
+    AcceptedPairs,
     ClosestPairs,
+    GroupCounts,
     PairCounts,
     count_within,
     first_accepting,
@@ -22,15 +26,17 @@ from equimetric.ops.blocks import slices
 
 __all__ = ["AllPairs"]
 
+GRID = 256
+
 
 class AllPairs:
-    """The distance and the two classes, or groups of labels, of every pair."""
+    """The distance and the two images of every pair."""
 
     keeps_positives = True
     exact_far = 1.0
 
-    def __init__(self, sets: LabelledSets) -> None:
-        self.sets, self._classes = sets, PairClasses.of(sets)
+    def __init__(self, sets: LabelledSets, images: Images) -> None:
+        self.sets, self.images, self._classes = sets, images, PairClasses.of(sets)
         self._read: list[tuple[Floats, NDArray[np.int32], NDArray[np.int32]]] = []
 
     def collect(self, tile: Tile) -> None:
@@ -51,24 +57,24 @@ class AllPairs:
     ) -> None:
         row, column = exists.nonzero(as_tuple=True)
         distance = matrix.distance(similarity.double(), queries)[row, column]
-        self._read.append(
-            (
-                distance.cpu().numpy(),
-                self.sets.query_classes[queries[row]].int().cpu().numpy(),
-                self.sets.gallery_classes[items[column]].int().cpu().numpy(),
-            )
-        )
+        first = self.images.of_query[queries.cpu().numpy()][row.cpu().numpy()]
+        second = self.images.of_item[items.cpu().numpy()][column.cpu().numpy()]
+        self._read.append((distance.cpu().numpy(), first, second))
 
     def finish(self) -> None:
         """Join the tiles, sort the distances, count the pairs of each class."""
         self._distance, self._first, self._second = (np.concatenate(parts) for parts in zip(*self._read, strict=True))
         self._read.clear()
-        same = self._classes.positive(self._first, self._second)
+        same = self._is_positive(self._first, self._second)
         self._positive, self._negative = np.sort(self._distance[same]), np.sort(self._distance[~same])
         self.positives, self.negatives = len(self._positive), len(self._negative)
         of_all = self.accepted_by_class(np.array([np.inf]), slice(0, len(self.sets.class_labels)), strict=False)
         self.positives_by_class = of_all.positive[:, 0].astype(np.int64)
         self.negatives_by_class = of_all.negative[:, 0].astype(np.int64)
+
+    def _is_positive(self, first: NDArray[np.int32], second: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which pairs of images (P,) are positive."""
+        return self._classes.positive(self.images.classes[first], self.images.classes[second])
 
     def accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
         """Positions in the sorted distances."""
@@ -76,26 +82,86 @@ class AllPairs:
 
     def accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
         """Count every pair at the first threshold that accepts it, for the classes at both ends."""
-        tables = [ClassCounts(classes, len(thresholds)) for _ in range(2)]
-        for pairs in slices(len(self._distance), BLOCK_PAIRS):
-            first, second = self._first[pairs], self._second[pairs]
-            place = first_accepting(thresholds, self._distance[pairs], strict)
-            same = self._classes.positive(first, second)
-            self._classes.count_positive(tables[0], first[same], second[same], place[same])
-            self._classes.count_negative(tables[1], first[~same], second[~same], place[~same])
+        tables = [GroupCounts(classes, len(thresholds)) for _ in range(2)]
+        for first, second, place in self._places(thresholds, strict):
+            one, other = self.images.classes[first], self.images.classes[second]
+            same = self._classes.positive(one, other)
+            self._classes.count_positive(tables[0], one[same], other[same], place[same])
+            self._classes.count_negative(tables[1], one[~same], other[~same], place[~same])
         return PairCounts(*(table.accepted() for table in tables))
+
+    def image_thresholds(self, thresholds: Floats) -> Floats:
+        """Any."""
+        return thresholds
+
+    def accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
+        """The same for the images at both ends."""
+        tables = [GroupCounts(images, len(thresholds)) for _ in range(2)]
+        for first, second, place in self._places(thresholds, strict=False):
+            same = self._is_positive(first, second)
+            for table, kind in zip(tables, (same, ~same), strict=True):
+                for end in (first, second):
+                    table.add(end[kind], place[kind])
+        return PairCounts(*(table.accepted() for table in tables))
+
+    def accepted_pairs(self, thresholds: Floats, images: NDArray[np.int32]) -> AcceptedPairs:
+        """Pairs with one of these images first; within one set a pair has two firsts."""
+        drawn = np.zeros(len(self.images), bool)
+        drawn[images] = True
+        found = []
+        for first, second, place in self._places(thresholds, strict=False):
+            negative = ~self._is_positive(first, second)
+            ends = [(first, second), (second, first)]
+            for one, other in ends if self.sets.gallery is None else ends[:1]:
+                which = negative & drawn[one]
+                found.append((one[which], other[which], place[which]))
+        return AcceptedPairs(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+    def _places(
+        self, thresholds: Floats, strict: bool
+    ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], Integers]]:
+        """The images of accepted pairs and the first threshold that accepts them, some pairs at a time."""
+        for pairs in slices(len(self._distance), BLOCK_PAIRS):
+            distance = self._distance[pairs]
+            within = np.flatnonzero(distance < thresholds[-1] if strict else distance <= thresholds[-1])
+            place = first_accepting(thresholds, distance[within], strict)
+            yield self._first[pairs][within], self._second[pairs][within], place
 
     def negative_distance(self, rank: Integers) -> Floats:
         """Look up the sorted distances."""
         return self._negative[rank]
 
+    def distance_by_class(self, rank: Integers, *, positive: bool) -> tuple[Floats, Floats]:
+        """Between two of some distances counts tell the rank apart; only the pairs in between are sorted."""
+        of_all = self._positive if positive else self._negative
+        grid = np.unique(of_all[np.linspace(0, len(of_all) - 1, GRID).astype(np.int64)])
+        counts = self.accepted_by_class(grid, slice(0, len(rank)), strict=False)
+        within = counts.positive if positive else counts.negative
+        place = np.argmax(within > rank[:, None], axis=1)
+        bounds, before = np.append(-np.inf, grid), np.column_stack([np.zeros(len(rank)), within])
+        classes, distances = [], []
+        for pairs in slices(len(self._distance), BLOCK_PAIRS):
+            distance = self._distance[pairs]
+            first, second = (self.images.classes[ends[pairs]] for ends in (self._first, self._second))
+            kind = (first == second) == positive
+            for end in (first,) if positive else (first, second):
+                between = kind & (distance > bounds[place[end]]) & (distance <= bounds[place[end] + 1])
+                classes.append(end[between])
+                distances.append(distance[between])
+        of_class, distance = np.concatenate(classes), np.concatenate(distances)
+        distance = distance[np.lexsort((distance, of_class))]
+        start = np.cumsum(np.bincount(of_class, minlength=len(rank))) - np.bincount(of_class, minlength=len(rank))
+        index = start + rank - before[np.arange(len(rank)), place].astype(np.int64)
+        return distance[np.clip(index, 0, len(distance) - 1)], np.zeros(len(rank))
+
     def closest_negatives(self, count: int) -> ClosestPairs:
         """Sort only the pairs that are needed."""
         within = self._negative[min(count, self.negatives) - 1]
         pairs = np.flatnonzero(self._distance <= within)
-        pairs = pairs[~self._classes.positive(self._first[pairs], self._second[pairs])]
-        pairs = pairs[np.argsort(self._distance[pairs], kind="stable")][:count]
-        return ClosestPairs(self._distance[pairs], self._first[pairs], self._second[pairs])
+        first, second = (self.images.classes[ends[pairs]] for ends in (self._first, self._second))
+        order = np.flatnonzero(~self._classes.positive(first, second))
+        order = order[np.argsort(self._distance[pairs[order]], kind="stable")][:count]
+        return ClosestPairs(self._distance[pairs[order]], first[order], second[order])
 
     def operating_distances(self) -> Floats:
         """All distinct distances."""

@@ -90,7 +90,8 @@ class BinnedLabelSets(BinnedPairs):
             if also_of is not None:
                 marked = marked & also_of.T[label[some]]
             totals.index_add_(0, label[some], marked.sum(dim=1) * times)
-            histogram.count_marked(bins[row[some]], marked, histogram.counts_of(label[some])[:, None], times)
+            start = histogram.by_class.start_of(label[some])[:, None]
+            histogram.by_class.count_marked(bins[row[some]], marked, start, times)
 
     def _count_negatives(self) -> tuple[Tensor, int]:
         return self._negatives_of, self._negatives_read * self._times // 2

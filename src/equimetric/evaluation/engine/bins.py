@@ -14,7 +14,7 @@ from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.tiles import Tile
 from equimetric.ops.blocks import slices
 
-__all__ = ["BINS", "Grid", "Histogram", "closeness_at", "distance_at", "tile_closeness"]
+__all__ = ["BINS", "EdgeCounts", "Grid", "Histogram", "closeness_at", "distance_at", "tile_closeness"]
 
 BINS = 2**14 + 1
 """Bins over the whole range; the last one holds the pairs that are kept singly."""
@@ -51,6 +51,46 @@ class Grid:
         return np.unique(np.concatenate([finest, elsewhere]).astype(np.int64))
 
 
+class EdgeCounts:
+    """Counts of pairs between some edges of a grid, for groups: classes or images.
+
+    closeness  (E,) the edges, ascending
+    """
+
+    def __init__(self, grid: Grid, edge_bins: Integers, groups: int, count_type: torch.dtype, device: torch.device):
+        self.closeness = grid.edges(edge_bins)
+        self.table = torch.zeros(groups, len(edge_bins), dtype=count_type, device=device)
+        index_type = torch.int32 if self.table.numel() < 2**31 else torch.int64
+        place_of_bin = np.searchsorted(edge_bins, np.arange(BINS), "right") - 1
+        self._place_of_bin = torch.from_numpy(np.maximum(place_of_bin, 0)).to(device, index_type)
+        self._start = torch.arange(groups, device=device).mul_(len(edge_bins)).to(index_type)
+
+    def start_of(self, groups: Tensor) -> Tensor:
+        """Where the counts of these groups begin in the table."""
+        return self._start[groups]
+
+    def count(self, bins: Tensor, ends: Sequence[Tensor], times: int = 1) -> None:
+        """Count pairs in these bins, of any shape, for the groups at one or both ends.
+
+        An end is `start_of` its groups, in a shape that expands to that of the bins.
+        """
+        place = self._place_of_bin.index_select(0, bins.view(-1)).view_as(bins)
+        one = self.table.new_tensor(times).expand(bins.numel())
+        for start in ends:
+            self.table.view(-1).index_add_(0, (place + start).view(-1), one)
+
+    def count_marked(self, bins: Tensor, marked: Tensor, start: Tensor, times: int) -> None:
+        """Count the marked ones of pairs in these bins for the groups at one end."""
+        place = self._place_of_bin.index_select(0, bins.reshape(-1)).view_as(bins)
+        self.table.view(-1).index_add_(0, (place + start).view(-1), (marked * times).view(-1).to(self.table.dtype))
+
+    def accumulate(self) -> NDArray[Any]:
+        """(groups, E) pairs at least as close as each edge; the table is done."""
+        beyond = _accumulate_from_top(self.table.cpu().numpy())
+        del self.table
+        return beyond
+
+
 class Histogram:
     """Counts of pairs in the bins of a grid, and for every class between some of the edges.
 
@@ -65,33 +105,15 @@ class Histogram:
         count_type = torch.int32 if most_pairs < 2**31 else torch.int64
         edges = CLASS_TABLE_BYTES // (count_type.itemsize * classes)
         edge_bins = grid.some_bins(min(max(edges, LEAST_CLASS_EDGES), MOST_CLASS_EDGES), interest)
-        self.closeness, self.edge_closeness = grid.edges(np.arange(BINS)), grid.edges(edge_bins)
+        self.closeness = grid.edges(np.arange(BINS))
         self.bins = torch.zeros(BINS, dtype=torch.int64, device=device)
-        self.table = torch.zeros(classes, len(edge_bins), dtype=count_type, device=device)
-        index_type = torch.int32 if self.table.numel() < 2**31 else torch.int64
-        place_of_bin = np.searchsorted(edge_bins, np.arange(BINS), "right") - 1
-        self._place_of_bin = torch.from_numpy(place_of_bin).to(device, index_type)
-        self._start_of_class = torch.arange(classes, device=device).mul_(len(edge_bins)).to(index_type)
-
-    def counts_of(self, classes: Tensor) -> Tensor:
-        """Where the counts of these classes begin in the table."""
-        return self._start_of_class[classes]
+        self.by_class = EdgeCounts(grid, edge_bins, classes, count_type, device)
+        self.edge_closeness = self.by_class.closeness
 
     def count(self, bins: Tensor, ends: Sequence[Tensor], times: int = 1) -> None:
-        """Count pairs in these bins, of any shape, for the classes at one or both ends.
-
-        An end is `counts_of` its classes, in a shape that expands to that of the bins.
-        """
+        """Count pairs in these bins for the classes at one or both ends: see `EdgeCounts.count`."""
         self.bins.add_(torch.bincount(bins.view(-1), minlength=BINS), alpha=times * len(ends))
-        place = self._place_of_bin.index_select(0, bins.view(-1)).view_as(bins)
-        one = self.table.new_tensor(times).expand(bins.numel())
-        for counts in ends:
-            self.table.view(-1).index_add_(0, (place + counts).view(-1), one)
-
-    def count_marked(self, bins: Tensor, marked: Tensor, counts: Tensor, times: int) -> None:
-        """Count the marked ones of pairs in these bins for the classes at one end, in the table alone."""
-        place = self._place_of_bin.index_select(0, bins.reshape(-1)).view_as(bins)
-        self.table.view(-1).index_add_(0, (place + counts).view(-1), (marked * times).view(-1).to(self.table.dtype))
+        self.by_class.count(bins, ends, times)
 
     def finish(self, pairs_of_class: Tensor, pairs: int) -> None:
         """Accumulate: pairs at least as close as the lower edge of each bin, each once; by class from each end.
@@ -99,10 +121,10 @@ class Histogram:
         The first bin takes the remaining pairs: those of each class, (C,), from its end, and all of them are given.
         """
         self.beyond_bin = _accumulate_from_top(self.bins.cpu().numpy().astype(np.float64)) / 2
-        self.beyond_edge = _accumulate_from_top(self.table.cpu().numpy())
+        self.beyond_edge = self.by_class.accumulate()
         self.beyond_bin[0] = pairs
         self.beyond_edge[:, 0] = pairs_of_class.cpu().numpy()
-        del self.bins, self.table
+        del self.bins
 
     def within(self, close: Floats) -> Floats:
         """Pairs at least that close, (G,)."""
@@ -111,6 +133,15 @@ class Histogram:
     def within_by_class(self, close: Floats, classes: slice) -> Floats:
         """The same for each class of a range, (C, G)."""
         return _interpolate(self.edge_closeness, self.beyond_edge[classes], close)
+
+    def closeness_of_rank(self, rank: Integers) -> tuple[Floats, Floats]:
+        """Lower and upper edge, (C,), between which the pair of each class of that rank, closest first, lies.
+
+        The upper edge is infinite for a pair closer than all edges.
+        """
+        beyond = self.beyond_edge
+        place = (beyond > rank[:, None]).sum(axis=1) - 1
+        return self.edge_closeness[np.maximum(place, 0)], np.append(self.edge_closeness, np.inf)[place + 1]
 
     def possible_error(self, close: Floats) -> float:
         """Largest share of a class's pairs between two adjacent edges that enclose one of the closenesses."""

@@ -50,13 +50,13 @@ def measure_crowd(unit: Tensor, cohort: Tensor, nearest: int, own: tuple[Tensor,
 
 
 def _largest(values: Tensor, count: int) -> Tensor:
-    """The `count` largest values of each row, ascending, (rows, count); may reorder the values."""
+    """The `count` largest values of each row, in any order, (rows, count); may reorder the values."""
     if values.device.type != "cpu":
-        return values.topk(count, dim=1).values.flip(1)
-    # A partition is several times faster than `topk`; only the largest are sorted, so that their sum has one order.
+        return values.topk(count, dim=1, sorted=False).values
+    # In place, and several times faster than `topk`.
     array = values.numpy()
     array.partition(array.shape[1] - count, axis=1)
-    return torch.from_numpy(np.sort(array[:, array.shape[1] - count :], axis=1))
+    return values[:, -count:]
 
 
 def _moments(largest: Tensor) -> tuple[Tensor, Tensor]:

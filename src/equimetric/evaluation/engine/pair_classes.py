@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from equimetric.evaluation.engine.arrays import Integers
 from equimetric.evaluation.engine.label_sets import MultiLabelSets
-from equimetric.evaluation.engine.pair_counts import BLOCK_PAIRS, ClassCounts
+from equimetric.evaluation.engine.pair_counts import BLOCK_PAIRS, GroupCounts
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.ops.blocks import slices
 
@@ -36,11 +36,11 @@ class PairClasses:
         same: NDArray[np.bool_] = first == second
         return same
 
-    def count_positive(self, table: ClassCounts, first: Numbers, second: Numbers, place: Integers) -> None:  # noqa: ARG002
+    def count_positive(self, table: GroupCounts, first: Numbers, second: Numbers, place: Integers) -> None:  # noqa: ARG002
         """Count P positive pairs, each at the index of its threshold (P,), for all classes that both ends have."""
         table.add(first, place)
 
-    def count_negative(self, table: ClassCounts, first: Numbers, second: Numbers, place: Integers) -> None:
+    def count_negative(self, table: GroupCounts, first: Numbers, second: Numbers, place: Integers) -> None:
         """Count P negative pairs for all classes at either end."""
         for end in (first, second):
             table.add(end, place)
@@ -63,14 +63,14 @@ class LabelSetPairClasses(PairClasses):
             found[some] = (self.packed[first[some]] & self.packed[second[some]]).any(axis=1)
         return found
 
-    def count_positive(self, table: ClassCounts, first: Numbers, second: Numbers, place: Integers) -> None:
+    def count_positive(self, table: GroupCounts, first: Numbers, second: Numbers, place: Integers) -> None:
         """For every label of one end that the other has, too."""
         for some in slices(len(first), BLOCK_PAIRS):
             pair, labels = self._labels_of(first[some])
             shared = (self.packed[second[some][pair], labels // 8] >> (7 - labels % 8) & 1).astype(bool)
             table.add(labels[shared], place[some][pair[shared]])
 
-    def count_negative(self, table: ClassCounts, first: Numbers, second: Numbers, place: Integers) -> None:
+    def count_negative(self, table: GroupCounts, first: Numbers, second: Numbers, place: Integers) -> None:
         """For every label at either end: they have none in common."""
         for some in slices(len(first), BLOCK_PAIRS):
             for end in (first, second):

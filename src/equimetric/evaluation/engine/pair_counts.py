@@ -7,7 +7,16 @@ from numpy.typing import NDArray
 
 from equimetric.evaluation.engine.arrays import Floats, Integers
 
-__all__ = ["BLOCK_PAIRS", "ClassCounts", "ClosestPairs", "PairCounts", "count_within", "first_accepting"]
+__all__ = [
+    "BLOCK_PAIRS",
+    "AcceptedPairs",
+    "ClosestPairs",
+    "GroupCounts",
+    "PairCounts",
+    "count_within",
+    "distance_of_rank",
+    "first_accepting",
+]
 
 BLOCK_PAIRS = 2**18
 """Pairs counted at a time: they should stay in the cache."""
@@ -15,7 +24,7 @@ BLOCK_PAIRS = 2**18
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Pairs within each of G thresholds, (G,) overall or (C, G) by class; fractional where a bin is interpolated."""
+    """Pairs within each of G thresholds: (G,) overall, (C, G) by class, (I, G) by image; fractional inside a bin."""
 
     positive: Floats
     negative: Floats
@@ -30,21 +39,30 @@ class ClosestPairs:
     second: NDArray[np.int32]
 
 
-class ClassCounts:
-    """Pairs counted at the first of G thresholds that accepts them, for a range of classes."""
+@dataclass(frozen=True)
+class AcceptedPairs:
+    """Single negative pairs of some images, each (P,): that image, the other one, and the first threshold within."""
 
-    def __init__(self, classes: slice, thresholds: int) -> None:
-        self.classes, self.width = classes, thresholds + 1
-        self.counts = np.zeros((classes.stop - classes.start) * self.width, np.int64)
+    first: NDArray[np.int32]
+    second: NDArray[np.int32]
+    place: Integers
 
-    def add(self, classes: NDArray[np.int32], place: Integers) -> None:
-        """Count P pairs, each for its class (P,) at the index of its threshold (P,)."""
-        inside = (classes >= self.classes.start) & (classes < self.classes.stop) & (place < self.width - 1)
-        index = (classes[inside].astype(np.int64) - self.classes.start) * self.width + place[inside]
+
+class GroupCounts:
+    """Pairs counted at the first of G thresholds that accepts them, for a range of groups: classes or images."""
+
+    def __init__(self, groups: slice, thresholds: int) -> None:
+        self.groups, self.width = groups, thresholds + 1
+        self.counts = np.zeros((groups.stop - groups.start) * self.width, np.int64)
+
+    def add(self, groups: NDArray[np.int32], place: Integers) -> None:
+        """Count P pairs, each for its group (P,) at the index of its threshold (P,)."""
+        inside = (groups >= self.groups.start) & (groups < self.groups.stop) & (place < self.width - 1)
+        index = (groups[inside].astype(np.int64) - self.groups.start) * self.width + place[inside]
         self.counts += np.bincount(index, minlength=len(self.counts))
 
     def accepted(self) -> Floats:
-        """Pairs within each threshold, (C, G)."""
+        """Pairs within each threshold, (groups, G)."""
         return self.counts.reshape(-1, self.width)[:, :-1].cumsum(axis=1).astype(np.float64)
 
 
@@ -56,3 +74,14 @@ def count_within(ascending: Floats, thresholds: Floats, strict: bool) -> Floats:
 def first_accepting(ascending_thresholds: Floats, distance: Floats, strict: bool) -> Integers:
     """The index of the first threshold that accepts each distance."""
     return np.searchsorted(ascending_thresholds, distance, "right" if strict else "left")
+
+
+def distance_of_rank(ascending: Floats, classes: NDArray[np.int32], rank: Integers) -> Floats:
+    """The distance of the pair of each class of that rank, (C,), or of its last; pairs (P,) ascend in distance."""
+    if not len(ascending):
+        return np.zeros(len(rank))
+    by_class: Floats = ascending[np.argsort(classes, kind="stable")]
+    sizes = np.bincount(classes, minlength=len(rank))
+    start = np.cumsum(sizes) - sizes
+    index = np.clip(start + np.minimum(rank, sizes - 1), 0, len(by_class) - 1)
+    return np.asarray(by_class[index])

@@ -14,6 +14,7 @@ Few pairs are all kept (`AllPairs`). Otherwise (`BinnedPairs`) memory is bounded
   inside a bin interpolate linearly. For every class the counts at some edges are kept, at all edges where consistency
   is measured. `possible_error` bounds the error of the interpolation.
 * Where only consistency is measured, negative pairs farther than its thresholds share one bin and are not read.
+* Where sampling noise is measured, every image has its own counts at a few dozen thresholds in that range.
 * Positive pairs are kept if they are few enough, else counted in their own bins.
 """
 
@@ -22,6 +23,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.all_pairs import AllPairs
@@ -29,9 +31,11 @@ from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.binned_label_sets import BinnedLabelSets
 from equimetric.evaluation.engine.binned_pairs import BinnedPairs
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.image_bins import ImageBins
+from equimetric.evaluation.engine.images import Images, draw_images, images_by_class, number_images, pairs_by_image
 from equimetric.evaluation.engine.label_sets import MultiLabelSets
 from equimetric.evaluation.engine.measured import similarity_matrix
-from equimetric.evaluation.engine.pair_counts import ClosestPairs, PairCounts
+from equimetric.evaluation.engine.pair_counts import AcceptedPairs, ClosestPairs, PairCounts
 from equimetric.evaluation.engine.scan import scan
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
@@ -39,8 +43,10 @@ from equimetric.evaluation.engine.survey import survey_distances
 from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.evaluation.families import METRICS, Metric
 
-__all__ = ["PairDistances", "pair_distances"]
+__all__ = ["NOISE_POINTS", "PairDistances", "pair_distances"]
 
+NOISE_POINTS = 48
+"""Thresholds over the surveyed calibration range at which the pairs of images are counted."""
 MAX_KEPT_PAIRS = 2**23
 """Up to this many pairs are all kept: 16 bytes each, and 8 more once sorted."""
 
@@ -70,8 +76,20 @@ class PairStore(Protocol):
     def accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
         """The same for each class of a range; thresholds ascend."""
 
+    def image_thresholds(self, thresholds: Floats) -> Floats:
+        """Thresholds, between the first and the last of these, at which the counts of images are known."""
+
+    def accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
+        """Pairs with d ≤ t and an image of the range at one end, at `image_thresholds`."""
+
+    def accepted_pairs(self, thresholds: Floats, images: NDArray[np.int32]) -> AcceptedPairs:
+        """Single negative pairs of the drawn images, at `image_thresholds`."""
+
     def negative_distance(self, rank: Integers) -> Floats:
         """The distance of the negative pair of that rank, closest first, from 0."""
+
+    def distance_by_class(self, rank: Integers, *, positive: bool) -> tuple[Floats, Floats]:
+        """The distance of the pair of that rank of each class, (C,), closest first, and its possible error."""
 
     def closest_negatives(self, count: int) -> ClosestPairs:
         """The closest negative pairs: `count`, or as many as are kept."""
@@ -98,19 +116,24 @@ class PairDistances(Collector):
         # Families with the option `calibration_range` read no threshold outside of it.
         families = [METRICS[metric.family] for metric in metrics]
         self.range_only = bool(families) and all("calibration_range" in family.options for family in families)
+        self.by_image = any("noise_points" in family.options for family in families)
 
     def prepare(self, matrix: SimilarityMatrix) -> None:
         """Keep every pair if they are few; else place the bins."""
         pairs = len(self.sets.queries) * len(self.sets.gallery_classes)
         self.is_exact = (pairs // 2 if self.sets.gallery is None else pairs) <= MAX_KEPT_PAIRS
         if self.is_exact:
-            self.distances = AllPairs(self.sets)
+            self.distances = AllPairs(self.sets, self.images)
         else:
             survey = survey_distances(self.sets, matrix, self.options, range_only=self.range_only)
             if isinstance(self.sets, MultiLabelSets):
                 self.distances = BinnedLabelSets(self.sets, survey)
-            else:
-                self.distances = BinnedPairs(self.sets, survey)
+                return
+            points = self.options.get("noise_points", NOISE_POINTS)
+            by_image = ImageBins(self.sets, self.images, survey.measured, points) if self.by_image else None
+            if by_image is not None:
+                by_image.draw(self.sets, matrix, self.images, self.drawn_images)
+            self.distances = BinnedPairs(self.sets, survey, by_image)
 
     def collect(self, tile: Tile) -> None:
         """Read one tile."""
@@ -156,6 +179,43 @@ class PairDistances(Collector):
         """Pairs with exactly one end in the class, (C,)."""
         return self.distances.negatives_by_class
 
+    @cached_property
+    def images(self) -> Images:
+        """The images of the sets, class by class."""
+        return number_images(self.sets)
+
+    @property
+    def images_by_class(self) -> Integers:
+        """Number of images of each class, (C,)."""
+        return images_by_class(self.sets, self.images)
+
+    @cached_property
+    def pairs_by_image(self) -> PairCounts:
+        """All pairs with each image at one end, (I,)."""
+        return pairs_by_image(self.sets, self.images)
+
+    @cached_property
+    def drawn_images(self) -> NDArray[np.int32]:
+        """Images of whole classes whose negative pairs are known singly: all where there are few."""
+        return draw_images(self.sets, self.images)
+
+    @property
+    def knows_images(self) -> bool:
+        """Whether pairs are counted by image: where all are kept, or where a metric asks for it; not by label."""
+        return (self.is_exact or self.by_image) and not isinstance(self.sets, MultiLabelSets)
+
+    def image_thresholds(self, thresholds: Floats) -> Floats:
+        """Thresholds, between the first and the last of these, at which the counts of images are known."""
+        return self.distances.image_thresholds(thresholds)
+
+    def accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
+        """Pairs with distance ≤ t and each image of a range at one end, (I, G), at `image_thresholds`."""
+        return self.distances.accepted_by_image(thresholds, images)
+
+    def accepted_pairs(self, thresholds: Floats) -> AcceptedPairs:
+        """Single negative pairs of `drawn_images` with distance ≤ the last of the `image_thresholds`."""
+        return self.distances.accepted_pairs(thresholds, self.drawn_images)
+
     def accepted(self, thresholds: Any, *, strict: bool = False) -> PairCounts:
         """Pairs with distance ≤ t (or < t), overall, for each of G thresholds in any order."""
         return self.distances.accepted(np.asarray(thresholds, np.float64), strict=strict)
@@ -168,6 +228,10 @@ class PairDistances(Collector):
     def negative_distance(self, rank: Any) -> Floats:
         """The distance of the negative pair of each rank, closest first, from 0."""
         return self.distances.negative_distance(np.asarray(rank, np.int64))
+
+    def distance_by_class(self, rank: Integers, *, positive: bool) -> tuple[Floats, Floats]:
+        """The distance of the positive or negative pair of that rank of each class, (C,), and its possible error."""
+        return self.distances.distance_by_class(rank, positive=positive)
 
     def closest_negatives(self, count: int) -> ClosestPairs:
         """The closest negative pairs: `count`, or as many as are kept."""
@@ -187,15 +251,17 @@ def pair_distances(
     sets: LabelledSets,
     *,
     range_only: bool = False,
+    by_image: bool = False,
     block_rows: int | None = None,
     progress: bool = False,
     **options: Any,
 ) -> PairDistances:
     """The distances of all pairs of a labelled set, by its own scan.
 
-    With `range_only`, counts are known only within the calibration range, which takes less time.
+    With `range_only`, counts are known only within the calibration range, which takes less time; with `by_image` they
+    are known for every image, too.
     """
     collector = PairDistances(sets, options)
-    collector.range_only = range_only
+    collector.range_only, collector.by_image = range_only, by_image
     scan(similarity_matrix(sets), [collector], block_rows=block_rows, progress=progress)
     return collector

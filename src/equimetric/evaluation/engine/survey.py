@@ -23,6 +23,7 @@ CLOSEST_SHARE = 1.5e-3
 """Share of the negative pairs kept singly: false accept rates up to 1e-3, even if the survey is off by a third."""
 SURVEYED_PAIRS = 2**23
 SURVEYED_ROWS = (16, 512)
+SAMPLED_OF, SAMPLE_MARGIN = 64, 1.2
 SURVEY_MARGIN = 1.5
 """Factor by which the surveyed false accept rates are widened on both sides of the calibration range."""
 DEFAULT_FAR = (1e-2, 1e-1)
@@ -33,13 +34,15 @@ DEFAULT_FAR = (1e-2, 1e-1)
 class Survey:
     """The bins of negative pairs, up to a cut, and of positive pairs, over the whole range.
 
-    interest  the two closenesses between which consistency is measured
+    interest  the two closenesses between which the counts of classes are finest
+    measured  the two closenesses between which consistency is measured
     farthest  negative pairs up to this closeness need not be read: no threshold lies there
     """
 
     negative: Grid
     positive: Grid
     interest: tuple[float, float]
+    measured: tuple[float, float]
     farthest: float = -math.inf
 
 
@@ -55,10 +58,9 @@ def survey_distances(
     count = min(len(sets.queries), max(few, min(many, SURVEYED_PAIRS // gallery)))
     generator = torch.Generator().manual_seed(derive_seed(0, "survey of distances"))
     rows = torch.randperm(len(sets.queries), generator=generator)[:count].to(sets.queries.device)
-    close = tile_closeness(Tile(matrix, rows, matrix.similarity(rows)))
-    same = sets.shared(rows)
-    of_both = (close.masked_fill(other, -torch.inf).view(-1).cpu().numpy() for other in (~same, same))
-    positive, negative = (some[some > -np.inf] for some in of_both)
+    close = tile_closeness(Tile(matrix, rows, matrix.similarity(rows))).view(-1).cpu().numpy()
+    same = sets.shared(rows).view(-1).cpu().numpy()
+    positive, negative = (_existing(close[kind]) for kind in (same, ~same))
     del close, same
     if not len(negative):
         raise EquimetricError("there is no negative pair; thresholds need pairs of one class and of two classes")
@@ -72,18 +74,19 @@ def survey_distances(
         given = np.asarray(options["calibration_range"], np.float64)
         interest = closeness_at(given, sets.geometry, sets.queries.shape[1]).tolist()
     low, high = float(negative.min()), float(max(positive.max(initial=cut), negative.max()))
+    nearest, farthest = interest
+    measured = farthest, nearest
     if sets.geometry == "hamming":
         # One bin for each value D − 2h, its edges between the values: nothing is interpolated.
         dimension = sets.queries.shape[1]
         below_cut, all_over = (Grid(top - 1 - 2 * (BINS - 1), 0.5) for top in (cut, dimension))
-        return Survey(below_cut, all_over, (-dimension, dimension))
+        return Survey(below_cut, all_over, (-dimension, dimension), measured)
     low -= 0.1 * (high - low)
-    nearest, farthest = interest
     if range_only and low < farthest < cut:
         # Somewhat farther, because the first bin holds all pairs that are not read.
         below = _grid(farthest - 0.01 * (cut - farthest), cut)
-        return Survey(below, _grid(low, high), (farthest, nearest), below.low)
-    return Survey(_grid(low, cut), _grid(low, high), (farthest, nearest))
+        return Survey(below, _grid(low, high), measured, measured, below.low)
+    return Survey(_grid(low, cut), _grid(low, high), measured, measured)
 
 
 def _grid(low: float, high: float) -> Grid:
@@ -93,8 +96,19 @@ def _grid(low: float, high: float) -> Grid:
     return Grid(float(np.float32(low)), float(np.float32(1 / width)))
 
 
+def _existing(values: NDArray[Any]) -> NDArray[Any]:
+    """Without excluded pairs."""
+    return values if values.min(initial=0) > -np.inf else values[values > -np.inf]
+
+
 def _upper_quantiles(values: NDArray[Any], *shares: float) -> list[float]:
-    """The values that these shares of all values exceed; reorders the values."""
+    """The values that these shares of all values exceed; may reorder the values."""
     places = [min(len(values) - 1, max(0, len(values) - 1 - int(share * len(values)))) for share in shares]
-    values.partition(places)
-    return [float(values[place]) for place in places]
+    # Those above a value that some of them suggest are enough, unless there are too few.
+    some = np.sort(values[::SAMPLED_OF])
+    above = values[values >= some[max(0, int(len(some) * (1 - SAMPLE_MARGIN * max(shares))) - 1)]]
+    fewer = len(values) - len(above)
+    if min(places) < fewer:
+        above, fewer = values, 0
+    above.partition([place - fewer for place in places])
+    return [float(above[place - fewer]) for place in places]

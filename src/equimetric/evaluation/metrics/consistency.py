@@ -3,8 +3,7 @@
 See `utility_curves` for the definitions.
 """
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,26 +11,22 @@ import torch
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.cohort import Cohort
-from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, convert_labels, prepare_sets
 from equimetric.evaluation.engine.label_sets import require_one_class
 from equimetric.evaluation.engine.pair_distances import PairDistances, pair_distances
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.evaluation.engine.survey import DEFAULT_FAR
-from equimetric.evaluation.evidence import Evidence, Score
-from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.metrics.calibration_range import check_range_options, range_ends, range_thresholds
+from equimetric.evaluation.metrics.noise_note import add_noise_note
 from equimetric.evaluation.metrics.sampled_consistency import estimate_consistency
+from equimetric.evaluation.metrics.sampling_noise import class_noise, data_set_noise
 from equimetric.evaluation.metrics.utility_curves import (
     CLASSES_AT_A_TIME,
     Consistency,
-    average_over_range,
-    check_share,
-    group_size,
-    utility,
+    Rate,
+    check_rate_name,
+    rate_utility,
 )
-from equimetric.evaluation.resampling.class_statistics import ClassStatistic
-from equimetric.evaluation.result import Evaluation
 from equimetric.ops.blocks import slices
 
 __all__ = ["class_consistency", "data_set_consistency", "threshold_consistency"]
@@ -48,6 +43,7 @@ def threshold_consistency(
     calibration_range: tuple[float, float] | None = None,
     calibration_points: int = 101,
     utility_c: float = 1.0,
+    rate: Rate = "both",
     members: LabelsLike | None = None,
     cohort: Cohort | None = None,
     sample: int | None = None,
@@ -61,12 +57,14 @@ def threshold_consistency(
     calibration_range   two distances instead
     calibration_points  thresholds in the range
     utility_c           weight of the true accept rate in the utility; 1: harmonic mean
+    rate                what the utility counts: `both` rates (OPIS), or 1 − `far` or 1 − `frr` alone
     members             the data set of each row: compares whole data sets, each by the pairs inside it
     cohort              other classes by which cosines are normalised: thresholds are then negated scores −s′ in place
                         of distances; compare with those of a cohort of strength 0
     sample              estimate from this many rows, of all classes in proportion, each compared with everything; for
-                        data too large to compare all pairs. The result has a standard error
+                        data too large to compare all pairs. The result has a standard error, and no sampling noise
     """
+    check_rate_name(rate)
     compared: dict[str, Any] = {"geometry": geometry, "cohort": cohort}
     compared["multi_label"] = members is None and sample is None
     sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, **compared)
@@ -81,28 +79,52 @@ def threshold_consistency(
     if members is not None and sample is not None:
         raise EquimetricError("data sets cannot be sampled; give either members or sample")
     if members is not None:
-        return data_set_consistency(sets, members, options, **how)
+        return data_set_consistency(sets, members, options, rates=[rate], **how)[rate]
     if sample is not None:
-        return estimate_consistency(sets, sample, seed, options, **how)
-    return class_consistency(pair_distances(sets, range_only=True, **how, **options), options)
+        return estimate_consistency(sets, sample, seed, options, rate=rate, **how)
+    distances = pair_distances(sets, range_only=True, by_image=True, **how, **options)
+    return class_consistency(distances, options, rates=[rate])[rate]
 
 
-def class_consistency(distances: PairDistances, options: Mapping[str, Any]) -> Consistency:
-    """Members are the classes with a positive and a negative pair."""
+def class_consistency(
+    distances: PairDistances, options: Mapping[str, Any], *, rates: Sequence[Rate], noise: bool = False
+) -> dict[Rate, Consistency]:
+    """Members are the classes with a positive and a negative pair.
+
+    Sampling noise is measured where counts by image are at hand; with `noise`, an error says why it cannot be.
+    """
     check_range_options(options)
     numbers = np.flatnonzero((distances.positives_by_class > 0) & (distances.negatives_by_class > 0))
+    names = tuple(distances.sets.class_labels[number] for number in numbers)
+    if len(names) < 2:
+        only = f"only class {names[0]!r} has" if names else "no class has"
+        raise EquimetricError(f"{only} a positive and a negative pair; consistency needs two classes to compare")
     thresholds = range_thresholds([distances], options)
-    curves = np.empty((len(numbers), len(thresholds)))
+    curves = {rate: np.empty((len(numbers), len(thresholds))) for rate in rates}
     filled = 0
     for some in slices(distances.classes, CLASSES_AT_A_TIME):
         which = numbers[(numbers >= some.start) & (numbers < some.stop)]
         counts = distances.accepted_by_class(thresholds, some)
         tpr = counts.positive[which - some.start] / distances.positives_by_class[which, None]
         tnr = 1 - counts.negative[which - some.start] / distances.negatives_by_class[which, None]
-        curves[filled : filled + len(which)] = utility(tpr, tnr, options["utility_c"])
+        for rate in rates:
+            curves[rate][filled : filled + len(which)] = rate_utility(rate, tpr, tnr, options["utility_c"])
         filled += len(which)
-    names = tuple(distances.sets.class_labels[number] for number in numbers)
-    return Consistency(thresholds, curves, names, numbers, range_ends(thresholds), distances.possible_error(thresholds))
+    noises = class_noise(distances, thresholds, rates, options["utility_c"], required=noise)
+    found: dict[Rate, Consistency] = {
+        rate: Consistency(
+            thresholds,
+            curves[rate],
+            names,
+            numbers,
+            range_ends(thresholds),
+            distances.possible_error(thresholds),
+            rate=rate,
+            noise=noises.get(rate),
+        )
+        for rate in rates
+    }
+    return add_noise_note(found, distances.images_by_class[numbers])
 
 
 def data_set_consistency(
@@ -110,9 +132,11 @@ def data_set_consistency(
     members: LabelsLike,
     options: Mapping[str, Any],
     *,
+    rates: Sequence[Rate],
+    noise: bool = False,
     block_rows: int | None = None,
     progress: bool = False,
-) -> Consistency:
+) -> dict[Rate, Consistency]:
     """Members are whole data sets, each with all pairs inside it; the range is that of all their negative pairs."""
     require_one_class(sets, "the consistency of data sets")
     if sets.gallery is not None:
@@ -129,90 +153,20 @@ def data_set_consistency(
         of_each.append(pair_distances(inside, block_rows=block_rows, progress=progress, **options))
     thresholds = range_thresholds(of_each, options)
     counts = [distances.accepted(thresholds) for distances in of_each]
-    curves = [
-        utility(count.positive / distances.positives, 1 - count.negative / distances.negatives, options["utility_c"])
-        for count, distances in zip(counts, of_each, strict=True)
-    ]
-    return Consistency(
-        thresholds,
-        np.stack(curves),
-        tuple(names.tolist()),
-        np.arange(len(names)),
-        range_ends(thresholds),
-        max(distances.possible_error(thresholds) for distances in of_each),
-    )
-
-
-def _consistency(evidence: Evidence) -> Consistency:
-    """Of the data sets where they are given, else of the classes; computed once for all metrics."""
-    options = evidence.options
-    if options["members"] is not None:
-        return evidence.shared(
-            "data set consistency", lambda: data_set_consistency(evidence.sets, options["members"], options)
+    tpr = np.stack([count.positive / some.positives for count, some in zip(counts, of_each, strict=True)])
+    tnr = np.stack([1 - count.negative / some.negatives for count, some in zip(counts, of_each, strict=True)])
+    noises = data_set_noise(of_each, thresholds, rates, options["utility_c"], required=noise)
+    found: dict[Rate, Consistency] = {
+        rate: Consistency(
+            thresholds,
+            rate_utility(rate, tpr, tnr, options["utility_c"]),
+            tuple(names.tolist()),
+            np.arange(len(names)),
+            range_ends(thresholds),
+            max(distances.possible_error(thresholds) for distances in of_each),
+            rate=rate,
+            noise=noises.get(rate),
         )
-    return evidence.shared("class consistency", lambda: class_consistency(evidence[PairDistances], options))
-
-
-def _resample_curves(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
-    """OPIS, or with a share ε the ε-OPIS, of utility curves U_c (T, G) over the calibration range.
-
-    OPIS = mean over the range of Σ w_c (U_c − Ū)² / T;  ε-OPIS = that of (Ū_best − Ū_worst)², where the best and the
-    worst are the εT classes, counted as often as drawn, of highest and lowest mean utility.
-    """
-    curves = evaluation.detail(Consistency)
-    if curves is None:
-        return None
-    utility, thresholds = curves.utility, curves.thresholds
-    if metric["share"] is None:
-        return ClassStatistic(curves.numbers, _spread_of_curves(utility, thresholds))
-    group = group_size(metric["share"], len(utility))
-    order = np.argsort(average_over_range(utility, thresholds), kind="stable")
-    ranked = utility[order]
-
-    def between_groups(weights: Floats) -> Floats:
-        drawn = weights[:, order]
-        upward, downward = np.cumsum(drawn, axis=1), np.cumsum(drawn[:, ::-1], axis=1)[:, ::-1]
-        worst, best = (np.clip(group - (total - drawn), 0, drawn) for total in (upward, downward))
-        return average_over_range(((best - worst) @ ranked / group) ** 2, thresholds)
-
-    return ClassStatistic(curves.numbers, between_groups)
-
-
-def _spread_of_curves(utility: Floats, thresholds: Floats) -> Callable[[Floats], Floats]:
-    # About the mean of all curves, where the squares are small and lose little when subtracted.
-    centred, members = utility - utility.mean(axis=0), len(utility)
-
-    def spread(weights: Floats) -> Floats:
-        variance = weights @ centred**2 / members - (weights @ centred / members) ** 2
-        return average_over_range(variance, thresholds)
-
-    return spread
-
-
-@metric(
-    "opis@P%",
-    higher_is_better=False,
-    pattern=r"opis(?:@(?P<share>[0-9]+(?:\.[0-9]+)?)%)?",
-    parameters={"share": lambda percent: check_share(float(percent) / 100)},
-    defaults={"share": None},
-    examples=("opis", "opis@10%"),
-    collectors=(PairDistances,),
-    options={
-        "calibration_far": DEFAULT_FAR,
-        "calibration_range": None,
-        "calibration_points": 101,
-        "utility_c": 1.0,
-        "members": None,
-    },
-    resample=_resample_curves,
-    percent=False,
-    multi_label=True,
-)
-def _opis(metric: Metric, evidence: Evidence) -> Score:
-    """Operating-point inconsistency: how much utility differs between classes, or between the best and worst P %."""
-    found, per_class = _consistency(evidence), None
-    if evidence.options["members"] is None:
-        per_class = torch.full((len(evidence.sets.class_labels),), math.nan, dtype=torch.float64)
-        per_class[torch.from_numpy(found.numbers)] = torch.from_numpy(found.mean_utility)
-    value = found.opis if metric["share"] is None else found.epsilon_opis(metric["share"])
-    return Score(value, per_class=per_class, details=(found,))
+        for rate in rates
+    }
+    return add_noise_note(found)

@@ -17,7 +17,7 @@ from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Tile
 from equimetric.evaluation.metrics.calibration_range import range_ends, range_thresholds
-from equimetric.evaluation.metrics.utility_curves import Consistency, utility
+from equimetric.evaluation.metrics.utility_curves import Consistency, Rate, rate_utility
 from equimetric.seeding import derive_seed
 
 __all__ = ["AcceptedByRow", "estimate_consistency"]
@@ -58,6 +58,7 @@ def estimate_consistency(
     seed: int,
     options: Mapping[str, Any],
     *,
+    rate: Rate = "both",
     block_rows: int | None = None,
     progress: bool = False,
 ) -> Consistency:
@@ -77,7 +78,7 @@ def estimate_consistency(
         by_class[of_class, np.arange(len(which))] = 1
         tpr = (by_class @ counts.positive[which]) / (by_class @ counts.positives[which])[:, None]
         tnr = 1 - (by_class @ counts.negative[which]) / (by_class @ counts.negatives[which])[:, None]
-        return utility(tpr, tnr, options["utility_c"])
+        return rate_utility(rate, tpr, tnr, options["utility_c"])
 
     generator = np.random.default_rng(derive_seed(seed, "halves of sampled rows"))
     halves = tuple(
@@ -93,6 +94,7 @@ def estimate_consistency(
         sampled=len(rows),
         sampled_share=len(rows) / len(sets.queries),
         halves=halves,
+        rate=rate,
     )
 
 

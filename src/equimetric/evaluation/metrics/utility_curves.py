@@ -8,22 +8,60 @@ the positive pairs of member i within distance d and TNR_i(d) the share of its n
     ε-OPIS = 1/(d_max − d_min) ∫ (Ū_best(d) − Ū_worst(d))² dd    of the best and the worst ε·T members
 
 over a calibration range [d_min, d_max]; lower is better. Members are ranked by their mean utility over the range.
+`opis_far` and `opis_frr` are the same of one rate alone, U_i = 1 − FAR_i = TNR_i and U_i = 1 − FRR_i = TPR_i: they say
+which rate differs between the members.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.evidence import Detail
 from equimetric.ops.blocks import slices
 
-__all__ = ["CLASSES_AT_A_TIME", "Consistency", "average_over_range", "check_share", "group_size", "utility"]
+__all__ = [
+    "CLASSES_AT_A_TIME",
+    "SCORE_NAMES",
+    "Consistency",
+    "Noise",
+    "Rate",
+    "average_over_range",
+    "check_rate_name",
+    "check_share",
+    "group_size",
+    "rate_utility",
+    "utility",
+    "utility_slopes",
+]
 
 CLASSES_AT_A_TIME = 1024
+Rate = Literal["both", "far", "frr"]
+SCORE_NAMES: dict[Rate, str] = {"both": "opis", "far": "opis_far", "frr": "opis_frr"}
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """What sampling alone contributes to the spread of utilities: see `sampling_noise`.
+
+    numbers       (T,) the members that take part: those of at least three images, or classes
+    by_member     (T,) variance of the utility of each, averaged over the range
+    thresholds    (G,) where it was measured
+    by_threshold  (G,) variance at each threshold, averaged over the members
+    """
+
+    numbers: Integers
+    by_member: Floats
+    thresholds: Floats
+    by_threshold: Floats
+
+    @property
+    def value(self) -> float:
+        """Mean over members and range: what OPIS would be if the members did not differ."""
+        return float(self.by_member.mean())
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -38,6 +76,9 @@ class Consistency(Detail):
     possible_error     bound on the error of a share of negative pairs where pairs are counted in bins; else 0
     sampled            number of sampled rows; None if all pairs were compared
     halves             pairs of utilities (T, G) from two halves of the sampled rows; empty if all pairs were compared
+    rate               what the utility counts: both rates, or one alone
+    noise              what sampling alone contributes; None where it was not measured
+    note               one sentence where the score mostly measures noise
     """
 
     thresholds: Floats
@@ -49,6 +90,9 @@ class Consistency(Detail):
     sampled: int | None = None
     sampled_share: float = 1.0
     halves: tuple[tuple[Floats, Floats], ...] = ()
+    rate: Rate = "both"
+    noise: Noise | None = None
+    note: str | None = None
 
     @property
     def opis(self) -> float:
@@ -72,6 +116,11 @@ class Consistency(Detail):
         """Of each member over the range, (T,)."""
         return average_over_range(self.utility, self.thresholds)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """One sentence where the score mostly measures noise."""
+        return () if self.note is None else (self.note,)
+
     def best(self, count: int = 5) -> dict[int | str, float]:
         """The members of largest mean utility."""
         return self._ranked(-self.mean_utility, count)
@@ -88,17 +137,23 @@ class Consistency(Detail):
             "classes": self.numbers,
             "range": self.calibration_range,
         }
+        name = SCORE_NAMES[self.rate]
+        noise = {} if self.noise is None else {f"{name}_noise": self.noise.value}
         return {
-            "utility": curves,
+            "utility" if self.rate == "both" else f"utility of {name}": curves,
             "calibration_range": self.calibration_range,
             "opis possible error of a class's far": self.possible_error,
+            **noise,
         }
 
     def to_dict(self) -> dict[str, Any]:
         """The summary in plain types, ready for JSON."""
+        name = SCORE_NAMES[self.rate]
         return {
-            "opis": self.opis,
-            "opis@10%": self.epsilon_opis(0.1),
+            name: self.opis,
+            f"{name}@10%": self.epsilon_opis(0.1),
+            f"{name}_noise": None if self.noise is None else self.noise.value,
+            "notes": list(self.notes),
             "standard_error": self.standard_error(),
             "sampled_rows": self.sampled,
             "members": len(self.members),
@@ -110,9 +165,12 @@ class Consistency(Detail):
 
     def __repr__(self) -> str:
         low, high = self.calibration_range
+        of_rate = "" if self.rate == "both" else f", {self.rate.upper()} alone"
+        noise = [] if self.noise is None else [f"  noise     {1e3 * self.noise.value:8.3f} ×10⁻³"]
         lines = [
-            f"Consistency of {len(self.members)} members, distances {low:.4f} … {high:.4f}",
+            f"Consistency of {len(self.members)} members, distances {low:.4f} … {high:.4f}{of_rate}",
             f"  OPIS      {1e3 * self.opis:8.3f} ×10⁻³{self._error_note(None)}",
+            *noise,
             f"  10%-OPIS  {1e3 * self.epsilon_opis():8.3f} ×10⁻³{self._error_note(0.1)}",
             *(
                 f"  {kind}     {', '.join(f'{name} ({value:.3f})' for name, value in some.items())}"
@@ -121,7 +179,7 @@ class Consistency(Detail):
         ]
         if self.sampled is not None:
             lines.append(f"  estimated from {self.sampled} sampled rows")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
     def _error_note(self, epsilon: float | None) -> str:
         return f" ± {1e3 * self.standard_error(epsilon):.3f}" if self.halves else ""
@@ -155,6 +213,27 @@ def utility(tpr: Floats, tnr: Floats, c: float = 1.0) -> Floats:
     denominator = c**2 * tnr + tpr
     product = (1 + c**2) * tnr * tpr
     return np.divide(product, denominator, out=np.zeros_like(product), where=denominator > 0)
+
+
+def check_rate_name(rate: Rate) -> str:
+    """The name of the score of this rate; an error for any other."""
+    if rate not in SCORE_NAMES:
+        raise unknown_name("rate", rate, SCORE_NAMES)
+    return SCORE_NAMES[rate]
+
+
+def rate_utility(rate: Rate, tpr: Floats, tnr: Floats, c: float = 1.0) -> Floats:
+    """The utility of both rates, or 1 − the one rate."""
+    return utility(tpr, tnr, c) if rate == "both" else tnr if rate == "far" else tpr
+
+
+def utility_slopes(rate: Rate, tpr: Floats, tnr: Floats, c: float = 1.0) -> tuple[Floats, Floats]:
+    """∂U/∂TPR and ∂U/∂TNR; for both rates (1 + c²)·c²·TNR² and (1 + c²)·TPR², each / (c²·TNR + TPR)²."""
+    if rate != "both":
+        return np.full_like(tpr, float(rate == "frr")), np.full_like(tpr, float(rate == "far"))
+    denominator = c**2 * tnr + tpr
+    factor = (1 + c**2) / np.where(denominator > 0, denominator, 1) ** 2
+    return factor * c**2 * tnr**2, factor * tpr**2
 
 
 def average_over_range(values: Floats, thresholds: Floats) -> Floats:

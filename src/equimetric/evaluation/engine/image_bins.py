@@ -1,0 +1,115 @@
+"""Counts by image where pairs are many: the accepted pairs of every image at a few dozen thresholds."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equimetric.errors import EquimetricError
+from equimetric.evaluation.engine.arrays import Floats
+from equimetric.evaluation.engine.bins import distance_at, tile_closeness
+from equimetric.evaluation.engine.images import Images
+from equimetric.evaluation.engine.pair_counts import AcceptedPairs, PairCounts
+from equimetric.evaluation.engine.sets import LabelledSets
+from equimetric.evaluation.engine.similarity import SimilarityMatrix
+from equimetric.evaluation.engine.tiles import Tile
+from equimetric.ops.masks import flatnonzero
+
+__all__ = ["ImageBins"]
+
+TABLE_BYTES = 2**26
+LEAST_EDGES = 12
+"""The mean of a variance over the range of thresholds hardly depends on their number."""
+
+
+class ImageBins:
+    """Positive pairs, and all pairs, of every image between evenly spaced edges over the calibration range.
+
+    Counts are known at the edges alone, without interpolation.
+    """
+
+    def __init__(self, sets: LabelledSets, images: Images, surveyed: tuple[float, float], points: int) -> None:
+        """`points` edges, or what memory allows, between the `surveyed` closenesses at the ends of the range."""
+        self.geometry, self.dimension, device = sets.geometry, sets.queries.shape[1], sets.queries.device
+        self.of_query, self.of_item = (torch.from_numpy(of).to(device) for of in (images.of_query, images.of_item))
+        self.edges = max(LEAST_EDGES, min(points, TABLE_BYTES // (8 * len(images))))
+        low, high = surveyed
+        self.scale = float(np.float32((self.edges - 1) / max(high - low, 1e-6 * max(abs(low), abs(high), 1e-30))))
+        self.low = float(np.float32(low))
+        self.positive, self.every = (
+            torch.zeros(len(images), self.edges + 1, dtype=torch.int32, device=device) for _ in range(2)
+        )
+
+    def draw(self, sets: LabelledSets, matrix: SimilarityMatrix, images: Images, drawn: NDArray[np.int32]) -> None:
+        """Keep the negative pairs of some images, as queries, down to the lowest edge."""
+        rows = torch.from_numpy(np.flatnonzero(np.isin(images.of_query, drawn))).to(matrix.device)
+        close = tile_closeness(Tile(matrix, rows, matrix.similarity(rows)))
+        close.masked_fill_(sets.query_classes[rows, None] == sets.gallery_classes, -torch.inf)
+        near = flatnonzero(close >= self.low)
+        place = self._place(close.view(-1)[near]).cpu().numpy()
+        row, item = (of.cpu().numpy() for of in (rows[near // close.shape[1]], near % close.shape[1]))
+        self._drawn = AcceptedPairs(images.of_query[row], images.of_item[item], self.edges - place.astype(np.int64))
+
+    def accepted_pairs(self, thresholds: Floats) -> AcceptedPairs:
+        """The negative pairs of the drawn images within these edges."""
+        first = int(np.searchsorted(self._edge_distances, thresholds[0]))
+        place = np.maximum(self._drawn.place - first, 0)
+        within = place < len(thresholds)
+        return AcceptedPairs(self._drawn.first[within], self._drawn.second[within], place[within])
+
+    def _place(self, close: Tensor) -> Tensor:
+        """0 beyond all edges, else the number of edges that are not closer than each pair."""
+        return close.sub(self.low).mul_(self.scale).add_(1).clamp_(0, self.edges).int()
+
+    def count_block(
+        self, close: Tensor, row: Tensor, column: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
+    ) -> None:
+        """Count pairs (P,) at rows and columns of a block of queries (B,) and items (K,), from one or both ends."""
+        ends = (
+            self._start(self.of_query[queries]).index_select(0, row),
+            self._start(self.of_item[items]).index_select(0, column),
+        )
+        self._count(self.every, close, ends if both_ends else ends[:1])
+
+    def count_positive(self, close: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool) -> None:
+        """Count positive pairs (P,) among those of `count_block`."""
+        ends = self._start(self.of_query[queries]), self._start(self.of_item[items])
+        self._count(self.positive, close, ends if both_ends else ends[:1])
+
+    def _start(self, images: Tensor) -> Tensor:
+        """Where the counts of these images begin in a table."""
+        return images * (self.edges + 1)
+
+    def _count(self, table: Tensor, close: Tensor, ends: Sequence[Tensor]) -> None:
+        place = self._place(close)
+        one = table.new_ones(1).expand(len(place))
+        for start in ends:
+            table.view(-1).index_add_(0, place + start, one)
+
+    def thresholds(self, within: Floats) -> Floats:
+        """The edges, as ascending distances, between the first and the last of these thresholds."""
+        known = self._edge_distances
+        inside: Floats = known[(known >= within[0]) & (known <= within[-1])]
+        if len(inside) < 2:
+            raise EquimetricError(
+                f"sampling noise is measured at {self.edges} thresholds, of which {len(inside)} lie in the calibration "
+                "range; give a larger noise_points, or a wider range"
+            )
+        return inside
+
+    def accepted(self, thresholds: Floats, images: slice) -> PairCounts:
+        """Pairs of each image of a range within these edges, (I, G)."""
+        place = np.searchsorted(self._edge_distances, thresholds)
+        # Edges ascend in closeness, thresholds in distance; the first column lies beyond all edges.
+        positive, every = (
+            table[images, 1:].flip(1).cumsum(1).cpu().numpy()[:, place].astype(np.float64)
+            for table in (self.positive, self.every)
+        )
+        return PairCounts(positive, every - positive)
+
+    @property
+    def _edge_distances(self) -> Floats:
+        closeness = self.low + np.arange(self.edges) / self.scale
+        return distance_at(closeness, self.geometry, self.dimension)[::-1]

@@ -1,0 +1,107 @@
+"""The images behind queries and gallery items: what sampling noise leaves out one at a time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equimetric.evaluation.engine.arrays import Integers
+from equimetric.evaluation.engine.label_sets import MultiLabelSets
+from equimetric.evaluation.engine.pair_counts import PairCounts
+from equimetric.evaluation.engine.sets import LabelledSets
+from equimetric.seeding import derive_seed
+
+__all__ = ["Images", "draw_images", "images_by_class", "number_images", "pairs_by_image"]
+
+DRAWN_PAIRS = 2**23
+DRAWN_IMAGES = (64, 512)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images of a labelled set, numbered class by class.
+
+    classes   (I,) class numbers, ascending; of several labels the numbers of the groups with the same labels
+    of_query  (N,) and of_item (G,): image of every query and gallery item
+    start     (C + 1,): class c has the images start[c] … start[c + 1], where images have one class
+    orders    2 where every image is both query and gallery item, so that two images make two pairs; else 1
+    """
+
+    classes: NDArray[np.int32]
+    of_query: NDArray[np.int32]
+    of_item: NDArray[np.int32]
+    start: Integers
+    orders: int = 1
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+
+def number_images(sets: LabelledSets) -> Images:
+    """One image per query and per gallery item; those of one class that are never compared are the same image."""
+    queries, items = (classes.cpu().numpy() for classes in (sets.query_classes, sets.gallery_classes))
+    alone = sets.gallery is None
+    classes = queries if alone else np.concatenate([queries, items])
+    image = np.arange(len(classes))
+    if sets.excluded is not None and len(sets.excluded):
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        first, second = sets.excluded.cpu().numpy().T
+        second = second + (0 if alone else len(queries))
+        same = classes[first] == classes[second]
+        links = coo_array((np.ones(same.sum()), (first[same], second[same])), shape=(len(classes),) * 2)
+        _, image = connected_components(links, directed=False)
+    _, first_row, image = np.unique(image, return_index=True, return_inverse=True)
+    order = np.argsort(classes[first_row], kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    number = place[image].astype(np.int32)
+    of_query, of_item = (number, number) if alone else (number[: len(queries)], number[len(queries) :])
+    on_both_sides = not alone and len(np.unique(of_query)) == len(np.unique(of_item)) == len(order)
+    of_class = classes[first_row][order].astype(np.int32)
+    start = np.searchsorted(of_class, np.arange(len(sets.class_labels) + 1))
+    return Images(of_class, of_query, of_item, start, 2 if on_both_sides else 1)
+
+
+def images_by_class(sets: LabelledSets, images: Images) -> Integers:
+    """Number of images of each class, (C,); one with several labels is one of each."""
+    if isinstance(sets, MultiLabelSets):
+        return np.asarray(sets.group_labels.cpu().numpy()[images.classes].sum(axis=0))
+    return np.diff(images.start)
+
+
+def pairs_by_image(sets: LabelledSets, images: Images) -> PairCounts:
+    """All positive and negative pairs with each image at one end, (I,)."""
+    queries, items = (classes.cpu().numpy() for classes in (sets.query_classes, sets.gallery_classes))
+    alone = sets.gallery is None
+    excluded = np.empty((0, 2), np.int64) if sets.excluded is None else sets.excluded.cpu().numpy()
+    if alone:
+        excluded = np.concatenate([np.arange(len(queries))[:, None].repeat(2, axis=1), excluded])
+    of_one_class = queries[excluded[:, 0]] == items[excluded[:, 1]]
+    positive, negative = np.zeros(len(images)), np.zeros(len(images))
+    sides = [(0, queries, items, images.of_query), (1, items, queries, images.of_item)]
+    for side, own, other, image in sides[:1] if alone else sides:
+        relevant = np.bincount(other, minlength=len(sets.class_labels))[own]
+        compared = np.full(len(own), len(other))
+        if sets.parents is not None:
+            parents, others = sets.parents[side].cpu().numpy(), sets.parents[1 - side].cpu().numpy()
+            compared = np.bincount(others, minlength=int(parents.max()) + 1)[parents]
+        removed = np.bincount(excluded[of_one_class, side], minlength=len(own))
+        elsewhere = np.bincount(excluded[~of_one_class, side], minlength=len(own))
+        np.add.at(positive, image, relevant - removed)
+        np.add.at(negative, image, compared - relevant - elsewhere)
+    return PairCounts(positive, negative)
+
+
+def draw_images(sets: LabelledSets, images: Images) -> NDArray[np.int32]:
+    """Query images of whole classes of at least two, drawn at random: all of them where there are few, ascending."""
+    few, many = DRAWN_IMAGES
+    most = max(few, min(many, DRAWN_PAIRS // len(sets.gallery_classes)))
+    queries = np.unique(images.of_query)
+    classes, sizes = np.unique(images.classes[queries], return_counts=True)
+    classes, sizes = classes[sizes > 1], sizes[sizes > 1]
+    order = np.random.default_rng(derive_seed(0, "images of the noise")).permutation(len(classes))
+    # At least two classes, so that there is another one.
+    kept = order[: max(2, int(np.searchsorted(np.cumsum(sizes[order]), most, "right")))]
+    return queries[np.isin(images.classes[queries], classes[kept])]

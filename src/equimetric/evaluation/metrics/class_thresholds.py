@@ -1,0 +1,211 @@
+"""The threshold that each class would need for a wanted rate, beside the one they share.
+
+Pairs closer than a threshold are accepted. For a false accept rate a class needs the largest threshold that accepts at
+most that share of its negative pairs, for a false reject rate the smallest that rejects at most that share of its
+positive ones. `threshold_gap` is how far these thresholds t_i lie from the common one t,
+
+    gap = √(1/T Σ_i (t_i − t)²),
+
+in units of distance; lower is better.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from equimetric.errors import EquimetricError
+from equimetric.escaping import name_text
+from equimetric.evaluation.cohort import Cohort
+from equimetric.evaluation.engine.arrays import Floats, Integers
+from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, prepare_sets
+from equimetric.evaluation.engine.pair_distances import PairDistances, pair_distances
+from equimetric.evaluation.engine.sets import GeometryName
+from equimetric.evaluation.evidence import Detail, Evidence, Score
+from equimetric.evaluation.families import Metric, metric
+from equimetric.evaluation.metrics.roc import class_rates, tar_at_far
+from equimetric.evaluation.metrics.verification import NUMBER
+from equimetric.evaluation.resampling.class_statistics import ClassStatistic
+from equimetric.evaluation.result import Evaluation
+
+__all__ = ["ClassThresholds", "class_thresholds", "needed_thresholds"]
+
+CLASSES_SHOWN = 10
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ClassThresholds(Detail):
+    """The threshold every class needs for a wanted rate, those first that the common one serves worst.
+
+    kind            the wanted rate is a `far` or a `frr`
+    wanted          the rate
+    common          the threshold for all pairs
+    classes         (T,) class labels; numbers (T,): their class numbers
+    needed          (T,) the threshold of each class
+    rates           (T,) its rate at the common threshold
+    possible_error  (T,) of the needed threshold where pairs are counted in bins; else 0
+    """
+
+    kind: Literal["far", "frr"]
+    wanted: float
+    common: float
+    classes: tuple[int | str, ...]
+    numbers: Integers
+    needed: Floats
+    rates: Floats
+    possible_error: Floats
+
+    @property
+    def gap(self) -> float:
+        """Root mean square of the distance between the needed thresholds and the common one."""
+        return math.sqrt(float(np.mean((self.needed - self.common) ** 2)))
+
+    def document(self) -> dict[str, Any]:
+        """One entry, with a row for every class."""
+        return {f"class thresholds at {self.kind}={self.wanted:g}": self.to_dict()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All classes in plain types, worst first, ready for JSON."""
+        columns = zip(
+            self.classes, self.needed.tolist(), self.rates.tolist(), self.possible_error.tolist(), strict=True
+        )
+        return {
+            "rate": self.kind,
+            "wanted": self.wanted,
+            "common_threshold": self.common,
+            "gap": self.gap,
+            "classes": [
+                {"class": name, "threshold": needed, self.kind: rate, "possible_error": error}
+                for name, needed, rate, error in columns
+            ],
+        }
+
+    def __repr__(self) -> str:
+        rate = self.kind.upper()
+        shown = [name_text(str(name)) for name in self.classes[:CLASSES_SHOWN]]
+        width = max(5, *map(len, shown))
+        lines = [
+            f"Thresholds for {rate} {self.wanted:g}: {self.common:.4f} for all pairs; classes need "
+            f"{self.needed.min():.4f} … {self.needed.max():.4f}",
+            f"  {'class':<{width}}  needs   {rate} at the common one",
+            *(
+                f"  {name:<{width}}  {needed:.4f}  {share:.3g}"
+                for name, needed, share in zip(shown, self.needed, self.rates, strict=False)
+            ),
+        ]
+        more = len(self.classes) - len(shown)
+        error = float(self.possible_error.max())
+        lines += [f"  … and {more} more classes"] if more else []
+        return "\n".join([*lines, f"  each known to ±{error:.1g}"] if error else lines)
+
+
+def class_thresholds(
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
+    gallery_embeddings: EmbeddingsLike | None = None,
+    gallery_labels: LabelsLike | None = None,
+    *,
+    far: float | None = None,
+    frr: float | None = None,
+    geometry: GeometryName = "cosine",
+    cohort: Cohort | None = None,
+    block_rows: int | None = None,
+    progress: bool = False,
+) -> ClassThresholds:
+    """Find the threshold that each class would need for a false accept rate `far`, or a false reject rate `frr`.
+
+    With a `cohort`, thresholds are negated scores −s′ in place of distances.
+    """
+    if (far is None) == (frr is None):
+        raise EquimetricError("class_thresholds takes one wanted rate: give either far or frr")
+    sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, geometry=geometry, cohort=cohort)
+    distances = pair_distances(sets, block_rows=block_rows, progress=progress)
+    return needed_thresholds(distances, "frr" if far is None else "far", _check_wanted(frr if far is None else far))
+
+
+def needed_thresholds(distances: PairDistances, kind: Literal["far", "frr"], wanted: float) -> ClassThresholds:
+    """From the pair distances: see `ClassThresholds`."""
+    positive = kind == "frr"
+    pairs = distances.positives_by_class if positive else distances.negatives_by_class
+    numbers = np.flatnonzero(pairs)
+    found, error = distances.distance_by_class(_rank(pairs, kind, wanted), positive=positive)
+    common = (
+        float(_just_beyond(_positive_distance(distances, int(_rank(distances.positives, kind, wanted)))))
+        if positive
+        else tar_at_far(distances, wanted).threshold
+    )
+    needed = (_just_beyond(found) if positive else found)[numbers]
+    rates = class_rates(distances, common, strict=True)
+    share = (rates.frr if positive else rates.far)[numbers]
+    order = np.lexsort((numbers, -needed if positive else needed))
+    return ClassThresholds(
+        kind,
+        wanted,
+        common,
+        tuple(distances.sets.class_labels[number] for number in numbers[order]),
+        numbers[order],
+        needed[order],
+        share[order],
+        error[numbers][order],
+    )
+
+
+def _rank(pairs: Any, kind: str, wanted: float) -> Integers:
+    """Rank, from 0, of the pair that bounds the threshold: the first negative too many, or the last positive needed."""
+    allowed = np.floor(wanted * np.asarray(pairs) + 1e-9).astype(np.int64)
+    return np.asarray(allowed if kind == "far" else np.maximum(np.asarray(pairs) - allowed - 1, 0))
+
+
+def _just_beyond(distance: Any) -> Floats:
+    """The smallest threshold that this distance is closer than."""
+    return np.asarray(np.nextafter(distance, np.inf))
+
+
+def _positive_distance(distances: PairDistances, rank: int) -> float:
+    """The distance of the positive pair of that rank: the least within which more than `rank` pairs lie."""
+    operating = distances.operating_distances
+    first, last = 0, len(operating) - 1
+    while first < last:
+        middle = (first + last) // 2
+        enough = float(distances.accepted(operating[middle]).positive) > rank
+        first, last = (first, middle) if enough else (middle + 1, last)
+    return float(operating[first])
+
+
+def _check_wanted(rate: float | None) -> float:
+    if rate is None or not 0 < rate < 1:
+        raise EquimetricError(f"the wanted rate is {rate}; give a number between 0 and 1, such as 0.01")
+    return rate
+
+
+def _resample_gap(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
+    found = evaluation.detail(ClassThresholds, metric.name)
+    if found is None:
+        return None
+    order = np.argsort(found.numbers)
+    squares = (found.needed[order] - found.common) ** 2
+    return ClassStatistic(found.numbers[order], lambda weights: np.sqrt(weights @ squares / weights.sum(axis=1)))
+
+
+PARAMETERS: dict[str, Callable[[str], Any]] = {"kind": str, "rate": lambda text: _check_wanted(float(text))}
+
+
+@metric(
+    "threshold_gap@far=F",
+    higher_is_better=False,
+    pattern=rf"threshold_gap@(?P<kind>far|frr)=(?P<rate>{NUMBER})",
+    parameters=PARAMETERS,
+    examples=("threshold_gap@far=1e-2", "threshold_gap@frr=0.1"),
+    collectors=(PairDistances,),
+    resample=_resample_gap,
+    percent=False,
+)
+def _threshold_gap(metric: Metric, evidence: Evidence) -> Score:
+    """How far the thresholds that classes need for a FAR (or `frr=`: FRR) of F lie from the common one."""
+    found = needed_thresholds(evidence[PairDistances], metric["kind"], metric["rate"])
+    per_class = torch.full((len(evidence.sets.class_labels),), math.nan, dtype=torch.float64)
+    per_class[torch.from_numpy(found.numbers)] = torch.from_numpy(found.needed)
+    return Score(found.gap, per_class=per_class, details=(found,))
