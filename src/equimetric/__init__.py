@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from equimetric.components import LOSSES, SELECTIONS, loss, selection
     from equimetric.data import Dataset, load_dataset
     from equimetric.errors import EquimetricError
-    from equimetric.evaluation import Evaluation, evaluate
+    from equimetric.evaluation import (
+        Cohort,
+        Evaluation,
+        evaluate,
+        evaluate_identification,
+        evaluate_trials,
+        threshold_consistency,
+    )
     from equimetric.explain import pair_weights
     from equimetric.geometry import GEOMETRIES, Geometry
     from equimetric.objectives.composition import objective
@@ -38,6 +45,7 @@ __all__ = [
     "SELECTIONS",
     "Calibration",
     "Certificate",
+    "Cohort",
     "Dataset",
     "EquimetricError",
     "Evaluation",
@@ -52,6 +60,8 @@ __all__ = [
     "calibrate",
     "compare",
     "evaluate",
+    "evaluate_identification",
+    "evaluate_trials",
     "load",
     "load_dataset",
     "loss",
@@ -60,6 +70,7 @@ __all__ = [
     "recipes",
     "refit",
     "selection",
+    "threshold_consistency",
     "train",
 ]
 
@@ -69,6 +80,7 @@ _MODULES = {
     "SELECTIONS": "components",
     "Calibration": "calibration",
     "Certificate": "calibration",
+    "Cohort": "evaluation",
     "Dataset": "data",
     "EquimetricError": "errors",
     "Evaluation": "evaluation",
@@ -83,6 +95,8 @@ _MODULES = {
     "calibrate": "calibration",
     "compare": "studies",
     "evaluate": "evaluation",
+    "evaluate_identification": "evaluation",
+    "evaluate_trials": "evaluation",
     "load": "runs.model",
     "load_dataset": "data",
     "loss": "components",
@@ -91,6 +105,7 @@ _MODULES = {
     "recipes": "objectives.recipes",
     "refit": "training",
     "selection": "components",
+    "threshold_consistency": "evaluation",
     "train": "training",
 }
 """Public name → module. Imported on first use: the command line answers without torch, a loss costs only torch."""

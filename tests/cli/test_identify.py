@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from equimetric.calibration import IdentificationCertificate
-from equimetric.evaluation import evaluate_identification, evaluate_trials, gallery_size_curve
+from equimetric.calibration import Certificate, IdentificationCertificate, calibrate_identification
+from equimetric.evaluation import Cohort, evaluate_identification, evaluate_trials, gallery_size_curve
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +144,97 @@ def test_ids_of_tables(equimetric, arrays, tmp_path):
     ]
     assert [code for code, _, _ in shown] == [0, 0]
     assert json.loads(shown[0][1]) == json.loads(shown[1][1])
+
+
+@pytest.fixture
+def normalised(arrays, tmp_path):
+    """Embeddings with a cohort beside them, and the cohort."""
+    others = np.random.default_rng(1).normal(size=(60, 10))
+    ids = [f"image {row}" for row in range(240)]
+    np.savez(tmp_path / "both.npz", **arrays, ids=ids, cohort_embeddings=others)
+    np.savez(tmp_path / "plain.npz", **arrays, ids=ids)
+    np.savez(tmp_path / "cohort.npz", embeddings=others, labels=100 + np.arange(60))
+    lines = [f"image {row},image {other},{int(row // 8 == other // 8)}" for row in range(232) for other in (row + 8,)]
+    lines += [f"image {row},image {row + 1},1" for row in range(0, 240, 8)]
+    (tmp_path / "list.csv").write_text("\n".join(["id_a,id_b,same", *lines]))
+    return others
+
+
+def test_identify_normalises_by_a_cohort(equimetric, arrays, normalised, tmp_path):
+    options = ["--fpir", "0.1", "--by", "mean", "--json"]
+    beside = Cohort(normalised)
+    given = Cohort(normalised, 100 + np.arange(60), strength=1.0, form="full")
+    for file, cohort, more in [
+        ("both.npz", beside, []),
+        ("plain.npz", given, ["--cohort", tmp_path / "cohort.npz", "--cohort-strength", "1", "--cohort-form", "full"]),
+        ("both.npz", None, ["--cohort", "none"]),
+    ]:
+        code, out, _ = equimetric("identify", tmp_path / file, *options, *more, "--out", tmp_path / "identify.json")
+        assert code == 0
+        printed = json.loads(out)
+        expected = evaluate_identification(**arrays, fpir=0.1, by="mean", cohort=cohort)
+        certificate = calibrate_identification(**arrays, fpir=0.1, by="mean", cohort=cohort)
+        assert printed["geometry"] == expected.geometry == ("cosine" if cohort is None else cohort.title)
+        assert printed["rates"][0]["threshold"] == expected.points[0].threshold
+        assert printed["gallery_sizes"]["threshold"] == expected.points[0].threshold
+        assert printed["certificate"]["threshold"] == certificate.threshold
+        assert IdentificationCertificate.load(tmp_path / "identify.json").cohort == certificate.cohort
+
+
+def test_trial_lists_normalise_by_a_cohort(equimetric, arrays, normalised, tmp_path):
+    for more, cohort in ([], Cohort(normalised)), (["--cohort", "none"], None):
+        code, out, _ = equimetric("evaluate", tmp_path / "both.npz", "--trials", tmp_path / "list.csv", *more)
+        assert code == 0
+        ids = [f"image {row}" for row in range(240)]
+        named = {"labels": arrays["labels"], "cohort": cohort}
+        assert repr(evaluate_trials(arrays["embeddings"], ids, tmp_path / "list.csv", **named)) in out
+
+
+def test_calibrate_for_identification(equimetric, arrays, normalised, tmp_path):
+    command = ["calibrate", tmp_path / "both.npz", "--task", "identification", "--fpir", "0.1"]
+    code, out, _ = equimetric(*command, "--out", tmp_path / "identify.json")
+    assert code == 0
+    loaded = IdentificationCertificate.load(tmp_path / "identify.json")
+    assert str(loaded) in out
+    expected = calibrate_identification(**arrays, fpir=0.1, cohort=Cohort(normalised))
+    assert (loaded.threshold, loaded.fold_thresholds) == (expected.threshold, expected.fold_thresholds)
+    code, out, _ = equimetric(*command, "--cohort", "none", "--folds", "5", "--json")
+    assert json.loads(out)["accepts"] == "distance < threshold"
+    assert len(json.loads(out)["fold_thresholds"]) == 5
+    code, out, _ = equimetric("calibrate", tmp_path / "plain.npz", "--far", "0.05", "--out", tmp_path / "far.json")
+    assert code == 0
+    assert len(Certificate.load(tmp_path / "far.json").fold_thresholds) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--task", "recognition"], "unknown task 'recognition'"),
+        (["--fpir", "0.1"], "--fpir is a rate of identification; give --task identification"),
+        (["--task", "identification", "--far", "0.1"], "--far is for verification; identification has --fpir"),
+        (["--task", "identification", "--plots", "figures"], "--plots is for verification"),
+        (["--task", "identification", "--prior", "0.1"], "--prior is for verification"),
+        (["--task", "identification", "--fpir", "2"], "is not between 0 and 1"),
+        (["--task", "identification"], "an FPIR of 0.01 needs at least 1000 strangers"),
+        (["--task", "identification", "--geometry", "euclidean", "--fpir", "0.1"], "a cohort normalises cosines"),
+    ],
+)
+def test_calibrate_for_identification_says_what_to_do(
+    equimetric, is_one_sentence, normalised, tmp_path, options, message
+):
+    code, _, err = equimetric("calibrate", tmp_path / "both.npz", *options)
+    assert code == 2
+    assert is_one_sentence(err)
+    assert message in err
+
+
+@pytest.mark.parametrize("command", [["identify"], ["calibrate", "--task", "identification"]])
+def test_several_labels_per_image_are_refused(equimetric, is_one_sentence, arrays, tmp_path, command):
+    labels = np.zeros((240, 4), int)
+    labels[np.arange(240), np.arange(240) % 4] = 1
+    labels[::5, 0] = 1
+    np.savez(tmp_path / "several.npz", embeddings=arrays["embeddings"], labels=labels)
+    code, _, err = equimetric(command[0], tmp_path / "several.npz", *command[1:])
+    assert code == 2
+    assert is_one_sentence(err)
+    assert "identification needs one class for every sample" in err

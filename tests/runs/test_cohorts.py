@@ -158,6 +158,32 @@ def test_calibrating_a_run_uses_its_cohort(features, tmp_path, equimetric):
     assert json.loads(out)["threshold"] == em.calibrate(found.embeddings, found.labels, far=0.2).threshold
 
 
+@pytest.mark.filterwarnings("ignore::equimetric.errors.EquimetricWarning")
+def test_identifying_in_a_run_uses_its_cohort(features, tmp_path, equimetric):
+    train(run_config(features, {"part": "both", "strength": 1.0, "nearest": 5}), folder=tmp_path / "run")
+    _, found = embed_run(tmp_path / "run")
+    labels = found.labels.numpy()
+    first, second = np.triu_indices(len(labels), 1)
+    rows = zip(first, second, labels[first] == labels[second], strict=True)
+    (tmp_path / "list.csv").write_text("\n".join(["id_a,id_b,same", *(f"{a},{b},{int(same)}" for a, b, same in rows)]))
+    for options, cohort in ([], found.cohort), (["--cohort", "none"], None):
+        code, out, error = equimetric("identify", tmp_path / "run", "--by", "mean", "--fpir", "0.2", "--json", *options)
+        assert code == 0, error
+        expected = em.evaluate_identification(found.embeddings, labels, by="mean", fpir=0.2, cohort=cohort)
+        assert json.loads(out)["rates"] == expected.to_dict()["rates"]
+        code, out, error = equimetric("evaluate", tmp_path / "run", "--trials", tmp_path / "list.csv", *options)
+        assert code == 0, error
+        assert (
+            repr(em.evaluate_trials(found.embeddings, None, tmp_path / "list.csv", labels=labels, cohort=cohort)) in out
+        )
+    task = ["--task", "identification", "--fpir", "0.5", "--folds", "3", "--json"]
+    code, out, error = equimetric("calibrate", tmp_path / "run", *task)
+    assert code == 0, error
+    printed = json.loads(out)
+    assert printed["cohort"]["sha256"] == found.cohort.fingerprint
+    assert len(printed["model"]) == 64
+
+
 @pytest.mark.parametrize(
     "cohort", [{"part": "test"}, {"strength": "much"}, {"strength": 2}, {"form": "half"}, {"far": 0}, {"nearest": 0}]
 )

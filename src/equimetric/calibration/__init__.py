@@ -13,6 +13,7 @@ Builds on `evaluation`; knows embeddings and labels only.
 * `result`              `Calibration`, what `calibrate` returns
 * `identification`      the threshold of a false positive identification rate, 1:N with strangers
 * `certificate`         `Certificate`: what was calibrated, for whom; decides, checks, refuses
+* `certified_scores`    what every certificate does with its threshold
 * `certificate_file`    its JSON document, `certificate_text` its text
 * `plots`               figures of a calibration
 """

@@ -2,12 +2,13 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from equimetric.calibration.certificate import SCORES, CalibrationData, Certificate, RatesByName
+from equimetric.calibration.certificate import Certificate, RatesByName
+from equimetric.calibration.certified_scores import SCORES, CalibrationData
 from equimetric.calibration.cohort import CertifiedCohort
 from equimetric.calibration.drift import DriftReference
 from equimetric.calibration.new_classes import NewClassBounds
@@ -15,10 +16,22 @@ from equimetric.calibration.rates import ErrorRates, WantedRate
 from equimetric.calibration.targets import FalseAccepts, read_target
 from equimetric.errors import EquimetricError
 
-__all__ = ["certificate_document", "parse_certificate", "read_certificate", "read_certificate_document"]
+__all__ = [
+    "FAMILY",
+    "SCHEMA",
+    "certificate_document",
+    "cohort_field",
+    "data_field",
+    "number_field",
+    "parse_certificate",
+    "read_certificate",
+    "read_task_certificate",
+    "text_field",
+]
 
 FAMILY, SCHEMA = "equimetric.calibration", 2
 TASK = "verification"
+Parsed = TypeVar("Parsed")
 
 
 def certificate_document(certificate: Certificate) -> dict[str, Any]:
@@ -41,7 +54,7 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
         "threshold": certificate.threshold,
         "threshold_interval": list(certificate.threshold_interval),
         "threshold_interval_from": certificate.interval_from,
-        "accepts": "distance < threshold" if certificate.cohort is None else "score > threshold",
+        "accepts": certificate.rule,
         "equivalent_cosine": certificate.equivalent_cosine,
         "fitted": certificate.fitted.to_dict(),
         "held_out": certificate.held_out.to_dict(),
@@ -58,12 +71,17 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
 
 def read_certificate(file: Path) -> Certificate:
     """The certificate in a file; a damaged one, or one of a newer version or another task, raises an error."""
-    document = read_certificate_document(file)
-    task = document.get("task", TASK)
-    if task != TASK:
-        raise EquimetricError(f"{str(file)!r} is a certificate of {task}, not of {TASK}; give one that calibrate wrote")
+    return read_task_certificate(file, TASK, parse_certificate)
+
+
+def read_task_certificate(file: Path, task: str, parse: Callable[[Mapping[str, Any]], Parsed]) -> Parsed:
+    """What a file says, if it is a certificate of this task; KeyError, TypeError and ValueError mean damage."""
+    document = _load_document(file)
+    other = document.get("task", TASK)
+    if other != task:
+        raise EquimetricError(f"{str(file)!r} is a certificate of {other}, not of {task}; give one of {task}")
     try:
-        return parse_certificate(document)
+        return parse(document)
     except EquimetricError as problem:
         raise EquimetricError(f"the certificate {str(file)!r} is damaged: {problem}") from None
     except (AttributeError, KeyError, TypeError, ValueError) as problem:
@@ -71,7 +89,7 @@ def read_certificate(file: Path) -> Certificate:
         raise EquimetricError(f"the certificate {str(file)!r} is damaged: {reason}; calibrate again") from None
 
 
-def read_certificate_document(file: Path) -> dict[str, Any]:
+def _load_document(file: Path) -> dict[str, Any]:
     """The document in a file, if this version reads its schema."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
@@ -96,14 +114,14 @@ def parse_certificate(document: Mapping[str, Any]) -> Certificate:
     first = document["schema"] == f"{FAMILY}/1"
     wanted = WantedRate(
         *(
-            _read_number(name, value) if (value := document.get(name)) is not None else None
+            number_field(name, value) if (value := document.get(name)) is not None else None
             for name in ("wanted_far", "wanted_frr")
         )
     )
     if (wanted.far is None) == (wanted.frr is None):
         raise ValueError(f"its wanted_far is {wanted.far!r} and its wanted_frr {wanted.frr!r}")
     target = FalseAccepts(wanted.far or 0.0) if first else read_target(document["target"])
-    low, high = (_read_number("threshold_interval", end) for end in document["threshold_interval"])
+    low, high = (number_field("threshold_interval", end) for end in document["threshold_interval"])
     options = dict(document["options"])
     if options["geometry"] not in SCORES:
         raise ValueError(f"its geometry is {options['geometry']!r}")
@@ -111,53 +129,61 @@ def parse_certificate(document: Mapping[str, Any]) -> Certificate:
     return Certificate(
         target=target,
         wanted=wanted,
-        threshold=_read_number("threshold", document["threshold"]),
+        threshold=number_field("threshold", document["threshold"]),
         threshold_interval=(low, high),
         interval_from=str(document["threshold_interval_from"]),
         fitted=ErrorRates.from_dict(document["fitted"], wanted),
         held_out=ErrorRates.from_dict(document["held_out"], wanted),
-        fold_thresholds=tuple(_read_number("fold_thresholds", one) for one in document["fold_thresholds"]),
+        fold_thresholds=tuple(number_field("fold_thresholds", one) for one in document["fold_thresholds"]),
         worst_classes=_read_rates(document["worst_classes"], wanted),
         violations=_read_rates(document["violations"], wanted),
         exceedances=_read_rates(document["exceedances"], wanted),
         data_sets=_read_rates(document["data_sets"], wanted),
         data_set_violations=_read_rates(document["data_set_violations"], wanted),
-        data=_read_data(document["data"]),
+        data=data_field(document["data"]),
         options=options,
         equimetric=str(document["equimetric"]),
         new_classes=None if bounds is None else _read_bounds(bounds),
-        model=_read_text("model", document.get("model")),
-        preprocessing=_read_text("preprocessing", document.get("preprocessing")),
+        model=text_field("model", document.get("model")),
+        preprocessing=text_field("preprocessing", document.get("preprocessing")),
         reference=None if reference is None else DriftReference.from_dict(reference),
-        date=_read_text("date", document.get("date")),
-        cohort=None if document.get("cohort") is None else CertifiedCohort.from_dict(document["cohort"]),
+        date=text_field("date", document.get("date")),
+        cohort=cohort_field(document.get("cohort")),
     )
 
 
-def _read_number(name: str, value: Any) -> float:
+def number_field(name: str, value: Any) -> float:
+    """A finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"its {name} is {value!r}")
     return float(value)
 
 
-def _read_text(name: str, value: Any) -> str | None:
+def text_field(name: str, value: Any) -> str | None:
+    """A string or None."""
     if value is not None and not isinstance(value, str):
         raise ValueError(f"its {name} is {value!r}")
     return value
 
 
-def _read_data(document: Any) -> CalibrationData:
-    sizes = (int(_read_number(name, document[name])) for name in ("samples", "dimension", "classes"))
+def cohort_field(document: Any) -> CertifiedCohort | None:
+    """The cohort, if there is one."""
+    return None if document is None else CertifiedCohort.from_dict(document)
+
+
+def data_field(document: Any) -> CalibrationData:
+    """What a threshold was calibrated on."""
+    sizes = (int(number_field(name, document[name])) for name in ("samples", "dimension", "classes"))
     return CalibrationData(str(document["sha256"]), *sizes)
 
 
 def _read_bounds(document: Any) -> NewClassBounds:
     far, frr = (
-        None if document[name] is None else _read_number(f"{name} of new classes", document[name])
+        None if document[name] is None else number_field(f"{name} of new classes", document[name])
         for name in ("far", "frr")
     )
     return NewClassBounds(
-        far, frr, _read_number("confidence", document["confidence"]), tuple(map(str, document["reasons"]))
+        far, frr, number_field("confidence", document["confidence"]), tuple(map(str, document["reasons"]))
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from equimetric.calibration.certificate import Certificate
+from equimetric.calibration.cohort import HASH_SHOWN
 from equimetric.calibration.rates import ErrorRates
 from equimetric.calibration.targets import Costs
 from equimetric.escaping import name_text
@@ -10,7 +11,6 @@ from equimetric.escaping import name_text
 __all__ = ["certificate_text"]
 
 CLASS_NAMES_SHOWN = 5
-HASH_SHOWN = 12
 
 
 def certificate_text(certificate: Certificate) -> str:
@@ -31,7 +31,7 @@ def _lines(certificate: Certificate) -> Iterator[tuple[str, str]]:
     what = "distance" if certificate.cohort is None else "score"
     yield what, f"{certificate.score}{same}; a pair at the threshold itself is rejected"
     if certificate.cohort is not None:
-        yield "cohort", f"{certificate.cohort}, sha256 {name_text(certificate.cohort.sha256)[:HASH_SHOWN]}…"
+        yield "cohort", certificate.cohort.text
     low, high = certificate.threshold_interval
     yield "threshold", f"{low:.6g} … {high:.6g} ({confidence:.0%}, classes resampled)"
     yield "fitted", f"FAR {certificate.fitted.far:.3g}, FRR {certificate.fitted.frr:.3g}"

@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 
 from equimetric.errors import EquimetricError
+from equimetric.escaping import name_text
 from equimetric.evaluation.cohort import FORMS, Cohort, CohortForm
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.metrics.verification import DistanceHistogram
 
-__all__ = ["CertifiedCohort", "require_other_classes", "score_histogram"]
+__all__ = ["HASH_SHOWN", "CertifiedCohort", "require_other_classes", "score_histogram"]
+
+HASH_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,11 @@ class CertifiedCohort:
             int(document["samples"]),
             None if classes is None else int(classes),
         )
+
+    @property
+    def text(self) -> str:
+        """A line for a terminal."""
+        return f"{self}, sha256 {name_text(self.sha256)[:HASH_SHOWN]}…"
 
     def __str__(self) -> str:
         strength = f" of strength {self.strength:g}" if self.form == "mean" else ""

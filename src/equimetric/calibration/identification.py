@@ -12,16 +12,20 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from equimetric.calibration.calibrate import assign_folds, data_fingerprint
-from equimetric.calibration.certificate import CalibrationData
-from equimetric.calibration.identification_file import read_identification, write_identification
+from equimetric.calibration.certificate_file import FAMILY, SCHEMA
+from equimetric.calibration.certified_scores import CalibrationData, CertifiedScores
+from equimetric.calibration.cohort import CertifiedCohort, require_other_classes
+from equimetric.calibration.identification_file import TASK, read_identification
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.engine.arrays import Integers
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, prepare_sets
+from equimetric.evaluation.engine.label_sets import require_one_class
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.evaluation.identification.deletion import (
     FEWEST_CLASSES,
@@ -38,15 +42,13 @@ from equimetric.evaluation.identification.search import search_galleries
 
 __all__ = ["IdentificationCertificate", "calibrate_identification"]
 
-Distances = TypeVar("Distances")
-
 
 @dataclass(frozen=True)
-class IdentificationCertificate:
-    """What was calibrated on what: `IdentificationCertificate.load("identify.json").accepts(distance)`.
+class IdentificationCertificate(CertifiedScores):
+    """What was calibrated on what: `IdentificationCertificate.load("identify.json").decide(probes, entries)`.
 
     wanted_fpir          target share of strangers who find anybody
-    threshold            gallery entries at a smaller distance are accepted
+    threshold            gallery entries at a smaller distance are accepted; with a cohort, those of a larger score
     threshold_interval   of the threshold, from deleting one class at a time; None with fewer than 10 classes
     identities           of the gallery that it holds for; FPIR grows with their number
     items                enrolled images in it
@@ -54,6 +56,11 @@ class IdentificationCertificate:
     held_out_fpir, …     of strangers who had no part in their threshold
     fpir_bound, …        upper bounds of the rates over all classes such as these; None where nothing tells them
     strangers, mated     searches behind the rates
+    model                sha256 of the weights that made the embeddings
+    preprocessing        how images were brought to the model
+    cohort               what normalises the scores; None for distances
+
+    Entries are gallery items, or class means: of unit vectors for cosine, then at unit length.
     """
 
     wanted_fpir: float
@@ -76,16 +83,11 @@ class IdentificationCertificate:
     data: CalibrationData
     equimetric: str
     date: str
+    model: str | None = None
+    preprocessing: str | None = None
+    cohort: CertifiedCohort | None = None
 
-    task = "identification"
-
-    def accepts(self, distance: Distances) -> Any:
-        """Whether gallery entries at this distance are accepted: a number, an array or a tensor."""
-        return distance < self.threshold  # type: ignore[operator]
-
-    def save(self, file: str | Path) -> None:
-        """Write the certificate as JSON."""
-        write_identification(self.to_dict(), Path(file))
+    task = TASK
 
     @classmethod
     def load(cls, file: str | Path) -> "IdentificationCertificate":
@@ -93,15 +95,24 @@ class IdentificationCertificate:
         return cls(**read_identification(Path(file)))
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields in plain types."""
-        return {**asdict(self), "fold_thresholds": list(self.fold_thresholds), "statement": self.statement}
+        """The document in plain types."""
+        return {
+            "schema": f"{FAMILY}/{SCHEMA}",
+            "task": self.task,
+            "score": self.score,
+            "accepts": self.rule,
+            **asdict(self),
+            "fold_thresholds": list(self.fold_thresholds),
+            "statement": self.statement,
+        }
 
     @property
     def statement(self) -> str:
         """What the threshold promises, in a sentence, and what it does not."""
+        accepted = "at a distance below" if self.cohort is None else "of a score above"
         bound = "" if self.fpir_bound is None else f", at most {self.fpir_bound:.3g} over all such classes"
         return (
-            f"Where entries at a distance below {self.threshold:.6g} are accepted, {self.held_out_fpir:.3g} of "
+            f"Where entries {accepted} {self.threshold:.6g} are accepted, {self.held_out_fpir:.3g} of "
             f"held-out strangers find anybody in a gallery of {self.identities} identities "
             f"({self.protocol.description}; wanted {self.wanted_fpir:g}{bound}); "
             "the share grows with the gallery, so calibrate again for a larger one."
@@ -116,11 +127,13 @@ class IdentificationCertificate:
             for name, bound in (("FPIR", self.fpir_bound), ("FNIR", self.fnir_bound))
             if bound is not None
         ]
+        accepted = "distances below" if self.cohort is None else "scores above"
         known = f"{', '.join(bounds)} (each with {share} confidence)"
         reason = f"no bound, which needs errors of at least {FEWEST_CLASSES} classes"
         lines = [
-            f"Identification at FPIR {self.wanted_fpir:g}: accept distances below {self.threshold:.6g}",
+            f"Identification at FPIR {self.wanted_fpir:g}: accept {accepted} {self.threshold:.6g}",
             f"  gallery      {self.identities} identities, {self.protocol.description}, {self.geometry}",
+            *([] if self.cohort is None else [f"  cohort       {self.cohort.text}"]),
             f"  threshold    {ends}",
             f"  fitted       FPIR {self.fpir:.3g}, FNIR {self.fnir:.3g}",
             f"  held out     FPIR {self.held_out_fpir:.3g}, FNIR {self.held_out_fnir:.3g} ({folds} folds of strangers)",
@@ -142,6 +155,9 @@ def calibrate_identification(
     strangers: float = 0.5,
     repeats: int = 10,
     geometry: GeometryName = "cosine",
+    cohort: Cohort | None = None,
+    model: str | None = None,
+    preprocessing: str | None = None,
     folds: int = 4,
     confidence: float = 0.95,
     seed: int = 0,
@@ -150,11 +166,15 @@ def calibrate_identification(
 ) -> IdentificationCertificate:
     """Find the distance threshold at which at most a share `fpir` of strangers finds anybody in the gallery.
 
-    strangers   share of the classes that is left out of the gallery, drawn `repeats` times; the others are the gallery
-                that the certificate holds for
-    geometry    distances 'cosine' (Euclidean between unit vectors) or 'euclidean' (between the vectors themselves)
-    folds       parts of the classes; those of each are searched at the threshold of the other strangers
-    confidence  of the interval of the threshold and of the bounds for new classes
+    strangers      share of the classes that is left out of the gallery, drawn `repeats` times; the others are the
+                   gallery that the certificate holds for
+    geometry       distances 'cosine' (Euclidean between unit vectors) or 'euclidean' (between the vectors themselves)
+    cohort         other classes by which cosines are normalised: the threshold is then of the score, and entries with
+                   a larger one are accepted
+    model          sha256 of the weights that made the embeddings, for the certificate
+    preprocessing  how images were brought to the model, for the certificate
+    folds          parts of the classes; those of each are searched at the threshold of the other strangers
+    confidence     of the interval of the threshold and of the bounds for new classes
 
     The rest is as in `evaluate_identification`.
     """
@@ -164,7 +184,10 @@ def calibrate_identification(
     if not 0 < confidence < 1:
         raise EquimetricError(f"confidence is {confidence}; give a number between 0 and 1, such as 0.95")
     protocol = IdentificationProtocol(by, k, enrolled, strangers, repeats, seed)
-    sets = prepare_sets(embeddings, labels, geometry=geometry)
+    sets = prepare_sets(embeddings, labels, geometry=geometry, multi_label=True, cohort=cohort)
+    require_one_class(sets, "identification")
+    if cohort is not None:
+        require_other_classes(cohort, sets)
     held_out = _hold_out_classes(sets, protocol, folds)
     draws = draw_galleries(sets, protocol)
     of_folds = [draw_galleries(sets, protocol, held_out=some) for some in held_out]
@@ -176,10 +199,17 @@ def calibrate_identification(
     of_fpir, of_fnir = fpir_spread(scores, classes, threshold), fnir_spread(scores, classes, threshold)
     of_threshold = ClassSpread.of(threshold, points_without_classes(scores, classes, fpir)[0])
     fold_thresholds, held_out_rates = _held_out_rates(fold_scores, held_out, fpir)
+    interval = _threshold_interval(of_threshold, confidence)
+    if cohort is not None:
+        # With a cohort, distances are negated scores.
+        threshold, fold_thresholds = -threshold, tuple(-one for one in fold_thresholds)
+        interval = None if interval is None else (-interval[1], -interval[0])
+    elif interval is not None:
+        interval = max(0.0, interval[0]), interval[1]
     return IdentificationCertificate(
         wanted_fpir=fpir,
         threshold=threshold,
-        threshold_interval=_threshold_interval(of_threshold, confidence),
+        threshold_interval=interval,
         identities=draws[0].identities,
         items=float(np.mean([len(draw.items) for draw in draws])),
         fpir=of_fpir.value,
@@ -194,9 +224,14 @@ def calibrate_identification(
         geometry=geometry,
         protocol=protocol,
         confidence=confidence,
-        data=CalibrationData(data_fingerprint(embeddings, labels), len(sets.queries), sets.queries.shape[1], classes),
+        data=CalibrationData(
+            data_fingerprint(embeddings, labels), len(sets.queries), int(embeddings.shape[1]), classes
+        ),
         equimetric=version("equimetric"),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
+        model=model,
+        preprocessing=preprocessing,
+        cohort=None if cohort is None else CertifiedCohort.of(cohort),
     )
 
 
@@ -235,7 +270,7 @@ def _threshold_interval(spread: ClassSpread, confidence: float) -> tuple[float, 
     if spread.classes < FEWEST_CLASSES:
         return None
     reach = spread.quantile((1 + confidence) / 2) * spread.error
-    return max(0.0, spread.value - reach), spread.value + reach
+    return spread.value - reach, spread.value + reach
 
 
 def _check_support(scores: IdentificationScores, fpir: float) -> None:

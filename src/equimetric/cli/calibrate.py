@@ -17,15 +17,17 @@ from equimetric.cli.embeddings import (
     RUN_PART,
     CohortOptions,
     load_embeddings,
+    pool_embeddings,
 )
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, unknown_name
 
 if TYPE_CHECKING:
-    from equimetric.calibration import Calibration
+    from equimetric.calibration import Calibration, IdentificationCertificate
 
 __all__ = ["calibrate_command"]
 
 PLOTS = ("classes", "distances")
+TASKS = ("verification", "identification")
 
 
 @command(
@@ -37,10 +39,15 @@ PLOTS = ("classes", "distances")
     equimetric calibrate space.npz --frr 0.05
     equimetric calibrate space.npz --cost-accept 10 --cost-reject 1 --prior 0.01
     equimetric calibrate runs/single/my-run --plots figures
+    equimetric calibrate space.npz --task identification --fpir 1e-2
     """,
 )
 def calibrate_command(
     source: Annotated[Path, EMBEDDINGS_SOURCE],
+    task: Annotated[
+        str,
+        typer.Option("--task", help="verification of pairs, or identification of probes in a gallery, with strangers."),
+    ] = "verification",
     far: Annotated[
         float | None, typer.Option("--far", help="The target false accept rate; 1e-3 without another target.")
     ] = None,
@@ -54,6 +61,10 @@ def calibrate_command(
     prior: Annotated[
         float | None, typer.Option("--prior", help="How probable it is that a pair is of one class; goes with costs.")
     ] = None,
+    fpir: Annotated[
+        float | None,
+        typer.Option("--fpir", help="For identification: the share of strangers who may find somebody; 1e-2."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the certificate to this JSON file.")] = None,
     plots: Annotated[
         Path | None, typer.Option("--plots", help="Write figures to this folder: rates of classes, distances.")
@@ -66,7 +77,10 @@ def calibrate_command(
     cohort: Annotated[str | None, COHORT] = None,
     cohort_strength: Annotated[float | None, COHORT_STRENGTH] = None,
     cohort_form: Annotated[str | None, COHORT_FORM] = None,
-    folds: Annotated[int, typer.Option("--folds", help="Number of folds of the classes, each held out once.")] = 2,
+    folds: Annotated[
+        int | None,
+        typer.Option("--folds", help="Number of folds of the classes, each held out once; 2, for identification 4."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the folds and of the resampling.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificate.")] = False,
 ) -> None:
@@ -77,41 +91,58 @@ def calibrate_command(
     holds the threshold and what it means, its interval, all rates, bounds for new classes, and what it is valid for: a
     fingerprint of the data, and of a run the model and the preprocessing. `equimetric check` compares new embeddings
     with it. A run is calibrated on all images of its test classes, queries and gallery together.
-    """
-    from equimetric.calibration import calibrate
 
+    With --task identification the threshold is that of a false positive identification rate, by the nearest item, with
+    half of the classes as strangers; `equimetric identify` has other rules, and the rates and figures.
+    """
+    from equimetric.calibration import Certificate, calibrate
+    from equimetric.cli.identify import calibrate_on
+
+    costs = {"--cost-accept": cost_accept, "--cost-reject": cost_reject, "--prior": prior}
+    check_task(task, {"--far": far, "--frr": frr, **costs, "--plots": plots}, fpir)
     cost = join_costs(cost_accept, cost_reject, prior)
     found = load_embeddings(source, labels, part, cohort=CohortOptions(cohort, cohort_strength, cohort_form))
-    if not found.pooled:
-        raise EquimetricError(
-            f"{str(source)!r} has a separate gallery; a threshold is calibrated on one set of labelled embeddings"
-        )
+    pooled = pool_embeddings(found, source)
     compared_by = geometry or found.geometry
     if geometry is None and compared_by not in ("cosine", "euclidean"):
         raise EquimetricError(
             f"embeddings compared by {compared_by} have no threshold to calibrate; give --geometry cosine or euclidean"
         )
-    options: dict[str, Any] = {
-        "far": far,
-        "frr": frr,
-        "cost": cost,
-        "geometry": compared_by,
-        "cohort": found.cohort,
-        "folds": folds,
-        "seed": seed,
-    }
-    result = calibrate(**found.pooled, **found.origin, **options, progress=True)
+    options: dict[str, Any] = {"geometry": compared_by, "cohort": found.cohort, "seed": seed, "progress": True}
+    if folds is not None:
+        options["folds"] = folds
+    certificate: Certificate | IdentificationCertificate
+    figures: list[Path] = []
+    if task == "identification":
+        certificate = calibrate_on(found, source, [1e-2 if fpir is None else fpir], options)
+    else:
+        result = calibrate(**pooled, **found.origin, far=far, frr=frr, cost=cost, **options)
+        certificate = Certificate.of(result)
+        figures = [] if plots is None else write_plots(result, plots)
     if out is not None:
-        result.save(out)
-    figures = [] if plots is None else write_plots(result, plots)
+        certificate.save(out)
     if as_json:
-        typer.echo(json.dumps(result.certificate()))
+        typer.echo(json.dumps(certificate.to_dict()))
         return
-    show(repr(result))
+    show(str(certificate))
     if out is not None:
         show_path("certificate", out)
     for figure in figures:
         show_path("figure", figure)
+
+
+def check_task(task: str, of_verification: dict[str, Any], fpir: float | None) -> None:
+    """Raise an error for a task there is not, or an option of the other one."""
+    if task not in TASKS:
+        raise unknown_name("task", task, TASKS)
+    if task == "verification" and fpir is not None:
+        raise EquimetricError("--fpir is a rate of identification; give --task identification, or --far")
+    given = [name for name, value in of_verification.items() if value is not None]
+    if task == "identification" and given:
+        raise EquimetricError(
+            f"{given[0]} is for verification; identification has --fpir, and its figures are those of "
+            "`equimetric identify --plots`"
+        )
 
 
 def join_costs(accept: float | None, reject: float | None, prior: float | None) -> tuple[float, float, float] | None:

@@ -1,4 +1,4 @@
-"""Where `evaluate` and `calibrate` get their embeddings: a file, or the classes of a run."""
+"""Where `evaluate`, `calibrate` and `identify` get their embeddings: a file, or the classes of a run."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ __all__ = [
     "CohortOptions",
     "EmbeddingSource",
     "load_embeddings",
+    "pool_embeddings",
 ]
 
 EMBEDDINGS_SOURCE = typer.Argument(
@@ -101,6 +102,15 @@ def load_embeddings(
     }
     names, compared_by = config.evaluation.names(), config.evaluation.compared_by()
     return EmbeddingSource(arrays, pooled, used, names, compared_by, origin)
+
+
+def pool_embeddings(found: EmbeddingSource, source: Path) -> dict[str, Any]:
+    """All embeddings and labels to calibrate on; an error where there are two sets of them."""
+    if not found.pooled:
+        raise EquimetricError(
+            f"{str(source)!r} has a separate gallery; a threshold is calibrated on one set of labelled embeddings"
+        )
+    return found.pooled
 
 
 def load_cohort(source: Path, options: CohortOptions) -> "Cohort | None":

@@ -8,7 +8,18 @@ import typer
 
 from equimetric.cli.command import EVALUATE, command
 from equimetric.cli.console import show, show_path
-from equimetric.cli.embeddings import EMBEDDINGS_SOURCE, LABELS_FILE, RUN_PART, load_embeddings
+from equimetric.cli.embeddings import (
+    COHORT,
+    COHORT_FORM,
+    COHORT_STRENGTH,
+    EMBEDDINGS_SOURCE,
+    LABELS_FILE,
+    RUN_PART,
+    CohortOptions,
+    EmbeddingSource,
+    load_embeddings,
+    pool_embeddings,
+)
 from equimetric.errors import EquimetricError
 
 __all__ = ["identify_command"]
@@ -22,6 +33,7 @@ __all__ = ["identify_command"]
     equimetric identify space.npz --fpir 1e-2,1e-1
     equimetric identify space.npz --by mean --enrolled 3 --plots figures
     equimetric identify runs/single/my-run --fpir 1e-2 --out identify.json
+    equimetric identify space.npz --cohort other_classes.npz
     """,
 )
 def identify_command(
@@ -61,6 +73,9 @@ def identify_command(
     geometry: Annotated[
         str | None, typer.Option("--geometry", help="cosine, euclidean, dot, …; by default cosine, or that of the run.")
     ] = None,
+    cohort: Annotated[str | None, COHORT] = None,
+    cohort_strength: Annotated[float | None, COHORT_STRENGTH] = None,
+    cohort_form: Annotated[str | None, COHORT_FORM] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the choices.")] = 0,
     out: Annotated[
         Path | None,
@@ -80,28 +95,23 @@ def identify_command(
 
     FPIR grows with the gallery: the curve over gallery sizes shows how fast, at the threshold of the middle --fpir,
     beside what independent identities would give. With --out the threshold is calibrated and measured on strangers it
-    was not fitted to.
+    was not fitted to. With a cohort, thresholds of rates are negated scores, the one of a certificate is a score.
     """
     from equimetric.evaluation.identification import evaluate_identification, gallery_size_curve
 
-    found = load_embeddings(source, labels, part)
-    if geometry is None and "cohort" in found.arrays:
-        raise EquimetricError(
-            "this run normalises similarities by a cohort; give --geometry cosine to identify by its plain distances"
-        )
-    arrays = {name: array for name, array in found.arrays.items() if name != "cohort"}
+    found = load_embeddings(source, labels, part, cohort=CohortOptions(cohort, cohort_strength, cohort_form))
     rates = sorted(read_numbers(fpir, "--fpir", float))
     options: dict[str, Any] = {
         **{"by": by, "k": k, "enrolled": enrolled, "strangers": strangers, "repeats": repeats, "seed": seed},
-        **{"geometry": geometry or found.geometry, "progress": True},
+        **{"geometry": geometry or found.geometry, "cohort": found.cohort, "progress": True},
     }
     certificate = None
     if out is not None:
-        certificate = calibrate_on(found.pooled, source, rates, options)
+        certificate = calibrate_on(found, source, rates, options)
         certificate.save(out)
-    result = evaluate_identification(**arrays, fpir=rates, **options)
+    result = evaluate_identification(**found.arrays, fpir=rates, **options)
     curve = gallery_size_curve(
-        **arrays,
+        **found.arrays,
         threshold=result.points[len(rates) // 2].threshold,
         sizes=None if sizes is None else read_numbers(sizes, "--sizes", int),
         extrapolate=() if extrapolate is None else read_numbers(extrapolate, "--extrapolate", int),
@@ -119,18 +129,15 @@ def identify_command(
         show_path("certificate", out)
 
 
-def calibrate_on(pooled: dict[str, Any], source: Path, rates: list[float], options: dict[str, Any]) -> Any:
+def calibrate_on(found: EmbeddingSource, source: Path, rates: list[float], options: dict[str, Any]) -> Any:
     """The certificate of a single rate, from one set of embeddings."""
     from equimetric.calibration.identification import calibrate_identification
 
     if len(rates) != 1:
         raise EquimetricError("a certificate is for one rate; give --out with a single --fpir, such as --fpir 1e-2")
-    if not pooled:
-        raise EquimetricError(
-            f"{str(source)!r} has a separate gallery; a threshold is calibrated on one set of labelled embeddings"
-        )
-    share = 0.5 if options["strangers"] is None else options["strangers"]
-    return calibrate_identification(**pooled, fpir=rates[0], **{**options, "strangers": share})
+    given = {name: value for name, value in options.items() if value is not None}
+    model: dict[str, Any] = {name: found.origin.get(name) for name in ("model", "preprocessing")}
+    return calibrate_identification(**pool_embeddings(found, source), fpir=rates[0], **model, **given)
 
 
 def write_figures(folder: Path, results: dict[str, Any]) -> list[Path]:

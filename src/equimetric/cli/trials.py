@@ -31,13 +31,9 @@ def show_trials(
         raise EquimetricError(
             f"{str(source)!r} has a separate gallery; a trial list names rows of one set of embeddings"
         )
-    if geometry is None and "cohort" in found.arrays:
-        raise EquimetricError(
-            "this run normalises similarities by a cohort; give --geometry cosine for plain distances"
-        )
     ids = None if source.is_dir() else read_ids(source, labels)
     options: dict[str, Any] = {} if metrics is None else {"far": wanted_rates(metrics)}
-    options["geometry"] = geometry or found.geometry
+    options |= {"geometry": geometry or found.geometry, "cohort": found.cohort}
     result = evaluate_trials(
         found.pooled["embeddings"],
         ids,

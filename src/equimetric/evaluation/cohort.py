@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -30,6 +31,7 @@ from equimetric.errors import EquimetricError, EquimetricWarning, unknown_name
 from equimetric.evaluation.engine.crowds import Crowd, measure_crowd
 from equimetric.evaluation.engine.inputs import (
     EmbeddingsLike,
+    GeometryLike,
     LabelArray,
     LabelsLike,
     convert_embeddings,
@@ -91,6 +93,11 @@ class Cohort:
         """The distinct labels, ascending; None without labels."""
         return None if self._labels is None else tuple(np.unique(self._labels).tolist())
 
+    def require_cosine(self, geometry: GeometryLike) -> None:
+        """Raise an error for another geometry."""
+        if geometry != "cosine":
+            raise EquimetricError(f"a cohort normalises cosines; leave geometry = {geometry!r} out, or the cohort")
+
     def warn_if_narrow(self) -> None:
         """Warn of a cohort that is known to have few classes."""
         if self.classes is not None and self.strength > 0 and len(self.classes) < LEAST_CLASSES:
@@ -108,7 +115,7 @@ class Cohort:
             names, classes = np.unique(convert_labels(labels, "labels", len(unit)), return_inverse=True)
             own = self._own_rows(names, torch.from_numpy(classes).to(unit.device))
         crowd = self.measure(unit, own)
-        return self._as_queries(unit, crowd), self._as_items(unit, crowd)
+        return self._as_queries(unit, crowd), self.extend_items(unit, crowd)
 
     def normalize(self, sets: LabelledSets, crowds: tuple[Crowd, Crowd] | None = None) -> LabelledSets:
         """Sets of unit vectors → sets of extended vectors; `crowds` of queries and gallery, where they are known.
@@ -117,19 +124,22 @@ class Cohort:
         """
         of_queries, of_items = self.measure_sets(sets) if crowds is None else crowds
         queries = self._as_queries(sets.queries, of_queries)
-        items = self._as_items(sets.gallery_vectors, of_items)
+        items = self.extend_items(sets.gallery_vectors, of_items)
         both = {"gallery": None, "items": items} if sets.gallery is None else {"gallery": items}
-        return replace(sets, queries=queries, geometry="dot", title=self.title, **both)
+        return replace(sets, queries=queries, geometry="dot", title=self.title, cohort=self, **both)
 
     def measure_sets(self, sets: LabelledSets) -> tuple[Crowd, Crowd]:
         """The crowds of queries and gallery items; a sample's own class does not count."""
         if self._labels is not None:
             require_one_class(sets, "a cohort with labels")
-        names = np.array(sets.class_labels)
-        crowd = self.measure(sets.queries, self._own_rows(names, sets.query_classes))
+        crowd = self.measure_classes(sets.queries, sets.query_classes, sets.class_labels)
         if sets.gallery is None:
             return crowd, crowd
-        return crowd, self.measure(sets.gallery, self._own_rows(names, sets.gallery_classes))
+        return crowd, self.measure_classes(sets.gallery, sets.gallery_classes, sets.class_labels)
+
+    def measure_classes(self, unit: Tensor, classes: Tensor, class_labels: Sequence[int] | Sequence[str]) -> Crowd:
+        """The crowd of (N, D) unit vectors of numbered classes (N,), each without its own class."""
+        return self.measure(unit, self._own_rows(np.array(class_labels), classes))
 
     def measure(self, unit: Tensor, own: tuple[Tensor, Tensor] | None = None) -> Crowd:
         """The crowd of (N, D) unit vectors, without their `own` rows of the cohort, whose order is by class."""
@@ -139,6 +149,10 @@ class Cohort:
             nothing = unit.new_zeros(len(unit), dtype=torch.float64)
             return Crowd(nothing, nothing)
         return measure_crowd(unit, self._unit.to(unit), self.nearest, own)
+
+    def plain_items(self, extended: Tensor) -> Tensor:
+        """(N, D) the unit vectors that gallery items (N, E) were before."""
+        return extended[:, : self._unit.shape[1]]
 
     @cached_property
     def _labels(self) -> LabelArray | None:
@@ -183,7 +197,8 @@ class Cohort:
             return torch.cat([(unit * scale).to(unit), unit, shift.to(unit), one], 1) / 2
         return torch.cat([unit, self._mean_shift(unit, crowd), one], 1)
 
-    def _as_items(self, unit: Tensor, crowd: Crowd) -> Tensor:
+    def extend_items(self, unit: Tensor, crowd: Crowd) -> Tensor:
+        """(N, E) gallery items of unit vectors (N, D), which stay their first D numbers."""
         one = unit.new_ones(len(unit), 1)
         if self._is_full:
             scale = 1 / crowd.deviation.clamp(min=LEAST_DEVIATION)[:, None]

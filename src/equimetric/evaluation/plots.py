@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["distance_figure", "plot_distances", "plot_roc", "plot_utility", "roc_figure", "utility_figure"]
+__all__ = [
+    "distance_figure",
+    "new_figure",
+    "plot_distances",
+    "plot_roc",
+    "plot_utility",
+    "roc_figure",
+    "utility_figure",
+]
 
 Kind = TypeVar("Kind", bound=Detail)
 POSITIVE, NEGATIVE, BEST, WORST, INK = "#1b7837", "#2166ac", "#009e73", "#d55e00", "#333333"
@@ -113,7 +121,7 @@ def utility_figure(
     group = group_size(share, len(utility))
     best, worst, mean = order[-group:][::-1], order[:group], utility.mean(axis=0)
 
-    figure, axes = _figure(f"{measure} threshold", UTILITY_NAMES[check_rate_name(rate)])
+    figure, axes = new_figure(f"{measure} threshold", UTILITY_NAMES[check_rate_name(rate)])
     if len(utility) <= MOST_SINGLE_CURVES:
         single = axes.plot(threshold, utility.T, color=INK, alpha=0.15, linewidth=0.7)
         single[0].set_label("single classes")
@@ -173,7 +181,7 @@ def roc_figure(far: Floats, tar: Floats, *, marked: Mapping[float, float] | None
         raise EquimetricError("no threshold accepts a negative pair, so there is no ROC curve to draw")
     least = far[far > 0][0]
 
-    figure, axes = _figure("false accept rate (FAR)", "true accept rate (TAR)")
+    figure, axes = new_figure("false accept rate (FAR)", "true accept rate (TAR)")
     axes.set_xscale("log")
     # The TAR without any false accept holds from the left edge on.
     left = least / 2
@@ -206,7 +214,7 @@ def distance_figure(
     With a threshold, the legend gives the shares of pairs it rejects and accepts wrongly, interpolated between edges.
     """
     edges = np.asarray(edges, dtype=np.float64)
-    figure, axes = _figure(f"{measure} of a pair", "density")
+    figure, axes = new_figure(f"{measure} of a pair", "density")
     for counts, colour, name in ((positive, POSITIVE, "positive"), (negative, NEGATIVE, "negative")):
         counts = np.asarray(counts, dtype=np.float64)
         if counts.shape != (len(edges) - 1,):
@@ -233,7 +241,8 @@ def _measure(evaluation: Evaluation) -> str:
     return "negated score" if "cohort" in evaluation.geometry else "distance"
 
 
-def _figure(x: str, y: str) -> "tuple[Figure, Axes]":
+def new_figure(x: str, y: str) -> "tuple[Figure, Axes]":
+    """An empty figure with these axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.inputs import (
     GEOMETRY_NAMES,
@@ -43,7 +45,7 @@ LEAST_ACCEPTED = 10
 
 @dataclass(frozen=True)
 class TrialPoint:
-    """The rates of the listed pairs where those at a distance below the threshold are accepted."""
+    """The rates of the listed pairs where those at a distance, or negated score, below the threshold are accepted."""
 
     threshold: float
     far: float
@@ -59,7 +61,7 @@ class TrialEvaluation(Mapping[str, float]):
     scores      name → value
     intervals   name → ends of the percentile interval
     resampled   `classes` or `samples`: what was drawn for the intervals
-    distance    (P,) of every trial, in the order of the list
+    distance    (P,) of every trial, in the order of the list; with a cohort the negated score
     same        (P,) whether it is of one class
     """
 
@@ -75,7 +77,7 @@ class TrialEvaluation(Mapping[str, float]):
     _weights: Callable[[], Iterator[Floats]]
 
     def at_threshold(self, threshold: float) -> TrialPoint:
-        """FAR and FRR where pairs at a distance below this are accepted."""
+        """FAR and FRR where pairs at a distance, with a cohort a negated score, below this are accepted."""
         accepted = self.distance < threshold
         ones = np.ones(len(self.same))
         far, frr = weighted_rates(accepted, self.same, ones)
@@ -144,6 +146,7 @@ def evaluate_trials(
     labels: LabelsLike | None = None,
     far: float | Iterable[float] = (1e-2, 1e-3),
     geometry: GeometryName = "cosine",
+    cohort: Cohort | None = None,
     confidence: float = 0.95,
     draws: int = 1000,
     seed: int = 0,
@@ -155,6 +158,7 @@ def evaluate_trials(
     labels    N classes, to resample whole classes for the intervals; without them single samples are resampled
     far       false accept rates at which TAR is reported
     geometry  `cosine`, `euclidean`, `dot` or `hamming`
+    cohort    other classes by which cosines are normalised; without `labels` all of it counts for every sample
     """
     check_resampling(confidence, draws)
     if geometry not in GEOMETRY_NAMES:
@@ -163,10 +167,8 @@ def evaluate_trials(
     vectors = convert_embeddings(embeddings, "embeddings")
     listed = read_trials(trials, ids, len(vectors))
     units, resampled = _resampling_units(listed, labels, len(vectors))
-    # Any two classes: which pairs are compared is up to the list.
-    sets = prepare_sets(vectors, torch.arange(len(vectors)) // 2, geometry=geometry)
-    matrix = SimilarityMatrix.of(sets)
-    first, second = (torch.from_numpy(rows).to(sets.queries.device) for rows in (listed.first, listed.second))
+    matrix = _similarities(vectors, labels, geometry, cohort)
+    first, second = (torch.from_numpy(rows).to(matrix.device) for rows in (listed.first, listed.second))
     products = matrix.exact_products(first, second)[:, None]
     distance = matrix.distance(products, first)[:, 0].cpu().numpy()
 
@@ -182,11 +184,24 @@ def evaluate_trials(
         units=int(units.max()) + 1,
         distance=distance,
         same=listed.same,
-        geometry=geometry,
+        geometry=geometry if cohort is None else cohort.title,
         confidence=confidence,
         draws=draws,
         _weights=weights,
     )
+
+
+def _similarities(
+    vectors: Tensor, labels: LabelsLike | None, geometry: GeometryName, cohort: Cohort | None
+) -> SimilarityMatrix:
+    """The similarities of any two rows."""
+    if cohort is None:
+        # Any two classes: which pairs are compared is up to the list.
+        return SimilarityMatrix.of(prepare_sets(vectors, torch.arange(len(vectors)) // 2, geometry=geometry))
+    cohort.require_cosine(geometry)
+    cohort.warn_if_narrow()
+    queries, items = cohort.extend(vectors, labels)
+    return SimilarityMatrix(queries, items=items, geometry="dot")
 
 
 def _interval(values: Floats, confidence: float) -> Interval | None:

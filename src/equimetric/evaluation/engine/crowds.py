@@ -24,6 +24,10 @@ class Crowd:
     mean: Tensor
     deviation: Tensor
 
+    def select(self, rows: Tensor) -> "Crowd":
+        """That of some of the vectors."""
+        return Crowd(self.mean[rows], self.deviation[rows])
+
 
 def measure_crowd(unit: Tensor, cohort: Tensor, nearest: int, own: tuple[Tensor, Tensor] | None = None) -> Crowd:
     """The crowd of N unit vectors (N, D) among C cohort vectors (C, D), by the `nearest` of them.

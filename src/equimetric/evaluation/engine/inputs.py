@@ -64,8 +64,8 @@ def prepare_sets(
     With `multi_label`, samples may have several labels each: see `label_sets`. With a cohort the sets hold extended
     vectors, whose inner products are the normalised similarities: see `Cohort`.
     """
-    if cohort is not None and geometry != "cosine":
-        raise EquimetricError(f"a cohort normalises cosines; leave geometry = {geometry!r} out, or the cohort")
+    if cohort is not None:
+        cohort.require_cosine(geometry)
     own = None if isinstance(geometry, str) and geometry in GEOMETRY_NAMES else find_own_geometry(geometry)
     queries, gallery = convert_embeddings(embeddings, "embeddings"), None
     if (gallery_embeddings is None) != (gallery_labels is None):

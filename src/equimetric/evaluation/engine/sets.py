@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry
+
+if TYPE_CHECKING:
+    from equimetric.evaluation.cohort import Cohort
 
 __all__ = ["GeometryName", "LabelledSets", "Overlap"]
 
@@ -29,6 +32,7 @@ class LabelledSets:
     parents (N,), (G,): superclasses of queries and gallery items, of which only equal ones are compared
     items (N, D): the queries as gallery items, where one set has vectors of two forms: see `Cohort`
     title: what a result calls the geometry, where that is not its name
+    cohort: what has extended the vectors
     """
 
     queries: Tensor
@@ -43,6 +47,7 @@ class LabelledSets:
     parents: tuple[Tensor, Tensor] | None = None
     items: Tensor | None = None
     title: str | None = None
+    cohort: "Cohort | None" = None
 
     @property
     def gallery_vectors(self) -> Tensor:

@@ -14,8 +14,10 @@ import numpy as np
 import torch
 
 from equimetric.errors import EquimetricError
+from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryLike, LabelsLike, prepare_sets
+from equimetric.evaluation.engine.label_sets import require_one_class
 from equimetric.evaluation.engine.measured import similarity_matrix
 from equimetric.evaluation.engine.scan import scan
 from equimetric.evaluation.engine.sets import LabelledSets
@@ -117,6 +119,7 @@ def gallery_size_curve(
     strangers: float | None = None,
     repeats: int = 10,
     geometry: GeometryLike = "cosine",
+    cohort: Cohort | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     block_rows: int | None = None,
@@ -125,14 +128,18 @@ def gallery_size_curve(
     """Measure FPIR and FNIR at one threshold with ever larger parts of the gallery.
 
     sizes        numbers of identities; default: eight from 1 to all
-    threshold    distance below which entries are accepted; default: that of `fpir` with all identities
+    threshold    distance, with a cohort negated score, below which entries are accepted; default: that of `fpir` with
+                 all identities
     extrapolate  numbers of identities beyond the data: FPIR continues as 1 − exp(−a N^b), fitted to the larger half of
                  the measured sizes, and is marked as extrapolated
 
     The rest is as in `evaluate_identification`.
     """
     protocol = IdentificationProtocol(by, k, enrolled, strangers, repeats, seed)
-    sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, geometry=geometry)
+    sets = prepare_sets(
+        embeddings, labels, gallery_embeddings, gallery_labels, geometry=geometry, multi_label=True, cohort=cohort
+    )
+    require_one_class(sets, "identification")
     most = count_identities(sets, protocol)
     numbers = _check_sizes(sizes, most)
     beyond = _check_beyond(extrapolate, most)
@@ -150,7 +157,7 @@ def gallery_size_curve(
         intervals = rates.fpir_interval, rates.fnir_interval
         measured.append(GallerySize(number, rates.fpir, rates.fnir, predicted, *intervals))
     growth, continued = _extrapolate(measured, far, beyond) if beyond else (None, [])
-    return GallerySizeCurve(at, far, (*measured, *continued), protocol, sets.geometry, growth)
+    return GallerySizeCurve(at, far, (*measured, *continued), protocol, sets.compared_by, growth)
 
 
 def _check_sizes(sizes: Iterable[int] | None, most: int) -> list[int]:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from equimetric.errors import EquimetricError
+from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryLike, LabelsLike, prepare_sets
+from equimetric.evaluation.engine.label_sets import require_one_class
 from equimetric.evaluation.identification.draws import draw_galleries
 from equimetric.evaluation.identification.points import IdentificationRates, rates_at_fpir, rates_at_threshold
 from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule
@@ -51,7 +53,7 @@ class Identification:
         return rates_at_fpir(self.scores, len(self.class_labels), fpir, self.confidence)
 
     def at_threshold(self, threshold: float) -> IdentificationRates:
-        """The rates where entries at a distance below this are accepted."""
+        """The rates where entries at a distance, with a cohort a negated score, below this are accepted."""
         return rates_at_threshold(self.scores, len(self.class_labels), float(threshold), self.confidence)
 
     def curve(self, points: int = 512) -> dict[str, np.ndarray[Any, Any]]:
@@ -118,6 +120,7 @@ def evaluate_identification(
     repeats: int = 10,
     fpir: float | Iterable[float] = FPIR,
     geometry: GeometryLike = "cosine",
+    cohort: Cohort | None = None,
     query_ids: LabelsLike | None = None,
     gallery_ids: LabelsLike | None = None,
     confidence: float = 0.95,
@@ -137,6 +140,7 @@ def evaluate_identification(
     strangers    share of the classes left out of the gallery; default: half, or none where a gallery lacks classes
     repeats      random choices of strangers and enrolled images, counted together
     fpir         false positive identification rates to report
+    cohort       other classes by which cosines are normalised: distances are then negated scores
     query_ids    N and G image ids: a probe and an item with the same id are one image and not compared
     confidence   of the intervals, from deleting one class at a time
     seed         of the choices
@@ -155,13 +159,16 @@ def evaluate_identification(
         geometry=geometry,
         query_ids=query_ids,
         gallery_ids=gallery_ids,
+        multi_label=True,
+        cohort=cohort,
     )
+    require_one_class(sets, "identification")
     draws = draw_galleries(sets, protocol)
     scores = join_scores(search_galleries(sets, protocol, draws, block_rows=block_rows, progress=progress))
     classes = len(sets.class_labels)
     return Identification(
         protocol=protocol,
-        geometry=sets.geometry,
+        geometry=sets.compared_by,
         class_labels=sets.class_labels,
         identities=draws[0].identities,
         items=float(np.mean([len(draw.items) for draw in draws])),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.plots import INK, NEGATIVE, POSITIVE, WORST, _figure
+from equimetric.evaluation.plots import INK, NEGATIVE, POSITIVE, WORST, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +23,7 @@ def plot_identification(found: "Identification") -> "Figure":
     if not positive.any():
         raise EquimetricError("no threshold accepts a stranger, so there is no curve to draw")
     fpir, fnir = curve["fpir"][positive], curve["fnir"][positive]
-    figure, axes = _figure("false positive identification rate (FPIR)", "false negative identification rate (FNIR)")
+    figure, axes = new_figure("false positive identification rate (FPIR)", "false negative identification rate (FNIR)")
     axes.set_xscale("log")
     axes.plot(fpir, fnir, color=POSITIVE, linewidth=2, label=f"{found.identities} identities, {found.geometry}")
     for point in found.points:
@@ -49,7 +49,7 @@ def plot_gallery_sizes(curve: "GallerySizeCurve") -> "Figure":
     """FPIR, its prediction under independence, and FNIR, against the number of identities in the gallery."""
     from matplotlib.ticker import FuncFormatter
 
-    figure, axes = _figure("identities in the gallery", "error rate")
+    figure, axes = new_figure("identities in the gallery", "error rate")
     measured = [size for size in curve.sizes if not size.extrapolated]
     continued = [measured[-1], *(size for size in curve.sizes if size.extrapolated)]
     number = [size.identities for size in measured]
@@ -85,6 +85,8 @@ def plot_gallery_sizes(curve: "GallerySizeCurve") -> "Figure":
         axes.set_ylim(0.7 * min(shown), min(1.0, 2 * max(shown)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:.3%}".rstrip("%0").rstrip(".") + " %"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
-    axes.set_title(f"accepted below {curve.threshold:.4g} ({curve.protocol.description})", fontsize="small")
+    axes.set_title(
+        f"accepted below {curve.threshold:.4g} ({curve.protocol.description}, {curve.geometry})", fontsize="small"
+    )
     figure.legend(fontsize="small", loc="outside lower center", ncols=2)
     return figure

@@ -1,9 +1,16 @@
-"""Class means as the entries of a gallery; a probe is never part of the mean it is compared with."""
+"""Class means as the entries of a gallery; a probe is never part of the mean it is compared with.
+
+With a cohort a mean is a vector like any other: brought to unit length, measured against the cohort, then extended. The
+mean of extended vectors would be another score.
+"""
+
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
+from equimetric.evaluation.engine.crowds import Crowd
 from equimetric.evaluation.engine.nearest import find_nearest
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
@@ -25,11 +32,12 @@ class MeanTemplates:
                 f"a class mean cannot be compared by {sets.geometry}; identify by 'item', or use the geometry "
                 f"{', '.join(GEOMETRIES[:-1])} or {GEOMETRIES[-1]}"
             )
-        self.sets, self.items = sets, draw.items
+        self.sets, self.items, self.mated = sets, draw.items, draw.mated
+        self.vectors = sets.gallery_vectors if sets.cohort is None else sets.cohort.plain_items(sets.gallery_vectors)
         self.identities, number = torch.unique(sets.gallery_classes[draw.items], return_inverse=True)
         self.place = torch.full((len(sets.class_labels),), -1, device=number.device)
         self.place[self.identities] = torch.arange(len(self.identities), device=number.device)
-        self.sums = sum_by_group(sets.gallery_vectors[draw.items], number, len(self.identities))
+        self.sums = sum_by_group(self.vectors[draw.items], number, len(self.identities))
         self.counts = torch.bincount(number, minlength=len(self.identities))
 
     def search(self, rows: Tensor, mated: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
@@ -37,7 +45,7 @@ class MeanTemplates:
         queries, place = self.sets.queries[rows].double(), self.place[self.sets.query_classes[rows]]
         entry = torch.arange(len(rows), device=rows.device)
         owned = torch.stack([entry, place], 1)[place >= 0]
-        matrix = SimilarityMatrix(queries, self.vectors(), geometry=self.sets.geometry, excluded=owned)
+        matrix = SimilarityMatrix(queries, self.means(), geometry=self.sets.geometry, excluded=owned)
         columns = find_nearest(Tile(matrix, entry, matrix.similarity(entry)), min(2, len(self.sums)))
         products = matrix.exact_products(
             entry.repeat_interleave(columns.shape[1]), columns.clamp(min=0).flatten()
@@ -46,7 +54,7 @@ class MeanTemplates:
         classes = self.identities[columns].masked_fill(columns < 0, -1)
         # The own mean stands apart, because it depends on the probe.
         own_class = self.sets.query_classes[rows].masked_fill(~mated, -1)
-        distance = torch.cat([self._own_distance(queries, rows, place, mated)[:, None], others], 1)
+        distance = torch.cat([self._own_distance(queries, rows, mated)[:, None], others], 1)
         classes = torch.cat([own_class[:, None], classes], 1)
         # By distance, equal ones by the lower class.
         classes, order = classes.sort(dim=1)
@@ -55,34 +63,41 @@ class MeanTemplates:
         classes = classes.gather(1, order)
         return classes[:, :1], distance[:, :1], (classes[:, 1], distance[:, 1])
 
-    def vectors(self) -> Tensor:
-        """(I, D) the means; computed anew, because all draws together may be large."""
-        return self._means(self.sums, self.counts)
+    def means(self) -> Tensor:
+        """(I, D) the means as gallery items; computed anew, because all draws together may be large."""
+        return self._means(self.sums, self.counts, self._crowds)
 
     def count_accepted(self, rows: Tensor, threshold: float) -> int:
         """How many pairs of a query and a mean are closer than the threshold."""
         accepted = 0
         for some in slices(len(rows), max(1, TILE_BYTES // (8 * len(self.sums)))):
             queries = self.sets.queries[rows[some]].double()
-            matrix = SimilarityMatrix(queries, self.vectors(), geometry=self.sets.geometry)
+            matrix = SimilarityMatrix(queries, self.means(), geometry=self.sets.geometry)
             entry = torch.arange(len(queries), device=rows.device)
             accepted += int((matrix.distance(matrix.similarity(entry), entry) < threshold).sum())
         return accepted
 
-    def _own_distance(self, queries: Tensor, rows: Tensor, place: Tensor, mated: Tensor) -> Tensor:
+    def _own_distance(self, queries: Tensor, rows: Tensor, mated: Tensor) -> Tensor:
         """(P,) distance to the mean of the own class without the probe; +∞ for those without a mate."""
         distance = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=rows.device)
         which = mated.nonzero().flatten()
         if not len(which):
             return distance
-        sums, counts = self.sums[place[which]], self.counts[place[which]].clone()
-        probe, item = self._same_images(rows[which])
-        sums.index_add_(0, probe, self.sets.gallery_vectors[item].double(), alpha=-1)
-        counts.index_add_(0, probe, torch.ones_like(probe), alpha=-1)
-        matrix = SimilarityMatrix(queries[which], self._means(sums, counts), geometry=self.sets.geometry)
+        sums, counts = self._without_probes(rows[which])
+        crowd = None if self._own_crowds is None else self._own_crowds.select(rows[which])
+        matrix = SimilarityMatrix(queries[which], self._means(sums, counts, crowd), geometry=self.sets.geometry)
         pairs = torch.arange(len(which), device=rows.device)
         distance[which] = matrix.distance(matrix.exact_products(pairs, pairs)[:, None], pairs)[:, 0]
         return distance
+
+    def _without_probes(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(P, D) and (P,) sums and counts of the enrolled items of each query's class, without the query."""
+        place = self.place[self.sets.query_classes[rows]]
+        sums, counts = self.sums[place], self.counts[place]
+        probe, item = self._same_images(rows)
+        sums.index_add_(0, probe, self.vectors[item].double(), alpha=-1)
+        counts.index_add_(0, probe, torch.ones_like(probe), alpha=-1)
+        return sums, counts
 
     def _same_images(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Positions among the rows, and enrolled items of their class that show the same image."""
@@ -98,5 +113,28 @@ class MeanTemplates:
         kept = (at[query] >= 0) & enrolled[item] & (sets.query_classes[query] == sets.gallery_classes[item])
         return at[query[kept]], item[kept]
 
-    def _means(self, sums: Tensor, counts: Tensor) -> Tensor:
+    def _means(self, sums: Tensor, counts: Tensor, crowd: Crowd | None) -> Tensor:
+        if self.sets.cohort is not None and crowd is not None:
+            return self.sets.cohort.extend_items(directions(sums), crowd)
         return directions(sums) if self.sets.geometry == "cosine" else sums / counts[:, None]
+
+    @cached_property
+    def _crowds(self) -> Crowd | None:
+        """Those of the I means; None without a cohort."""
+        if self.sets.cohort is None:
+            return None
+        return self.sets.cohort.measure_classes(directions(self.sums), self.identities, self.sets.class_labels)
+
+    @cached_property
+    def _own_crowds(self) -> Crowd | None:
+        """(N,) those of the mated probes' own means, whatever the tiles: last bits depend on the rows of a product."""
+        cohort, rows = self.sets.cohort, self.mated.nonzero().flatten()
+        if cohort is None:
+            return None
+        mean, deviation = (self.sums.new_zeros(len(self.sets.queries)) for _ in range(2))
+        for part in slices(len(rows), max(1, TILE_BYTES // (8 * self.sums.shape[1]))):
+            some = rows[part]
+            unit = directions(self._without_probes(some)[0])
+            crowd = cohort.measure_classes(unit, self.sets.query_classes[some], self.sets.class_labels)
+            mean[some], deviation[some] = crowd.mean, crowd.deviation
+        return Crowd(mean, deviation)
