@@ -104,7 +104,8 @@ def evaluate_test(session: Session) -> tuple[dict[str, Any], dict[str, str], lis
     cohort = None if setting is None else cohorts.cohort(setting)
     found = embed_part(learner, data, "test", processes, cohort=cohort)
     found = within_parents(found, data, config.evaluation.parents)
-    scores, undefined = evaluate_defined(found, config.evaluation, neighbours=NEIGHBOURS)
+    how: dict[str, Any] = {"config": config.evaluation, "neighbours": NEIGHBOURS}
+    scores, undefined = evaluate_defined(found, **how)
     session.run.write_per_query(per_query_arrays(scores, found))
-    plain = {} if setting is None else dict(evaluate_defined(found.plain(), config.evaluation)[0])
+    plain = {} if setting is None else dict(evaluate_defined(found.plain(), **how)[0])
     return {"metrics": dict(scores), "plain": plain, "cohort": setting}, undefined, scores.notes
