@@ -45,6 +45,16 @@ def test_compare_and_report_say_so_too(equimetric, tmp_path):
     assert "contrastive, seed 0: Training did not help" in " ".join(out.split())
 
 
+def test_a_run_keeps_what_its_evaluation_says(equimetric, config, tmp_path, monkeypatch):
+    monkeypatch.setattr("equimetric.evaluation.metrics.noise_note.FEW_IMAGES", 10_000)
+    asked = ("--evaluation.metrics", '["map@r", "opis", "opis_far", "opis_noise"]')
+    code, out, err = equimetric("train", config, "--folder", tmp_path / "run", *asked)
+    assert code == 0, err
+    assert "Threshold consistency mostly measures sampling noise here" in " ".join(out.split())
+    notes = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))["notes"]
+    assert "the median class has" in notes[-1]
+
+
 def test_a_warning_is_one_line(capsys):
     from equimetric.escaping import show_plain_warnings
 

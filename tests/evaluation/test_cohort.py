@@ -6,8 +6,9 @@ import torch
 
 import equimetric as em
 from equimetric.errors import EquimetricWarning
-from equimetric.evaluation import Cohort, threshold_consistency
+from equimetric.evaluation import Cohort, class_thresholds, threshold_consistency
 from equimetric.evaluation.engine import crowds
+from equimetric.evaluation.engine import pair_distances as pair_distances_module
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
 
@@ -67,8 +68,8 @@ def pairs_of(score, labels):
     return values[same], values[~same], first, second, values, same
 
 
-def opis_by_definition(score, labels):
-    """Mean variance of the F1 of class-wise true accept and true reject rates between FAR 1e-2 and 1e-1."""
+def opis_by_definition(score, labels, rate="both"):
+    """Mean variance of the F1 of class-wise true accept and true reject rates, or of one, between FAR 1e-2 and 1e-1."""
     _, negative, first, second, values, same = pairs_of(score, labels)
     low, high = np.quantile(-negative, [1e-2, 1e-1])
     thresholds = np.linspace(low, high, 101)
@@ -78,7 +79,7 @@ def opis_by_definition(score, labels):
         inside, across = -values[same & ends[0]], -values[~same & (ends[0] | ends[1])]
         tpr = np.array([(inside <= t).mean() for t in thresholds])
         tnr = np.array([(across > t).mean() for t in thresholds])
-        curves.append(2 * tpr * tnr / (tpr + tnr))
+        curves.append({"both": 2 * tpr * tnr / (tpr + tnr), "far": tnr, "frr": tpr}[rate])
     variance = np.var(curves, axis=0)
     return np.trapezoid(variance, thresholds) / (high - low)
 
@@ -100,7 +101,8 @@ def test_every_metric_follows_the_normalised_similarity(space, definition, form,
     score = normalised(embeddings, embeddings, cohort, form=form, strength=strength, nearest=nearest)
     torch.testing.assert_close(score, score.T, rtol=0, atol=1e-12)
     options = {"neighbours": 4, "cohort": Cohort(cohort, strength=strength, nearest=nearest, form=form)}
-    found = em.evaluate(embeddings, LABELS, metrics=METRICS, block_rows=block_rows, **options)
+    names = [*METRICS, "opis_far", "opis_frr"]
+    found = em.evaluate(embeddings, LABELS, metrics=names, block_rows=block_rows, **options)
 
     ranked = score.clone().fill_diagonal_(-torch.inf).argsort(dim=1, descending=True)[:, :-1]
     assert torch.equal(found.neighbours, ranked[:, :4])
@@ -112,6 +114,8 @@ def test_every_metric_follows_the_normalised_similarity(space, definition, form,
     threshold = np.sort(negative)[::-1][int(0.1 * len(negative))]
     assert found["tar@far=1e-1"] == pytest.approx((positive > threshold).mean(), abs=1e-12)
     assert found["opis"] == pytest.approx(opis_by_definition(score, LABELS), abs=1e-12)
+    for rate in ("far", "frr"):
+        assert found[f"opis_{rate}"] == pytest.approx(opis_by_definition(score, LABELS, rate), abs=1e-12)
     assert found.gallery is None
     assert found.geometry == ("cosine, cohort" if form == "mean" else "cosine, full cohort")
 
@@ -276,6 +280,27 @@ def test_consistency_with_a_cohort(space, form):
     np.testing.assert_allclose(sampled.utility, found.utility, atol=1e-12)
 
 
+@pytest.mark.parametrize("form", ["mean", "full"])
+@pytest.mark.parametrize("kept_pairs", [2**23, 0])
+def test_class_thresholds_are_negated_scores(space, form, kept_pairs, monkeypatch):
+    monkeypatch.setattr(pair_distances_module, "MAX_KEPT_PAIRS", kept_pairs)
+    embeddings, cohort = space
+    normaliser = Cohort(cohort, nearest=5, form=form)
+    score = normalised(embeddings, embeddings, cohort, form=form, nearest=5)
+    *_, first, second, values, same = pairs_of(score, LABELS)
+    found = class_thresholds(embeddings, LABELS, far=0.1, cohort=normaliser)
+    needed = []
+    for label in found.classes:
+        of_class = (LABELS.numpy()[first] == label) | (LABELS.numpy()[second] == label)
+        negative = np.sort(-values[~same & of_class])
+        needed.append(negative[int(0.1 * len(negative))])
+    assert (np.abs(found.needed - needed) <= found.possible_error + 1e-12).all()
+    assert found.possible_error.max() <= (1e-2 * np.ptp(values) if kept_pairs == 0 else 0)
+    assert found.common == pytest.approx(np.sort(-values[~same])[int(0.1 * (~same).sum())], abs=1e-3)
+    result = em.evaluate(embeddings, LABELS, metrics=["threshold_gap@far=0.1"], cohort=normaliser)
+    assert result["threshold_gap@far=0.1"] == found.gap
+
+
 def test_data_sets_keep_the_cohort(space):
     embeddings, cohort = space
     members = (LABELS >= 4).long()
@@ -316,7 +341,7 @@ def test_binned_distances_are_those_of_the_scores():
     embeddings = torch.randn(60, 8, generator=generator)[labels] + torch.randn(4200, 8, generator=generator)
     cohort = torch.randn(200, 8, generator=generator)
     normaliser = Cohort(cohort, strength=1.0)
-    found = em.evaluate(embeddings, labels, metrics=["tar@far=1e-2", "opis", "auc"], cohort=normaliser)
+    found = em.evaluate(embeddings, labels, metrics=["tar@far=1e-2", "opis", "opis_far", "auc"], cohort=normaliser)
     (queries, items) = normaliser.extend(embeddings.double())
     score = queries @ items.T
     first, second = torch.triu_indices(4200, 4200, 1)
@@ -330,6 +355,11 @@ def test_binned_distances_are_those_of_the_scores():
     rates = threshold_consistency(embeddings, labels, cohort=normaliser)
     assert rates.calibration_range == pytest.approx((low, high), abs=1e-4)
     assert found["opis"] == pytest.approx(rates.opis, rel=1e-3)
+    thresholds, negatives = np.linspace(low, high, 101), (labels[:, None] != labels).numpy()
+    close = [[np.sort(-score[row].numpy()[negatives[row]]) for row in range(c, 4200, 60)] for c in range(60)]
+    far = [np.mean([np.searchsorted(row, thresholds, "right") / len(row) for row in rows], axis=0) for rows in close]
+    expected = np.trapezoid(np.var(far, axis=0), thresholds) / (high - low)
+    assert found["opis_far"] == pytest.approx(expected, rel=1e-3)
 
 
 def test_what_makes_no_sense_is_one_sentence(space):

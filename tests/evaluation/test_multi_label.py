@@ -217,6 +217,36 @@ def test_verification_and_consistency_follow_the_definition():
     np.testing.assert_allclose(consistency.utility, curves, atol=1e-9)
 
 
+@pytest.mark.parametrize("kept_pairs", [2**23, 0])
+def test_consistency_of_one_rate_by_label(kept_pairs, monkeypatch):
+    monkeypatch.setattr(distances_module, "MAX_KEPT_PAIRS", kept_pairs)
+    embeddings, labels = torch.randn(60, 6, generator=torch.Generator().manual_seed(3)), space(60, seed=3)[1]
+    result = evaluate(embeddings.double(), labels, metrics=["opis", "opis_far", "opis_frr@40%"])
+    pairs = [(frozenset(a), frozenset(b), d) for a, b, d in pairs_by_definition(embeddings.double(), tags(labels))]
+    assert result.interval("opis_far", draws=50).classes == 5
+    for name, rate in (("opis_far", "far"), ("opis_frr@40%", "frr")):
+        found = threshold_consistency(embeddings.double(), labels, rate=rate)
+        assert found.noise is None
+        assert result[name] == pytest.approx(found.opis if rate == "far" else found.epsilon_opis(0.4), rel=1e-6)
+        within = found.thresholds[:, None] + 1e-12
+        for c in range(5):
+            inside = np.array([d for a, b, d in pairs if c in a & b])
+            outside = np.array([d for a, b, d in pairs if not a & b and c in a | b])
+            expected = (inside <= within).mean(axis=1) if rate == "frr" else (outside > within).mean(axis=1)
+            # In bins, single pairs may lie on the other side of a threshold.
+            assert np.abs(found.utility[c] - expected).max() <= (1e-9 if kept_pairs else 2 / len(outside))
+
+
+def test_small_labels_are_noted_by_their_images():
+    _, labels = space(60, seed=3)
+    embeddings = torch.randn(60, 6, generator=torch.Generator().manual_seed(3))
+    few = torch.cat([labels, torch.eye(6, dtype=torch.bool).repeat_interleave(10, dim=0)], dim=1)
+    few[:, 5:] &= (torch.arange(60) % 10 < 4)[:, None]
+    assert not evaluate(embeddings, labels, metrics="opis").notes
+    (note,) = evaluate(embeddings, few, metrics="opis").notes
+    assert "the median class has 4 images" in note
+
+
 def test_per_class_scores_and_intervals_count_a_query_for_each_label():
     embeddings, labels = space(80, seed=4)
     result = evaluate(embeddings + 0.1, labels, metrics=["map@r", "macro:map@r", "auc", "macro:tar@far=0.1"])
@@ -359,6 +389,9 @@ def test_what_needs_one_class_for_each_sample_says_so():
     embeddings, labels = space(40)
     with pytest.raises(EquimetricError, match="the consistency of data sets needs one class for every sample"):
         evaluate(embeddings + 0.1, labels, metrics="opis", members=torch.arange(40) % 2)
+    for name in ("opis_noise", "opis_far_noise", "threshold_gap@far=0.1"):
+        with pytest.raises(EquimetricError, match=f"'{name}' needs classes that share no sample"):
+            evaluate(embeddings + 0.1, labels, metrics=["opis", name])
     one_each = pytest.raises(EquimetricError, match=r"labels have shape \(40, 5\); they must be one-dimensional")
     with one_each:
         calibrate(embeddings, labels, far=0.1)

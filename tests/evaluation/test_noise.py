@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import Consistency, evaluate, threshold_consistency
+from equimetric.evaluation import Cohort, Consistency, evaluate, threshold_consistency
 from equimetric.evaluation.engine import images as images_module
 from equimetric.evaluation.engine import pair_distances as distances_module
 
@@ -42,9 +42,9 @@ def slopes(tpr, tnr, rate):
     return float(rate == "frr"), float(rate == "far")
 
 
-def noise_by_definition(embeddings, labels, thresholds, rate):
+def noise_by_definition(distance, labels, thresholds, rate):
     """(classes, thresholds): really leave out every image; expectations over all tuples of different images."""
-    distance, rows = distances_by_loops(embeddings), range(len(labels))
+    rows = range(len(labels))
     members = {label: [i for i in rows if labels[i] == label] for label in sorted(set(labels.tolist()))}
     found = []
     for threshold in thresholds:
@@ -93,7 +93,7 @@ def test_equal_to_leaving_out_every_image(rate):
     embeddings, labels = unequal_space()
     options = {"calibration_range": (0.3, 1.2), "calibration_points": 5}
     noise = threshold_consistency(embeddings, labels, rate=rate, **options).noise
-    expected = noise_by_definition(embeddings, labels, noise.thresholds, rate)
+    expected = noise_by_definition(distances_by_loops(embeddings), labels, noise.thresholds, rate)
     np.testing.assert_array_equal(noise.numbers, [0, 1, 2, 3])
     np.testing.assert_allclose(noise.thresholds, np.linspace(0.3, 1.2, 5))
     weights = np.array([1, 2, 2, 2, 1]) / 8
@@ -104,6 +104,20 @@ def test_equal_to_leaving_out_every_image(rate):
     assert result[name] == pytest.approx((expected @ weights).mean(), abs=1e-9)
     assert result.per_class[2][name] == pytest.approx(expected[2] @ weights, abs=1e-9)
     assert np.isnan(result.per_class[4][name])
+
+
+@pytest.mark.parametrize("rate", ["both", "far"])
+def test_negated_scores_of_a_cohort_stand_for_distances(rate):
+    embeddings, labels = unequal_space()
+    cohort = np.random.default_rng(1).normal(size=(20, 4))
+    unit, others = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (embeddings, cohort))
+    crowd = np.sort(unit @ others.T, axis=1)[:, -3:].mean(axis=1)
+    score = {(i, j): float(unit[i] @ unit[j]) - 0.4 * (crowd[i] + crowd[j]) / 2 for i, j in permutations(range(21), 2)}
+    options = {"calibration_range": (-0.5, 0.2), "calibration_points": 3}
+    normaliser = Cohort(cohort, strength=0.4, nearest=3)
+    noise = threshold_consistency(embeddings, labels, rate=rate, cohort=normaliser, **options).noise
+    expected = noise_by_definition({pair: -s for pair, s in score.items()}, labels, (-0.5, -0.15, 0.2), rate)
+    np.testing.assert_allclose(noise.by_threshold, expected.mean(axis=0), atol=1e-9)
 
 
 def test_data_sets_leave_out_whole_classes():
@@ -144,13 +158,13 @@ def test_a_set_that_is_its_own_gallery_by_ids_has_the_same_noise():
 
 
 def test_rows_of_one_image_are_left_out_together():
-    embeddings, labels = unequal_space(1)
-    ids = np.arange(len(labels))
-    options = {"calibration_range": (0.3, 1.2), "metrics": NOISES}
-    once = evaluate(embeddings, labels, **options)
-    twice = evaluate(np.repeat(embeddings, 2, axis=0), np.repeat(labels, 2), query_ids=np.repeat(ids, 2), **options)
-    for name in ("opis_far_noise", "opis_frr_noise"):
-        assert twice[name] > 0.5 * once[name]
+    """Taken as different images, twice the rows would halve the noise; the corrections alone do take them so."""
+    embeddings, labels = identical_space(12, 0, classes=10)
+    ids = np.repeat(np.arange(len(labels)), 2)
+    rows = np.repeat(embeddings, 2, axis=0), np.repeat(labels, 2)
+    once, twice = evaluate(embeddings, labels, metrics=NOISES), evaluate(*rows, query_ids=ids, metrics=NOISES)
+    for name in NOISES:
+        assert 0.9 < twice[name] / once[name] < 1.5
 
 
 def identical_space(images, seed, classes=30, dimension=48, spread=0.2):
@@ -228,6 +242,7 @@ def test_bins_equal_every_pair_at_the_same_thresholds(monkeypatch):
         {"geometry": "euclidean"},
         {"gallery_embeddings": embeddings, "gallery_labels": labels, "query_ids": ids, "gallery_ids": ids},
         {"parents": labels % 3},
+        {"cohort": Cohort(np.random.default_rng(5).normal(size=(90, embeddings.shape[1])))},
         {"gallery_embeddings": embeddings[::-1] + 0.01, "gallery_labels": labels[::-1]},
     ]
     for case in cases:

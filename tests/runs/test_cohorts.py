@@ -172,6 +172,10 @@ def test_checking_a_run_with_another_cohort_than_its_own(features, tmp_path, equ
         code, _, error = equimetric("check", tmp_path / "threshold.json", tmp_path / "run", *options)
         assert code == 2
         assert expected in error
+    equimetric("calibrate", tmp_path / "run", "--far", "0.2", "--out", tmp_path / "plain.json")
+    code, _, error = equimetric("check", tmp_path / "plain.json", tmp_path / "run", "--cohort", "both")
+    assert code == 2
+    assert "leave --cohort out" in error
 
 
 @pytest.mark.parametrize(

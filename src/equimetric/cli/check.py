@@ -57,6 +57,8 @@ def check_certificate_command(
     from equimetric.evaluation.files import read_vectors
 
     known = Certificate.load(certificate)
+    if cohort is not None and known.cohort is None:
+        raise EquimetricError("this certificate is of distances, which no cohort normalises; leave --cohort out")
     if source.is_dir():
         found = load_embeddings(source, None, part, cohort=certified_options(known, cohort))
         model, preprocessing = found.origin["model"], found.origin["preprocessing"]

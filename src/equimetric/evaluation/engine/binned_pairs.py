@@ -19,6 +19,7 @@ from equimetric.evaluation.engine.pair_counts import (
     GroupCounts,
     PairCounts,
     count_within,
+    distance_of_rank,
     first_accepting,
 )
 from equimetric.evaluation.engine.sets import LabelledSets
@@ -257,7 +258,7 @@ class BinnedPairs:
     def distance_by_class(self, rank: Integers, *, positive: bool) -> tuple[Floats, Floats]:
         """From kept pairs where they reach; elsewhere the middle of two edges, uncertain by half their distance."""
         if positive and self._positive is None:
-            return _distance_of_rank(self._kept_positives, self._kept_ends[0], rank), np.zeros(len(rank))
+            return distance_of_rank(self._kept_positives, self._kept_ends[0], rank), np.zeros(len(rank))
         histogram = self._positive if positive and self._positive is not None else self._negative
         low, high = histogram.closeness_of_rank(2 * rank if positive else rank)
         farther, nearer = self._distance(low), self._distance(np.minimum(high, histogram.edge_closeness[-1]))
@@ -265,7 +266,7 @@ class BinnedPairs:
         if positive or not len(self._closest.distance):
             return distance, error
         classes = np.stack([self._closest.first, self._closest.second], axis=1).ravel()
-        kept = _distance_of_rank(np.repeat(self._closest.distance, 2), classes, rank)
+        kept = distance_of_rank(np.repeat(self._closest.distance, 2), classes, rank)
         return np.where(np.isinf(high), kept, distance), np.where(np.isinf(high), 0.0, error)
 
     def closest_negatives(self, count: int) -> ClosestPairs:
@@ -309,14 +310,3 @@ def _split(index: Tensor, width: int) -> tuple[Tensor, Tensor]:
 def concatenate(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """Tensors of several blocks, the first with the first, …"""
     return tuple(torch.cat(some) for some in zip(*parts, strict=True))
-
-
-def _distance_of_rank(ascending: Floats, classes: NDArray[np.int32], rank: Integers) -> Floats:
-    """The distance of the pair of each class of that rank, (C,), or of its last; pairs (P,) ascend in distance."""
-    if not len(ascending):
-        return np.zeros(len(rank))
-    by_class: Floats = ascending[np.argsort(classes, kind="stable")]
-    sizes = np.bincount(classes, minlength=len(rank))
-    start = np.cumsum(sizes) - sizes
-    index = np.clip(start + np.minimum(rank, sizes - 1), 0, len(by_class) - 1)
-    return np.asarray(by_class[index])

@@ -14,6 +14,7 @@ __all__ = [
     "GroupCounts",
     "PairCounts",
     "count_within",
+    "distance_of_rank",
     "first_accepting",
 ]
 
@@ -73,3 +74,14 @@ def count_within(ascending: Floats, thresholds: Floats, strict: bool) -> Floats:
 def first_accepting(ascending_thresholds: Floats, distance: Floats, strict: bool) -> Integers:
     """The index of the first threshold that accepts each distance."""
     return np.searchsorted(ascending_thresholds, distance, "right" if strict else "left")
+
+
+def distance_of_rank(ascending: Floats, classes: NDArray[np.int32], rank: Integers) -> Floats:
+    """The distance of the pair of each class of that rank, (C,), or of its last; pairs (P,) ascend in distance."""
+    if not len(ascending):
+        return np.zeros(len(rank))
+    by_class: Floats = ascending[np.argsort(classes, kind="stable")]
+    sizes = np.bincount(classes, minlength=len(rank))
+    start = np.cumsum(sizes) - sizes
+    index = np.clip(start + np.minimum(rank, sizes - 1), 0, len(by_class) - 1)
+    return np.asarray(by_class[index])

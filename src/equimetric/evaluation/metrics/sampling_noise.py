@@ -18,6 +18,8 @@ h_kl ∈ {0, 1} says whether a pair is accepted, so Σ h² = Σ h.
 Without the corrections, noise/OPIS of classes that do not differ is 1.2 to 1.6 at 10 and 20 images per class where
 TPR matters, and 0.6 for FAR alone; with them it is close to 1.
 
+Rows that are one image (equal ids) are left out together; the corrections take them as different images.
+
 Of whole data sets, classes are left out instead of images, which are not independent there; nothing is corrected.
 """
 
