@@ -34,6 +34,9 @@ def test_classes_are_drawn_worst_first_and_violations_in_colour(calibration):
     assert drawn[:, 0].tolist() == pytest.approx([max(some.far, far.get_xlim()[0]) for some in rates])
     bounds = far.collections[1].get_offsets()[:, 0]
     assert bounds[0] == pytest.approx(rates[0].far_bound)
+    beyond = [row for row, some in enumerate(rates) if some.far_bound < far.get_xlim()[0]]
+    assert far.collections[3].get_offsets()[:, 1].tolist() == beyond
+    assert f"{len(calibration.exceedances)} above the wanted rate, 1 by more than noise" in figure.get_suptitle()
     assert far.get_ylim()[0] > far.get_ylim()[1]
     figure.canvas.draw()
 

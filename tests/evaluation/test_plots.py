@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import Consistency, evaluate
+from equimetric.evaluation import ClassThresholds, Cohort, Consistency, evaluate
 from equimetric.evaluation.metrics.roc import Roc
 from equimetric.evaluation.metrics.verification import DistanceHistogram, EqualErrorThreshold
 from equimetric.evaluation.plots import (
@@ -111,6 +111,8 @@ def test_figures_of_an_evaluation(tmp_path):
     equal_error = {"tar@far=0.5": details, "eer": (EqualErrorThreshold(0.5),)}
     at_equal_error = plot_distances(replace(detailed, details=equal_error))
     assert "threshold 0.5" in legend_of(at_equal_error)
+    assert at_equal_error.axes[0].get_title() == "threshold of equal error rates (EER)"
+    assert not figures["distances"].axes[0].get_title()
     for name, figure in figures.items():
         figure.savefig(tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -192,3 +194,42 @@ def test_pyplot_is_not_imported():
         "plots.roc_figure(np.array([0.1, 1]), np.array([0.5, 1])); assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_figures_with_a_cohort_show_scores():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(12).repeat_interleave(6)
+    embeddings = torch.randn(12, 8, generator=generator)[labels] + 0.5 * torch.randn(72, 8, generator=generator)
+    cohort = Cohort(torch.randn(60, 8, generator=generator), strength=0.5, nearest=20)
+    metrics = ["opis", "opis_far", "auc", "eer", "threshold_gap@far=0.1"]
+    result = evaluate(embeddings, labels, metrics=metrics, cohort=cohort)
+
+    queries, items = cohort.extend(embeddings)
+    score = (queries @ items.T).numpy()
+    same = (labels[:, None] == labels).numpy()
+    pair = np.triu(np.ones_like(same), 1)
+    figure = result.plot_distances()
+    assert figure.axes[0].get_xlabel() == "score of a pair"
+    threshold = figure.axes[0].lines[0].get_xdata()[0]
+    rejected = (score[pair & same] <= threshold).mean()
+    shown = legend_of(figure)
+    assert float(shown[0].split(": ")[1].split("%")[0]) / 100 == pytest.approx(rejected, abs=0.03)
+    accepted = (score[pair & ~same] > threshold).mean()
+    assert float(shown[1].split(": ")[1].split("%")[0]) / 100 == pytest.approx(accepted, abs=0.03)
+
+    figure = result.plot_utility(rate="far", names={label: f"product {label}" for label in range(12)})
+    axes = figure.axes[0]
+    assert axes.get_xlabel().startswith("score threshold")
+    mean = next(line for line in axes.lines if line.get_label().startswith("mean"))
+    x, y = mean.get_data()
+    assert x[0] < x[-1]
+    assert y[0] < y[-1]  # the larger the score that a pair needs, the fewer are accepted
+    far = [(score[row][~same[row]] > x[0]).mean() for row in range(72)]
+    assert 1 - y[0] == pytest.approx(np.mean(far), abs=1e-6)
+    assert all("product " in text.get_text() for text in axes.texts)
+
+    needed = result.detail(ClassThresholds).named({label: f"product {label}" for label in range(12)})
+    text = repr(needed)
+    assert f"of scores: {-needed.common:.4f} for all pairs" in text
+    assert f"product {result.detail(ClassThresholds).classes[0]}" in text
+    assert needed.to_dict()["thresholds"] == "negated scores"

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,9 @@ def python_blocks(page):
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/studies.md", "docs/objectives.md", "docs/evaluation.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/studies.md", "docs/objectives.md", "docs/evaluation.md", "docs/one-threshold.md"]
+)
 def test_examples_run_one_after_another(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = {}
@@ -29,6 +32,31 @@ def test_examples_run_one_after_another(page, tmp_path, monkeypatch, capsys):
         promised = re.findall(r"print\(.*?\)\s+# (.*)", block)
         printed = capsys.readouterr().out
         assert all(line in printed for line in promised)
+
+
+def test_the_commands_of_one_threshold_run(tmp_path, monkeypatch, capsys, equimetric):
+    """After the examples have written the files; those on a run of your own images are left out."""
+    page = "docs/one-threshold.md"
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in python_blocks(page):
+        exec(compile(block, page, "exec"), names)
+    capsys.readouterr()
+    text = (ROOT / page).read_text().partition("## Reading the pictures")[0]
+    commands = [shlex.split(line, comments=True) for line in re.findall(r"^\$ equimetric (.*)", text, re.MULTILINE)]
+    ended = {" ".join(words): equimetric(*words) for words in commands}
+    assert len(ended) == 7
+    for command, (code, out, err) in ended.items():
+        assert code == ("blurred.npz" in command), err
+        assert ("shifted: recalibrate" in out) == ("blurred.npz" in command)
+    written = {file.name for file in tmp_path.rglob("*") if file.suffix in (".json", ".png")}
+    assert written > {"threshold.json", "plain.json", "identify.json", "cohort.png", "calibration_classes.png"}
+
+
+def test_the_pictures_of_the_pages_exist():
+    for page in (ROOT / "docs").glob("*.md"):
+        for picture in re.findall(r"!\[.*?\]\((.*?)\)", page.read_text()):
+            assert (page.parent / picture).read_bytes().startswith(b"\x89PNG")
 
 
 def test_adding_a_loss_in_one_file_works_as_written(tmp_path):

@@ -184,6 +184,26 @@ def test_identifying_in_a_run_uses_its_cohort(features, tmp_path, equimetric):
     assert len(printed["model"]) == 64
 
 
+def test_checking_a_run_with_another_cohort_than_its_own(features, tmp_path, equimetric):
+    train(run_config(features, None), folder=tmp_path / "run")
+    given = ("--cohort", "both", "--cohort-strength", "0.75", "--out", tmp_path / "threshold.json")
+    code, _, error = equimetric("calibrate", tmp_path / "run", "--far", "0.2", *given)
+    assert code == 0, error
+    code, _, error = equimetric("check", tmp_path / "threshold.json", tmp_path / "run", "--cohort", "both")
+    assert code == 0, error
+    for options, expected in (
+        ((), "give the same cohort by --cohort"),
+        (("--cohort", "train"), "for a cohort with sha256"),
+    ):
+        code, _, error = equimetric("check", tmp_path / "threshold.json", tmp_path / "run", *options)
+        assert code == 2
+        assert expected in error
+    equimetric("calibrate", tmp_path / "run", "--far", "0.2", "--out", tmp_path / "plain.json")
+    code, _, error = equimetric("check", tmp_path / "plain.json", tmp_path / "run", "--cohort", "both")
+    assert code == 2
+    assert "leave --cohort out" in error
+
+
 @pytest.mark.parametrize(
     "cohort", [{"part": "test"}, {"strength": "much"}, {"strength": 2}, {"form": "half"}, {"far": 0}, {"nearest": 0}]
 )

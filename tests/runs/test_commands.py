@@ -81,3 +81,12 @@ def test_check_refuses_another_model(sources, tmp_path, equimetric):
     code, _, err = equimetric("check", file, tmp_path / "run1")
     assert code == 2
     assert "this certificate is for the model" in err
+
+
+def test_evaluate_names_the_classes_of_a_run(sources, tmp_path, equimetric):
+    train(sources["files through a view"], folder=tmp_path / "run")
+    code, out, err = equimetric("evaluate", tmp_path / "run", "-m", "recall@1", "--class-thresholds", "0.2", "--json")
+    assert code == 0, err
+    found = embed_run(tmp_path / "run")[1]
+    named = {found.class_names[label] for label in found.labels.tolist()}
+    assert {row["class"] for row in json.loads(out)["class_thresholds"]["classes"]} == named

@@ -24,6 +24,7 @@ from equimetric.calibration.result import Calibration
 from equimetric.calibration.targets import Target, operating_point, target_of
 from equimetric.calibration.threshold_interval import searched_share, threshold_interval
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.evaluation.class_names import name_classes
 from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.inputs import (
@@ -39,7 +40,7 @@ from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.evaluation.metrics.verification import DistanceHistogram
 from equimetric.seeding import derive_seed
 
-__all__ = ["assign_folds", "calibrate", "data_fingerprint", "name_classes", "select_rows"]
+__all__ = ["assign_folds", "calibrate", "data_fingerprint", "select_rows"]
 
 PLOTTED_BINS = 100
 
@@ -201,25 +202,6 @@ def data_fingerprint(embeddings: EmbeddingsLike, labels: LabelsLike) -> str:
     digest.update(f"\n{names.dtype.kind}\n".encode())
     digest.update("\n".join(names.tolist()).encode() if names.dtype.kind == "U" else np.ascontiguousarray(names).data)
     return digest.hexdigest()
-
-
-def name_classes(
-    class_labels: Sequence[int | str], class_names: Sequence[str] | Mapping[int, str] | None
-) -> tuple[int | str, ...]:
-    """The labels, or the names that go with these numbers; a name of several classes is followed by the number."""
-    if class_names is None or any(isinstance(label, str) for label in class_labels):
-        return tuple(class_labels)
-    try:
-        names = [class_names[int(label)] for label in class_labels]
-    except (IndexError, KeyError):
-        raise EquimetricError(
-            f"there are {len(class_names)} class_names, and no name for some of the labels {class_labels[0]} … "
-            f"{class_labels[-1]}; give one for each"
-        ) from None
-    several = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
-    return tuple(
-        f"{name} ({label})" if name in several else name for name, label in zip(names, class_labels, strict=True)
-    )
 
 
 def assign_folds(sets: LabelledSets, folds: int, seed: int) -> Integers:

@@ -24,9 +24,12 @@ LONGEST_NAME = 32
 def plot_pair_distances(calibration: "Calibration") -> "Figure":
     """Distances of positive and negative pairs, with the threshold and its interval; for cosine also their cosines."""
     counts, (low, high), fitted = calibration.histogram, calibration.interval, calibration.fitted
-    measure = "distance" if calibration.cohort is None else "score"
     figure = distance_figure(
-        counts.edges, counts.positive, counts.negative, threshold=calibration.threshold, measure=measure
+        counts.edges,
+        counts.positive,
+        counts.negative,
+        threshold=calibration.threshold,
+        measure="distance" if calibration.cohort is None else "score",
     )
     axes = figure.axes[0]
     confidence = calibration.options["confidence"]
@@ -56,10 +59,10 @@ def _distance(cosine: Any) -> Any:
 
 
 def plot_class_rates(calibration: "Calibration", *, most: int = 30) -> "Figure":
-    """Held-out FAR and FRR of at most `most` classes, the worst first, those above the wanted rate in colour.
+    """Held-out FAR and FRR of at most `most` classes, the worst first, those named in colour.
 
     A line leads from the lower bound of a rate to the rate itself: a class is named where all of it lies beyond the
-    wanted rate.
+    wanted rate. An arrow leads to a bound left of the axis.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -78,9 +81,10 @@ def plot_class_rates(calibration: "Calibration", *, most: int = 30) -> "Figure":
     far.set_ylim(len(shown) - 0.4, -0.6)
     count = len(calibration.classes)
     which = f"the {len(shown)} worst of {count} classes" if len(shown) < count else f"{count} classes, the worst first"
-    named = len(calibration.violations)
+    above, named = len(calibration.exceedances), len(calibration.violations)
     figure.suptitle(
-        f"Held-out rates of {which}; {named or 'none'} by more than noise above the wanted rate", fontsize="medium"
+        f"Held-out rates of {which}\n{above or 'none'} above the wanted rate, {named or 'none'} by more than noise",
+        fontsize="medium",
     )
     return figure
 
@@ -94,7 +98,7 @@ def _draw_far(axes: "Axes", rates: list[ErrorRates], line: float, wanted: bool) 
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlim(least, min(1.0, max(10 * least, 2 * max(positive))))
     values, bounds = [some.far for some in rates], [some.far_bound for some in rates]
-    _draw(axes, rates, np.maximum(values, least), np.maximum(bounds, least), line, "FAR", wanted)
+    _draw(axes, rates, np.maximum(values, least), np.array(bounds), line, "FAR", wanted)
 
 
 def _draw_frr(axes: "Axes", rates: list[ErrorRates], line: float, wanted: bool) -> None:
@@ -113,10 +117,13 @@ def _draw(
     wanted: bool,
 ) -> None:
     place = np.arange(len(rates))
-    colours = [WORST if some.violates else NEGATIVE for some in rates]
-    axes.hlines(place, bounds, values, colors=colours, linewidth=1.4, alpha=0.7)
-    axes.scatter(bounds, place, marker="|", s=36, c=colours, linewidths=1.2)
+    colours = np.array([WORST if some.violates else NEGATIVE for some in rates])
+    left = axes.get_xlim()[0]
+    axes.hlines(place, np.maximum(bounds, left), values, colors=colours.tolist(), linewidth=1.4, alpha=0.7)
+    beyond = bounds < left
+    axes.scatter(bounds[~beyond], place[~beyond], marker="|", s=36, c=colours[~beyond], linewidths=1.2)
     axes.scatter(values, place, s=18, c=colours, zorder=3)
+    axes.scatter(np.full(beyond.sum(), left), place[beyond], marker="<", s=24, c=colours[beyond], clip_on=False)
     axes.axvline(line, color=INK, linestyle="--", linewidth=1.2)
     axes.set_title(f"dashed: {line:.3g}, {'wanted' if wanted else 'of all pairs'}", fontsize="small")
     axes.set_xlabel(f"{'false accept' if name == 'FAR' else 'false reject'} rate ({name}), with lower bound")

@@ -8,7 +8,8 @@ import typer
 
 from equimetric.cli.command import EVALUATE, command
 from equimetric.cli.console import show
-from equimetric.cli.embeddings import RUN_PART, load_embeddings
+from equimetric.cli.embeddings import RUN_PART, CohortOptions, load_embeddings
+from equimetric.errors import EquimetricError
 
 if TYPE_CHECKING:
     from equimetric.calibration import Certificate
@@ -37,7 +38,11 @@ def check_certificate_command(
     ],
     part: Annotated[str, RUN_PART] = "test",
     cohort: Annotated[
-        Path | None, typer.Option("--cohort", help="The file of the certificate's cohort; that of a run is known.")
+        str | None,
+        typer.Option(
+            "--cohort",
+            help="The certificate's cohort: its file; for a run train, validation or both, where not that of the run.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
 ) -> None:
@@ -52,13 +57,18 @@ def check_certificate_command(
     from equimetric.evaluation.files import read_vectors
 
     known = Certificate.load(certificate)
+    if cohort is not None and known.cohort is None:
+        raise EquimetricError("this certificate is of distances, which no cohort normalises; leave --cohort out")
     if source.is_dir():
-        found = load_embeddings(source, None, part)
+        found = load_embeddings(source, None, part, cohort=certified_options(known, cohort))
         model, preprocessing = found.origin["model"], found.origin["preprocessing"]
         options: dict[str, Any] = {"model": model, "preprocessing": preprocessing, "cohort": found.cohort}
+        require_cohort(known, found.cohort)
         answer = known.check(found.pooled["embeddings"], **options)
     else:
-        answer = known.check(read_vectors(source), cohort=certified_cohort(known, cohort))
+        from_file = certified_cohort(known, cohort)
+        require_cohort(known, from_file)
+        answer = known.check(read_vectors(source), cohort=from_file)
     if as_json:
         typer.echo(json.dumps(answer.to_dict()))
     else:
@@ -67,7 +77,24 @@ def check_certificate_command(
         raise typer.Exit(SHIFTED)
 
 
-def certified_cohort(certificate: "Certificate", file: Path | None) -> "Cohort | None":
+def require_cohort(certificate: "Certificate", cohort: "Cohort | None") -> None:
+    """Raise an error that names the option, where a cohort is needed."""
+    if certificate.cohort is not None and cohort is None:
+        raise EquimetricError(
+            "this certificate is of scores that a cohort normalises; give the same cohort by --cohort: its file, "
+            "or for a run train, validation or both"
+        )
+
+
+def certified_options(certificate: "Certificate", part: str | None) -> CohortOptions:
+    """A part of a run's classes as cohort, used as the certificate says; the run's own where none is given."""
+    known = certificate.cohort
+    if part is None or known is None:
+        return CohortOptions(part)
+    return CohortOptions(part, known.strength, known.form)
+
+
+def certified_cohort(certificate: "Certificate", file: str | None) -> "Cohort | None":
     """The cohort in a file, used as the certificate says."""
     from equimetric.evaluation import Cohort
     from equimetric.evaluation.files import read_cohort

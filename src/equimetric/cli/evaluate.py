@@ -124,6 +124,7 @@ def evaluate_command(
     classes, with its own metrics and geometry unless others are given: the figures are those of its result.
     """
     from equimetric.evaluation import ClassThresholds, evaluate
+    from equimetric.evaluation.class_names import name_classes
 
     of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
     found = load_embeddings(source, labels, part, parents, of_cohort)
@@ -142,6 +143,9 @@ def evaluate_command(
     if overlap is not None:
         options["overlap"] = overlap
     result = evaluate(**found.arrays, metrics=names, cohort=found.cohort, **options)
+    class_names: dict[int | str, int | str] = dict(
+        zip(result.class_labels, name_classes(result.class_labels, found.origin.get("class_names")), strict=True)
+    )
     summary = result.to_dict()
     values = summary.pop("metrics")
     document = {**{name: values[name] for name in wanted}, **summary}
@@ -149,8 +153,8 @@ def evaluate_command(
     for name in gaps:
         needed = result.detail(ClassThresholds, name)
         assert needed is not None
-        document["class_thresholds"] = needed.to_dict()
-        lines.append(repr(needed))
+        document["class_thresholds"] = needed.named(class_names).to_dict()
+        lines.append(repr(needed.named(class_names)))
     if intervals:
         ends = {name: interval for name in wanted if (interval := interval_or_none(result, name)) is not None}
         document["intervals"] = {name: [one.low, one.high] for name, one in ends.items()}
@@ -173,7 +177,7 @@ def evaluate_command(
         document["comparison"] = comparison.to_dict()
         lines += [f"Compared with {name_text(str(compare))}:", repr(comparison)]
     if plots is not None:
-        files = [*write_plots(result, plots), *write_cohort_plot(found, plots, block_rows)]
+        files = [*write_plots(result, plots, class_names), *write_cohort_plot(found, plots, block_rows)]
         lines += [f"figure: {name_text(str(file))}" for file in files]
     if as_json:
         typer.echo(json.dumps(document))
@@ -189,14 +193,15 @@ def interval_or_none(result: "Evaluation", name: str) -> Any:
         return None
 
 
-def write_plots(result: "Evaluation", folder: Path) -> list[Path]:
+def write_plots(result: "Evaluation", folder: Path, class_names: dict[int | str, int | str]) -> list[Path]:
     """Write each figure as a PNG file."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name in PLOTS:
         file = folder / f"{name}.png"
         kind, _, rate = name.partition("_")
-        getattr(result, f"plot_{kind}")(**({"rate": rate} if rate else {})).savefig(file, dpi=150)
+        options = {"names": class_names, "rate": rate or "both"} if kind == "utility" else {}
+        getattr(result, f"plot_{kind}")(**options).savefig(file, dpi=150)
         files.append(file)
     return files
 

@@ -59,7 +59,8 @@ def _draw_curves(axes: "Axes", threshold: ScoreThreshold) -> None:
     found = threshold.consistency
     score, utility = -found.thresholds, found.utility
     if len(utility) <= MOST_SINGLE_CURVES:
-        axes.plot(score, utility.T, color=INK, alpha=0.12, linewidth=0.6)
+        single = axes.plot(score, utility.T, color=INK, alpha=0.12, linewidth=0.6)
+        single[0].set_label("single classes")
     low, high = np.quantile(utility, BAND, axis=0)
     axes.fill_between(score, low, high, color=NEGATIVE, alpha=0.25, linewidth=0, label="middle 80 % of the classes")
     axes.plot(score, utility.mean(axis=0), color=NEGATIVE, linewidth=2, label="mean")

@@ -5,7 +5,7 @@ and the state of pyplot does not change.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 Kind = TypeVar("Kind", bound=Detail)
+Measure = Literal["distance", "score"]
 POSITIVE, NEGATIVE, BEST, WORST, INK = "#1b7837", "#2166ac", "#009e73", "#d55e00", "#333333"
 BAND = (0.1, 0.9)
 MIDDLE_80 = 1.2816
@@ -44,25 +45,37 @@ MOST_SINGLE_CURVES = 200
 """With more classes, single curves would only smear the band."""
 
 
-def plot_utility(evaluation: Evaluation, *, rate: Rate = "both", share: float = 0.1) -> "Figure":
+def plot_utility(
+    evaluation: Evaluation,
+    *,
+    rate: Rate = "both",
+    share: float = 0.1,
+    names: Mapping[int | str, int | str] | None = None,
+) -> "Figure":
     """The utility curves behind `opis`, or of one rate alone behind `opis_far` and `opis_frr`.
 
     The given share of best and of worst classes stands apart, by name, and a band shows what sampling alone would give.
+    `names` replaces labels. With a cohort, thresholds are of the score, as in a calibration.
     """
     name = check_rate_name(rate)
     found = (one for details in evaluation.details.values() for one in details)
     curves = next((one for one in found if isinstance(one, Consistency) and one.rate == rate), None)
     if curves is None:
         raise EquimetricError(f"this evaluation has no utility to plot; evaluate with {name!r} among the metrics")
+    thresholds, utility, (low, high) = curves.thresholds, curves.utility, curves.calibration_range
+    noise = None if curves.noise is None else (curves.noise.thresholds, curves.noise.by_threshold)
+    if _has_scores(evaluation):
+        thresholds, utility, low, high = -thresholds[::-1], utility[:, ::-1], -high, -low
+        noise = None if noise is None else (-noise[0][::-1], noise[1][::-1])
     return utility_figure(
-        curves.thresholds,
-        curves.utility,
+        thresholds,
+        utility,
         share=share,
-        calibration_range=curves.calibration_range,
-        measure=_measure(evaluation),
+        calibration_range=(low, high),
+        measure="score" if _has_scores(evaluation) else "distance",
         rate=rate,
-        names=curves.members,
-        noise=None if curves.noise is None else (curves.noise.thresholds, curves.noise.by_threshold),
+        names=[(names or {}).get(label, label) for label in curves.members],
+        noise=noise,
     )
 
 
@@ -74,14 +87,23 @@ def plot_roc(evaluation: Evaluation) -> "Figure":
 
 
 def plot_distances(evaluation: Evaluation, *, threshold: float | None = None) -> "Figure":
-    """The distances of positive and of negative pairs, with a threshold; default: that of `eer`, if evaluated."""
+    """The distances of positive and of negative pairs, with a threshold; default: that of `eer`, if evaluated.
+
+    With a cohort they are scores, and so is the threshold.
+    """
     counts = _find_detail(evaluation, DistanceHistogram, "distances", "auc")
     equal_error = evaluation.detail(EqualErrorThreshold)
+    edges, positive, negative, scored = counts.edges, counts.positive, counts.negative, _has_scores(evaluation)
+    at_equal_error = threshold is None and equal_error is not None
     if threshold is None and equal_error is not None:
-        threshold = equal_error.eer_threshold
-    return distance_figure(
-        counts.edges, counts.positive, counts.negative, threshold=threshold, measure=_measure(evaluation)
-    )
+        threshold = -equal_error.eer_threshold if scored else equal_error.eer_threshold
+    if scored:
+        edges, positive, negative = -edges[::-1], positive[::-1], negative[::-1]
+    measure: Measure = "score" if scored else "distance"
+    figure = distance_figure(edges, positive, negative, threshold=threshold, measure=measure)
+    if at_equal_error:
+        figure.axes[0].set_title("threshold of equal error rates (EER)", fontsize="medium")
+    return figure
 
 
 def utility_figure(
@@ -90,7 +112,7 @@ def utility_figure(
     *,
     share: float = 0.1,
     calibration_range: tuple[float, float] | None = None,
-    measure: str = "distance",
+    measure: Measure = "distance",
     rate: Rate = "both",
     names: Sequence[int | str] | None = None,
     noise: tuple[Floats, Floats] | None = None,
@@ -207,9 +229,16 @@ def roc_figure(far: Floats, tar: Floats, *, marked: Mapping[float, float] | None
 
 
 def distance_figure(
-    edges: Floats, positive: Floats, negative: Floats, *, threshold: float | None = None, measure: str = "distance"
+    edges: Floats,
+    positive: Floats,
+    negative: Floats,
+    *,
+    threshold: float | None = None,
+    measure: Measure = "distance",
 ) -> "Figure":
     """Histograms (B,) of the distances of positive and negative pairs over B + 1 edges, each as a density.
+
+    A pair is accepted where its distance is below the threshold, or its score above.
 
     With a threshold, the legend gives the shares of pairs it rejects and accepts wrongly, interpolated between edges.
     """
@@ -223,7 +252,8 @@ def distance_figure(
         density = counts / (total or 1.0) / np.diff(edges)
         label = f"{name} pairs ({total:,.0f})"
         if threshold is not None and total:
-            accepted = float(np.interp(threshold, edges, np.append(0.0, counts.cumsum()))) / total
+            below = float(np.interp(threshold, edges, np.append(0.0, counts.cumsum()))) / total
+            accepted = below if measure == "distance" else 1 - below
             wrong = f"{1 - accepted:.2%} rejected" if name == "positive" else f"{accepted:.2%} accepted"
             label += f": {wrong}"
         axes.stairs(density, edges, color=colour, fill=True, alpha=0.3)
@@ -236,9 +266,9 @@ def distance_figure(
     return figure
 
 
-def _measure(evaluation: Evaluation) -> str:
-    """What stands for distances: scores that a cohort has normalised have none."""
-    return "negated score" if "cohort" in evaluation.geometry else "distance"
+def _has_scores(evaluation: Evaluation) -> bool:
+    """Whether negated scores stand for distances, because a cohort has normalised them."""
+    return "cohort" in evaluation.geometry
 
 
 def new_figure(x: str, y: str) -> "tuple[Figure, Axes]":

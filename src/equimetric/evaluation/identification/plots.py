@@ -66,6 +66,8 @@ def plot_gallery_sizes(curve: "GallerySizeCurve") -> "Figure":
         if bands:
             low, high = np.array([interval for _, interval in bands]).T
             axes.fill_between([at for at, _ in bands], low, high, color=colour, alpha=0.15, linewidth=0)
+    if any(size.fpir_interval or size.fnir_interval for size in measured):
+        axes.fill_between([], [], color=INK, alpha=0.15, linewidth=0, label="bands: intervals over classes")
     everywhere = np.geomspace(1, curve.sizes[-1].identities, 200)
     predicted = 1 - (1 - curve.far) ** everywhere
     axes.plot(everywhere, predicted, ":", color=INK, label="FPIR if identities were independent")

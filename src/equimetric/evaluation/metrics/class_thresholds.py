@@ -10,8 +10,8 @@ in units of distance; lower is better.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -47,6 +47,7 @@ class ClassThresholds(Detail):
     needed          (T,) the threshold of each class
     rates           (T,) its rate at the common threshold
     possible_error  (T,) of the needed threshold where pairs are counted in bins; else 0
+    scored          whether thresholds are negated scores, of a cohort; texts show the scores
     """
 
     kind: Literal["far", "frr"]
@@ -57,11 +58,16 @@ class ClassThresholds(Detail):
     needed: Floats
     rates: Floats
     possible_error: Floats
+    scored: bool = False
 
     @property
     def gap(self) -> float:
         """Root mean square of the distance between the needed thresholds and the common one."""
         return math.sqrt(float(np.mean((self.needed - self.common) ** 2)))
+
+    def named(self, names: Mapping[int | str, int | str]) -> "ClassThresholds":
+        """The same with names in place of labels."""
+        return replace(self, classes=tuple(names.get(label, label) for label in self.classes))
 
     def document(self) -> dict[str, Any]:
         """One entry, with a row for every class."""
@@ -73,6 +79,7 @@ class ClassThresholds(Detail):
             self.classes, self.needed.tolist(), self.rates.tolist(), self.possible_error.tolist(), strict=True
         )
         return {
+            "thresholds": "negated scores" if self.scored else "distances",
             "rate": self.kind,
             "wanted": self.wanted,
             "common_threshold": self.common,
@@ -84,16 +91,18 @@ class ClassThresholds(Detail):
         }
 
     def __repr__(self) -> str:
-        rate = self.kind.upper()
+        rate, sign = self.kind.upper(), -1.0 if self.scored else 1.0
+        needed = sign * self.needed
+        measure = "scores" if self.scored else "distances"
         shown = [name_text(str(name)) for name in self.classes[:CLASSES_SHOWN]]
         width = max(5, *map(len, shown))
         lines = [
-            f"Thresholds for {rate} {self.wanted:g}: {self.common:.4f} for all pairs; classes need "
-            f"{self.needed.min():.4f} … {self.needed.max():.4f}",
-            f"  {'class':<{width}}  needs   {rate} at the common one",
+            f"Thresholds for {rate} {self.wanted:g}, of {measure}: {sign * self.common:.4f} for all pairs; classes "
+            f"need {needed.min():.4f} … {needed.max():.4f}",
+            f"  {'class':<{width}}    needs  {rate} at the common one",
             *(
-                f"  {name:<{width}}  {needed:.4f}  {share:.3g}"
-                for name, needed, share in zip(shown, self.needed, self.rates, strict=False)
+                f"  {name:<{width}}  {own:7.4f}  {share:.3g}"
+                for name, own, share in zip(shown, needed, self.rates, strict=False)
             ),
         ]
         more = len(self.classes) - len(shown)
@@ -150,6 +159,7 @@ def needed_thresholds(distances: PairDistances, kind: Literal["far", "frr"], wan
         needed[order],
         share[order],
         error[numbers][order],
+        scored="cohort" in distances.sets.compared_by,
     )
 
 
