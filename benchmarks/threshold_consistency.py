@@ -59,7 +59,9 @@ def print_row(name: str, kind: str, runs: list[Scores]) -> None:
     cells = []
     for metric, (_, factor) in COLUMNS.items():
         values = [factor * scores[metric] for scores in runs]
-        cells.append(f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else ""))
+        digits = 1 if factor == 100 or mean(values) >= 10 else 2 if mean(values) >= 0.1 else 4
+        spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 and "noise" not in metric else ""
+        cells.append(f"{mean(values):.{digits}f}{spread}")
     print(f"| {name} | {kind} | {' | '.join(cells)} |")
 
 

@@ -78,7 +78,7 @@ def test_evaluate_and_calibrate(equimetric, is_harmless, place):
         assert "[bold]" in out + err
     code, out, err = equimetric("calibrate", space_with_a_close_class(place), "--far", "0.05")
     assert code == 0, err
-    assert "by more than noise: o[/]o[bold]z\N{REPLACEMENT CHARACTER}[31m" in out
+    assert "of them with 95% confidence: o[/]o[bold]z\N{REPLACEMENT CHARACTER}[31m" in out
 
 
 def test_look_up(equimetric, is_harmless, place):

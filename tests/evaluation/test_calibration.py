@@ -87,7 +87,7 @@ def test_a_class_close_to_all_others_is_named():
     assert list(result.violations) == list(result.worst(1)) == ["class 07"]
     assert set(result.violations) <= set(result.exceedances)
     assert all(rates.far > rates.far_bound > 1e-2 for rates in result.violations.values())
-    assert "1 by more than noise: class 07" in repr(result)
+    assert "1 of them with 95% confidence: class 07" in repr(result)
 
 
 def test_a_class_confused_with_one_other_is_above_the_rate_and_not_named():

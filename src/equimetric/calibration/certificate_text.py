@@ -51,7 +51,8 @@ def _lines(certificate: Certificate) -> Iterator[tuple[str, str]]:
     yield (
         "classes",
         f"{len(certificate.exceedances)} of {certificate.data.classes} above the {rate}, "
-        f"{len(certificate.violations)} by more than noise{_name_some(certificate.violations, wanted)}",
+        f"{len(certificate.violations)} of them with {certificate.options['confidence']:.0%} confidence"
+        f"{_name_some(certificate.violations, wanted)}",
     )
     if certificate.data_sets:
         violations = certificate.data_set_violations

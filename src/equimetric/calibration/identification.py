@@ -110,12 +110,15 @@ class IdentificationCertificate(CertifiedScores):
     def statement(self) -> str:
         """What the threshold promises, in a sentence, and what it does not."""
         accepted = "at a distance below" if self.cohort is None else "of a score above"
+        missed = ""
+        if self.held_out_fpir > self.wanted_fpir:
+            missed = " Held-out strangers exceed what was wanted: calibrate for a lower FPIR, or on more classes."
         bound = "" if self.fpir_bound is None else f", at most {self.fpir_bound:.3g} over all such classes"
         return (
             f"Where entries {accepted} {self.threshold:.6g} are accepted, {self.held_out_fpir:.3g} of "
             f"held-out strangers find anybody in a gallery of {self.identities} identities "
             f"({self.protocol.description}; wanted {self.wanted_fpir:g}{bound}); "
-            "the share grows with the gallery, so calibrate again for a larger one."
+            f"the share grows with the gallery, so calibrate again for a larger one.{missed}"
         )
 
     def __str__(self) -> str:
@@ -138,6 +141,7 @@ class IdentificationCertificate(CertifiedScores):
             f"  fitted       FPIR {self.fpir:.3g}, FNIR {self.fnir:.3g}",
             f"  held out     FPIR {self.held_out_fpir:.3g}, FNIR {self.held_out_fnir:.3g} ({folds} folds of strangers)",
             f"  new classes  {known if bounds else reason}",
+            *(["  missed       held-out FPIR above the wanted one"] if self.held_out_fpir > self.wanted_fpir else []),
             f"  data         {data.samples} samples of {data.classes} classes, dimension {data.dimension}",
             "  FPIR grows with the gallery: for a larger one calibrate again.",
         ]

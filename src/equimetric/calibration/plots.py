@@ -82,8 +82,9 @@ def plot_class_rates(calibration: "Calibration", *, most: int = 30) -> "Figure":
     count = len(calibration.classes)
     which = f"the {len(shown)} worst of {count} classes" if len(shown) < count else f"{count} classes, the worst first"
     above, named = len(calibration.exceedances), len(calibration.violations)
+    confidence = f"with {calibration.options['confidence']:.0%} confidence"
     figure.suptitle(
-        f"Held-out rates of {which}\n{above or 'none'} above the wanted rate, {named or 'none'} by more than noise",
+        f"Held-out rates of {which}\n{above or 'none'} above the wanted rate, {named or 'none'} {confidence}",
         fontsize="medium",
     )
     return figure

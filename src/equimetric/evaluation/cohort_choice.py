@@ -45,12 +45,13 @@ class CohortChoice:
     far: float
 
     def __repr__(self) -> str:
-        width = max(len("cohort"), *(len(name_text(trial.cohort)) for trial in self.trials))
+        names = ["none" if trial.strength == 0 else name_text(trial.cohort) for trial in self.trials]
+        width = max(len("cohort"), *map(len, names))
         lines = [f"TAR at FAR {self.far:g} on validation classes:", f"  {'cohort':<{width}}  form  strength     TAR"]
         lines += [
-            f"  {name_text(trial.cohort):<{width}}  {trial.form}  {trial.strength:8.2f}  {trial.tar:6.2%}"
+            f"  {name:<{width}}  {trial.form}  {trial.strength:8.2f}  {trial.tar:6.2%}"
             + ("  chosen" if trial is self.best else "")
-            for trial in self.trials
+            for name, trial in zip(names, self.trials, strict=True)
         ]
         return "\n".join(lines)
 
