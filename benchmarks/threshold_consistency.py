@@ -1,10 +1,12 @@
 """What TCM and a cohort do to accuracy and consistency: reads a finished study and prints a Markdown table.
 
-Every run is evaluated plainly, by a cohort of its training classes at strengths ½ and 1 (mean form), and by the cohort
-that its validation classes chose. All scores are on one axis, and opis figures are in thousandths.
+The figures of a run without a cohort and with the one that its validation classes chose are in its result; those with
+a cohort of its training classes in the mean form are computed for each of `--strengths`. All scores are on one axis;
+opis figures are in thousandths.
 
     equimetric compare results/threshold-consistency/omniglot.toml --data.options.root PATH/omniglot_28.npz
     python benchmarks/threshold_consistency.py runs/threshold-consistency-omniglot
+    python benchmarks/threshold_consistency.py runs/threshold-consistency-grocery81 --strengths 0.5 1 --figures figures
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ COLUMNS = {
     "opis_far@10%": ("10 %", 1000),
     "opis_far_noise": ("noise", 1000),
 }
-STRENGTHS = (0.5, 1.0)
+BASELINES = ("raw_features", "untrained")
 Scores = Mapping[str, float]
 
 
@@ -43,11 +45,11 @@ def run_folders(study: Path) -> dict[str, list[Path]]:
     return found
 
 
-def evaluate_run(folder: Path) -> tuple[dict[str, Scores], CohortSetting | None]:
+def evaluate_run(folder: Path, strengths: list[float]) -> tuple[dict[str, Scores], CohortSetting | None]:
     """The figures of a run by kind of cohort, and what its validation classes chose."""
     result = load(folder).result
     figures: dict[str, Scores] = {"none": result.plain}
-    for strength in STRENGTHS:
+    for strength in strengths:
         _, found = embed_run(folder, cohort=CohortOverride("train", strength, "mean"))
         figures[f"λ = {strength:g}"] = dict(evaluate(**found.arrays(), metrics=list(COLUMNS)))
     figures["chosen"] = result.metrics
@@ -65,20 +67,57 @@ def print_row(name: str, kind: str, runs: list[Scores]) -> None:
     print(f"| {name} | {kind} | {' | '.join(cells)} |")
 
 
+def draw(title: str, rows: Mapping[str, Mapping[str, list[Scores]]], file: Path) -> None:
+    """Consistency against accuracy: each method's way from no cohort to the chosen one, with and without TCM."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    for axes, metric in zip(figure.subplots(1, 2), ("opis", "opis_far"), strict=True):
+        for name, kinds in rows.items():
+            colour = "#d55e00" if name.endswith("+tcm") else "#999999" if name in BASELINES else "#0072b2"
+            points = [
+                (100 * mean(one["tar@far=1e-2"] for one in runs), 1000 * mean(one[metric] for one in runs))
+                for runs in kinds.values()
+            ]
+            axes.plot(*zip(*points, strict=True), color=colour, linewidth=0.8)
+            for number, point in enumerate(points):
+                hollow = number == 0
+                axes.plot(*point, "o", color=colour, markerfacecolor="white" if hollow else colour, markersize=5)
+            if not name.endswith("+tcm"):
+                axes.annotate(name, points[0], fontsize="x-small", xytext=(4, 3), textcoords="offset points")
+        axes.set(xlabel="TAR at FAR 1e-2 (%)", ylabel=f"{metric} (×10⁻³, lower is better)", yscale="log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
+        axes.tick_params(which="minor", labelsize="x-small")
+        axes.grid(alpha=0.3)
+    order = " → ".join(next(iter(rows.values())))
+    words = f"{title}\ncohort: {order}, starting from the hollow point; blue plain, orange with TCM, grey not trained"
+    figure.suptitle(words, fontsize="small")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=100)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="+", type=Path, help="folders of studies")
-    for study in parser.parse_args().studies:
+    parser.add_argument("--strengths", nargs="*", type=float, default=[], help="of cohorts of the training classes")
+    parser.add_argument("--figures", type=Path, help="folder to draw into, one figure for each study")
+    options = parser.parse_args()
+    for study in options.studies:
         print(f"\n## {study.name}\n")
         print("| method | cohort | " + " | ".join(title for title, _ in COLUMNS.values()) + " |")
         print("|---|---|" + "---:|" * len(COLUMNS))
         chosen: dict[str, Counter[str]] = {}
+        rows: dict[str, dict[str, list[Scores]]] = {}
         for name, folders in run_folders(study).items():
-            evaluated = [evaluate_run(folder) for folder in folders]
-            for kind in evaluated[0][0]:
-                print_row(name, kind, [figures[kind] for figures, _ in evaluated])
+            evaluated = [evaluate_run(folder, options.strengths) for folder in folders]
+            rows[name] = {kind: [figures[kind] for figures, _ in evaluated] for kind in evaluated[0][0]}
+            for kind, runs in rows[name].items():
+                print_row(name, kind, runs)
             settings = [setting for _, setting in evaluated if setting is not None]
             chosen[name] = Counter(f"{one.part}, {one.form}, λ = {one.strength:g}" for one in settings)
+        if options.figures is not None:
+            draw(study.name, rows, options.figures / f"{study.name}.png")
         print("\nChosen on validation classes:\n")
         for name, counts in chosen.items():
             print(f"* {name}: {'; '.join(f'{text} ({times}×)' for text, times in counts.items())}")
