@@ -121,6 +121,25 @@ def test_trial_lists_say_what_to_do(equimetric, is_one_sentence, space, tmp_path
     assert message in err
 
 
+def test_thresholds_are_calibrated_on_trial_lists(equimetric, is_one_sentence, space, arrays, tmp_path):
+    ids = [f"[red]{row}" for row in range(240)]
+    listed = evaluate_trials(arrays["embeddings"], ids, tmp_path / "list.csv", labels=arrays["labels"], far=0.2)
+    point = listed.calibrate(0.2)
+    given = ("calibrate", space, "--trials", tmp_path / "list.csv")
+    code, out, err = equimetric(*given, "--far", "0.2", "--json")
+    assert code == 0, err
+    printed = json.loads(out)
+    assert (printed["threshold"], printed["far"], printed["frr"]) == (point.threshold, point.far, point.frr)
+    assert (printed["far_interval"], printed["accepts"]) == (list(point.far_interval), "distance < threshold")
+    _, out, _ = equimetric(*given, "--far", "0.2")
+    assert f"accept distances below {point.threshold:.6g}" in out
+    for options, left_out in ((["--frr", "0.1"], "--frr"), (["--task", "identification"], "--task")):
+        code, _, err = equimetric(*given, *options)
+        assert code == 2
+        assert is_one_sentence(err)
+        assert f"leave {left_out} out" in err
+
+
 def test_an_id_that_nobody_has_is_shown_literally(equimetric, is_one_sentence, space, tmp_path):
     (tmp_path / "bad.csv").write_text("id_a,id_b,same\n\x1b[31mx,[red]1,1\n")
     code, _, err = equimetric("evaluate", space, "--trials", tmp_path / "bad.csv")

@@ -40,6 +40,7 @@ TASKS = ("verification", "identification")
     equimetric calibrate space.npz --cost-accept 10 --cost-reject 1 --prior 0.01
     equimetric calibrate runs/single/my-run --plots figures
     equimetric calibrate space.npz --task identification --fpir 1e-2
+    equimetric calibrate space.npz --trials list.csv --far 1e-2
     """,
 )
 def calibrate_command(
@@ -65,6 +66,10 @@ def calibrate_command(
         float | None,
         typer.Option("--fpir", help="For identification: the share of strangers who may find somebody; 1e-2."),
     ] = None,
+    trials: Annotated[
+        Path | None,
+        typer.Option("--trials", help="Calibrate on exactly the pairs of this list: see `equimetric evaluate --help`."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the certificate to this JSON file.")] = None,
     plots: Annotated[
         Path | None, typer.Option("--plots", help="Write figures to this folder: rates of classes, distances.")
@@ -87,7 +92,7 @@ def calibrate_command(
     """Find the distance threshold for a false accept rate, and report how well it holds for each class.
 
     A false reject rate or the least cost can be the target, too. Rates are measured on held-out classes, which the
-    threshold was not fitted to. Classes that exceed the target rate by more than noise are listed. The certificate
+    threshold was not fitted to. Classes that surely exceed the target rate are named. The certificate
     holds the threshold and what it means, its interval, all rates, bounds for new classes, and what it is valid for: a
     fingerprint of the data, and of a run the model and the preprocessing. `equimetric check` compares new embeddings
     with it. A run is calibrated on all images of its test classes, queries and gallery together.
@@ -97,11 +102,16 @@ def calibrate_command(
     """
     from equimetric.calibration import Certificate, calibrate
     from equimetric.cli.identify import calibrate_on
+    from equimetric.cli.trials import show_trial_threshold
 
     costs = {"--cost-accept": cost_accept, "--cost-reject": cost_reject, "--prior": prior}
     check_task(task, {"--far": far, "--frr": frr, **costs, "--plots": plots}, fpir)
     cost = join_costs(cost_accept, cost_reject, prior)
     found = load_embeddings(source, labels, part, cohort=CohortOptions(cohort, cohort_strength, cohort_form))
+    if trials is not None:
+        check_trials({"--frr": frr, **costs, "--fpir": fpir, "--plots": plots, "--out": out, "--folds": folds}, task)
+        show_trial_threshold(found, source, labels, trials, 1e-3 if far is None else far, geometry, as_json)
+        return
     pooled = pool_embeddings(found, source)
     compared_by = geometry or found.geometry
     if geometry is None and compared_by not in ("cosine", "euclidean"):
@@ -142,6 +152,15 @@ def check_task(task: str, of_verification: dict[str, Any], fpir: float | None) -
         raise EquimetricError(
             f"{given[0]} is for verification; identification has --fpir, and its figures are those of "
             "`equimetric identify --plots`"
+        )
+
+
+def check_trials(others: dict[str, Any], task: str) -> None:
+    """Raise an error for options that a trial list leaves no use for."""
+    given = [name for name, value in others.items() if value is not None]
+    if task != "verification" or given:
+        raise EquimetricError(
+            f"--trials calibrates a false accept rate on the listed pairs; leave {given[0] if given else '--task'} out"
         )
 
 

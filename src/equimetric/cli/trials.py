@@ -1,8 +1,9 @@
-"""What `equimetric evaluate --trials` shows."""
+"""What `equimetric evaluate --trials` and `calibrate --trials` show."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -10,7 +11,10 @@ from equimetric.cli.console import show, show_path
 from equimetric.cli.embeddings import EmbeddingSource
 from equimetric.errors import EquimetricError
 
-__all__ = ["show_trials"]
+if TYPE_CHECKING:
+    from equimetric.evaluation import TrialEvaluation
+
+__all__ = ["show_trial_threshold", "show_trials"]
 
 
 def show_trials(
@@ -24,6 +28,58 @@ def show_trials(
     as_json: bool,
 ) -> None:
     """Print the rates of the listed pairs; classes are resampled for the intervals, because labels are known."""
+    result = verify_trials(found, source, labels, trials, geometry, None if metrics is None else wanted_rates(metrics))
+    if plots is not None:
+        plots.mkdir(parents=True, exist_ok=True)
+        result.plot().savefig(plots / "trials.png", dpi=150)
+    if as_json:
+        typer.echo(json.dumps(result.to_dict()))
+        return
+    show(repr(result))
+    if plots is not None:
+        show_path("figure", plots / "trials.png")
+
+
+def show_trial_threshold(
+    found: EmbeddingSource,
+    source: Path,
+    labels: Path | None,
+    trials: Path,
+    far: float,
+    geometry: str | None,
+    as_json: bool,
+) -> None:
+    """Print the threshold of a false accept rate on exactly the listed pairs, with both rates and their intervals."""
+    result = verify_trials(found, source, labels, trials, geometry, [far])
+    point = result.calibrate(far)
+    # With a cohort a threshold is of the score, which is accepted above it.
+    threshold = point.threshold if found.cohort is None else -point.threshold
+    accepts = f"{'distance <' if found.cohort is None else 'score >'} threshold"
+    document = {**asdict(point), "threshold": threshold, "accepts": accepts, "resampled": result.resampled}
+    if as_json:
+        typer.echo(json.dumps(document))
+        return
+    rates = [
+        f"{name} {value:.3g}" + ("" if ends is None else f" ({ends[0]:.3g} … {ends[1]:.3g})")
+        for name, value, ends in (("FAR", point.far, point.far_interval), ("FRR", point.frr, point.frr_interval))
+    ]
+    accepted = "distances below" if found.cohort is None else "scores above"
+    show(
+        f"Calibration for FAR {far:g} on {len(result.same)} listed pairs: accept {accepted} {threshold:.6g}\n"
+        f"  {', '.join(rates)} ({result.confidence:.0%}, {result.resampled} resampled)\n"
+        "  fitted to these pairs; a certificate with held-out classes needs calibrate without --trials"
+    )
+
+
+def verify_trials(
+    found: EmbeddingSource,
+    source: Path,
+    labels: Path | None,
+    trials: Path,
+    geometry: str | None,
+    far: list[float] | None,
+) -> "TrialEvaluation":
+    """The rates of the listed pairs of a file of embeddings, or of a run."""
     from equimetric.evaluation.trial_lists import read_ids
     from equimetric.evaluation.trials import evaluate_trials
 
@@ -32,25 +88,9 @@ def show_trials(
             f"{str(source)!r} has a separate gallery; a trial list names rows of one set of embeddings"
         )
     ids = None if source.is_dir() else read_ids(source, labels)
-    options: dict[str, Any] = {} if metrics is None else {"far": wanted_rates(metrics)}
+    options: dict[str, Any] = {} if far is None else {"far": far}
     options |= {"geometry": geometry or found.geometry, "cohort": found.cohort}
-    result = evaluate_trials(
-        found.pooled["embeddings"],
-        ids,
-        trials,
-        labels=found.pooled["labels"],
-        **options,
-    )
-    lines = [] if as_json else [repr(result)]
-    if plots is not None:
-        plots.mkdir(parents=True, exist_ok=True)
-        result.plot().savefig(plots / "trials.png", dpi=150)
-    if as_json:
-        typer.echo(json.dumps(result.to_dict()))
-        return
-    show("\n".join(lines))
-    if plots is not None:
-        show_path("figure", plots / "trials.png")
+    return evaluate_trials(found.pooled["embeddings"], ids, trials, labels=found.pooled["labels"], **options)
 
 
 def wanted_rates(metrics: str) -> list[float]:

@@ -1,7 +1,7 @@
 """Many pairs of samples with several labels: `BinnedPairs` whose pairs count for every label they belong to.
 
 A sample counts once for each of its labels, as if it had as many rows. Positive pairs are no small part here, so that
-kinds of pairs are told apart in every block, and each pair is read from both ends.
+kinds of pairs are separated in every block, and each pair is read from both ends.
 """
 
 from itertools import product

@@ -31,7 +31,7 @@ __all__ = [
 COUNTED_AT_A_TIME = 2**20
 """Entries of multi-hot rows, or of pairs, in one temporary: they should stay in the cache."""
 FEW_COLUMNS = 16
-"""Where fewer than one in so many gallery items are asked for, single pairs are faster than a product with all."""
+"""Where fewer than one in this many gallery items are needed, single pairs are faster than a product with all."""
 
 
 @dataclass(frozen=True)

@@ -120,8 +120,8 @@ def delete_classes(scores: IdentificationScores, classes: int, thresholds: Float
     entries = scores.nearest_class >= 0
     taken = stranger & entries
     accepted = count(probe_class[stranger], nearest[stranger])
-    passed_on = count(scores.nearest_class[taken], scores.rival_distance[taken])
-    passed_on -= count(scores.nearest_class[taken], nearest[taken])
+    reassigned = count(scores.nearest_class[taken], scores.rival_distance[taken])
+    reassigned -= count(scores.nearest_class[taken], nearest[taken])
     distance, change = scores.named_changes()
     named = count(np.repeat(probe_class[mated], distance.shape[1]), distance.ravel(), change.ravel())
     gained = np.zeros_like(named)
@@ -129,7 +129,7 @@ def delete_classes(scores: IdentificationScores, classes: int, thresholds: Float
         freed = mated & entries & (scores.nearest_class != probe_class) & scores.rival_named
         gained = count(scores.nearest_class[freed], scores.rival_distance[freed])
     return DeletedRates(
-        _without(accepted, passed_on, np.bincount(probe_class[stranger], minlength=classes)),
+        _without(accepted, reassigned, np.bincount(probe_class[stranger], minlength=classes)),
         1 - _without(named, gained, np.bincount(probe_class[mated], minlength=classes)),
     )
 
