@@ -377,3 +377,10 @@ def test_a_narrow_cohort_is_warned_of(space):
     ):
         with pytest.warns(EquimetricWarning, match="the cohort has 2 classes"):
             call()
+
+
+def test_texts_show_scores_where_a_cohort_is_used():
+    from equimetric.evaluation.identification.protocol import describe_threshold
+
+    assert describe_threshold(-1.25, "cosine, cohort") == "scores above 1.25"
+    assert describe_threshold(0.5, "cosine") == "distances below 0.5"

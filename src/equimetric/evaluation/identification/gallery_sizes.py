@@ -24,7 +24,7 @@ from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.tiles import Tile
 from equimetric.evaluation.identification.draws import GalleryDraw, count_identities, draw_galleries
 from equimetric.evaluation.identification.points import rates_at_threshold
-from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule
+from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule, describe_threshold
 from equimetric.evaluation.identification.rates import threshold_at_fpir
 from equimetric.evaluation.identification.scores import join_scores
 from equimetric.evaluation.identification.search import search_galleries
@@ -93,7 +93,8 @@ class GallerySizeCurve:
 
     def __repr__(self) -> str:
         lines = [
-            f"Gallery sizes at the threshold {self.threshold:.6g} ({self.protocol.description}, {self.geometry}); "
+            f"Gallery sizes where {describe_threshold(self.threshold, self.geometry)} are accepted "
+            f"({self.protocol.description}, {self.geometry}); "
             f"one identity accepts {self.far:.3g} of the strangers",
             "  identities      FPIR   if independent      FNIR",
         ]

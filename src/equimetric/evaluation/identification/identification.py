@@ -13,7 +13,7 @@ from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryLike, La
 from equimetric.evaluation.engine.label_sets import require_one_class
 from equimetric.evaluation.identification.draws import draw_galleries
 from equimetric.evaluation.identification.points import IdentificationRates, rates_at_fpir, rates_at_threshold
-from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule
+from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule, describe_threshold
 from equimetric.evaluation.identification.rates import LEAST_ACCEPTED, check_fpir, fnir_at, fpir_at
 from equimetric.evaluation.identification.scores import IdentificationScores, join_scores
 from equimetric.evaluation.identification.search import search_galleries
@@ -94,14 +94,15 @@ class Identification:
             f"Identification: {self.identities} identities in {drawn} ({self.protocol.description}, {self.geometry})",
             f"  {self.scores.mated} searches with a mate, {self.scores.strangers} of strangers; "
             f"{self.confidence:.0%} intervals over classes",
-            "  FPIR wanted   threshold     FPIR                       FNIR",
+            f"  FPIR wanted  {'accepted':<24}  {'FPIR':<25}  FNIR",
         ]
         strangers = self.scores.different_strangers
         for point in self.points:
             wanted = point.wanted_fpir or 0.0
             few = "" if wanted * strangers >= LEAST_ACCEPTED else f"  uncertain: {strangers} strangers"
             lines.append(
-                f"  {wanted:<11g}  {point.threshold:9.6g}   {_shown(point.fpir, point.fpir_interval):<25}  "
+                f"  {wanted:<11g}  {describe_threshold(point.threshold, self.geometry):<24}  "
+                f"{_shown(point.fpir, point.fpir_interval):<25}  "
                 f"{_shown(point.fnir, point.fnir_interval)}{few}"
             )
         return "\n".join(lines)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equimetric.errors import EquimetricError
+from equimetric.evaluation.identification.protocol import describe_threshold
 from equimetric.evaluation.plots import INK, NEGATIVE, POSITIVE, WORST, new_figure
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ def plot_gallery_sizes(curve: "GallerySizeCurve") -> "Figure":
     axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:.3%}".rstrip("%0").rstrip(".") + " %"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
     axes.set_title(
-        f"accepted below {curve.threshold:.4g} ({curve.protocol.description}, {curve.geometry})", fontsize="small"
+        f"{describe_threshold(curve.threshold, curve.geometry, 4)} accepted "
+        f"({curve.protocol.description}, {curve.geometry})",
+        fontsize="small",
     )
     figure.legend(fontsize="small", loc="outside lower center", ncols=2)
     return figure

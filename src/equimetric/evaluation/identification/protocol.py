@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from equimetric.errors import EquimetricError, unknown_name
 
-__all__ = ["IdentificationProtocol", "NamingRule", "read_protocol"]
+__all__ = ["IdentificationProtocol", "NamingRule", "describe_threshold", "read_protocol"]
 
 NamingRule = Literal["item", "mean", "nearest"]
 
@@ -73,3 +73,10 @@ def read_protocol(given: IdentificationProtocol | Mapping[str, Any] | None) -> I
         if name not in IdentificationProtocol.__dataclass_fields__:
             raise unknown_name("option of identification", str(name), IdentificationProtocol.__dataclass_fields__)
     return IdentificationProtocol(**fields)
+
+
+def describe_threshold(threshold: float, geometry: str, digits: int = 6) -> str:
+    """What is accepted: 'distances below 0.9', or with a cohort, whose scores are negated, 'scores above 2'."""
+    if "cohort" in geometry:
+        return f"scores above {-threshold:.{digits}g}"
+    return f"distances below {threshold:.{digits}g}"
