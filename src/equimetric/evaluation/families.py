@@ -8,6 +8,7 @@ checked before anything is computed.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from equimetric.errors import EquimetricError, unknown_name
@@ -56,20 +57,26 @@ class Metric:
     @classmethod
     def parse(cls, name: str) -> "Metric":
         """The metric of this name; a misspelt name raises an error that gives the nearest."""
-        plain = name.removeprefix(MACRO)
-        for family in METRICS.values():
-            match = re.fullmatch(family.pattern, plain)
-            if match is not None:
-                if plain != name and not family.macro:
-                    raise EquimetricError(
-                        f"{plain!r} is no mean over queries or pairs of single classes, so it has no macro average; "
-                        f"write it without {MACRO!r}"
-                    )
-                return cls(name, family.name, family.read_parameters(match), plain != name)
-        raise unknown_name("metric", plain, [example for family in METRICS.values() for example in family.examples])
+        return _parse(name, tuple(METRICS))
 
     def __getitem__(self, parameter: str) -> Any:
         return self.parameters[parameter]
+
+
+@lru_cache(maxsize=256)
+def _parse(name: str, families: tuple[str, ...]) -> Metric:
+    """The metric of this name among the families there are; every evaluation asks for the same few."""
+    plain = name.removeprefix(MACRO)
+    for family in map(METRICS.__getitem__, families):
+        match = re.fullmatch(family.pattern, plain)
+        if match is not None:
+            if plain != name and not family.macro:
+                raise EquimetricError(
+                    f"{plain!r} is no mean over queries or pairs of single classes, so it has no macro average; "
+                    f"write it without {MACRO!r}"
+                )
+            return Metric(name, family.name, family.read_parameters(match), plain != name)
+    raise unknown_name("metric", plain, [example for family in METRICS.values() for example in family.examples])
 
 
 ScoreFunction = Callable[[Metric, "Evidence"], "Score"]
