@@ -3,7 +3,7 @@
 A head on frozen features, a pretrained network and a network from scratch want different learning rates, budgets and
 starts. They were chosen on validation classes of photographs, handwritten and typeset characters
 (`benchmarks/choose_defaults.py`). On frozen features a third of the learning rate gained less, three times as much lost
-Recall@1. From scratch, learned proxies of many classes drew all embeddings together unless learning rates rose slowly.
+Recall@1. From scratch, learned proxies of many classes gain most from a slow start of learning rates.
 """
 
 from __future__ import annotations
