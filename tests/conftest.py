@@ -58,12 +58,6 @@ def equimetric(monkeypatch, capsys):
 def in_process(monkeypatch):
     """Studies train in this process, one run after the other: no worker has to be started."""
     from equimetric.studies import comparison
-    from equimetric.studies.jobs import run_job
+    from equimetric.studies.engines import open_engine
 
-    def run_all(jobs, *, workers, watch):
-        for job in jobs:
-            watch(job, 0, {})
-            run_job(job)
-            watch(job, job.config.training.steps, None)
-
-    monkeypatch.setattr(comparison, "run_all", run_all)
+    monkeypatch.setattr(comparison, "open_engine", lambda name, slots: open_engine("serial", slots))

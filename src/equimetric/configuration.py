@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -12,10 +12,19 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from equimetric.checksums import read_document
+from equimetric.dotted import set_dotted
 from equimetric.errors import DamagedFileError, EquimetricError, did_you_mean, shown
 from equimetric.escaping import is_unicode
 
-__all__ = ["Options", "Strict", "load_config", "load_stored_config", "parse_overrides", "read_toml", "to_toml"]
+__all__ = [
+    "Options",
+    "Strict",
+    "load_config",
+    "load_stored_config",
+    "parse_overrides",
+    "read_toml",
+    "to_toml",
+]
 
 LARGEST_INTEGER = 2**63 - 1
 
@@ -35,9 +44,16 @@ Model = TypeVar("Model", bound=Strict)
 
 
 def load_config(
-    source: Model | Mapping[str, Any] | str | Path, model: type[Model], overrides: Mapping[str, Any] | None = None
+    source: Model | Mapping[str, Any] | str | Path,
+    model: type[Model],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    complete: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> Model:
-    """A configuration from a TOML file, a mapping or a model, with dotted keys overridden."""
+    """A configuration from a TOML file, a mapping or a model, with dotted keys overridden.
+
+    `complete` fills in what a file or mapping leaves out, before it is checked.
+    """
     where = "" if isinstance(source, (Mapping, Strict)) else f"{source}: "
     if isinstance(source, model):
         values = source.model_dump()
@@ -47,6 +63,8 @@ def load_config(
         values = to_plain(read_toml(Path(str(source))), where)
     for key, value in (overrides or {}).items():
         set_dotted(values, key, to_plain(value, f"{key}: "))
+    if complete is not None and not isinstance(source, model):
+        values = complete(values)
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -117,17 +135,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         ) from None
     except (ValueError, RecursionError) as error:  # huge numbers and deep brackets are no TOMLDecodeError
         raise EquimetricError(f"{shown(str(path))} is not valid TOML: {explain_toml(error)}") from None
-
-
-def set_dotted(values: dict[str, Any], key: str, value: Any) -> None:
-    """values["optimizer"]["lr"] = value for the key 'optimizer.lr'."""
-    *tables, last = key.split(".")
-    for table in tables:
-        inner = values.setdefault(table, {})
-        if not isinstance(inner, dict):
-            raise EquimetricError(f"{key!r} cannot be set: {table!r} is a value, not a table")
-        values = inner
-    values[last] = value
 
 
 def parse_overrides(arguments: Sequence[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from equimetric.errors import DamagedFileError
 from equimetric.files import write_atomically
 from equimetric.runs.folder import RunFolder
 from equimetric.studies import load_study
+from equimetric.studies.index import StudyIndex
 from equimetric.training import train
 
 STORED = ("config.toml", "environment.json", "metrics.jsonl", "model.safetensors", "per_query.npz", "result.json")
@@ -177,7 +178,7 @@ def read_study(folder):
     return record.conditions, [(run.method, run.metrics) for run in record.runs]
 
 
-@pytest.mark.parametrize("name", ["study.toml", "data.json", "index.json"])
+@pytest.mark.parametrize("name", ["study.toml", "data.json"])
 @pytest.mark.parametrize("flips", [8, pytest.param(100, marks=pytest.mark.slow)])
 def test_damage_of_a_study_is_noticed_and_mended_by_the_same_command(study, tmp_path, name, flips):
     shutil.copytree(study, tmp_path / "tiny")
@@ -190,10 +191,27 @@ def test_damage_of_a_study_is_noticed_and_mended_by_the_same_command(study, tmp_
     assert [path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")] == weights
 
 
+@pytest.mark.parametrize("flips", [8, pytest.param(100, marks=pytest.mark.slow)])
+def test_damage_of_an_index_is_a_warning_and_mended_by_the_same_command(study, tmp_path, flips):
+    shutil.copytree(study, tmp_path / "tiny")
+    intact = read_study(tmp_path / "tiny")
+    file = tmp_path / "tiny" / "index.jsonl"
+    content = file.read_bytes()
+    for place in range(0, len(content), len(content) // flips):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
+        with pytest.warns(UserWarning, match=r"index\.jsonl is damaged in . of \d+ lines.*it keeps the finished runs"):
+            StudyIndex(tmp_path / "tiny")
+        weights = [path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")]
+        with pytest.warns(UserWarning, match="is damaged in"):
+            em.compare(STUDY, output=tmp_path)
+        assert sorted(read_study(tmp_path / "tiny")[1], key=str) == sorted(intact[1], key=str)
+        assert [path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")] == weights
+
+
 def test_the_next_start_of_a_study_sweeps_what_killed_writers_left(study, tmp_path):
     shutil.copytree(study, tmp_path / "tiny")
     run = next((tmp_path / "tiny").glob("margin/*"))
-    for left in (tmp_path / "tiny" / ".index.json.abcd_123", run / ".result.json.12345678"):
+    for left in (tmp_path / "tiny" / ".index.jsonl.abcd_123", run / ".result.json.12345678"):
         left.write_text("half")
     (run / ".notes").write_text("not ours")
     em.compare(STUDY, output=tmp_path)

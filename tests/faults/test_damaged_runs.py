@@ -6,12 +6,9 @@ import shutil
 import pytest
 from study_cases import contents, write_study
 
-from equimetric.configuration import load_config
-from equimetric.runs.data import load_run_data
 from equimetric.studies import load_study
-from equimetric.studies.configuration import StudyConfig
-from equimetric.studies.jobs import plan, run_job
-from equimetric.studies.store import save_study
+from equimetric.studies.comparison import compare, open_plan
+from equimetric.studies.jobs import run_job
 
 
 @pytest.fixture(scope="module")
@@ -19,12 +16,7 @@ def finished(tmp_path_factory):
     """The file of a study and its folder, with all runs done."""
     folder = tmp_path_factory.mktemp("finished")
     study = write_study(folder)
-    config = load_config(study, StudyConfig)
-    fingerprint = load_run_data(config.data).fingerprint
-    jobs = plan(config, folder / "runs", fingerprint)
-    save_study(folder / "runs" / "small", config, fingerprint, jobs)
-    for job in jobs:
-        run_job(job)
+    compare(study, output=folder / "runs", engine="serial")
     return study, folder / "runs" / "small"
 
 
@@ -88,7 +80,7 @@ def test_the_result_of_a_newer_version_is_kept(copied, equimetric, in_process):
 
 def test_a_damaged_run_of_a_study_without_an_index(copied):
     _, folder, victim = copied
-    (folder / "index.json").unlink()
+    (folder / "index.jsonl").unlink()
     (victim / "result.json").write_bytes(DAMAGE["result.json"])
     outcome = {(one.method, one.seed): one.status for one in load_study(folder).runs}
     assert outcome.pop(("contrastive", 1)) == "failed"
@@ -104,12 +96,8 @@ def test_damage_of_an_unfinished_run_does_not_fail_it_for_ever(copied, finished,
             file.unlink()
     (victim / "environment.json").write_bytes(b"{")
     (victim / "checkpoint.json").write_bytes(b"{")
-    config = load_config(study, StudyConfig)
-    (job,) = (
-        job
-        for job in plan(config, folder.parent, load_run_data(config.data).fingerprint)
-        if job.folder.name == victim.name
-    )
+    plan = open_plan(study, output=folder.parent)
+    (job,) = (job for job in plan.known_jobs() if job.folder.name == victim.name)
     with pytest.warns(UserWarning, match="the run is trained again"):
         run_job(job)
     assert contents(folder) == contents(finished[1])

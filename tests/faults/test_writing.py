@@ -10,12 +10,10 @@ import pytest
 from study_cases import contents, left_behind, processes_of, run, start, wait_until, write_study
 
 import equimetric as em
-from equimetric.configuration import load_config
 from equimetric.errors import StorageError
-from equimetric.runs.data import load_run_data
-from equimetric.studies import execution
-from equimetric.studies.configuration import StudyConfig
-from equimetric.studies.jobs import plan, run_job
+from equimetric.studies.comparison import open_plan
+from equimetric.studies.engines.local import LocalEngine
+from equimetric.studies.jobs import run_job
 from equimetric.studies.worker import execute
 
 FULL = """
@@ -71,9 +69,8 @@ def test_a_study_on_a_full_disk_stops_and_goes_on_once_there_is_space(disk, tmp_
 
 @pytest.fixture
 def job(tmp_path):
-    study = load_config(write_study(tmp_path), StudyConfig)
-    jobs = plan(study, tmp_path / "runs", load_run_data(study.data).fingerprint)
-    return next(job for job in jobs if job.row == "contrastive")
+    plan = open_plan(write_study(tmp_path), output=tmp_path / "runs")
+    return next(job for job in plan.known_jobs() if job.row == "contrastive")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
@@ -95,7 +92,7 @@ def test_a_write_error_is_not_the_failure_of_a_run(job, number, monkeypatch, tmp
     assert not (job.folder / "result.json").exists()
     monkeypatch.undo()
     execute(job, messages.append)
-    assert messages[-1] == {"done": True}
+    assert messages[-1]["outcome"]["status"] == "done"
     other = replace(job, folder=tmp_path / "other" / job.row / job.folder.name)
     execute(other, messages.append)
     assert contents(job.folder.parents[1]) == contents(tmp_path / "other")
@@ -136,18 +133,22 @@ def test_a_study_that_cannot_be_written_is_one_sentence_before_anything_else(tmp
 def test_a_worker_that_dies_leaves_the_rest_to_the_others(tmp_path, monkeypatch):
     """Its run is named, the others are done, and the same command does what is left."""
     study, killed = write_study(tmp_path), []
-    follow = execution.follow
+    start = LocalEngine.start
 
-    def kill_first(process, job, watch):
+    def kill_first(engine, job):
+        start(engine, job)
         if job.row == "contrastive" and not killed:
             killed.append((job.row, job.config.seed))
-            process.kill()
-        follow(process, job, watch)
+            next(worker for worker in engine.workers if worker.job is job).process.kill()
 
-    monkeypatch.setattr(execution, "follow", kill_first)
+    monkeypatch.setattr(LocalEngine, "start", kill_first)
     with pytest.raises(em.EquimetricError, match=r"the process of run 'contrastive', seed 0, ended without a result"):
         em.compare(study, output=tmp_path / "runs")
     assert len(list((tmp_path / "runs").rglob("result.json"))) == 5
     missing = []
-    em.compare(study, output=tmp_path / "runs", begin=lambda jobs, todo: missing.extend(todo))
+    em.compare(
+        study,
+        output=tmp_path / "runs",
+        begin=lambda plan: missing.extend(job for row in plan.rows for job in plan.ready(row)),
+    )
     assert [(job.row, job.config.seed) for job in missing] == killed

@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from run_cases import configuration
+from study_plans import plan_of
 
 from equimetric.backbones import BACKBONES, BackboneRecord, SmallCNN, find_input_size
 from equimetric.configuration import load_config
@@ -18,7 +19,6 @@ from equimetric.runs.evaluation import embed_run
 from equimetric.runs.image_size import fit_images, keep_in_files
 from equimetric.runs.key import RunKey
 from equimetric.studies.configuration import StudyConfig
-from equimetric.studies.jobs import plan
 from equimetric.training import loop, train
 
 WIDE = 80
@@ -130,7 +130,7 @@ def test_all_runs_of_a_study_have_the_size(photos, wide, tmp_path):
         {"name": "s", "methods": {"contrastive": {}}, "data": run.data.model_dump(), "model": run.model.model_dump()},
         StudyConfig,
     )
-    jobs = plan(fit_images(study), tmp_path, "data")
+    jobs = list(plan_of(fit_images(study), tmp_path).known_jobs())
     assert {job.config.data.options["size"] for job in jobs} == {WIDE}
     assert all(fit_images(job.config) is job.config for job in jobs)
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from study_plans import plan_of
 
 import equimetric as em
 from equimetric.configuration import load_config
@@ -14,7 +15,6 @@ from equimetric.errors import EquimetricError
 from equimetric.report import render_html, write_report
 from equimetric.studies import load_study
 from equimetric.studies.configuration import StudyConfig
-from equimetric.studies.jobs import plan
 from equimetric.studies.narrative import conditions, statement
 
 TINY = {
@@ -64,8 +64,7 @@ def test_the_table_prints(finished):
 
 
 def test_only_the_objective_differs_between_methods():
-    study = load_config(TINY, StudyConfig)
-    jobs = [job for job in plan(study, Path("runs"), "data") if job.kind == "trained" and job.config.seed == 0]
+    jobs = [job for job in plan_of(TINY, Path("runs")).known_jobs() if job.kind == "trained" and job.config.seed == 0]
     differing = set()
     first, second = (job.config.model_dump() for job in jobs)
     for table in first:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ import equimetric as em
 from equimetric.backbones import build_backbone
 from equimetric.checksums import json_document
 from equimetric.report import render_html
+from equimetric.runs.key import RunKey
 from equimetric.studies import load_study
+from equimetric.studies.index import PlannedRun, StudyIndex, format_line
 
 STUDY = {
     "name": "small",
@@ -36,6 +39,15 @@ def features(tmp_path):
 
 def study_of(file, **tables):
     return {**STUDY, "data": {"name": "features", "options": {"file": str(file)}}, **tables}
+
+
+def write_old_index(folder):
+    """The index as an older version wrote it, in place of the present one."""
+    runs = [asdict(run) for run in StudyIndex(folder).planned.values()]
+    (folder / "index.json").write_text(
+        json_document({"runs": [{k: run[k] for k in ("key", "folder")} for run in runs]})
+    )
+    (folder / "index.jsonl").unlink()
 
 
 def metrics_of(record):
@@ -72,9 +84,12 @@ def test_the_report_does_not_follow_replaced_weights(tmp_path):
         assert changed[row] not in metrics_of(first.record)
 
 
-def test_a_study_of_an_older_version_has_no_index_and_is_read_all_the_same(features, tmp_path):
+@pytest.mark.parametrize("index", [True, False])
+def test_a_study_of_an_older_version_is_read_with_its_index_or_without_one(features, tmp_path, index):
     finished = em.compare(study_of(features, seeds=[0, 1]), output=tmp_path)
-    (tmp_path / "small" / "index.json").unlink()
+    write_old_index(tmp_path / "small")
+    if not index:
+        (tmp_path / "small" / "index.json").unlink()
     assert sorted(metrics_of(load_study(tmp_path / "small")), key=str) == sorted(metrics_of(finished.record), key=str)
 
 
@@ -131,18 +146,56 @@ def test_tables_show_metrics_as_evaluate_does(features, tmp_path):
 )
 def test_damaged_files_of_a_study_are_one_sentence(features, tmp_path, file, content):
     em.compare(study_of(features), output=tmp_path)
+    write_old_index(tmp_path / "small")
     (tmp_path / "small" / file).write_text(content)
     with pytest.raises(em.EquimetricError, match=r"is damaged .* it keeps the finished runs"):
         load_study(tmp_path / "small")
 
 
-def test_an_index_does_not_lead_out_of_its_folder(features, tmp_path):
+@pytest.mark.parametrize("old", [True, False])
+def test_an_index_does_not_lead_out_of_its_folder(features, tmp_path, old):
     em.compare(study_of(features), output=tmp_path)
-    index = tmp_path / "small" / "index.json"
-    text = index.read_text().replace('"folder": "', '"folder": "../small/')
-    index.write_text(json_document({"runs": json.loads(text)["runs"]}))
+    folder = tmp_path / "small"
+    if old:
+        write_old_index(folder)
+        runs = json.loads((folder / "index.json").read_text().replace('"folder": "', '"folder": "../small/'))["runs"]
+        (folder / "index.json").write_text(json_document({"runs": runs}))
+    else:
+        planned = PlannedRun(RunKey("contrastive", 0, 0, None, "final", "x"), "", "../other")
+        with (folder / "index.jsonl").open("a") as file:
+            file.write(format_line({"planned": asdict(planned)}))
     with pytest.raises(em.EquimetricError, match="names a folder outside of the study"):
-        load_study(tmp_path / "small")
+        load_study(folder)
+
+
+def forbid(job, *_):
+    raise AssertionError(f"{job.row} is done again, although its folder is whole")
+
+
+def test_a_line_that_a_crash_cut_off_is_done_again_and_swallows_no_other(features, tmp_path):
+    finished = em.compare(study_of(features, seeds=[0, 1]), output=tmp_path)
+    file = tmp_path / "small" / "index.jsonl"
+    content = file.read_bytes()
+    for length in (len(content) - 7, len(content) // 2, 15):
+        file.write_bytes(content[:length])
+        with pytest.warns(UserWarning, match="is damaged in 1 of"):
+            again = em.compare(study_of(features, seeds=[0, 1]), output=tmp_path, watch=forbid)
+        assert metrics_of(again.record) == metrics_of(finished.record)
+        assert metrics_of(load_study(tmp_path / "small")) == metrics_of(finished.record)
+
+
+def test_a_damaged_line_is_a_warning_and_costs_nothing_else(features, tmp_path):
+    finished = em.compare(study_of(features, seeds=[0, 1]), output=tmp_path)
+    file = tmp_path / "small" / "index.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    number = next(n for n, line in enumerate(lines) if b'"outcome"' in line)
+    lines[number] = lines[number].replace(b"0", b"1")
+    file.write_bytes(b"".join(lines))
+    with pytest.warns(UserWarning, match=r"index\.jsonl is damaged in 1 of"):
+        assert len(load_study(tmp_path / "small").runs) == len(finished.record.runs) - 1
+    with pytest.warns(UserWarning, match=r"index\.jsonl is damaged in 1 of"):
+        again = em.compare(study_of(features, seeds=[0, 1]), output=tmp_path)
+    assert sorted(metrics_of(again.record), key=str) == sorted(metrics_of(finished.record), key=str)
 
 
 def test_raw_features_that_are_given_have_one_run(features, tmp_path):

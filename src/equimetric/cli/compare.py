@@ -38,6 +38,12 @@ def compare_command(
     study: Annotated[Path, typer.Argument(help="TOML file that describes the study.")],
     output: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("runs"),
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that failed.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time, one core each; default: workers of the study.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Where runs work: 'local' processes, 'serial' in this one, tasks of a 'ray' cluster.")
+    ] = "local",
 ) -> None:
     """Compare methods under equal conditions, over several seeds, with intervals.
 
@@ -49,10 +55,18 @@ def compare_command(
     """
     from equimetric.configuration import parse_overrides
 
-    run_study(study, output, parse_overrides(context.args), retry_failed=retry_failed)
+    run_study(study, output, parse_overrides(context.args), retry_failed=retry_failed, jobs=jobs, engine=engine)
 
 
-def run_study(study: Path, output: Path, overrides: Mapping[str, Any], *, retry_failed: bool) -> None:
+def run_study(
+    study: Path,
+    output: Path,
+    overrides: Mapping[str, Any],
+    *,
+    retry_failed: bool,
+    jobs: int | None = None,
+    engine: str = "local",
+) -> None:
     """Do the missing runs, print the table, write the report; failed runs are listed and give exit code 1."""
     from equimetric.report import print_table, write_report
     from equimetric.studies import compare
@@ -63,6 +77,8 @@ def run_study(study: Path, output: Path, overrides: Mapping[str, Any], *, retry_
             output=output,
             overrides=overrides,
             retry_failed=retry_failed,
+            jobs=jobs,
+            engine=engine,
             begin=progress.begin,
             watch=progress.watch,
         )

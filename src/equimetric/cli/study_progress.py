@@ -1,8 +1,7 @@
 """The progress of a study: bars in a terminal, a few lines where the output goes to a file."""
 
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -12,11 +11,10 @@ from equimetric.escaping import one_line
 from equimetric.progress import format_seconds, share_bar
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.progress import TaskID
 
     from equimetric.studies.jobs import Job
+    from equimetric.studies.plan import StudyPlan
 
 __all__ = ["StudyProgress"]
 
@@ -27,19 +25,19 @@ SECONDS_BETWEEN_LINES = 60
 class StudyProgress:
     """A bar for the study and one for each active run; a run that ends becomes a line, so that log files show it too.
 
-    The time left follows from the steps of the last minutes.
+    Trials of a search are too many for lines: the end of a search is one. The time left follows from the steps of the
+    last minutes.
     """
 
     def __init__(self) -> None:
         self.progress = build_bar(estimate_seconds=300)
         self.opened = ExitStack()
-        self.tasks: dict[Path, TaskID] = {}
-        self.steps: dict[Path, int] = {}
+        self.plan: StudyPlan | None = None
+        self.tasks: dict[str, TaskID] = {}
+        self.steps: dict[str, int] = {}
         self.study: TaskID | None = None
-        self.runs = self.ended = 0
+        self.runs = self.ended = self.ended_steps = 0
         self.last_line = time.monotonic()
-        # Each worker process has a thread that reports.
-        self.lock = threading.RLock()
 
     def __enter__(self) -> "StudyProgress":
         self.opened.enter_context(self.progress)
@@ -51,57 +49,68 @@ class StudyProgress:
     ) -> None:
         self.opened.close()
 
-    def begin(self, jobs: "Sequence[Job]", missing: "Sequence[Job]") -> None:
+    def begin(self, plan: "StudyPlan") -> None:
         """Say what is done already and where unfinished runs continue; show the whole study as a bar."""
         from equimetric.runs.folder import RunFolder
         from equimetric.training.checkpoint import saved_step
 
-        self.runs, self.ended = len(jobs), len(jobs) - len(missing)
-        self.steps = {job.folder: saved_step(RunFolder(job.folder)) or 0 for job in missing}
-        begun = [f"{label(job)} continues at step {step:,}" for job in missing if (step := self.steps[job.folder])]
-        if missing and (self.ended or begun):
+        self.plan = plan
+        self.runs, self.ended = plan.count_runs(), plan.count_ended()
+        if self.ended == self.runs:
+            return
+        begun = []
+        for row in plan.rows:
+            for job in plan.ready(row):
+                step = saved_step(RunFolder(job.folder)) if job.key.role == "final" else None
+                if step:
+                    self.steps[job.key.content] = step
+                    begun.append(f"{label(job)} continues at step {step:,}")
+        if self.ended or begun:
             self.say("; ".join([f"{self.ended} of {self.runs} runs are done", *begun]))
-        if missing:
-            total = sum(steps_of(job) for job in missing)
-            self.study = self.progress.add_task("", total=total, completed=sum(self.steps.values()), figures="")
-            self.show_study()
+        steps = plan.study.training.steps
+        self.ended_steps = steps * self.ended
+        self.study = self.progress.add_task("", total=steps * self.runs, figures="")
+        self.show_study()
 
     def watch(self, job: "Job", step: int, figures: Mapping[str, float] | None) -> None:
         """Show the steps of a run, and its score and time when it has ended."""
-        with self.lock:
-            if job.folder not in self.tasks:
-                self.tasks[job.folder] = self.progress.add_task(label(job), total=steps_of(job) or None, figures="")
-            if figures is None:
-                self.end_run(job)
-            elif step:
-                self.steps[job.folder] = step
-                self.progress.update(self.tasks[job.folder], completed=step, figures=format_figures(figures))
-                self.show_study()
-                if self.progress.disable and time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES:
-                    self.say(self.summary())
+        name = job.key.content
+        if name not in self.tasks:
+            self.tasks[name] = self.progress.add_task(label(job), total=job.steps or None, figures="")
+        if figures is None:
+            self.end_run(job)
+        elif step:
+            self.steps[name] = step
+            self.progress.update(self.tasks[name], completed=step, figures=format_figures(figures))
+            self.show_study()
+        if self.progress.disable and time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES:
+            self.say(self.summary())
 
     def end_run(self, job: "Job") -> None:
         """Replace the bar of a run by a line."""
-        self.progress.remove_task(self.tasks.pop(job.folder))
-        self.steps[job.folder] = steps_of(job)
+        assert self.plan is not None
+        self.progress.remove_task(self.tasks.pop(job.key.content))
+        self.steps.pop(job.key.content, None)
+        self.ended_steps += self.plan.study.training.steps
         self.ended += 1
         self.show_study()
-        self.say(f"{describe_end(job)} ({self.summary()})")
+        text = describe_end(self.plan, job)
+        if text:
+            self.say(f"{text} ({self.summary()})")
 
     def show_study(self) -> None:
         """Update the bar of the study."""
         if self.study is not None:
             done = f"{self.ended} of {self.runs} runs"
-            self.progress.update(self.study, description=done, completed=sum(self.steps.values()))
+            completed = self.ended_steps + sum(self.steps.values())
+            self.progress.update(self.study, description=done, completed=completed)
 
     def summary(self) -> str:
-        """'3 of 7 runs, 1,250 of 4,200 steps, about 3 min left'."""
+        """'3 of 7 runs, about 3 min left'."""
         parts = [f"{self.ended} of {self.runs} runs"]
         for task in self.progress.tasks:
-            if task.id == self.study and task.total and not task.finished:
-                parts.append(f"{task.completed:,.0f} of {task.total:,.0f} steps")
-                if task.time_remaining:
-                    parts.append(f"about {format_seconds(task.time_remaining)} left")
+            if task.id == self.study and task.total and not task.finished and task.time_remaining:
+                parts.append(f"about {format_seconds(task.time_remaining)} left")
         return ", ".join(parts)
 
     def say(self, text: str) -> None:
@@ -111,25 +120,36 @@ class StudyProgress:
 
 
 def label(job: "Job") -> str:
-    """'contrastive, seed 1'."""
-    return one_line(f"{job.row}, seed {job.config.seed}")
+    """'contrastive, seed 1', 'contrastive, trial 3, fold 2', 'contrastive, seed 1, folds joined'."""
+    key = job.key
+    parts = [job.row, *([job.point] if job.point else [])]
+    parts.append(f"seed {key.seed}" if key.trial is None else f"trial {key.trial}")
+    if key.role == "joined":
+        parts.append("folds joined")
+    elif key.trial is not None or (key.fold > 0 and key.role != "baseline"):
+        parts.append(f"fold {key.fold}")
+    return one_line(", ".join(parts))
 
 
-def steps_of(job: "Job") -> int:
-    """The steps of a run; baselines take none."""
-    return job.config.training.steps if job.kind == "trained" else 0
-
-
-def describe_end(job: "Job") -> str:
-    """'finished contrastive, seed 1: map@r 56.12%, 14 s' or 'failed contrastive, seed 1'."""
+def describe_end(plan: "StudyPlan", job: "Job") -> str:
+    """'finished contrastive, seed 1: map@r 56.12%, 14 s'; of a search, its end; '' for other trials."""
     from equimetric.evaluation import format_score
-    from equimetric.studies.results import read_result
     from equimetric.studies.table import format_duration
 
-    result = read_result(job)
-    if result is None or result.status == "failed":
+    outcome, metric = plan.index.outcomes[job.key.content], job.config.evaluation.selected_by
+    if job.key.trial is not None:
+        row = plan.rows[job.row]
+        tuned = plan.tuned(row) if plan.is_tuned(row) else None
+        if tuned is None:
+            return f"failed {label(job)}: {outcome.error}" if outcome.status == "failed" else ""
+        chosen = ", ".join(
+            f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"
+            for name, value in tuned.params.items()
+        )
+        score = format_score(metric, tuned.score).strip()
+        return f"tuned {job.row}: {chosen} (trial {tuned.trial} of {tuned.trials}, validation {metric} {score})"
+    if outcome.status == "failed":
         return f"failed {label(job)}"
-    metric = job.config.evaluation.selected_by
-    scores = [f"{metric} {format_score(metric, result.metrics[metric]).strip()}"] if metric in result.metrics else []
-    times = [format_duration(result.seconds)] if result.steps else []
+    scores = [f"{metric} {format_score(metric, outcome.metrics[metric]).strip()}"] if metric in outcome.metrics else []
+    times = [format_duration(outcome.seconds)] if outcome.steps else []
     return f"finished {label(job)}: {', '.join([*scores, *times])}"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
 from equimetric.learners.learner import Batch, Learner, LearnerParts, Outputs, learner
 
-__all__ = ["RawFeatures", "RawPixels", "Untrained"]
+__all__ = ["Pretrained", "RawFeatures", "RawPixels", "Untrained"]
 
 
 class Baseline(Learner):
@@ -89,3 +89,13 @@ class Untrained(NetworkBaseline):
     def init_head(self, features: Callable[[], Tensor]) -> None:
         """Start where every method starts."""
         initial_head_by_pca(self.network.head, features())
+
+
+@learner("pretrained")
+class Pretrained(Untrained):
+    """Features reduced to the embedding dimension by the principal components of all classes that are not for the test.
+
+    The row "Pretrained" of the literature's tables. It needs model.head_init = "pca", which a study sets for it.
+    """
+
+    head_parts = ("train", "validation")

@@ -214,6 +214,9 @@ class Learner(nn.Module):
     trains: bool = True
     """False for baselines, which take no step."""
 
+    head_parts: tuple[str, ...] = ("train",)
+    """Parts of the data whose features `init_head` gets; never the test."""
+
     paper: str = ""
     """Authors, title, year."""
 

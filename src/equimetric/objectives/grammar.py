@@ -1,9 +1,10 @@
 """The grammar of methods and options: "contrastive + 0.5*tcm", and names such as "triplet.selection.margin"."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import isfinite, nan
 from typing import Any
 
+from equimetric.dotted import flatten
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.objectives.recipes import ROLES, Recipe, find_recipe
 from equimetric.other_names import called_here
@@ -28,15 +29,7 @@ def parse_method(method: str) -> list[tuple[float, Recipe]]:
 
 def flatten_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """{'selection': {'margin': 0.1}}, as TOML reads `selection.margin = 0.1`, becomes {'selection.margin': 0.1}."""
-
-    def walk(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-        for name, value in table.items():
-            if isinstance(value, Mapping):
-                yield from walk(value, f"{prefix}{name}.")
-            else:
-                yield f"{prefix}{name}", value
-
-    return dict(walk(options, ""))
+    return dict(flatten(options))
 
 
 def route(method: str, terms: list[tuple[float, Recipe]], options: Mapping[str, Any]) -> list[dict[str, Any]]:

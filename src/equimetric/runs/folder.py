@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from equimetric.checksums import Checksum, checksum, has_content, json_document, read_json, toml_document
+from equimetric.code_version import code_fingerprint
 from equimetric.configuration import load_stored_config, to_toml
 from equimetric.errors import DamagedFileError, EquimetricError, StorageError
 from equimetric.files import explain_write_error, sync_folder, write_atomically
@@ -42,6 +43,7 @@ def describe_environment(data_fingerprint: str, key: RunKey) -> dict[str, Any]:
     return {
         "key": asdict(key),
         "equimetric": version("equimetric"),
+        "code": code_fingerprint(),
         "protocol": PROTOCOL_VERSION,
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -186,6 +188,13 @@ class RunFolder:
         values = read_json(file, dict, ADVICE)
         values.pop("files", None)
         return RunResult.parse(values, str(file))
+
+    def require_result(self) -> RunResult:
+        """The result of a run that has ended."""
+        result = self.result()
+        if result is None:
+            raise EquimetricError(f"the run in {str(self.path)!r} has not ended; train it first")
+        return result
 
     def write_result(self, result: RunResult) -> None:
         """Write the result; its presence is what marks a run as finished."""

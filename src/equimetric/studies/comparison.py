@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from equimetric.configuration import load_config
-from equimetric.errors import StorageError
+from equimetric.dotted import set_dotted
+from equimetric.errors import EquimetricError, StorageError
 from equimetric.runs.access import require_writable
-from equimetric.runs.data import load_run_data
+from equimetric.runs.building import build_learner
+from equimetric.runs.configuration import DataConfig
+from equimetric.runs.data import RunData, load_run_data
 from equimetric.runs.image_size import fit_images
 from equimetric.runs.regimes import fit_to_data
 from equimetric.stopping import Stopped, stop_on_signals
-from equimetric.studies.configuration import StudyConfig
-from equimetric.studies.execution import Watcher, ignore_progress, run_all
+from equimetric.studies.configuration import Baseline, StudyConfig
+from equimetric.studies.engines import open_engine
 from equimetric.studies.extraction import extract_features
-from equimetric.studies.jobs import Job, check_study, choose_baselines, plan
+from equimetric.studies.index import StudyIndex
+from equimetric.studies.plan import StudyPlan
 from equimetric.studies.records import StudyRecord
-from equimetric.studies.results import needs_training
+from equimetric.studies.rows import find_points, run_config
+from equimetric.studies.schedule import Watcher, adopt_finished, do_all, forget_damaged, ignore_progress
 from equimetric.studies.store import load_study, save_study
+from equimetric.studies.study_file import load_study_config
 from equimetric.studies.table import ComparisonTable, comparison_table
-from equimetric.training.preconditions import warn_if_not_augmented
+from equimetric.training.preconditions import require_conditions, require_trainable, warn_if_not_augmented
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["Comparison", "compare", "open_plan"]
 
-Beginning = Callable[[Sequence[Job], Sequence[Job]], None]
-"""Called once before anything trains, with all runs of a study and those that are still to do."""
+Beginning = Callable[[StudyPlan], None]
+"""Called once before anything trains, with the plan of the study."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,42 +62,99 @@ def compare(
     output: str | Path = "runs",
     overrides: Mapping[str, Any] | None = None,
     retry_failed: bool = False,
+    jobs: int | None = None,
+    engine: str = "local",
     begin: Beginning | None = None,
     watch: Watcher | None = None,
 ) -> Comparison:
-    """Train every method with every seed under equal conditions; the result prints as a table.
+    """Tune, train and test every method under equal conditions; the result prints as a table.
 
-    `study` is a TOML file, a mapping or a `StudyConfig`. Called again, it trains only the missing runs; a
-    killed study resumes where it stopped and gives the same table. A failed run is reported and stops no other.
+    `study` is a TOML file, a mapping or a `StudyConfig`. Called again, it does only what is missing; a killed study
+    resumes where it stopped and gives the same table. A failed run is reported and stops no other. `jobs` runs work at
+    a time, in processes of this machine or as tasks of a Ray cluster (`engine="ray"`); the table is the same.
     SIGINT and SIGTERM stop all runs after their current step, each with a checkpoint.
     """
-    config = fit_images(load_config(study, StudyConfig, overrides))
+    plan = open_plan(study, output=output, overrides=overrides)
+    save_study(plan)
+    forget_damaged(plan, retry_failed=retry_failed)
+    adopt_finished(plan, retry_failed=retry_failed)
+    plan.index.plan(map(plan.planned, plan.known_jobs()))
+    if begin:
+        begin(plan)
+    try:
+        with stop_on_signals():
+            extract_features(plan, [row for row in plan.rows if plan.ready(row)])
+            with open_engine(engine, jobs or plan.study.workers) as opened:
+                do_all(plan, opened, watch or ignore_progress)
+    except Stopped as stop:
+        raise Stopped(stop.number, f"stopped; {count_finished(plan)}; run the same command again to resume") from None
+    except StorageError as error:
+        raise StorageError(f"{error} ({count_finished(plan)})") from error
+    return Comparison(load_study(plan.folder), plan.folder)
+
+
+def open_plan(
+    study: StudyConfig | Mapping[str, Any] | str | Path,
+    *,
+    output: str | Path = "runs",
+    overrides: Mapping[str, Any] | None = None,
+) -> StudyPlan:
+    """The checked plan of a study, with what its index knows; nothing is written."""
+    config = fit_images(load_study_config(study, overrides))
     folder = Path(output) / config.name
     require_writable(folder, "study folder")
     warn_if_not_augmented(config)
     data = load_run_data(config.data, model=config.model)
     config = fit_to_data(choose_baselines(config, data), data.shape)
-    jobs = plan(config, Path(output), data.fingerprint)
-    check_study(jobs, data)
-    try:
-        save_study(folder, config, data.fingerprint, jobs)
-    except OSError as error:
-        raise StorageError(f"cannot write to the study folder {str(folder)!r}: {error.strerror}") from None
-    missing = [job for job in jobs if needs_training(job, retry_failed=retry_failed)]
-    if begin:
-        begin(jobs, missing)
-    try:
-        with stop_on_signals():
-            extract_features(missing, data)
-            run_all(missing, workers=config.workers, watch=watch or ignore_progress)
-    except Stopped as stop:
-        raise Stopped(stop.number, f"stopped; {count_finished(jobs)}; run the same command again to resume") from None
-    except StorageError as error:
-        raise StorageError(f"{error} ({count_finished(jobs)})") from error
-    return Comparison(load_study(folder), folder)
+    plan = StudyPlan(config, folder, load_points(config, data), StudyIndex(folder))
+    check_study(plan)
+    return plan
 
 
-def count_finished(jobs: Sequence[Job]) -> str:
+def choose_baselines(study: StudyConfig, data: RunData) -> StudyConfig:
+    """The study with the baselines that its data allow, unless it names its own."""
+    if study.baselines is not None:
+        return study
+    chosen: list[Baseline] = ["raw_features"] if data.vectors else ["raw_pixels"]
+    if study.model.pretrained is not None and not data.vectors:
+        chosen.append("raw_features")
+    if "raw_features" in chosen and study.model.head_init != "pca":
+        chosen.append("pretrained")
+    return study.model_copy(update={"baselines": [*chosen, "untrained"]})
+
+
+def load_points(study: StudyConfig, data: RunData) -> dict[str, RunData]:
+    """The data of every point of a study's sweeps; loaded once where points share them."""
+    loaded, found = {study.data.model_dump_json(): data}, {}
+    for point, conditions in find_points(study).items():
+        values = {"data": study.data.model_dump()}
+        for key, value in conditions.items():
+            if key.startswith("data."):
+                set_dotted(values, key, value)
+        config = DataConfig.model_validate(values["data"])
+        name = config.model_dump_json()
+        if name not in loaded:
+            loaded[name] = load_run_data(config)
+        found[point] = loaded[name]
+    return found
+
+
+def check_study(plan: StudyPlan) -> None:
+    """Check the conditions, and build learner, optimiser and samplers of every row, so that mistakes raise at once."""
+    for point, conditions in plan.points.items():
+        data = plan.data[point]
+        for number, row in enumerate(plan.rows.values()):
+            config = run_config(plan.study, row, seed=row.seeds[0], fold=row.folds[0], point=conditions)
+            if number == 0:
+                require_conditions(config, data)
+            require_writable(plan.folder / row.name, "run folder")
+            try:
+                require_trainable(config, data, build_learner(config, data.shape))
+            except (TypeError, EquimetricError) as error:
+                where = f" at {point!r}" if point else ""
+                raise EquimetricError(f"method {row.name!r}{where}: {error}") from None
+
+
+def count_finished(plan: StudyPlan) -> str:
     """'8 of 19 runs are finished'."""
-    finished = sum(not needs_training(job, retry_failed=False) for job in jobs)
-    return f"{finished} of {len(jobs)} runs are finished"
+    return f"{plan.count_ended()} of {plan.count_runs()} runs are finished"

@@ -1,19 +1,20 @@
-"""The configuration of a study: methods × seeds under equal conditions."""
+"""The configuration of a study: methods × seeds (× folds × trials) under equal conditions."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from equimetric.configuration import Options, Strict
 from equimetric.runs.configuration import Conditions, LearnerConfig
+from equimetric.studies.search_table import SearchConfig, SpaceConfig
 
-__all__ = ["Baseline", "MethodConfig", "StudyConfig"]
+__all__ = ["ArmConfig", "Baseline", "MethodConfig", "StatisticsConfig", "StudyConfig", "SweepConfig", "is_condition"]
 
-Baseline: TypeAlias = Literal["raw_pixels", "raw_features", "untrained"]
+Baseline: TypeAlias = Literal["raw_pixels", "raw_features", "pretrained", "untrained"]
 
-OF_THE_STUDY = ("study.toml", "data.json", "index.json", "report")
+OF_THE_STUDY = ("study.toml", "data.json", "index.jsonl", "index.json", "ledger.json", "report")
 """Files and folders of a study beside the folders of its rows."""
 
 OF_THE_SYSTEM = {"con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("com", "lpt") for n in range(1, 10))}
@@ -21,6 +22,14 @@ OF_THE_SYSTEM = {"con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("co
 
 LONGEST_NAME = 200
 """Bytes; file systems take 255, and files beside the folder have longer names."""
+
+ALWAYS_VARIED = ("optimizer.objective_lr",)
+"""Conditions in which methods may differ in every study: a loss with parameters of its own needs its own rate."""
+
+
+def is_condition(key: str) -> bool:
+    """Whether a dotted key belongs to the conditions of a study; any other is an option of a method."""
+    return key.partition(".")[0] in Conditions.model_fields
 
 
 class MethodConfig(Strict):
@@ -30,6 +39,13 @@ class MethodConfig(Strict):
     options: Options = Field(default_factory=dict, description="options of the method")
     learner: LearnerConfig = Field(default_factory=LearnerConfig)
     objective_lr: float | None = Field(None, gt=0, description="learning rate of the objective's own parameters")
+    conditions: Options = Field(
+        default_factory=dict,
+        description="conditions of this method alone, among those that the study varies: { 'batch.classes' = 32 }",
+    )
+    search: dict[str, SpaceConfig] | None = Field(
+        None, description="ranges that a search tunes, by option; default: those of the method"
+    )
 
     @classmethod
     def explain_unknown(cls, path: str, key: str) -> str:
@@ -42,17 +58,86 @@ class MethodConfig(Strict):
         return super().explain_unknown(path, key)
 
 
+class ArmConfig(Strict):
+    """A second row of each method, with something added: 'contrastive' and 'contrastive+tcm'."""
+
+    add: str = Field("", description="a term that is added to the method's objective, such as 'tcm' or '0.5*tcm'")
+    options: Options = Field(default_factory=dict, description="options of the new row, such as 'tcm.margin'")
+    learner: LearnerConfig | None = Field(None, description="learner of the new row; default: that of the method")
+    conditions: Options = Field(default_factory=dict, description="conditions among those that the study varies")
+    of: list[str] | None = Field(None, description="rows that get the arm; default: all methods")
+
+
+class SweepConfig(Strict):
+    """Further points at which every method is trained and tested: other values of conditions than the study's."""
+
+    title: str = Field("", description="what is swept, for tables and figures")
+    key: str = Field("", description="a condition such as 'model.dim'")
+    values: list[Any] = Field(default=[], description="its values")
+    points: dict[str, Options] = Field(
+        default_factory=dict, description="instead of key and values: label → conditions, where several change together"
+    )
+
+    @model_validator(mode="after")
+    def _has_points(self) -> SweepConfig:
+        if bool(self.key) != bool(self.values) or bool(self.key) == bool(self.points):
+            raise ValueError("give key and values, or points")
+        if self.key and not is_condition(self.key):
+            raise ValueError(f"{self.key!r} is no condition of a study; a sweep changes keys such as 'model.dim'")
+        return self
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """Label → conditions of each point."""
+        return self.points or {f"{self.key.rpartition('.')[2]} {value}": {self.key: value} for value in self.values}
+
+
+class StatisticsConfig(Strict):
+    """How differences are judged."""
+
+    estimand: Literal["seeds and classes", "seeds"] = Field(
+        "seeds and classes",
+        description="what intervals are for: new seeds and new classes, or new seeds with these test classes",
+    )
+    equivalence: float = Field(
+        0.5, ge=0, description="differences up to this many points are practically equal; fixed before the study"
+    )
+    confidence: float = Field(0.95, gt=0, lt=1, description="of the intervals")
+    baseline: str | None = Field(None, description="row that all others are compared with; default: the first method")
+
+
 class StudyConfig(Conditions):
-    """A fair comparison: methods × seeds under equal conditions."""
+    """A fair comparison: methods × seeds (× folds × trials) under equal conditions."""
 
     name: str = Field(description="name of the study and of its folder under the output folder")
     title: str = Field("", description="title of the report")
-    seeds: list[int] = Field(default=[0, 1, 2], min_length=1, description="one run of every method for each seed")
+    protocol: str = Field("quick", description="a name of `equimetric protocols`, or a file of your own")
+    protocol_version: int = Field(0, description="version of the protocol, filled in from it")
+    departures: dict[str, str] = Field(
+        default_factory=dict, description="where the study differs from its protocol, filled in"
+    )
+    seeds: list[int] = Field(default=[0, 1, 2], min_length=1, description="one repetition of all methods for each")
+    cross_validation: bool = Field(
+        False, description="train a model for each of data.folds in every repetition, not for data.fold alone"
+    )
     baselines: list[Baseline] | None = Field(
         None,
-        description="untrained rows: raw_pixels, raw_features, untrained; default: those the data allow",
+        description="untrained rows: raw_pixels, raw_features, pretrained (features reduced by PCA to the dimension of "
+        "embeddings), untrained; default: those the data allow",
     )
     methods: dict[str, MethodConfig] = Field(min_length=1, description="one table for each method")
+    families: dict[str, Options] = Field(
+        default_factory=dict, description="conditions of all methods of a family, among those that the study varies"
+    )
+    arms: dict[str, ArmConfig] = Field(default_factory=dict, description="second rows of methods, by name")
+    search: SearchConfig | None = Field(None, description="tune every method on validation classes first")
+    sweeps: dict[str, SweepConfig] = Field(default_factory=dict, description="sweeps that may be chosen, by name")
+    sweep: list[str] = Field(default=[], description="sweeps that are run beside the study itself")
+    varies: list[str] = Field(default=[], description="conditions in which methods may differ, such as 'batch.classes'")
+    waivers: dict[str, str] = Field(
+        default_factory=dict, description="cause of unfairness → why it is accepted; printed with every table"
+    )
+    statistics: StatisticsConfig = Field(default_factory=StatisticsConfig)
+    probes: list[str] = Field(default=[], description="further measurements of every final run, by name")
     workers: int = Field(2, ge=1, description="runs in parallel, each in its own process")
 
     @field_validator("name")
@@ -76,9 +161,58 @@ class StudyConfig(Conditions):
             raise ValueError("seeds must be different integers, 0 or larger")
         return seeds
 
+    @model_validator(mode="after")
+    def _only_declared_conditions_vary(self) -> StudyConfig:
+        varied = (*self.varies, *ALWAYS_VARIED)
+        for where, key in self._own_conditions():
+            if not is_condition(key):
+                raise ValueError(f"{where}: {key!r} is no condition of a study, such as 'batch.classes'")
+            if not any(key == one or key.startswith(f"{one}.") for one in varied):
+                raise ValueError(
+                    f"{where} changes {key!r}, because of which the comparison would be unfair; set it once for the "
+                    f"whole study, or declare that it varies: varies = ['{key}']"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> StudyConfig:
+        for name in self.sweep:
+            if name not in self.sweeps:
+                raise ValueError(f"there is no sweep {name!r}; known: {', '.join(self.sweeps) or 'none'}")
+        for arm, config in self.arms.items():
+            for row in config.of or ():
+                if row not in self.methods:
+                    raise ValueError(f"arms.{arm}.of names {row!r}, which is no method of the study")
+            if any(f"{row}+{arm}" in self.methods for row in self.methods):
+                raise ValueError(f"arm {arm!r} would have the name of a method; choose another")
+            check_folder_name(arm)
+        return self
+
+    @model_validator(mode="after")
+    def _search_has_seeds_of_its_own(self) -> StudyConfig:
+        if self.search is not None:
+            trials = range(self.search.seed, self.search.seed + self.search.trials)
+            if any(seed in trials for seed in self.seeds):
+                raise ValueError(f"search.seed = {self.search.seed}: trials must not share seeds with the repetitions")
+        return self
+
+    def _own_conditions(self) -> list[tuple[str, str]]:
+        """Who changes which condition."""
+        found = [(f"families.{name}", key) for name, table in self.families.items() for key in table]
+        found += [(f"methods.{name}", key) for name, one in self.methods.items() for key in one.conditions]
+        found += [(f"arms.{name}", key) for name, one in self.arms.items() for key in one.conditions]
+        searched = {"search": self.search.ranges} if self.search else {}
+        searched |= {f"methods.{name}.search": one.search for name, one in self.methods.items() if one.search}
+        found += [(where, key) for where, table in searched.items() for key in table if is_condition(key)]
+        return found
+
     def conditions(self) -> dict[str, Any]:
         """The part that all runs share."""
         return self.model_dump(include=set(Conditions.model_fields))
+
+    def folds(self) -> list[int]:
+        """The folds of every repetition."""
+        return list(range(self.data.folds)) if self.cross_validation else [self.data.fold]
 
 
 def check_folder_name(name: str) -> str:

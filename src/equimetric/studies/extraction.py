@@ -1,32 +1,48 @@
 """Features that the runs of a study share, computed before its workers start."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 
 from equimetric.runs.building import build_learner
+from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import RunData
 from equimetric.runs.features import cached_features
-from equimetric.studies.jobs import Job
+from equimetric.studies.plan import StudyPlan
+from equimetric.studies.rows import run_config
 from equimetric.training.placement import Placement
 
 __all__ = ["extract_features"]
 
 
-def extract_features(jobs: Sequence[Job], data: RunData) -> None:
-    """Compute the features that jobs train on, where they are not cached: on all cores, and with one progress bar.
+def extract_features(plan: StudyPlan, rows: Iterable[str]) -> None:
+    """Compute the features that rows train on, where they are not cached: on all cores, and with one progress bar.
 
     Backbones with pretrained weights are the same for all seeds; random ones are not.
     """
-    if data.vectors:
-        return
-    distinct = {}
-    for job in jobs:
-        model = job.config.model
-        if model.frozen or model.head_init == "pca":
-            seed = job.config.seed if model.pretrained is None else None
-            distinct[seed, job.config.learner.model_dump_json()] = job.config
-    for config in distinct.values():
+    distinct: dict[str, tuple[RunConfig, RunData]] = {}
+    for name in rows:
+        row = plan.rows[name]
+        for point, conditions in plan.points.items():
+            for seed in row.seeds if plan.study.model.pretrained is None else row.seeds[:1]:
+                config = run_config(plan.study, row, seed=seed, fold=row.folds[0], point=conditions)
+                data = plan.data[point]
+                if not data.vectors and (config.model.frozen or config.model.head_init == "pca"):
+                    distinct[describe_backbone(config, data)] = config, data
+    for config, data in distinct.values():
         learner = build_learner(config, data.shape)
         Placement.of(config.training).place(learner)
         backbone = learner.frozen_backbone()
         if backbone is not None:
             cached_features(backbone, data.eval_data)
+
+
+def describe_backbone(config: RunConfig, data: RunData) -> str:
+    """What features depend on: network, seed of random weights, learner, images."""
+    seed = config.seed if config.model.pretrained is None else None
+    parts: Mapping[str, object] = {
+        "model": config.model.model_dump(include={"backbone", "pretrained", "pooling"}),
+        "learner": config.learner.model_dump(),
+        "transform": config.data.transform,
+        "data": data.dataset.fingerprint,
+        "seed": seed,
+    }
+    return str(parts)

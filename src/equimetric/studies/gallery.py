@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from equimetric.data import Dataset
+from equimetric.errors import DamagedFileError
 from equimetric.runs.folder import RunFolder
-from equimetric.runs.result import RunResult
 from equimetric.seeding import derive_seed
-from equimetric.studies.configuration import StudyConfig
-from equimetric.studies.jobs import RunEntry
 from equimetric.studies.records import GalleryRow
 
 __all__ = ["galleries"]
@@ -22,15 +22,18 @@ GALLERY_QUERIES = 6
 GALLERY_NEIGHBOURS = 8
 
 
-def galleries(
-    study: StudyConfig, results: Mapping[RunEntry, RunResult], dataset: Dataset
-) -> dict[str, tuple[GalleryRow, ...]]:
-    """The same few queries for every row of the table, with the neighbours that its first run retrieves."""
+def galleries(name: str, runs: Iterable[tuple[str, Path]], dataset: Dataset) -> dict[str, tuple[GalleryRow, ...]]:
+    """The same few queries for every row of a study's table, with the neighbours that its first run retrieves.
+
+    `runs` are rows with the folders of their finished runs.
+    """
     shown: dict[str, tuple[GalleryRow, ...]] = {}
-    for entry, result in results.items():
-        run = RunFolder(entry.folder)
-        if entry.row not in shown and result.status == "done" and run.has_per_query():
-            shown[entry.row] = gallery(run.per_query(), dataset, derive_seed(study.name, "gallery"))
+    for row, folder in runs:
+        run = RunFolder(folder)
+        if row not in shown and run.has_per_query():
+            # A damaged run is reported elsewhere.
+            with suppress(DamagedFileError):
+                shown[row] = gallery(run.per_query(), dataset, derive_seed(name, "gallery"))
     return shown
 
 

@@ -1,28 +1,28 @@
-"""A study as a list of runs, each in a folder named by a hash of everything that determines it."""
+"""One unit of a study's work: a run, a trial of a search, or fold models joined; and its execution, in any process."""
 
 from __future__ import annotations
 
 import errno
 import traceback
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from equimetric.code_version import code_fingerprint
 from equimetric.configuration import load_config
 from equimetric.errors import DamagedFileError, EquimetricError, StorageError
-from equimetric.runs.access import require_writable
-from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.damage import set_aside, set_aside_if_damaged
-from equimetric.runs.data import RunData
 from equimetric.runs.folder import RunFolder
-from equimetric.runs.key import Role, RunKey
+from equimetric.runs.key import RunKey
 from equimetric.runs.result import RunResult
-from equimetric.studies.configuration import Baseline, StudyConfig
+from equimetric.studies.joining import join_folds
+from equimetric.studies.outcomes import ClassList, Outcome, outcome_of_run
 from equimetric.training.loop import Progress, train
-from equimetric.training.preconditions import require_conditions, require_trainable
+from equimetric.training.trials import train_trial
 
-__all__ = ["Job", "RunEntry", "check_study", "choose_baselines", "plan", "run_job"]
+__all__ = ["Job", "RunEntry", "run_job"]
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """Errors of the operating system that say nothing about the run that was writing."""
@@ -48,74 +48,66 @@ class RunEntry:
 
 @dataclass(frozen=True)
 class Job(RunEntry):
-    """A run to do, with its configuration."""
+    """A run to do, with its configuration.
+
+    Attributes:
+        config: of the run; of joined folds, that of the first.
+        point: of a sweep; '' for the study itself.
+        params: what a search tries or has chosen.
+        search: hash of the search, of a trial.
+        members: folders of the fold models that are joined; empty for everything else.
+    """
 
     config: RunConfig
+    point: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    search: str = ""
+    members: tuple[Path, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """Steps that the job takes, at most."""
+        return self.config.training.steps if self.key.role in ("final", "trial") else 0
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, to send to a worker process."""
-        return {"key": asdict(self.key), "config": self.config.model_dump(), "folder": str(self.folder)}
+        return {
+            "key": asdict(self.key),
+            "folder": str(self.folder),
+            "config": self.config.model_dump(),
+            "point": self.point,
+            "params": dict(self.params),
+            "search": self.search,
+            "members": [str(folder) for folder in self.members],
+        }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Job:
+    def from_json(cls, values: Mapping[str, Any]) -> Job:
         """The job from the values of `to_json`."""
-        return cls(RunKey(**values["key"]), Path(values["folder"]), load_config(values["config"], RunConfig))
+        return cls(
+            RunKey(**values["key"]),
+            Path(values["folder"]),
+            load_config(values["config"], RunConfig),
+            values["point"],
+            values["params"],
+            values["search"],
+            tuple(map(Path, values["members"])),
+        )
 
 
-def choose_baselines(study: StudyConfig, data: RunData) -> StudyConfig:
-    """The study with the baselines that its data allow, unless it names its own."""
-    if study.baselines is not None:
-        return study
-    chosen: list[Baseline] = ["raw_features"] if data.vectors else ["raw_pixels"]
-    if study.model.pretrained is not None and not data.vectors:
-        chosen.append("raw_features")
-    return study.model_copy(update={"baselines": [*chosen, "untrained"]})
-
-
-def plan(study: StudyConfig, output: Path, data_fingerprint: str) -> list[Job]:
-    """All runs of a study: baselines first, then seed by seed, so that an unfinished study has all methods."""
-    conditions = study.conditions()
-    jobs = []
-
-    def add(row: str, role: Role, values: dict[str, Any]) -> None:
-        config = RunConfig.model_validate({**conditions, **values})
-        key = RunKey.of(config, data_fingerprint, method=row, role=role)
-        jobs.append(Job(key, output / study.name / row / key.folder, config))
-
-    for baseline in study.baselines or ():
-        # Pixels and pretrained features are deterministic: one run is enough.
-        given = study.model.pretrained is not None or study.data.name == "features"
-        random = baseline == "untrained" or (baseline == "raw_features" and not given)
-        for seed in study.seeds if random else study.seeds[:1]:
-            add(baseline, "baseline", {"method": baseline, "learner": {"name": baseline}, "seed": seed})
-    for seed in study.seeds:
-        for row, method in study.methods.items():
-            values: dict[str, Any] = {"method": method.method or row, "options": method.options, "seed": seed}
-            values["learner"] = method.learner.model_dump()
-            if method.objective_lr is not None:
-                values["optimizer"] = {**conditions["optimizer"], "objective_lr": method.objective_lr}
-            add(row, "final", values)
-    return jobs
-
-
-def check_study(jobs: list[Job], data: RunData) -> None:
-    """Check the conditions, and build learner, optimiser and samplers of every row, so that mistakes raise at once."""
-    require_conditions(jobs[0].config, data)
-    for job in {job.row: job for job in jobs}.values():
-        require_writable(job.folder, "run folder")
-        try:
-            require_trainable(job.config, data, build_learner(job.config, data.shape))
-        except (TypeError, EquimetricError) as error:
-            raise EquimetricError(f"method {job.row!r}: {error}") from None
-
-
-def run_job(job: Job, progress: Progress | None = None) -> None:
-    """Execute one run; an error is written to its result, so that the other runs continue.
+def run_job(job: Job, progress: Progress | None = None) -> tuple[Outcome, ClassList | None]:
+    """Do a job. An error becomes its outcome, so that the other jobs continue.
 
     An error of writing is none of the run's: it raises, and the same command goes on once there is space.
     """
     try:
-        train_job(job, progress)
+        if job.key.role == "trial":
+            return run_trial(job, progress), None
+        class_names = join_members(job) if job.members else train_job(job, progress)
+        run = RunFolder(job.folder)
+        result = run.result()
+        assert result is not None
+        return describe_run(job, run, result, class_names)
     except StorageError:
         raise
     except Exception as error:
@@ -124,21 +116,70 @@ def run_job(job: Job, progress: Progress | None = None) -> None:
                 f"cannot write {error.filename or 'a file'}: {error.strerror}; nothing finished is lost: "
                 "free some space and run the same command again"
             ) from error
-        expected = isinstance(error, EquimetricError)
+        return record_failure(job, error), None
+
+
+def describe_run(
+    job: Job, run: RunFolder, result: RunResult, class_names: tuple[str, ...]
+) -> tuple[Outcome, ClassList | None]:
+    """The outcome of a run that has a result, and its test classes."""
+    selected_by = job.config.evaluation.selected_by
+    return outcome_of_run(
+        job.key, run, result, class_names, selected_by=selected_by, params=job.params, code=code_fingerprint()
+    )
+
+
+def record_failure(job: Job, error: Exception) -> Outcome:
+    """The outcome of a job that failed, written to the folder of its run, too, where it has one."""
+    expected = isinstance(error, EquimetricError)
+    message = str(error) if expected else "".join(traceback.format_exception_only(error)).strip()
+    trace = None if expected else traceback.format_exc()
+    if job.key.role != "trial":
         RunFolder(job.folder).write_result(
             RunResult(
                 status="failed",
                 role=job.key.role,
                 method=job.config.method,
                 seed=job.config.seed,
-                error=str(error) if expected else "".join(traceback.format_exception_only(error)).strip(),
-                traceback=None if expected else traceback.format_exc(),
+                error=message,
+                traceback=trace,
             )
         )
+    return Outcome(
+        job.key,
+        "failed",
+        params=job.params,
+        search=job.search,
+        error=message,
+        traceback=trace,
+        code=code_fingerprint(),
+    )
 
 
-def train_job(job: Job, progress: Progress | None) -> None:
-    """Train a run, from the start where what is in its folder is damaged; the damaged folder is kept beside it."""
+def run_trial(job: Job, progress: Progress | None) -> Outcome:
+    """A trial of a search: trained and validated; it never sees the test classes, and leaves no folder."""
+    found = train_trial(job.config, progress=progress)
+    metric = job.config.evaluation.selected_by
+    lines = (line for line in found.history if metric in line)
+    return Outcome(
+        job.key,
+        "done",
+        validation=found.validation,
+        curve=tuple((int(line["step"]), float(line[metric])) for line in lines),
+        params=job.params,
+        search=job.search,
+        best_step=found.best_step,
+        steps=found.steps,
+        seconds=found.seconds,
+        code=code_fingerprint(),
+    )
+
+
+def train_job(job: Job, progress: Progress | None) -> tuple[str, ...]:
+    """Train a run, from the start where what is in its folder is damaged; the damaged folder is kept beside it.
+
+    Gives the names of the data's classes.
+    """
     run = RunFolder(job.folder)
     set_aside_if_damaged(run)
     try:
@@ -148,3 +189,22 @@ def train_job(job: Job, progress: Progress | None) -> None:
             raise
         set_aside(run, error)
         train(job.config, folder=job.folder, progress=progress, role=job.key.role)
+    return class_names_of(job.config)
+
+
+def join_members(job: Job) -> tuple[str, ...]:
+    """Evaluate fold models side by side; gives the names of the data's classes."""
+    set_aside_if_damaged(RunFolder(job.folder))
+    return join_folds(job.members, RunFolder(job.folder), job.config, job.key)
+
+
+def class_names_of(config: RunConfig) -> tuple[str, ...]:
+    """The names of the classes of a run's data."""
+    from equimetric.runs.data import load_run_data
+
+    return load_run_data(config.data, config.refit).dataset.class_names
+
+
+def with_folder(job: Job, folder: Path) -> Job:
+    """The same job, done in another folder."""
+    return replace(job, folder=folder)

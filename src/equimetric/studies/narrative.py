@@ -7,8 +7,8 @@ from pathlib import Path
 
 from equimetric.data import Dataset
 from equimetric.runs.configuration import EvaluationConfig, LearnerConfig
+from equimetric.runs.key import RunKey
 from equimetric.studies.configuration import StudyConfig
-from equimetric.studies.jobs import RunEntry
 from equimetric.studies.records import PLAIN
 
 __all__ = ["conditions", "shown_metrics", "statement"]
@@ -37,7 +37,7 @@ def shown_metrics(study: StudyConfig) -> tuple[str, ...]:
     return tuple(name for one in shown for name in (one, one + PLAIN))
 
 
-def statement(study: StudyConfig, entries: Sequence[RunEntry]) -> tuple[str, ...]:
+def statement(study: StudyConfig, ended: Sequence[RunKey]) -> tuple[str, ...]:
     """What was equal, and what the comparison does and does not show."""
     planned = len(study.seeds)
     sentences = [
@@ -54,9 +54,7 @@ def statement(study: StudyConfig, entries: Sequence[RunEntry]) -> tuple[str, ...
         "show what tuning or longer training would give: the order of methods changes with the budget, and methods "
         "with overlapping intervals cannot be separated.",
     ]
-    missing = {(row, seed) for row in study.methods for seed in study.seeds} - {
-        (entry.row, entry.key.seed) for entry in entries
-    }
+    missing = {(row, seed) for row in study.methods for seed in study.seeds} - {(key.method, key.seed) for key in ended}
     if missing:
         sentences.append(f"Incomplete: {len(missing)} of {len(study.methods) * planned} runs have no result yet.")
     return tuple(sentences)

@@ -2,15 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, nan
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.search_space import SearchSpace
+from equimetric.studies.configuration import StatisticsConfig
+from equimetric.studies.outcomes import ClassList
+from equimetric.studies.search import Tried, Tuned
 
-__all__ = ["PLAIN", "GalleryRow", "Image", "Kind", "Neighbour", "RunRecord", "Status", "StudyRecord"]
+__all__ = [
+    "PLAIN",
+    "GalleryRow",
+    "Image",
+    "Kind",
+    "Neighbour",
+    "RunRecord",
+    "SearchRecord",
+    "Status",
+    "StudyRecord",
+]
 
 PLAIN = " plain"
 """End of the name of a metric that was measured without the cohort."""
@@ -27,7 +41,15 @@ Status: TypeAlias = Literal["done", "failed"]
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run of one method: its metrics, its training log, its notes, and the error if it failed."""
+    """One run of one method: its metrics, its training log, its notes, and the error if it failed.
+
+    Attributes:
+        fold: which block of classes validated; −1 of joined fold models.
+        point: of a sweep; '' for the study itself.
+        per_class: metric → score of every test class, in the order of `classes`.
+        classes: the test classes, None where the run has no scores of classes.
+        code: fingerprint of the code that computed it; '' where it is not known.
+    """
 
     method: str
     kind: Kind
@@ -39,6 +61,11 @@ class RunRecord:
     seconds: float
     parameters: int
     notes: tuple[str, ...] = ()
+    fold: int = 0
+    point: str = ""
+    per_class: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    classes: ClassList | None = None
+    code: str = ""
 
     def validation(self, metric: str) -> dict[int, float]:
         """Step → value of a metric on the validation classes, where it was logged and is finite."""
@@ -48,6 +75,16 @@ class RunRecord:
             if entry.get("kind") == "validation" and isinstance(step, int) and isinstance(value, int | float):
                 points[step] = float(value)
         return {step: value for step, value in sorted(points.items()) if isfinite(value)}
+
+
+@dataclass(frozen=True, eq=False)
+class SearchRecord:
+    """The search of one row: what was tuned in which ranges, every trial in order, and what was chosen."""
+
+    space: Mapping[str, SearchSpace]
+    tried: tuple[Tried, ...]
+    tuned: Tuned | None
+    budget: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +108,15 @@ class GalleryRow:
 class StudyRecord:
     """A study: its runs, the conditions they share, and sentences on what it can and cannot show.
 
-    `primary_metric` orders the methods and is plotted; larger must be better. `shown` lists the metrics that become
-    columns of the table; empty for all measured ones.
+    Attributes:
+        runs: the final runs of the study itself, and its baselines.
+        joined: fold models side by side, a run for each repetition.
+        swept: the final runs at the points of sweeps.
+        searches: by row, where parameters were tuned.
+        protocol: name and version.
+        primary_metric: orders the methods and is plotted; larger must be better.
+        shown: the metrics that become columns of the table; empty for all measured ones.
+        judged: how differences are judged.
     """
 
     name: str
@@ -83,6 +127,11 @@ class StudyRecord:
     galleries: Mapping[str, tuple[GalleryRow, ...]] = field(default_factory=dict)
     primary_metric: str = "map@r"
     shown: tuple[str, ...] = ()
+    joined: tuple[RunRecord, ...] = ()
+    swept: tuple[RunRecord, ...] = ()
+    searches: Mapping[str, SearchRecord] = field(default_factory=dict)
+    protocol: str = ""
+    judged: StatisticsConfig = field(default_factory=StatisticsConfig)
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -120,9 +169,18 @@ class StudyRecord:
         return next(run.kind for run in self.runs if run.method == method)
 
     def values(self, method: str, metric: str) -> tuple[float, ...]:
-        """One value per finished run, where it is finite."""
-        measured = (run.metrics.get(metric) for run in self.runs_of(method, "done"))
-        return tuple(float(value) for value in measured if value is not None and isfinite(value))
+        """One value per seed, the mean over its folds, where all of them are finished and finite."""
+        return tuple(self.values_by_seed(method, metric).values())
+
+    def values_by_seed(self, method: str, metric: str) -> dict[int, float]:
+        """Seed → value, as `values`."""
+        by_seed: dict[int, list[float]] = {}
+        for run in self.runs:
+            if run.method == method:
+                measured = run.metrics.get(metric) if run.status == "done" else None
+                by_seed.setdefault(run.seed, []).append(nan if measured is None else float(measured))
+        means = {seed: sum(folds) / len(folds) for seed, folds in by_seed.items()}
+        return {seed: value for seed, value in means.items() if isfinite(value)}
 
     def _check_one_kind_per_method(self) -> None:
         for method in self.methods:
@@ -132,11 +190,11 @@ class StudyRecord:
                 )
 
     def _check_one_run_per_seed(self) -> None:
-        seen: set[tuple[str, int]] = set()
+        seen: set[tuple[str, int, int]] = set()
         for run in self.runs:
-            if (run.method, run.seed) in seen:
+            if (run.method, run.seed, run.fold) in seen:
                 raise EquimetricError(
                     f"method {run.method!r} has more than one run with seed {run.seed}, "
                     "which would count one seed twice; keep one run per method and seed"
                 )
-            seen.add((run.method, run.seed))
+            seen.add((run.method, run.seed, run.fold))

@@ -1,120 +1,163 @@
-"""A study on disk, and its record, a pure function of the run folders."""
+"""A study on disk, and its record, a pure function of configuration and index."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 
-from equimetric.checksums import json_document, read_any_json, read_json, toml_document
+from equimetric.checksums import json_document, read_json, toml_document
 from equimetric.configuration import load_stored_config, to_toml
 from equimetric.data import Dataset
-from equimetric.errors import DamagedFileError, EquimetricError
-from equimetric.files import sweep, write_atomically
+from equimetric.errors import DamagedFileError, EquimetricError, StorageError
+from equimetric.files import explain_write_error, sweep, write_atomically
+from equimetric.runs.damage import read_whole
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
-from equimetric.runs.key import Role, RunKey
-from equimetric.runs.result import RunResult
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.gallery import galleries
-from equimetric.studies.jobs import RunEntry
+from equimetric.studies.index import INDEX, PlannedRun, StudyIndex
 from equimetric.studies.narrative import conditions, shown_metrics, statement
-from equimetric.studies.records import PLAIN, RunRecord, StudyRecord
-from equimetric.studies.results import read_result
+from equimetric.studies.old_index import read_old_index
+from equimetric.studies.outcomes import Outcome
+from equimetric.studies.plan import StudyPlan, find_trials, tuned_parameters
+from equimetric.studies.records import PLAIN, RunRecord, SearchRecord, StudyRecord
+from equimetric.studies.rows import BASE, list_rows
+from equimetric.studies.search import budget
 
 __all__ = ["load_study", "save_study"]
-
-INDEX = "index.json"
 
 ADVICE = "run `equimetric compare` with the study's file again: it keeps the finished runs"
 
 
-def save_study(folder: Path, study: StudyConfig, data_fingerprint: str, entries: Sequence[RunEntry]) -> None:
-    """Write the configuration of the study, the fingerprint of its data, and the index of its runs.
+@dataclass(frozen=True, eq=False)
+class EndedRun:
+    """A planned run with its end."""
+
+    planned: PlannedRun
+    outcome: Outcome
+
+
+def save_study(plan: StudyPlan) -> None:
+    """Write the configuration of the study, the fingerprint of its data, and begin its index.
 
     What killed processes left in the folders of the study and of its runs is removed.
     """
-    write_atomically(folder / "study.toml", toml_document(to_toml(study)))
-    write_atomically(folder / "data.json", json_document({"fingerprint": data_fingerprint}))
-    rows = [{"key": asdict(entry.key), "folder": str(entry.folder.relative_to(folder))} for entry in entries]
-    write_atomically(folder / INDEX, json_document({"runs": rows}, indent=1))
-    for path in (folder, *(entry.folder for entry in entries)):
-        sweep(path)
+    folder = plan.folder
+    try:
+        write_atomically(folder / "study.toml", toml_document(to_toml(plan.study)))
+        write_atomically(folder / "data.json", json_document({"fingerprint": plan.data[BASE].fingerprint}))
+        plan.index.begin()
+        sweep(folder)
+        for row in plan.rows:
+            for run in (folder / row).glob("*"):
+                sweep(run)
+    except OSError as error:
+        raise StorageError(f"cannot write to the study folder {str(folder)!r}: {explain_write_error(error)}") from None
 
 
 def load_study(folder: str | Path) -> StudyRecord:
-    """The record of a study from its folder: every run of its index with a result, and the shared conditions."""
+    """The record of a study from its folder: every run that has ended, and the shared conditions."""
     folder = Path(folder)
     if not all((folder / name).exists() for name in ("study.toml", "data.json")):
         raise EquimetricError(f"{str(folder)!r} is not the folder of a study; give a folder such as runs/demo")
     study = load_stored_config(folder / "study.toml", StudyConfig, ADVICE)
     fingerprint = read_json(folder / "data.json", dict, ADVICE).get("fingerprint", "")
-    results = {entry: result for entry in read_index(folder, study) if (result := read_result(entry)) is not None}
-    entries = list(results)
-    if not entries:
+    if (folder / INDEX).exists():
+        index = StudyIndex(folder)
+        planned = list(index.planned.values())
+    else:
+        index = StudyIndex(folder)
+        planned = read_old_index(folder, study, index)
+    ended = [EndedRun(run, index.outcomes[run.key.content]) for run in planned if run.key.content in index.outcomes]
+    runs = [run for run in ended if run.outcome.key.role in ("final", "baseline") and run.planned.point == BASE]
+    if not runs:
         raise EquimetricError(f"study {study.name!r} has no finished run yet; run `equimetric compare` first")
     dataset = find_images(study, fingerprint)
+    folders = [(run.planned.key.method, folder / run.planned.folder) for run in runs if run.outcome.status == "done"]
     return StudyRecord(
         name=study.name,
         title=study.title or f"Comparison {study.name}",
-        statement=statement(study, entries),
+        statement=statement(study, [run.planned.key for run in runs]),
         conditions=conditions(study, dataset),
-        runs=tuple(run_record(entry, result) for entry, result in results.items()),
-        galleries={} if dataset is None else galleries(study, results, dataset),
+        runs=tuple(run_record(run, folder, index) for run in runs),
+        galleries={} if dataset is None else galleries(study.name, folders, dataset),
         shown=shown_metrics(study),
         primary_metric=study.evaluation.selected_by,
+        joined=tuple(run_record(run, folder, index) for run in ended if run.outcome.key.role == "joined"),
+        swept=tuple(
+            run_record(run, folder, index)
+            for run in ended
+            if run.outcome.key.role in ("final", "baseline") and run.planned.point != BASE
+        ),
+        searches=read_searches(study, index, planned),
+        protocol=f"{study.protocol} {study.protocol_version}" if study.protocol_version else "",
+        judged=study.statistics,
     )
 
 
-def read_index(folder: Path, study: StudyConfig) -> list[RunEntry]:
-    """The runs of a study; needs neither its data nor its weight files."""
-    file = folder / INDEX
-    if not file.exists():
-        return find_runs(folder, study)
-    try:
-        content = read_any_json(file, ADVICE)
-        found = content if isinstance(content, list) else content["runs"]  # older versions wrote the list alone
-        rows = [(RunKey(**row["key"]), Path(row["folder"])) for row in found]
-    except (TypeError, KeyError) as error:
-        raise DamagedFileError(f"{file} is damaged ({error!r})", ADVICE) from None
-    for _, path in rows:
-        if path.is_absolute() or ".." in path.parts:
-            raise EquimetricError(f"{file} names a folder outside of the study, {str(path)!r}; {ADVICE}")
-    return [RunEntry(key, folder / path) for key, path in rows]
+def read_searches(study: StudyConfig, index: StudyIndex, planned: Sequence[PlannedRun]) -> dict[str, SearchRecord]:
+    """The search of every row that has one; needs neither data nor weight files."""
+    if study.search is None:
+        return {}
+    trials = (index.outcomes.get(run.key.content) for run in planned if run.key.role == "trial")
+    current = {trial.key.method: trial.search for trial in trials if trial is not None}
+    searches = {}
+    for row in list_rows(study).values():
+        if row.space:
+            tried = find_trials(index, row, current.get(row.name, ""), study.evaluation.selected_by)
+            searches[row.name] = SearchRecord(
+                row.space, tuple(tried), tuned_parameters(row, tried), budget(row.space, study.search)
+            )
+    return searches
 
 
-def find_runs(folder: Path, study: StudyConfig) -> list[RunEntry]:
-    """The runs of a study that an older version left without an index: of each row and seed the newest result."""
-    found: dict[tuple[str, int], RunEntry] = {}
-    rows = [*(study.baselines or ()), *study.methods]
-    files = [(row, file) for row in rows for file in (folder / row).glob("*-*/result.json")]
-    for row, file in sorted(files, key=lambda one: (rows.index(one[0]), one[1].stat().st_mtime)):
-        seed, _, content = file.parent.name.partition("-")
-        if seed.isdecimal():
-            role: Role = "baseline" if row in (study.baselines or ()) else "final"
-            key = RunKey(row, int(seed), study.data.fold, None, role, content)
-            found[row, int(seed)] = RunEntry(key, file.parent)
-    return list(found.values())
-
-
-def run_record(entry: RunEntry, result: RunResult) -> RunRecord:
-    """The part of a run that the report needs; a failed one may have a log that cannot be read."""
-    history: tuple[Mapping[str, object], ...] = ()
-    with suppress(EquimetricError, OSError, ValueError):
-        history = tuple(line for line in RunFolder(entry.folder).history() if isinstance(line, Mapping))
+def run_record(run: EndedRun, study_folder: Path, index: StudyIndex) -> RunRecord:
+    """The part of a run that tables and report need; a damaged folder makes it a failed run that names the way out."""
+    outcome, key = run.outcome, run.outcome.key
+    folder = study_folder / run.planned.folder
+    error = outcome.error if outcome.status == "failed" else find_damage(folder)
     return RunRecord(
-        method=entry.row,
-        kind=entry.kind,
-        seed=entry.key.seed,
-        status=result.status,
-        error=result.error,
-        metrics={**result.metrics, **{name + PLAIN: value for name, value in result.plain.items()}},
-        history=history,
-        seconds=result.seconds,
-        parameters=result.parameters,
-        notes=result.notes,
+        method=run.planned.key.method,
+        kind="baseline" if key.role == "baseline" else "trained",
+        seed=key.seed,
+        status="failed" if error else "done",
+        error=error,
+        metrics={**outcome.metrics, **{name + PLAIN: value for name, value in outcome.plain.items()}},
+        history=read_history(folder, outcome),
+        seconds=outcome.seconds,
+        parameters=outcome.parameters,
+        notes=outcome.notes,
+        fold=key.fold,
+        point=run.planned.point,
+        per_class=outcome.per_class,
+        classes=index.class_lists.get(outcome.classes),
+        code=outcome.code,
     )
+
+
+def find_damage(folder: Path) -> str | None:
+    """What is wrong with the folder of a finished run; None where it is whole, or not there."""
+    if not folder.exists():
+        return None
+    try:
+        read_whole(RunFolder(folder))
+    except DamagedFileError as error:
+        return f"{error.problem}; `equimetric compare` with the study's file trains this run again, and no other"
+    except EquimetricError as error:
+        return str(error)
+    return None
+
+
+def read_history(folder: Path, outcome: Outcome) -> tuple[Mapping[str, object], ...]:
+    """The log of a run; where its folder is not there, what the index has of it."""
+    with suppress(EquimetricError, OSError, ValueError):
+        lines: Sequence[object] = RunFolder(folder).history()
+        if lines:
+            return tuple(line for line in lines if isinstance(line, Mapping))
+    metric = next(iter(outcome.validation), "")
+    return tuple({"kind": "validation", "step": step, metric: value} for step, value in outcome.curve)
 
 
 def find_images(study: StudyConfig, fingerprint: str) -> Dataset | None:

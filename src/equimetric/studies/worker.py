@@ -12,6 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from equimetric.errors import EquimetricWarning, StorageError
@@ -62,11 +63,11 @@ def execute(job: Job, send: Send) -> None:
             send({"step": step, "figures": dict(figures)})
 
     try:
-        run_job(job, report)
+        outcome, classes = run_job(job, report)
     except StorageError as error:
         send({"cannot_write": str(error)})
     else:
-        send({"done": True})
+        send({"outcome": outcome.to_json(), "classes": asdict(classes) if classes else None})
 
 
 if __name__ == "__main__":

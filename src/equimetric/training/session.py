@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+import torch
 from torch import Tensor
 
 from equimetric.data import Dataset, sample_weights
@@ -124,8 +125,9 @@ def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Pr
 
 
 def training_features(learner: Learner, data: RunData, processes: Processes) -> Tensor:
-    """(N, F) features of the training rows: of the learner's backbone, or the data themselves."""
+    """(N, F) features of the rows that a head starts from: of the learner's backbone, or the data themselves."""
     backbone, data_set = learner.frozen_backbone(), data.eval_data
+    rows = torch.cat([data.rows(part) for part in learner.head_parts]).sort().values
     if data.vectors or backbone is None:
-        return data_set.images[data.split.train]
-    return cached_features(backbone, data_set, processes)[data.split.train]
+        return data_set.images[rows]
+    return cached_features(backbone, data_set, processes)[rows]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from equimetric.checksums import json_document, read_document, read_json
+from equimetric.dotted import flatten
 from equimetric.errors import DamagedFileError, EquimetricError
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.folder import RunFolder
@@ -98,7 +99,9 @@ class MLflowSink:
                 return
             started = self.mlflow.start_run(run_name=f"{config.method}-{config.seed}")
             run.write("mlflow_run", json_document({"run_id": started.info.run_id}))
-            self.mlflow.log_params(dict(flat(config.model_dump())))
+            # Keys without a value are left out.
+            values = flatten(config.model_dump())
+            self.mlflow.log_params({name: value for name, value in values if value is not None})
 
     def logged_before(self, started: Any) -> dict[str, int]:
         """The last step of every figure of a run."""
@@ -142,15 +145,6 @@ def read_identity(file: Path) -> str | None:
     except (DamagedFileError, KeyError):
         warnings.warn(f"{file} is damaged; the figures go to a new run of MLflow from here on", stacklevel=2)
         return None
-
-
-def flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """('optimizer.lr', 0.003), … of nested tables; keys without a value are left out."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{before}{name}.")
-        elif value is not None:
-            yield f"{before}{name}", value
 
 
 def import_extra(module: str, key: str, package: str) -> Any:

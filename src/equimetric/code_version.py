@@ -1,0 +1,22 @@
+"""The version of the code that computes a result, by content: results of different code are told apart."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+__all__ = ["code_fingerprint"]
+
+WITHOUT_INFLUENCE = ("cli", "report", "explain", "protocols", "published")
+"""Rooms that compute no result of a run."""
+
+
+@cache
+def code_fingerprint() -> str:
+    """Hash of the source files of this package that a result may depend on."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        place = file.relative_to(package)
+        if place.parts[0] not in WITHOUT_INFLUENCE:
+            digest.update(place.as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]

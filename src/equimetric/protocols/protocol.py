@@ -1,0 +1,117 @@
+"""A protocol file: what it says, what it inherits, and how a study takes its values from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from equimetric.configuration import Options, Strict, load_config
+from equimetric.dotted import flatten
+from equimetric.errors import EquimetricError, unknown_name
+
+__all__ = ["Protocol", "apply_protocol", "find_protocol", "list_protocols"]
+
+OWN_KEYS = ("name", "title", "protocol", "workers", "sweep", "waivers", "logging", "methods", "arms")
+"""Keys of a study that are its own business: they are no departure from a protocol."""
+
+CHOSEN_WHOLE = ("methods", "arms", "seeds")
+"""Keys that a study gives whole or not at all."""
+
+
+class Protocol(Strict):
+    """A protocol: its name, where it comes from, and the values that a study takes from it."""
+
+    protocol: str = Field(description="name, as a study gives it")
+    version: int = Field(ge=1, description="raised whenever the same study would get other numbers")
+    title: str = Field(description="one line")
+    text: str = Field("", description="what it is, what is tuned and measured, and how it departs from its source")
+    paper: str = Field("", description="authors, title, year")
+    extends: str | None = Field(None, description="a protocol, by name or file, that this one changes in its keys")
+    study: Options = Field(default_factory=dict, description="values of a study")
+    datasets: dict[str, Options] = Field(
+        default_factory=dict, description="name of a data set → values of a study that differ for it"
+    )
+
+
+def list_protocols() -> dict[str, Protocol]:
+    """The protocols of this package, by name."""
+    folder = files("equimetric.protocols")
+    names = sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+    return {name: find_protocol(name) for name in names}
+
+
+def find_protocol(name: str | Path) -> Protocol:
+    """A protocol by its name, or from a file of the user's own, with everything that it inherits."""
+    path = Path(name)
+    if path.suffix == ".toml":
+        protocol = load_config(path, Protocol)
+        nearby = path.parent
+    else:
+        packaged = Path(str(files("equimetric.protocols"))) / f"{name}.toml"
+        if not packaged.is_file():
+            known = [file.stem for file in packaged.parent.glob("*.toml")]
+            raise unknown_name("protocol", str(name), [*known, "a file such as my-protocol.toml"])
+        protocol = load_config(packaged, Protocol)
+        nearby = packaged.parent
+    return inherit(protocol, nearby, seen=(str(name),))
+
+
+def inherit(protocol: Protocol, nearby: Path, seen: tuple[str, ...]) -> Protocol:
+    """The protocol with the values of those that it extends."""
+    if protocol.extends is None:
+        return protocol
+    if protocol.extends in seen:
+        raise EquimetricError(f"protocol {protocol.protocol!r} extends itself by way of {protocol.extends!r}")
+    own = protocol.extends.endswith(".toml")
+    source = find_protocol(nearby / protocol.extends if own else protocol.extends)
+    names = [*source.datasets, *(name for name in protocol.datasets if name not in source.datasets)]
+    return protocol.model_copy(
+        update={
+            "study": merge(source.study, protocol.study),
+            "datasets": {name: merge(source.datasets.get(name, {}), protocol.datasets.get(name, {})) for name in names},
+            "extends": None,
+        }
+    )
+
+
+def apply_protocol(study: Mapping[str, Any], protocol: Protocol) -> dict[str, Any]:
+    """The values of a study with those of its protocol where it has none of its own, and where it departs from it.
+
+    Of the protocol's methods a study takes those that it names, with what the protocol says of them, or all.
+    """
+    data = study.get("data", {})
+    name = data.get("name", "") if isinstance(data, Mapping) else ""
+    given = merge(protocol.study, protocol.datasets.get(str(name), {}))
+    values = merge(given, study)
+    methods, known = study.get("methods"), given.get("methods", {})
+    if isinstance(methods, Mapping):
+        values["methods"] = {
+            row: merge(known.get(row, {}), own) if isinstance(own, Mapping) else own for row, own in methods.items()
+        }
+    values["protocol"] = protocol.protocol
+    values["protocol_version"] = protocol.version
+    values["departures"] = find_departures(given, study)
+    return values
+
+
+def find_departures(protocol: Mapping[str, Any], study: Mapping[str, Any]) -> dict[str, str]:
+    """Dotted key → 'value of the protocol → value of the study', where both give one and they differ."""
+    given = dict(flatten(protocol))
+    return {
+        key: f"{given[key]} → {value}"
+        for key, value in flatten(study)
+        if key in given and given[key] != value and key.partition(".")[0] not in OWN_KEYS
+    }
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables merged key by key; what is above wins."""
+    merged = {key: dict(value) if isinstance(value, Mapping) else value for key, value in below.items()}
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if both and key not in CHOSEN_WHOLE else value
+    return merged

@@ -1,0 +1,72 @@
+"""What the scheduler knows of an engine: it starts jobs, and gives events, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from equimetric.errors import EquimetricError
+from equimetric.studies.jobs import Job
+from equimetric.studies.outcomes import ClassList, Outcome
+
+__all__ = ["Ended", "Engine", "Event", "Lost", "Progressed", "Said"]
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """A job has taken some steps; `figures` to show."""
+
+    job: Job
+    step: int
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job has ended, well or not."""
+
+    job: Job
+    outcome: Outcome
+    classes: ClassList | None
+
+
+@dataclass(frozen=True)
+class Said:
+    """A job has something to say to the user."""
+
+    job: Job
+    text: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A job's process has ended without a result; the next start does it again."""
+
+    job: Job
+    error: EquimetricError
+
+
+Event: TypeAlias = Progressed | Ended | Said | Lost
+
+
+class Engine(Protocol):
+    """Starts jobs and reports on them; a context manager that leaves nothing running behind.
+
+    Attributes:
+        slots: how many jobs run at a time.
+    """
+
+    slots: int
+
+    def start(self, job: Job) -> None:
+        """Begin a job; the caller starts no more than `slots` at a time."""
+
+    def next_event(self) -> Event:
+        """Wait for the next event of a running job; raises an error where nothing can be written."""
+
+    def stop(self) -> None:
+        """Ask all jobs to stop after their current step, with a checkpoint, and wait for them."""
+
+    def close(self) -> None:
+        """End everything at once."""

@@ -1,0 +1,135 @@
+"""Jobs in worker processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+
+from equimetric.errors import EquimetricError, StorageError
+from equimetric.studies.engines.engine import Ended, Event, Lost, Progressed, Said
+from equimetric.studies.jobs import Job
+from equimetric.studies.outcomes import ClassList, Outcome
+
+__all__ = ["LocalEngine"]
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process that does jobs, and the one it is doing."""
+
+    process: subprocess.Popen[str]
+    job: Job | None = None
+    listener: threading.Thread | None = None
+
+
+class LocalEngine:
+    """Worker processes, started when they are first needed; each does one job after the other."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.workers: list[Worker] = []
+        self.events: queue.SimpleQueue[Event | StorageError] = queue.SimpleQueue()
+
+    def start(self, job: Job) -> None:
+        """Give a job to an idle worker, or to a new one."""
+        worker = next((one for one in self.workers if one.job is None and one.process.poll() is None), None)
+        if worker is None:
+            worker = Worker(start_worker())
+            self.workers.append(worker)
+            worker.listener = threading.Thread(target=self.listen, args=[worker], daemon=True)
+            worker.listener.start()
+        worker.job = job
+        assert worker.process.stdin is not None
+        # Of a worker that is dead the output has ended, too, which is reported.
+        with suppress(BrokenPipeError):
+            worker.process.stdin.write(json.dumps(job.to_json()) + "\n")
+            worker.process.stdin.flush()
+
+    def listen(self, worker: Worker) -> None:
+        """Turn what a worker writes into events, until it ends."""
+        assert worker.process.stdout is not None
+        with worker.process.stdout as lines:
+            for line in lines:
+                if worker.job is not None:
+                    self.events.put(self.read(worker, worker.job, line))
+        if worker.job is not None:
+            self.events.put(Lost(worker.job, died(worker.job, worker.process.wait())))
+            worker.job = None
+
+    def read(self, worker: Worker, job: Job, line: str) -> Event | StorageError:
+        """The event behind a line of a worker."""
+        message = json.loads(line)
+        if "outcome" in message:
+            worker.job = None
+            classes = message.get("classes")
+            listed = ClassList(**{name: tuple(value) for name, value in classes.items()}) if classes else None
+            return Ended(job, Outcome.from_json(message["outcome"]), listed)
+        if "cannot_write" in message:
+            worker.job = None
+            return StorageError(message["cannot_write"])
+        if "notice" in message:
+            return Said(job, message["notice"])
+        return Progressed(job, message["step"], message["figures"])
+
+    def next_event(self) -> Event:
+        """Wait for the next event."""
+        event = self.events.get()
+        if isinstance(event, StorageError):
+            raise event
+        return event
+
+    def stop(self) -> None:
+        """Let every worker stop after its current step; a second signal ends the waiting."""
+        for worker in self.workers:
+            worker.process.terminate()
+        for worker in self.workers:
+            worker.process.wait()
+
+    def close(self) -> None:
+        """End every worker: idle ones by closing their input, others at once."""
+        for worker in self.workers:
+            if worker.process.stdin is not None:
+                with suppress(BrokenPipeError):
+                    worker.process.stdin.close()
+            if worker.job is not None and worker.process.poll() is None:
+                worker.process.kill()
+        for worker in self.workers:
+            worker.process.wait()
+            if worker.listener is not None:
+                worker.listener.join()
+
+
+def died(job: Job, exit_code: int) -> EquimetricError:
+    """The error for a worker that ended without a result."""
+    return EquimetricError(
+        f"the process of run {job.row!r}, seed {job.config.seed}, ended without a result (exit code {exit_code}); "
+        "was it killed or out of memory? Run the same command again to resume, with fewer workers if memory is short"
+    )
+
+
+def start_worker() -> subprocess.Popen[str]:
+    """A new interpreter that waits for jobs; it does not import the caller's script, as multiprocessing would.
+
+    A terminal sends Ctrl-C to all its processes. Workers do not receive it: their parent stops them.
+    """
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "equimetric.studies.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            bufsize=1,
+            env=environment,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

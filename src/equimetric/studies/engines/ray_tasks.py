@@ -1,0 +1,123 @@
+"""Jobs as tasks of a Ray cluster.
+
+Nodes need this package and the data under the same paths; they share no folder with the caller. A task trains in a
+folder of its own and returns the files of its run, which the caller writes: the index and the run folders are the same
+as of any other engine.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from equimetric.errors import EquimetricError, StorageError
+from equimetric.files import write_atomically
+from equimetric.runs.folder import RESULT
+from equimetric.studies.engines.engine import Ended, Event, Lost
+from equimetric.studies.jobs import Job, run_job
+from equimetric.studies.outcomes import ClassList, Outcome
+
+__all__ = ["RayEngine"]
+
+Files = Mapping[str, bytes]
+
+
+class RayEngine:
+    """Ray Core tasks of one processor each, on the cluster of RAY_ADDRESS, or on a local one that is started."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.ray = import_ray()
+        self.owned = not self.ray.is_initialized()
+        if self.owned:
+            connect(self.ray, slots)
+        self.task = self.ray.remote(num_cpus=1, max_retries=0)(do_job)
+        self.running: dict[Any, Job] = {}
+
+    def start(self, job: Job) -> None:
+        """Submit a job, with the files of the runs that it joins."""
+        members = [read_files(folder) for folder in job.members]
+        self.running[self.task.remote(job.to_json(), members)] = job
+
+    def next_event(self) -> Event:
+        """Wait until a task ends."""
+        ended, _ = self.ray.wait(list(self.running), num_returns=1)
+        job = self.running.pop(ended[0])
+        try:
+            answer = self.ray.get(ended[0])
+        except self.ray.exceptions.RayError as error:
+            why = str(error).strip().splitlines()[-1]
+            what = f"the task of run {job.row!r}, seed {job.config.seed}, ended without a result"
+            return Lost(job, EquimetricError(f"{what}: {why}; run the same command again to resume"))
+        if "cannot_write" in answer:
+            raise StorageError(answer["cannot_write"])
+        write_files(job.folder, answer["files"])
+        classes = answer["classes"]
+        listed = ClassList(**{name: tuple(value) for name, value in classes.items()}) if classes else None
+        return Ended(job, Outcome.from_json(answer["outcome"]), listed)
+
+    def stop(self) -> None:
+        """Cancel all tasks; what they did is done again at the next start."""
+        for task in self.running:
+            with suppress(self.ray.exceptions.RayError):
+                self.ray.cancel(task, force=True)
+        self.running.clear()
+
+    def close(self) -> None:
+        """Leave the cluster, if this engine joined it."""
+        if self.owned:
+            self.ray.shutdown()
+
+
+def do_job(values: Mapping[str, Any], members: Sequence[Files]) -> dict[str, Any]:
+    """What a task does: the job in a temporary folder; its outcome and the files of its run."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    job = Job.from_json(values)
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = [Path(scratch) / f"member{number}" for number in range(len(members))]
+        for folder, files in zip(folders, members, strict=True):
+            write_files(folder, files)
+        own = Path(scratch) / "run"
+        try:
+            outcome, classes = run_job(replace(job, folder=own, members=tuple(folders)))
+        except StorageError as error:
+            return {"cannot_write": str(error)}
+        files = {} if job.key.role == "trial" else read_files(own)
+    return {"outcome": outcome.to_json(), "classes": asdict(classes) if classes else None, "files": files}
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """The files of a run's folder by name."""
+    files = (file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
+    return {file.name: file.read_bytes() for file in files}
+
+
+def write_files(folder: Path, files: Files) -> None:
+    """Write the files of a run, its result last: a run without it has not ended."""
+    for name in sorted(files, key=lambda name: name == RESULT):
+        write_atomically(folder / name, files[name])
+
+
+def import_ray() -> Any:
+    """Ray, or an error that says how to get it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise EquimetricError(
+            "the engine 'ray' needs Ray, which is not installed; run: pip install 'equimetric[ray]', or choose 'local'"
+        ) from None
+    return ray
+
+
+def connect(ray: Any, slots: int) -> None:
+    """Join the cluster of RAY_ADDRESS, or start one on this machine with a processor for each job."""
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(log_to_driver=False, logging_level="ERROR")
+    else:
+        ray.init(num_cpus=slots, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

@@ -1,0 +1,42 @@
+"""Jobs in the calling process, one after the other: for debuggers, and where processes cannot be started."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Mapping
+
+from equimetric.studies.engines.engine import Ended, Event, Progressed
+from equimetric.studies.jobs import Job, run_job
+
+__all__ = ["SerialEngine"]
+
+
+class SerialEngine:
+    """Does a job when its end is asked for."""
+
+    slots = 1
+
+    def __init__(self) -> None:
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.job: Job | None = None
+
+    def start(self, job: Job) -> None:
+        """Remember a job."""
+        self.job = job
+
+    def next_event(self) -> Event:
+        """Do the job; its steps are the events before its end."""
+        if self.job is not None:
+            job, self.job = self.job, None
+
+            def report(step: int, figures: Mapping[str, float]) -> None:
+                self.events.put(Progressed(job, step, figures))
+
+            self.events.put(Ended(job, *run_job(job, report)))
+        return self.events.get()
+
+    def stop(self) -> None:
+        """Nothing runs beside the caller."""
+
+    def close(self) -> None:
+        """Nothing to end."""

@@ -1,0 +1,201 @@
+"""The index of a study: one file that only grows, a line for every run that is planned and for every one that ended.
+
+It is the truth about a study. A line holds its own checksum, so a line that a crash cut off, or one that is damaged, is
+left out, and what it stood for is done again. One process writes; it reads the file once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from equimetric.errors import EquimetricError, StorageError
+from equimetric.files import explain_write_error, make_folder, write_atomically
+from equimetric.runs.key import RunKey
+from equimetric.studies.outcomes import ClassList, Outcome
+
+__all__ = ["INDEX", "PlannedRun", "StudyIndex", "require_inside"]
+
+INDEX = "index.jsonl"
+INDEX_VERSION = 1
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that belongs to the study as it stands: its key, the point of a sweep, and its folder below the study's.
+
+    A trial has no folder.
+    """
+
+    key: RunKey
+    point: str
+    folder: str
+
+
+class StudyIndex:
+    """Everything that is known of the runs of a study.
+
+    Attributes:
+        planned: the runs of the study as it stands, in the order in which they were planned.
+        outcomes: the ends of runs, by the hash of what determined them; also of runs that are no longer planned.
+        class_lists: the test classes behind scores of classes.
+        trials: row and search → trial → fold → outcome.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / INDEX
+        self.planned: dict[tuple[str, str, str], PlannedRun] = {}
+        self.outcomes: dict[str, Outcome] = {}
+        self.class_lists: dict[str, ClassList] = {}
+        self.trials: dict[tuple[str, str], dict[int, dict[int, Outcome]]] = {}
+        for values in self._lines():
+            self._take(values)
+
+    def begin(self) -> None:
+        """Forget what was planned, and write the file anew without lines that nothing needs any more."""
+        self.planned.clear()
+        lines = [format_line({"index": INDEX_VERSION})]
+        lines += [format_line({"classes": asdict(one)}) for one in self.class_lists.values()]
+        lines += [format_line({"outcome": one.to_json()}) for one in self.outcomes.values()]
+        self._write_whole("".join(lines))
+
+    def plan(self, runs: Iterable[PlannedRun]) -> None:
+        """Add runs to the study as it stands."""
+        new = [run for run in runs if place(run) not in self.planned]
+        self.planned |= {place(run): run for run in new}
+        self._append({"planned": asdict(run)} for run in new)
+
+    def record(self, outcome: Outcome, classes: ClassList | None = None) -> None:
+        """Add the end of a run; it is on the disk when this returns."""
+        lines: list[dict[str, Any]] = []
+        if classes is not None and classes.identity not in self.class_lists:
+            self.class_lists[classes.identity] = classes
+            lines.append({"classes": asdict(classes)})
+        self._keep(outcome)
+        self._append([*lines, {"outcome": outcome.to_json()}])
+
+    def forget(self, content: str) -> None:
+        """Leave out the end of a run whose folder is damaged, or that is to be repeated."""
+        if content in self.outcomes:
+            self._drop(content)
+            self._append([{"forget": content}])
+
+    def _keep(self, outcome: Outcome) -> None:
+        key = outcome.key
+        self.outcomes[key.content] = outcome
+        if key.trial is not None:
+            self.trials.setdefault((key.method, outcome.search), {}).setdefault(key.trial, {})[key.fold] = outcome
+
+    def _drop(self, content: str) -> None:
+        outcome = self.outcomes.pop(content, None)
+        if outcome is not None and outcome.key.trial is not None:
+            del self.trials[outcome.key.method, outcome.search][outcome.key.trial][outcome.key.fold]
+
+    def _take(self, values: Mapping[str, Any]) -> None:
+        if "planned" in values:
+            run = PlannedRun(**{**values["planned"], "key": RunKey(**values["planned"]["key"])})
+            require_inside(self.file, run.folder)
+            self.planned[place(run)] = run
+        elif "outcome" in values:
+            self._keep(Outcome.from_json(values["outcome"]))
+        elif "classes" in values:
+            listed = ClassList(**{name: tuple(value) for name, value in values["classes"].items()})
+            self.class_lists[listed.identity] = listed
+        elif "forget" in values:
+            self._drop(values["forget"])
+        elif values.get("index", INDEX_VERSION) > INDEX_VERSION:
+            raise EquimetricError(f"{self.file} was written by a newer version of Equimetric; upgrade to read it")
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        """The lines of the file that are whole."""
+        try:
+            content = self.file.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageError(f"{self.file} cannot be read: {error.strerror}; make it readable") from None
+        lines = content.split(b"\n")
+        # After the last newline there is nothing, or a line that a crash cut off.
+        whole = [values for line in lines if (values := parse_line(line)) is not None]
+        damaged = sum(map(bool, lines)) - len(whole)
+        if damaged:
+            warnings.warn(
+                f"{self.file} is damaged in {damaged} of {len(whole) + damaged} lines, and what they stood for is left "
+                "out; run `equimetric compare` with the study's file again: it keeps the finished runs",
+                stacklevel=3,
+            )
+        yield from whole
+
+    def _append(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        text = "".join(map(format_line, lines))
+        if not text:
+            return
+        try:
+            make_folder(self.file.parent)
+            with self.file.open("ab") as file:
+                # A line that a crash cut off must not swallow the next one.
+                if file.tell() and not ends_in_newline(self.file):
+                    file.write(b"\n")
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise self._cannot_write(error) from error
+
+    def _write_whole(self, text: str) -> None:
+        try:
+            write_atomically(self.file, text)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+
+    def _cannot_write(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"cannot write {str(self.file)!r}: {explain_write_error(error)}; nothing finished is lost: make it "
+            "writable, with space left, and run the same command again"
+        )
+
+
+def require_inside(file: Path, folder: str) -> None:
+    """Raise an error where an index names a folder that is not below the study's own."""
+    path = Path(folder)
+    if path.is_absolute() or ".." in path.parts:
+        raise EquimetricError(
+            f"{file} names a folder outside of the study, {folder!r}; run `equimetric compare` with the study's file "
+            "again: it keeps the finished runs"
+        )
+
+
+def place(run: PlannedRun) -> tuple[str, str, str]:
+    """What identifies a planned run: at another point of a sweep the same run may stand for another cell."""
+    return run.key.content, run.point, run.key.method
+
+
+def format_line(values: Mapping[str, Any]) -> str:
+    """A line of the index: the checksum of the rest, then JSON."""
+    text = json.dumps(values, separators=(",", ":"))
+    return f"{zlib.crc32(text.encode()):08x} {text}\n"
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """The values of a line; None where it is not what was written."""
+    head, _, text = line.partition(b" ")
+    try:
+        if int(head, 16) != zlib.crc32(text):
+            return None
+        values = json.loads(text)
+    except ValueError:
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def ends_in_newline(file: Path) -> bool:
+    """Whether the last byte of a file is a newline."""
+    with file.open("rb") as opened:
+        opened.seek(-1, os.SEEK_END)
+        return opened.read(1) == b"\n"

@@ -1,0 +1,249 @@
+"""What is to be done next: a function of the study and of its index, row by row.
+
+A row whose parameters are tuned goes through its trials one after the other, the folds of each at the same time; then
+come its final runs, at every point of the study's sweeps; then, for each repetition, its fold models joined. An arm of
+a method waits until that is tuned. Because nothing but the index decides, a study that is stopped at any moment goes on
+as if it had not been.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.data import RunData
+from equimetric.runs.key import Role, RunKey, run_inputs
+from equimetric.studies.configuration import StudyConfig
+from equimetric.studies.index import PlannedRun, StudyIndex
+from equimetric.studies.jobs import Job
+from equimetric.studies.rows import BASE, RowSpec, find_points, list_rows, run_config
+from equimetric.studies.search import Tried, Tuned, best_trial, budget, edge_notes, propose
+
+__all__ = ["StudyPlan", "find_trials", "search_identity", "tuned_parameters"]
+
+ALL_FOLDS = -1
+"""The fold of joined fold models."""
+
+
+@dataclass(frozen=True, eq=False)
+class StudyPlan:
+    """The work of a study.
+
+    Attributes:
+        study: its configuration.
+        folder: where its runs are.
+        data: by point of a sweep.
+        index: what has ended.
+    """
+
+    study: StudyConfig
+    folder: Path
+    data: Mapping[str, RunData]
+    index: StudyIndex
+    rows: Mapping[str, RowSpec] = field(init=False)
+    points: Mapping[str, Mapping[str, Any]] = field(init=False)
+    _searches: dict[str, str] = field(default_factory=dict, init=False)
+    _proposed: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict, init=False)
+    _runs: dict[str, list[Job]] = field(default_factory=dict, init=False)
+    _joined: dict[str, list[tuple[list[Job], Job]]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", list_rows(self.study))
+        object.__setattr__(self, "points", find_points(self.study))
+
+    def count_runs(self) -> int:
+        """All runs, trials of every fold and joined ones included."""
+        return sum(self.count_runs_of(row) for row in self.rows.values())
+
+    def count_runs_of(self, row: RowSpec) -> int:
+        """The runs of one row."""
+        trials = budget(row.space, self.study.search) if self.study.search else 0
+        joined = len(row.seeds) * len(self.points) if self.joins(row) else 0
+        return trials * len(row.folds) + len(row.seeds) * len(row.folds) * len(self.points) + joined
+
+    def count_ended(self) -> int:
+        """The runs that have ended, trials and joined ones included."""
+        runs = sum(job.key.content in self.index.outcomes for job in self.known_jobs())
+        searches = [(row.name, self.search_of(row)) for row in self.rows.values() if row.space]
+        trials = (self.index.trials.get(search, {}).values() for search in searches)
+        return runs + sum(len(folds) for one in trials for folds in one)
+
+    def ready(self, name: str) -> list[Job]:
+        """The jobs of a row that can be done now and have not ended."""
+        row = self.rows[name]
+        if not self.is_tuned(self.rows[row.base or name]):
+            return [] if row.base else self.trial_jobs(row)
+        return [*self.final_jobs(row), *self.joined_jobs(row)]
+
+    def dependents(self, name: str) -> list[str]:
+        """The rows to look at when a job of a row has ended: itself, and the arms that wait for it."""
+        return [name, *(row.name for row in self.rows.values() if row.base == name)]
+
+    # The search.
+
+    def trials(self, row: RowSpec) -> list[Tried]:
+        """The trials of a row that have ended in all folds, in order."""
+        return find_trials(self.index, row, self.search_of(row), self.study.evaluation.selected_by)
+
+    def is_tuned(self, row: RowSpec) -> bool:
+        """Whether nothing is left to tune."""
+        return self.study.search is None or len(self.trials(row)) >= budget(row.space, self.study.search)
+
+    def tuned(self, row: RowSpec) -> Tuned | None:
+        """What the search chose for a row, or for the base of an arm; None where nothing was searched."""
+        base = self.rows[row.base or row.name]
+        return tuned_parameters(base, self.trials(base)) if base.space else None
+
+    def trial_jobs(self, row: RowSpec) -> list[Job]:
+        """The folds of a row's next trial that have not ended."""
+        search = self.study.search
+        assert search is not None
+        tried = self.trials(row)
+        number = len(tried)
+        begun = self.index.trials.get((row.name, self.search_of(row)), {}).get(number, {})
+        known = dict(next(iter(begun.values())).params) if begun else self._proposed.get((row.name, number))
+        params = known or propose(row.space, tried, search, row.name)
+        self._proposed[row.name, number] = params
+        jobs = []
+        for fold in row.folds:
+            config = run_config(self.study, row, seed=search.seed + number, fold=fold, params=params)
+            key = self.key(config, row, "trial", trial=number)
+            job = Job(key, self.folder, config, params=params, search=self.search_of(row))
+            jobs.append(job)
+        return [job for job in jobs if job.key.content not in self.index.outcomes]
+
+    def search_of(self, row: RowSpec) -> str:
+        """Hash of all that determines the trials of a row."""
+        if row.name not in self._searches:
+            self._searches[row.name] = search_identity(self.study, row, self.data[BASE].fingerprint)
+        return self._searches[row.name]
+
+    # The final runs.
+
+    def final_jobs(self, row: RowSpec) -> list[Job]:
+        """The runs of a row, at every point, that have not ended."""
+        return [job for job in self.runs(row) if job.key.content not in self.index.outcomes]
+
+    def runs(self, row: RowSpec) -> list[Job]:
+        """All final runs of a row that is tuned, seed by seed, so that an unfinished study has all methods."""
+        if row.name not in self._runs:
+            params = self.tuned_params(row)
+            places = product(row.seeds, self.points, row.folds)
+            self._runs[row.name] = [self.run(row, seed, fold, point, params) for seed, point, fold in places]
+        return self._runs[row.name]
+
+    def tuned_params(self, row: RowSpec) -> dict[str, Any]:
+        """The tuned parameters as a row takes them; empty where nothing was tuned."""
+        tuned = self.tuned(row)
+        return {} if tuned is None else row.tuned_options(tuned.params)
+
+    def run(self, row: RowSpec, seed: int, fold: int, point: str, params: Mapping[str, Any]) -> Job:
+        """One final run."""
+        config = run_config(self.study, row, seed=seed, fold=fold, params=params, point=self.points[point])
+        role: Role = "baseline" if row.kind == "baseline" else "final"
+        return self.job(config, row, role, point, params)
+
+    # Fold models side by side.
+
+    def joins(self, row: RowSpec) -> bool:
+        """Whether there are fold models to join, or a baseline of as many dimensions as they have together."""
+        several = self.study.cross_validation and self.study.data.folds > 1
+        return several and (len(row.folds) > 1 or row.name == "pretrained")
+
+    def joined_jobs(self, row: RowSpec) -> list[Job]:
+        """The joined models of a row, not evaluated yet, whose fold models have all ended well."""
+        return [
+            job
+            for members, job in self.joined_runs(row)
+            if job.key.content not in self.index.outcomes and all(map(self.is_done, members))
+        ]
+
+    def joined_runs(self, row: RowSpec) -> list[tuple[list[Job], Job]]:
+        """The fold models of every repetition, and the job that joins them."""
+        if row.name not in self._joined:
+            folds, runs = len(row.folds), self.runs(row) if self.joins(row) else []
+            groups = [runs[first : first + folds] for first in range(0, len(runs), folds)]
+            self._joined[row.name] = [(members, self.joined(row, members)) for members in groups]
+        return self._joined[row.name]
+
+    def joined(self, row: RowSpec, members: Sequence[Job]) -> Job:
+        """The fold models of one repetition as one job; of the pretrained network, its components in their number."""
+        first = members[0]
+        if row.name == "pretrained":
+            dim = (first.config.model.dim or 1) * self.study.data.folds
+            model = first.config.model.model_copy(update={"dim": dim})
+            return self.job(first.config.model_copy(update={"model": model}), row, "joined", first.point, {})
+        contents = [member.key.content for member in members]
+        content = hashlib.sha256(json.dumps(["joined", *contents]).encode()).hexdigest()[:12]
+        key = RunKey(row.name, first.key.seed, ALL_FOLDS, None, "joined", content)
+        folder = self.folder / row.name / f"joined-{key.folder}"
+        folders = tuple(member.folder for member in members)
+        return Job(key, folder, first.config, first.point, first.params, members=folders)
+
+    def is_done(self, job: Job) -> bool:
+        """Whether a job has ended well."""
+        outcome = self.index.outcomes.get(job.key.content)
+        return outcome is not None and outcome.status == "done"
+
+    # What the index keeps of a job.
+
+    def job(self, config: RunConfig, row: RowSpec, role: Role, point: str, params: Mapping[str, Any]) -> Job:
+        """A run with its key and folder."""
+        key = self.key(config, row, role, point=point)
+        return Job(key, self.folder / row.name / key.folder, config, point, params)
+
+    def key(
+        self, config: RunConfig, row: RowSpec, role: Role, *, point: str = BASE, trial: int | None = None
+    ) -> RunKey:
+        """The key of a run of a row."""
+        return RunKey.of(config, self.data[point].fingerprint, method=row.name, trial=trial, role=role)
+
+    def planned(self, job: Job) -> PlannedRun:
+        """The job as the index lists it; trials have no folder."""
+        folder = "" if job.key.role == "trial" else str(job.folder.relative_to(self.folder))
+        return PlannedRun(job.key, job.point, folder)
+
+    def known_jobs(self) -> Iterator[Job]:
+        """Every final and joined run that is known so far, ended or not; without the trials."""
+        for row in self.rows.values():
+            if self.is_tuned(self.rows[row.base or row.name]):
+                yield from self.runs(row)
+                yield from (job for _, job in self.joined_runs(row))
+
+
+def search_identity(study: StudyConfig, row: RowSpec, data_fingerprint: str) -> str:
+    """Hash of all that determines the trials of a row: configuration, data, ranges, search."""
+    assert study.search is not None
+    config = run_config(study, row, seed=study.search.seed, fold=row.folds[0])
+    inputs = {
+        "run": run_inputs(config, data_fingerprint),
+        "folds": row.folds,
+        "search": study.search.model_dump(),
+        "space": {name: [type(one).__name__, asdict(one)] for name, one in row.space.items()},
+    }
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def find_trials(index: StudyIndex, row: RowSpec, search: str, metric: str) -> list[Tried]:
+    """The trials of a row that have ended in all folds, in order: mean over the folds of the best validation score."""
+    folds = index.trials.get((row.name, search), {})
+    tried: list[Tried] = []
+    while all(fold in folds.get(len(tried), {}) for fold in row.folds):
+        ended = [folds[len(tried)][fold] for fold in row.folds]
+        tried.append(Tried(ended[0].params, sum(one.score(metric) for one in ended) / len(ended)))
+    return tried
+
+
+def tuned_parameters(row: RowSpec, tried: Sequence[Tried]) -> Tuned | None:
+    """What the trials of a row say; None where there are none."""
+    if not tried:
+        return None
+    best = best_trial(tried)
+    params = tried[best].params
+    return Tuned(params, best, tried[best].score, len(tried), edge_notes(row.space, params))

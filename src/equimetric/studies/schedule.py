@@ -1,0 +1,111 @@
+"""Between plan, engine and index: start what is ready, record what has ended, look what that makes ready."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
+from itertools import count
+
+from equimetric.errors import DamagedFileError, EquimetricError
+from equimetric.runs.damage import read_whole
+from equimetric.runs.folder import RunFolder
+from equimetric.studies.engines import Ended, Engine, Lost, Progressed, Said
+from equimetric.studies.jobs import Job, describe_run
+from equimetric.studies.plan import StudyPlan
+
+__all__ = ["Watcher", "adopt_finished", "do_all", "forget_damaged", "ignore_progress"]
+
+Watcher = Callable[[Job, int, Mapping[str, float] | None], None]
+"""Called with a job, the number of its steps so far, and its figures, which are None when it has ended."""
+
+
+def ignore_progress(job: Job, step: int, figures: Mapping[str, float] | None) -> None:
+    """Show nothing."""
+
+
+def do_all(plan: StudyPlan, engine: Engine, watch: Watcher = ignore_progress) -> None:
+    """Do all that is left of a study. A job whose process dies is left to the next start; the others are done."""
+    waiting: list[tuple[tuple[int, int], int, Job]] = []
+    arrivals = count()
+    seen: set[str] = set()
+    running = 0
+    lost: list[EquimetricError] = []
+
+    def look_at(rows: Iterable[str]) -> None:
+        for row in rows:
+            jobs = [job for job in plan.ready(row) if job.key.content not in seen]
+            plan.index.plan(map(plan.planned, jobs))
+            seen.update(job.key.content for job in jobs)
+            for job in jobs:
+                heappush(waiting, (urgency(plan, job), next(arrivals), job))
+
+    look_at(plan.rows)
+    while waiting or running:
+        while waiting and running < engine.slots:
+            _, _, job = heappop(waiting)
+            watch(job, 0, {})
+            engine.start(job)
+            running += 1
+        event = engine.next_event()
+        if isinstance(event, Progressed):
+            watch(event.job, event.step, event.figures)
+        elif isinstance(event, Said):
+            warnings.warn(event.text, stacklevel=2)
+        elif isinstance(event, Lost):
+            running -= 1
+            lost.append(event.error)
+        elif isinstance(event, Ended):
+            running -= 1
+            plan.index.record(event.outcome, event.classes)
+            watch(event.job, event.job.steps, None)
+            look_at(plan.dependents(event.job.row))
+    if lost:
+        raise lost[0]
+
+
+def urgency(plan: StudyPlan, job: Job) -> tuple[int, int]:
+    """Baselines first, then trials, on which others wait; then seed by seed, so that all methods have some runs."""
+    if job.key.trial is not None:
+        return 1, job.key.trial
+    return (0, 0) if job.key.role == "baseline" else (2, plan.study.seeds.index(job.key.seed))
+
+
+def forget_damaged(plan: StudyPlan, *, retry_failed: bool) -> None:
+    """Forget runs whose folder is gone or damaged, and failed ones that are to be repeated: they are done again."""
+    for job in plan.known_jobs():
+        outcome = plan.index.outcomes.get(job.key.content)
+        if outcome is not None and (retry_failed or outcome.status == "done") and not is_whole(job, retry_failed):
+            plan.index.forget(job.key.content)
+
+
+def is_whole(job: Job, retry_failed: bool) -> bool:
+    """Whether the folder of a run holds its result, undamaged."""
+    try:
+        result = read_whole(RunFolder(job.folder))
+    except DamagedFileError:
+        return False
+    except EquimetricError:
+        # Whole, but of a newer version: not to be replaced.
+        return True
+    return result is not None and not (retry_failed and result.status == "failed")
+
+
+def adopt_finished(plan: StudyPlan, *, retry_failed: bool) -> None:
+    """Record runs that ended although the index does not say so: it was written just before a crash, or is damaged."""
+    for job in plan.known_jobs():
+        if job.key.content in plan.index.outcomes or not (job.folder / "result.json").exists():
+            continue
+        run = RunFolder(job.folder)
+        try:
+            result = read_whole(run)
+        except EquimetricError:
+            continue
+        if result is not None and run_matches(run, job) and not (retry_failed and result.status == "failed"):
+            names = plan.data[job.point].dataset.class_names
+            plan.index.record(*describe_run(job, run, result, names))
+
+
+def run_matches(run: RunFolder, job: Job) -> bool:
+    """Whether the folder was prepared for this very run; joined and failed ones are named by their hash alone."""
+    return run.environment() is None or run.holds(job.key)

@@ -1,0 +1,55 @@
+"""What a search found: the best trial, and how much each parameter mattered."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from equimetric.search_space import SearchSpace
+from equimetric.studies.search.proposals import Tried, import_optuna, recorded_study
+
+__all__ = ["Tuned", "best_trial", "parameter_importance"]
+
+FEWEST_FOR_IMPORTANCE = 8
+"""Trials below which shares of variance are chance."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The parameters that a search chose for a row.
+
+    Attributes:
+        params: by option or condition.
+        trial: number of the trial.
+        score: mean over the folds of its best validation score.
+        trials: how many there were.
+        at_edge: parameters that lie at the end of their range, with the sentence that says so.
+    """
+
+    params: Mapping[str, Any]
+    trial: int
+    score: float
+    trials: int
+    at_edge: Mapping[str, str]
+
+
+def best_trial(tried: Sequence[Tried]) -> int:
+    """The number of the trial with the largest score, the first of equal ones."""
+    return max(range(len(tried)), key=lambda number: (tried[number].score, -number))
+
+
+def parameter_importance(space: Mapping[str, SearchSpace], tried: Sequence[Tried]) -> dict[str, float]:
+    """Share of the variance of scores that each parameter explains (fANOVA); empty for few trials or equal scores."""
+    enough = len(tried) >= FEWEST_FOR_IMPORTANCE and len({one.score for one in tried}) > 1
+    if not space or not enough:
+        return {}
+    if len(space) == 1:
+        return dict.fromkeys(space, 1.0)
+    optuna = import_optuna()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+        shares = optuna.importance.get_param_importances(recorded_study(space, tried), evaluator=evaluator)
+    return {name: float(shares[name]) for name in space if name in shares}

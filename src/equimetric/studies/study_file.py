@@ -1,0 +1,30 @@
+"""A study file: what it says, completed by its protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from equimetric.configuration import load_config
+from equimetric.protocols import apply_protocol, find_protocol
+from equimetric.studies.configuration import StudyConfig
+
+__all__ = ["load_study_config"]
+
+
+def load_study_config(
+    study: StudyConfig | Mapping[str, Any] | str | Path, overrides: Mapping[str, Any] | None = None
+) -> StudyConfig:
+    """The study of a TOML file, a mapping or a model, with dotted keys overridden and completed by its protocol.
+
+    A protocol file is looked for beside the study file first.
+    """
+    folder = Path() if isinstance(study, (Mapping, StudyConfig)) else Path(study).parent
+
+    def complete(values: dict[str, Any]) -> dict[str, Any]:
+        name = str(values.get("protocol", "quick"))
+        beside = folder / name
+        return apply_protocol(values, find_protocol(beside if name.endswith(".toml") and beside.exists() else name))
+
+    return load_config(study, StudyConfig, overrides, complete=complete)
