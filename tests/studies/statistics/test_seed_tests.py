@@ -6,11 +6,18 @@ import pytest
 
 from equimetric.errors import EquimetricError
 from equimetric.studies.statistics import (
+    ClassScores,
+    compare_seeds,
+    effect_size,
     holm,
     paired_t_test,
+    relative_improvement,
     sign_flip_test,
+    simultaneous_confidences,
+    smallest_p,
     t_interval,
     welch_t_test,
+    wilcoxon_test,
 )
 
 A = [59.41, 59.87, 59.12, 60.05, 59.63, 59.3, 59.95, 59.71, 59.18, 59.58]
@@ -103,6 +110,85 @@ def test_sign_flip_test_counts_decimal_ties():
     assert sign_flip_test([0.1, 0.2, -0.3], [0, 0, 0]).p_value == 1
     assert sign_flip_test([0.3, 0.1, 0.2], [0.3, 0.1, 0.2]).p_value == 1
     assert sign_flip_test([1], [0]).p_value == 1
+
+
+def test_wilcoxon():
+    test = wilcoxon_test(A, B)
+    assert (test.statistic, test.p_value) == (3.0, 0.009765625)
+    assert wilcoxon_test([1, 2], [1, 2]).p_value == 1
+    # The zero is left out: two differences of one sign.
+    assert wilcoxon_test([1, 2, 3], [1, 1, 1]).p_value == 0.5
+
+
+@pytest.mark.parametrize(("test", "run"), [("sign flips", sign_flip_test), ("Wilcoxon", wilcoxon_test)])
+@pytest.mark.parametrize("n", [1, 2, 5, 10])
+def test_the_smallest_p_is_that_of_differences_of_one_sign(test, run, n):
+    differences = 1.0 + np.arange(n)
+    assert smallest_p(test, n) == run(differences, np.zeros(n)).p_value
+    assert smallest_p(test, n, comparisons=3) == min(1, 3 * smallest_p(test, n))
+
+
+def test_a_t_test_has_no_smallest_p_from_two_seeds_on():
+    assert (smallest_p("t", 1), smallest_p("t", 2), smallest_p("t", 2, 100)) == (1, 0, 0)
+
+
+def row(values, seeds=range(10)):
+    """A row of one class, whose score is that of the seed."""
+    return ClassScores([[value] for value in values], seeds=seeds)
+
+
+def test_rows_with_common_seeds_are_tested_in_pairs():
+    found = compare_seeds(row(A), row(B[::-1], seeds=range(9, -1, -1)))
+    assert (found.pairing, found.seeds) == ("same seeds", (10,))
+    assert found.t.p_value == pytest.approx(0.0012722023913547059)
+    assert (found.sign_flip.p_value, found.wilcoxon.p_value) == (0.0078125, 0.009765625)
+
+
+def test_rows_with_different_seeds_are_tested_by_welch():
+    found = compare_seeds(row(A), row(B, seeds=range(10, 20)))
+    assert (found.pairing, found.seeds) == ("different seeds", (10, 10))
+    assert (found.t.p_value, found.sign_flip, found.wilcoxon) == (pytest.approx(0.05557732296354445), None, None)
+
+
+def test_a_row_without_seeds_is_a_constant():
+    found = compare_seeds(row(A), row([59], seeds=None))
+    assert (found.pairing, found.t) == ("against a row without seeds", paired_t_test(A, [59] * 10))
+
+
+def test_many_seeds_have_no_exact_sign_flips():
+    found = compare_seeds(row(np.arange(25.0), range(25)), row(np.zeros(25), range(25)))
+    assert (found.sign_flip, found.wilcoxon.p_value < 0.001) == (None, True)
+
+
+def test_one_seed_cannot_be_tested():
+    with pytest.raises(EquimetricError, match="need at least two seeds; use two_way_difference"):
+        compare_seeds(row(A[:1], seeds=[0]), row(B))
+
+
+def test_effect_sizes():
+    found = effect_size(row(A), row(B))
+    pooled = math.sqrt((np.var(A, ddof=1) + np.var(B, ddof=1)) / 2)
+    assert (found.difference, found.points(1)) == (pytest.approx(0.323), pytest.approx(0.323))
+    assert found.standardised == pytest.approx(0.323 / pooled)
+    assert effect_size(row(A), row([59], seeds=None)).deviation == pytest.approx(0.3232130360407313)
+    assert math.isnan(effect_size(row([60], seeds=None), row([59], seeds=None)).standardised)
+    assert effect_size(row([2, 2], seeds="ab"), row([3, 3], seeds="ab")).standardised == -math.inf
+
+
+def test_relative_improvement():
+    assert relative_improvement(67.5, 68.13) == pytest.approx(-0.9247027741083157)
+    with pytest.raises(EquimetricError, match="relative to a positive score, not 0"):
+        relative_improvement(1, 0)
+
+
+def test_simultaneous_confidences_follow_holm_where_it_rejects_and_bonferroni_elsewhere():
+    p = [0.004, 0.03, 0.02, 0.2]
+    found = simultaneous_confidences(p)
+    assert found == pytest.approx([1 - 0.05 / 4] * 4)
+    p = [0.01, 0.2, 0.016, 0.03]
+    # 0.01 ≤ 0.05/4 and 0.016 ≤ 0.05/3, but 0.03 > 0.05/2.
+    assert simultaneous_confidences(p) == pytest.approx([1 - 0.05 / 4, 1 - 0.05 / 4, 1 - 0.05 / 3, 1 - 0.05 / 4])
+    assert [value <= 0.05 for value in holm(p)] == [True, False, True, False]
 
 
 def test_holm():

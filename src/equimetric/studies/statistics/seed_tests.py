@@ -1,47 +1,36 @@
-"""Statistics of a comparison: intervals and tests over independent runs, as pure functions.
+"""Tests over seeds: t, exact sign flips and Wilcoxon where two rows share their seeds, Welch where they do not.
 
-Give one value per run: folds of one run are not independent, so average them first. Compare two methods by a paired
-test if they share seeds or folds, otherwise by Welch's test. Correct several comparisons by Holm's method.
+Give one value per run: folds of one run are not independent, so average them first. These tests speak of new seeds on
+the same test classes; for new classes as well, use `two_way_difference`.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError
+from equimetric.studies.statistics.values import Values, check_values, t_quantile
 
-__all__ = ["Interval", "SignFlipTest", "TTest", "holm", "paired_t_test", "sign_flip_test", "t_interval", "welch_t_test"]
+__all__ = [
+    "MOST_FLIPS",
+    "SignFlipTest",
+    "TTest",
+    "TestName",
+    "WilcoxonTest",
+    "paired_t_test",
+    "sign_flip_test",
+    "smallest_p",
+    "welch_t_test",
+    "wilcoxon_test",
+]
+
+TestName: TypeAlias = Literal["t", "sign flips", "Wilcoxon"]
 
 MOST_FLIPS = 24
-Values = Sequence[float] | NDArray[np.floating]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean over n runs and the half width of its confidence interval.
-
-    `deviation` is the standard deviation of the values (n − 1 in the denominator), which is not an interval. With
-    n = 1 the spread is unknown: `deviation` and `half_width` are NaN.
-    """
-
-    mean: float
-    half_width: float
-    n: int
-    deviation: float
-    confidence: float = 0.95
-
-    @property
-    def low(self) -> float:
-        """Lower end of the interval."""
-        return self.mean - self.half_width
-
-    @property
-    def high(self) -> float:
-        """Upper end of the interval."""
-        return self.mean + self.half_width
+"""Pairs up to which all sign patterns are counted."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +59,12 @@ class SignFlipTest:
     permutations: int
 
 
-def t_interval(values: Values, confidence: float = 0.95) -> Interval:
-    """Mean ± t_{(1+confidence)/2, n−1} · s / √n, with s of n − 1 in the denominator; NaN half width for n = 1."""
-    array = _check_values(values, "values", least=1)
-    n = len(array)
-    if n == 1:
-        _check_confidence(confidence)
-        return Interval(float(array[0]), math.nan, 1, math.nan, confidence)
-    deviation = float(array.std(ddof=1))
-    half_width = _t_quantile(confidence, n - 1) * deviation / math.sqrt(n)
-    return Interval(float(array.mean()), half_width, n, deviation, confidence)
+@dataclass(frozen=True)
+class WilcoxonTest:
+    """Wilcoxon's signed-rank statistic and its two-sided p-value."""
+
+    statistic: float
+    p_value: float
 
 
 def paired_t_test(a: Values, b: Values, confidence: float = 0.95) -> TTest:
@@ -92,7 +77,7 @@ def paired_t_test(a: Values, b: Values, confidence: float = 0.95) -> TTest:
 
 def welch_t_test(a: Values, b: Values, confidence: float = 0.95) -> TTest:
     """For unpaired runs: t = (mean(a) − mean(b)) / √(s_a²/n_a + s_b²/n_b), degrees of freedom by Satterthwaite."""
-    a, b = _check_values(a, "a", least=2), _check_values(b, "b", least=2)
+    a, b = check_values(a, "a", least=2), check_values(b, "b", least=2)
     share_a, share_b = float(a.var(ddof=1)) / len(a), float(b.var(ddof=1)) / len(b)
     total = share_a + share_b
     if total == 0:
@@ -123,18 +108,30 @@ def sign_flip_test(a: Values, b: Values) -> SignFlipTest:
     return SignFlipTest(float(difference.mean()), float(extreme.mean()), 2**n)
 
 
-def holm(p_values: Values) -> list[float]:
-    """Holm's step-down adjustment for m comparisons, in the order given.
+def wilcoxon_test(a: Values, b: Values) -> WilcoxonTest:
+    """Signed-rank test of the differences a − b (scipy): exact for up to 50 pairs without ties and zeros.
 
-    With p_(1) ≤ … ≤ p_(m): adjusted p_(i) = max_{j≤i} min(1, (m − j + 1) · p_(j)).
+    Differences of zero are left out; with nothing left, p = 1.
     """
-    p = _check_values(p_values, "p_values", least=1)
-    if ((p < 0) | (p > 1)).any():
-        raise EquimetricError("p_values must lie between 0 and 1")
-    order = np.argsort(p, kind="stable")
-    adjusted = np.empty_like(p)
-    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, np.arange(len(p), 0, -1) * p[order]))
-    return [float(value) for value in adjusted]
+    from scipy.stats import wilcoxon
+
+    difference = _paired_differences(a, b, least=1)
+    if not difference.any():
+        return WilcoxonTest(0.0, 1.0)
+    found = wilcoxon(difference)
+    return WilcoxonTest(float(found.statistic), float(found.pvalue))
+
+
+def smallest_p(test: TestName, n: int, comparisons: int = 1) -> float:
+    """The smallest two-sided p that n seeds allow, after Holm's adjustment for this number of comparisons.
+
+    2^(1−n) for sign flips and Wilcoxon's test, however large the difference; the t-test has no limit from n = 2 on.
+    """
+    if n < 1 or comparisons < 1:
+        raise EquimetricError(f"n is {n} and comparisons is {comparisons}; both must be 1 or more")
+    if test == "t":
+        return 0.0 if n > 1 else 1.0
+    return min(1.0, comparisons * 2.0 ** (1 - n))
 
 
 def _t_test(difference: float, error: float, degrees: float, confidence: float) -> TTest:
@@ -144,36 +141,12 @@ def _t_test(difference: float, error: float, degrees: float, confidence: float) 
     without_spread = math.copysign(math.inf, difference) if difference else 0.0
     statistic = difference / error if error > 0 else without_spread
     p_value = 2 * float(stdtr(degrees, -abs(statistic)))
-    half_width = _t_quantile(confidence, degrees) * error
+    half_width = t_quantile(confidence, degrees) * error
     return TTest(difference, half_width, statistic, degrees, p_value, confidence)
 
 
-def _t_quantile(confidence: float, degrees: float) -> float:
-    """Student's t at the end of a two-sided interval of this confidence."""
-    from scipy.special import stdtrit
-
-    _check_confidence(confidence)
-    return float(stdtrit(degrees, (1 + confidence) / 2))
-
-
-def _check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise EquimetricError(f"confidence is {confidence}; it must lie between 0 and 1, such as 0.95")
-
-
-def _check_values(values: Values, name: str, *, least: int) -> NDArray[np.float64]:
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1:
-        raise EquimetricError(f"{name} have shape {array.shape}; give a plain list of numbers, one per run")
-    if len(array) < least:
-        raise EquimetricError(f"{name} hold {len(array)} numbers; at least {least} are needed")
-    if not np.isfinite(array).all():
-        raise EquimetricError(f"{name} contain NaN or infinite numbers; leave failed runs out before comparing")
-    return array
-
-
 def _paired_differences(a: Values, b: Values, *, least: int) -> NDArray[np.float64]:
-    first, second = _check_values(a, "a", least=least), _check_values(b, "b", least=least)
+    first, second = check_values(a, "a", least=least), check_values(b, "b", least=least)
     if len(first) != len(second):
         raise EquimetricError(
             f"a has {len(first)} runs and b has {len(second)}; a paired test needs the same seeds for both, "

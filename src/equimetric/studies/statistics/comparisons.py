@@ -1,0 +1,184 @@
+"""Rows of a table against one another, or all against one: intervals and verdicts that hold together.
+
+For m comparisons, verdicts come from intervals that are wider than those of a single comparison
+(`simultaneous_confidences`): with 95 % confidence no *better* or *worse* of the table is wrong, and likewise no
+*practically equal*.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+
+from equimetric.errors import EquimetricError, unknown_name
+from equimetric.studies.statistics.class_scores import ClassScores
+from equimetric.studies.statistics.effects import EffectSize, effect_size
+from equimetric.studies.statistics.groups import compact_letters, possible_ranks
+from equimetric.studies.statistics.multiplicity import holm, simultaneous_confidences
+from equimetric.studies.statistics.power import minimum_detectable_difference
+from equimetric.studies.statistics.two_way import (
+    NEW_CLASSES,
+    Estimand,
+    TwoWayInterval,
+    two_way_difference,
+    two_way_interval,
+)
+from equimetric.studies.statistics.values import check_confidence
+from equimetric.studies.statistics.verdicts import REGION, Verdict, decide, reverse_verdict
+
+__all__ = ["RowComparison", "RowComparisons", "compare_rows"]
+
+
+@dataclass(frozen=True)
+class RowComparison:
+    """The first row minus the second.
+
+    interval      of this comparison alone
+    simultaneous  the wider one that the verdict comes from
+    adjusted_p    p by Holm's method over all comparisons of the table; NaN where one seed cannot tell
+    verdict       on the first row
+    comparisons   number of comparisons that the adjustment is for
+    """
+
+    first: str
+    second: str
+    interval: TwoWayInterval
+    simultaneous: TwoWayInterval
+    adjusted_p: float
+    verdict: Verdict
+    region: float
+    comparisons: int
+    effect: EffectSize
+
+    @property
+    def beyond_region(self) -> bool:
+        """Whether the whole interval lies outside the region: the difference is certain, and it matters."""
+        return self.simultaneous.low > self.region or self.simultaneous.high < -self.region
+
+    @property
+    def minimum_detectable(self) -> float:
+        """The difference that this comparison alone would detect in four of five repetitions."""
+        return minimum_detectable_difference(self.interval)
+
+    def reversed(self) -> "RowComparison":
+        """The second row minus the first."""
+        return replace(
+            self,
+            first=self.second,
+            second=self.first,
+            interval=-self.interval,
+            simultaneous=-self.simultaneous,
+            verdict=reverse_verdict(self.verdict),
+            effect=replace(self.effect, difference=-self.effect.difference),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RowComparisons:
+    """All comparisons of a table.
+
+    rows         name → interval of its score, best first
+    comparisons  of every pair, the better score first; or of every other row minus `baseline`
+    """
+
+    rows: Mapping[str, TwoWayInterval]
+    comparisons: tuple[RowComparison, ...]
+    baseline: str | None
+
+    def between(self, first: str, second: str) -> RowComparison:
+        """The comparison of two rows, whichever was first."""
+        for name in (first, second):
+            if name not in self.rows:
+                raise unknown_name("row", name, self.rows)
+        found = self._by_pair.get((first, second)) or self._by_pair.get((second, first))
+        if found is None:
+            raise EquimetricError(f"{first!r} and {second!r} were not compared; compare all pairs with baseline=None")
+        return found if found.first == first else found.reversed()
+
+    @property
+    def best(self) -> str:
+        """The row with the best score."""
+        return next(iter(self.rows))
+
+    @property
+    def tied_with_best(self) -> tuple[str, ...]:
+        """The best row and those of which it is not better: practically equal, or undecided."""
+        self._require_all_pairs("ties with the best row")
+        return tuple(name for name in self.rows if (self.best, name) not in self._better)
+
+    @property
+    def letters(self) -> dict[str, str]:
+        """Rows that share a letter cannot be told apart: neither is better."""
+        self._require_all_pairs("letters")
+        return compact_letters(tuple(self.rows), self._better)
+
+    @property
+    def rank_intervals(self) -> dict[str, tuple[int, int]]:
+        """Best and worst rank that the verdicts leave to every row; only differences that matter count."""
+        self._require_all_pairs("ranks")
+        return possible_ranks(tuple(self.rows), self._better)
+
+    @cached_property
+    def _by_pair(self) -> dict[tuple[str, str], RowComparison]:
+        return {(one.first, one.second): one for one in self.comparisons}
+
+    @cached_property
+    def _better(self) -> list[tuple[str, str]]:
+        """Pairs (better row, worse row)."""
+        oriented = (one.reversed() if one.verdict == "worse" else one for one in self.comparisons)
+        return [(one.first, one.second) for one in oriented if one.verdict == "better"]
+
+    def _require_all_pairs(self, what: str) -> None:
+        if self.baseline is not None:
+            raise EquimetricError(f"{what} need all pairs of rows; compare with baseline=None")
+
+
+def compare_rows(
+    rows: Mapping[str, ClassScores],
+    *,
+    baseline: str | None = None,
+    region: float = REGION,
+    estimand: Estimand = NEW_CLASSES,
+    confidence: float = 0.95,
+    higher_is_better: bool = True,
+) -> RowComparisons:
+    """Compare all pairs of rows, or all rows with `baseline`, on the same test classes."""
+    if len(rows) < 2:
+        raise EquimetricError("a comparison needs at least two rows")
+    if baseline is not None and baseline not in rows:
+        raise unknown_name("row", baseline, rows)
+    check_confidence(confidence)
+    order = sorted(rows, key=lambda name: -rows[name].mean if higher_is_better else rows[name].mean)
+    pairs = list(combinations(order, 2))
+    if baseline is not None:
+        pairs = [(name, baseline) for name in order if name != baseline]
+    intervals = [two_way_difference(rows[a], rows[b], estimand=estimand, confidence=confidence) for a, b in pairs]
+    adjusted, simultaneous = _adjust(intervals, confidence)
+    comparisons = tuple(
+        RowComparison(
+            first=a,
+            second=b,
+            interval=interval,
+            simultaneous=wide,
+            adjusted_p=p,
+            verdict=decide(wide, region, higher_is_better=higher_is_better),
+            region=region,
+            comparisons=sum(not interval.seeds_unknown for interval in intervals),
+            effect=effect_size(rows[a], rows[b]),
+        )
+        for (a, b), interval, wide, p in zip(pairs, intervals, simultaneous, adjusted, strict=True)
+    )
+    scores = {name: two_way_interval(rows[name], estimand=estimand, confidence=confidence) for name in order}
+    return RowComparisons(scores, comparisons, baseline)
+
+
+def _adjust(intervals: list[TwoWayInterval], confidence: float) -> tuple[list[float], list[TwoWayInterval]]:
+    """Holm's p-values and simultaneous intervals; comparisons that one seed leaves open claim nothing and count not."""
+    p_values = [interval.p_value for interval in intervals]
+    tested = [p for p in p_values if not math.isnan(p)]
+    found = iter(zip(holm(tested), simultaneous_confidences(tested, confidence), strict=True) if tested else ())
+    open_ = (math.nan, confidence)
+    levels = [open_ if math.isnan(p) else next(found) for p in p_values]
+    wide = [interval.at(level) for interval, (_, level) in zip(intervals, levels, strict=True)]
+    return [p for p, _ in levels], wide

@@ -1,0 +1,109 @@
+"""Verdicts and what limits them, one plain sentence each."""
+
+from statistics import median
+from typing import NamedTuple
+
+from equimetric.studies.statistics.comparisons import RowComparison, RowComparisons
+from equimetric.studies.statistics.power import minimum_detectable_difference
+from equimetric.studies.statistics.seed_tests import smallest_p
+from equimetric.studies.statistics.two_way import THESE_CLASSES, TwoWayInterval
+from equimetric.studies.statistics.verdicts import classes_needed, seeds_needed
+
+__all__ = ["POINTS", "Unit", "comparison_notes", "verdict_sentence", "what_would_tell"]
+
+
+class Unit(NamedTuple):
+    """How differences are written: value × scale, with decimals and a name."""
+
+    scale: float
+    decimals: int
+    name: str
+
+    def number(self, value: float, sign: str = "") -> str:
+        """A value without the name of the unit; `sign` "+" writes plus signs, too."""
+        return f"{self.scale * value:{sign}.{self.decimals}f}"
+
+    def amount(self, value: float, sign: str = "") -> str:
+        """A value and the name of the unit."""
+        return f"{self.number(value, sign)} {self.name}".rstrip()
+
+
+POINTS = Unit(100.0, 2, "points")
+"""Percentage points of a metric between 0 and 1."""
+
+
+def verdict_sentence(comparison: RowComparison, unit: Unit = POINTS) -> str:
+    """The verdict with difference, interval and p; where it is undecided, with what would tell."""
+    found, region = comparison.simultaneous, unit.number(comparison.region)
+    names = f"{comparison.first} and {comparison.second}"
+    if comparison.verdict in ("better", "worse"):
+        low, high = sorted((abs(found.low), abs(found.high)))
+        text = f"{comparison.first} is {comparison.verdict} than {comparison.second} by {unit.amount(abs(found.mean))} "
+        text += f"({unit.number(low)} to {unit.number(high)}; {_p_text(comparison)})"
+        matters = "surely more" if comparison.beyond_region else "perhaps less"
+        return f"{text}, {matters} than the {region} that matter." if comparison.region else f"{text}."
+    # The interval of a single seed would be too narrow to show.
+    ends = "" if found.seeds_unknown else f" ({unit.number(found.low, '+')} to {unit.number(found.high, '+')})"
+    difference = f"{unit.amount(found.mean, '+')}{ends}"
+    if comparison.verdict == "undecided":
+        return f"{names} cannot be told apart: {difference}. {what_would_tell(found, comparison.region)}"
+    text = f"{names} are practically equal: {difference} is within ± {region}."
+    certain = found.low > 0 or found.high < 0
+    return f"{text} The sign is certain, but so small a difference does not matter." if certain else text
+
+
+def what_would_tell(interval: TwoWayInterval, region: float) -> str:
+    """The seeds or classes with which an undecided difference would be decided if it stays as it is."""
+    if interval.seeds_unknown:
+        return "One seed does not tell how much seeds matter: run two or more."
+    seeds, classes = seeds_needed(interval, region), classes_needed(interval, region)
+    more_classes = f"{classes:,} classes (now {interval.classes:,}) would tell." if classes else ""
+    if seeds is not None:
+        more_seeds = f"If it stays as it is, {seeds} seeds (now {min(interval.seeds)})"
+        return f"{more_seeds} or {more_classes}" if more_classes else f"{more_seeds} would tell."
+    if interval.estimand == THESE_CLASSES:
+        return "Even 1,000 seeds would not tell."
+    if not more_classes:
+        alone = "More seeds alone do not help, nor do more classes alone: it takes both."
+        return alone if interval.seeds else "Even 100,000 classes would not tell."
+    limit = "More seeds do not help, the classes limit it: " if interval.seeds else "There are no seeds: "
+    return f"{limit}if it stays as it is, {more_classes}"
+
+
+def comparison_notes(table: RowComparisons, unit: Unit = POINTS) -> tuple[str, ...]:
+    """What to print below a table: estimand, verdicts, the smallest p of the seeds, detectable differences."""
+    found = [one.interval for one in table.comparisons if not one.interval.seeds_unknown]
+    if not found:
+        return ("No pair of rows can be told apart: one seed does not tell how much seeds matter; run two or more.",)
+    count, confidence = len(found), f"{100 * found[0].confidence:g} %"
+    bases = dict.fromkeys(one.interval.basis for one in table.comparisons)
+    notes = [
+        f"Intervals are for {found[0].estimand}: {'; '.join(bases)}.",
+        f"{count} verdict{'s hold together' if count > 1 else ' holds'} with {confidence} confidence; differences "
+        f"within ± {unit.amount(table.comparisons[0].region)} count as practically equal.",
+    ]
+    seeds = [n for interval in found for n in interval.seeds]
+    if seeds:
+        alone, adjusted = smallest_p("sign flips", max(seeds)), smallest_p("sign flips", max(seeds), count)
+        after = f", {adjusted:.2g} after Holm's adjustment for {count} comparisons" if count > 1 else ""
+        notes.append(
+            f"Over {max(seeds)} seeds, sign flips and Wilcoxon's test allow no p below {alone:.2g}{after}; t-tests do."
+        )
+    return (*notes, _detectable_text(found, unit))
+
+
+def _detectable_text(intervals: list[TwoWayInterval], unit: Unit) -> str:
+    count = len(intervals)
+    together = 1 - (1 - intervals[0].confidence) / count
+    alone = unit.amount(median(map(minimum_detectable_difference, intervals)))
+    text = f"Detected in four of five repetitions: a difference of {alone} (median)"
+    if count == 1:
+        return f"{text}."
+    as_one = median(minimum_detectable_difference(interval.at(together)) for interval in intervals)
+    return f"{text}, as one of {count} comparisons {unit.number(as_one)}."
+
+
+def _p_text(comparison: RowComparison) -> str:
+    p = comparison.adjusted_p
+    value = "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+    return f"{value} by Holm's method" if comparison.comparisons > 1 else value

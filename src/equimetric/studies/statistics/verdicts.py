@@ -1,0 +1,73 @@
+"""Better, worse, practically equal or undecided: what the interval of a difference allows to say.
+
+The verdicts exclude one another. The region of practical equivalence comes first: an interval inside ± region is
+*practically equal* even where it excludes 0, because a difference that small does not matter. Otherwise an interval
+above 0 is *better*, one below 0 *worse*, and all others are *undecided*. So is every comparison of a row with a single
+seed, whose spread over seeds is unknown.
+"""
+
+from typing import Literal, TypeAlias
+
+from equimetric.errors import EquimetricError
+from equimetric.studies.statistics.power import least_number, project_interval
+from equimetric.studies.statistics.two_way import THESE_CLASSES, TwoWayInterval
+
+__all__ = ["REGION", "Verdict", "classes_needed", "decide", "reverse_verdict", "seeds_needed"]
+
+Verdict: TypeAlias = Literal["better", "worse", "practically equal", "undecided"]
+
+REGION = 0.005
+"""Half width of the region of practical equivalence: half a point of a metric between 0 and 1."""
+
+MOST_SEEDS = 1000
+MOST_CLASSES = 100_000
+
+
+def decide(interval: TwoWayInterval, region: float = REGION, *, higher_is_better: bool = True) -> Verdict:
+    """What the interval of first − second says of the first row; `region` is in the unit of the scores."""
+    if not region >= 0:
+        raise EquimetricError(f"the region of practical equivalence is {region}; give a half width of 0 or more")
+    if interval.seeds_unknown:
+        return "undecided"
+    if -region <= interval.low and interval.high <= region:
+        return "practically equal"
+    if interval.low > 0:
+        return "better" if higher_is_better else "worse"
+    if interval.high < 0:
+        return "worse" if higher_is_better else "better"
+    return "undecided"
+
+
+def reverse_verdict(verdict: Verdict) -> Verdict:
+    """The verdict on the second row."""
+    if verdict == "better":
+        return "worse"
+    return "better" if verdict == "worse" else verdict
+
+
+def seeds_needed(interval: TwoWayInterval, region: float = REGION) -> int | None:
+    """Seeds with which an undecided difference would be decided if it stays as it is; None if 1,000 are too few.
+
+    None means that the classes limit the comparison: more seeds do not help.
+    """
+    if not interval.seeds:
+        return None
+
+    def suffices(seeds: int) -> bool:
+        return decide(project_interval(interval, seeds=seeds), region) != "undecided"
+
+    return least_number(suffices, min(interval.seeds), MOST_SEEDS)
+
+
+def classes_needed(interval: TwoWayInterval, region: float = REGION) -> int | None:
+    """Test classes with which it would be decided with the same seeds; None if 100,000 are too few.
+
+    None as well where the estimand is these classes.
+    """
+    if interval.estimand == THESE_CLASSES:
+        return None
+
+    def suffices(classes: int) -> bool:
+        return decide(project_interval(interval, classes=classes), region) != "undecided"
+
+    return least_number(suffices, interval.classes, MOST_CLASSES)
