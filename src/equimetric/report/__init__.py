@@ -3,7 +3,7 @@
 All of it is a pure function of a `StudyRecord`; nothing here reads a run from disk or computes a metric.
 """
 
-from equimetric.report.figures import interval_plot, validation_curves
+from equimetric.report.figures import critical_difference_diagram, interval_plot, validation_curves
 from equimetric.report.page import render_html, write_report
 from equimetric.report.tables import print_table, to_csv, to_latex, to_markdown
 from equimetric.studies.records import GalleryRow, RunRecord, StudyRecord
@@ -15,6 +15,7 @@ __all__ = [
     "RunRecord",
     "StudyRecord",
     "comparison_table",
+    "critical_difference_diagram",
     "interval_plot",
     "print_table",
     "render_html",

@@ -6,7 +6,7 @@ Axes and labels use `currentColor`, so that a figure follows the light or dark c
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from equimetric.studies.table import Column, ComparisonTable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["interval_plot", "validation_curves"]
+__all__ = ["critical_difference_diagram", "interval_plot", "validation_curves"]
 
 # Okabe and Ito (2008), distinct under every common colour-vision deficiency; without black and yellow, which vanish
 # on a dark and on a light page.
@@ -125,6 +125,53 @@ def validation_curves(study: StudyRecord, table: ComparisonTable) -> str | None:
         return _svg(figure, "curves")
 
 
+def critical_difference_diagram(
+    mean_ranks: Mapping[str, float], different: Iterable[tuple[str, str]], critical_difference: float | None = None
+) -> str:
+    """Mean ranks of methods over data sets on a line, best on the left; a bar joins methods that are not `different`.
+
+    A bar above the line has the length of the critical difference, where it is given. Drawn by scikit-posthocs.
+    """
+    import pandas
+
+    from equimetric.training.sinks import import_extra
+
+    posthocs = import_extra("scikit_posthocs", "a critical-difference diagram", "scikit-posthocs", "statistics")
+    # Names stand on both sides of the line.
+    names = {method: _short(method, longest=24) for method in mean_ranks}
+    if len(set(names.values())) < len(names):
+        names = {method: f"{number}. {short}" for number, (method, short) in enumerate(names.items(), start=1)}
+    p_values = pandas.DataFrame(1.0, index=list(names.values()), columns=list(names.values()))
+    for one, other in different:
+        p_values.loc[names[one], names[other]] = p_values.loc[names[other], names[one]] = 0.0
+    with _figure(height=1.0) as figure:
+        axes = figure.add_subplot()
+        drawn = posthocs.critical_difference_diagram(
+            {names[method]: rank for method, rank in mean_ranks.items()},
+            p_values,
+            ax=axes,
+            label_fmt_left="{label} ({rank:.2f}) ",
+            label_fmt_right=" ({rank:.2f}) {label}",
+            marker_props={"color": _INK, "s": 14},
+            elbow_props={"color": _INK, "linewidth": 0.7},
+            # A dot on every member: a bar may pass over methods that do not belong to it.
+            crossbar_props={"color": _PALETTE[0], "linewidth": 2.6, "marker": "o"},
+        )
+        axes.spines["top"].set_visible(True)
+        lowest = min(label.get_position()[1] for label in drawn["labels"]) - 0.6
+        highest = 1.2
+        if critical_difference is not None:
+            best = min(mean_ranks.values())
+            axes.plot([best, best + critical_difference], [2.2, 2.2], color=_INK, linewidth=1.4, marker="|")
+            axes.text(
+                best + critical_difference / 2, 2.6, f"critical difference {critical_difference:.2f}", ha="center"
+            )
+            highest = 3.4
+        axes.set_ylim(lowest, highest)
+        figure.set_figheight(0.22 * (highest - lowest))
+        return _svg(figure, "critical-difference")
+
+
 def _curve(study: StudyRecord, method: str) -> dict[int, list[float]]:
     """Step → one value per finished run of a method that validated at all, for the steps all of those share."""
     logged = [run.validation(study.primary_metric) for run in study.runs_of(method, "done")]
@@ -147,10 +194,10 @@ def _axis_label(column: Column) -> str:
     return _short(column.heading)
 
 
-def _short(name: str) -> str:
+def _short(name: str, longest: int = _LONGEST_NAME) -> str:
     """One line, shortened in the middle: the names of variants differ at the end."""
     name = one_line(name)
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[1 - _LONGEST_NAME // 2 :]}"
+    return name if len(name) <= longest else f"{name[: longest // 2]}…{name[1 - longest // 2 :]}"
 
 
 @contextmanager

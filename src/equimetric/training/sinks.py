@@ -147,14 +147,14 @@ def read_identity(file: Path) -> str | None:
         return None
 
 
-def import_extra(module: str, key: str, package: str) -> Any:
+def import_extra(module: str, key: str, package: str, extra: str = "tracking") -> Any:
     """A module of an optional package, or an error that says how to get it."""
     try:
         return import_module(module)
     except ImportError:
         raise EquimetricError(
             f"{key} needs the package {package!r}, which is not installed; "
-            "run: pip install 'equimetric[tracking]', or leave it out"
+            f"run: pip install 'equimetric[{extra}]', or leave it out"
         ) from None
 
 
