@@ -7,7 +7,7 @@ fits where it was given.
 
 from collections.abc import Iterable, Mapping
 
-__all__ = ["KnownAs", "called_here", "spellings"]
+__all__ = ["KnownAs", "called_here", "simplify", "spellings"]
 
 KnownAs = Mapping[str, Iterable[str]]
 """A name of ours → its names elsewhere."""

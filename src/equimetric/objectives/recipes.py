@@ -6,6 +6,7 @@ Plain data, importable without torch; what a row inherits from its parts is look
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,12 @@ class Recipe:
         loss, selection, _ = self.parts()
         papers = dict.fromkeys(part.paper for part in (loss, selection) if part.paper)
         return "; ".join(papers)
+
+    @property
+    def year(self) -> int | None:
+        """The year of the paper, the first where it is of several."""
+        years = re.findall(r"\((\d{4})\)", self.paper)
+        return int(years[0]) if years else None
 
     @property
     def defaults(self) -> dict[str, Any]:
