@@ -56,6 +56,7 @@ def test_rooms_depend_only_on_those_before_them():
         "selection",
         "references",
         "objectives",
+        "published",
         "processes threads configuration",
         "backbones",
         "batches",
