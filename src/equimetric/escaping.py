@@ -18,6 +18,14 @@ __all__ = [
 
 _MARKDOWN_SPECIALS = re.compile(r"([\\`*_\[\]<>|~#$&])")
 
+_LATEX_MATH = {
+    **{"−": "-", "≤": r"\leq", "≥": r"\geq", "≠": r"\neq", "≈": r"\approx", "∞": r"\infty", "→": r"\rightarrow"},
+    **{"α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "δ": r"\delta", "ε": r"\epsilon", "ζ": r"\zeta", "η": r"\eta"},
+    **{"θ": r"\theta", "κ": r"\kappa", "λ": r"\lambda", "μ": r"\mu", "ν": r"\nu", "ξ": r"\xi", "π": r"\pi"},
+    **{"ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau", "φ": r"\phi", "χ": r"\chi", "ψ": r"\psi", "ω": r"\omega"},
+    **{"Γ": r"\Gamma", "Δ": r"\Delta", "Θ": r"\Theta", "Λ": r"\Lambda", "Σ": r"\Sigma", "Φ": r"\Phi", "Ω": r"\Omega"},
+}
+
 _LATEX_SPECIALS = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -30,7 +38,12 @@ _LATEX_SPECIALS = {
     "±": r"$\pm$",
     "–": "--",
     **{character: f"\\{character}" for character in "{}$&#%_"},
+    **{character: f"${command}$" for character, command in _LATEX_MATH.items()},
 }
+
+_LATEX_PLAIN = re.compile("[ -~¡-žŒœ‘’“”—…†‡•€™]")
+_LATEX_MISSING = frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲų")
+"""Letters among these for which the default font encoding has no glyph."""
 
 _REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that show what follows them in another order than it is stored."""
@@ -77,8 +90,16 @@ def markdown_text(text: str) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Text that LaTeX typesets literally."""
-    return "".join(_LATEX_SPECIALS.get(character, character) for character in one_line(text))
+    """Text that LaTeX typesets literally; characters that it has no glyph for by their number, U+4E2D."""
+    return "".join(map(_latex_character, one_line(text)))
+
+
+def _latex_character(character: str) -> str:
+    if character in _LATEX_SPECIALS:
+        return _LATEX_SPECIALS[character]
+    if _LATEX_PLAIN.fullmatch(character) and character not in _LATEX_MISSING:
+        return character
+    return rf"\texttt{{U+{ord(character):04X}}}"
 
 
 def csv_text(text: str) -> str:

@@ -1,27 +1,87 @@
-"""The report of a study: tables, figures, and one HTML page made of sections.
+"""The report of a study: tables, figures, and one HTML page made of sections; and the literature's numbers beside it.
 
-All of it is a pure function of a `StudyRecord`; nothing here reads a run from disk or computes a metric.
+All of it is a pure function of plain data, such as a `StudyRecord`; nothing here reads a run from disk or computes a
+metric. Nothing is imported before its first use: tables of plain data need no torch.
 """
 
-from equimetric.report.figures import critical_difference_diagram, interval_plot, validation_curves
-from equimetric.report.page import render_html, write_report
-from equimetric.report.tables import print_table, to_csv, to_latex, to_markdown
-from equimetric.studies.records import GalleryRow, RunRecord, StudyRecord
-from equimetric.studies.table import ComparisonTable, comparison_table
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from equimetric.report.figures import critical_difference_diagram, interval_plot, validation_curves
+    from equimetric.report.literature import (
+        hyperparameter_records,
+        hyperparameter_table,
+        overview_table,
+        printed_tables,
+        result_records,
+    )
+    from equimetric.report.page import render_html, write_report
+    from equimetric.report.papers_versus_reality import (
+        draw_improvements,
+        improvement_records,
+        improvement_table,
+        trend_table,
+    )
+    from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
+    from equimetric.report.tables import plain_table, print_table, to_csv, to_frame, to_json, to_latex, to_markdown
+    from equimetric.studies.records import GalleryRow, RunRecord, StudyRecord
+    from equimetric.studies.table import ComparisonTable, comparison_table
 
 __all__ = [
     "ComparisonTable",
     "GalleryRow",
+    "PlainTable",
     "RunRecord",
     "StudyRecord",
+    "TableCell",
+    "TableColumn",
+    "TableRow",
     "comparison_table",
     "critical_difference_diagram",
+    "draw_improvements",
+    "hyperparameter_records",
+    "hyperparameter_table",
+    "improvement_records",
+    "improvement_table",
     "interval_plot",
+    "overview_table",
+    "plain_table",
     "print_table",
+    "printed_tables",
     "render_html",
+    "result_records",
     "to_csv",
+    "to_frame",
+    "to_json",
     "to_latex",
     "to_markdown",
+    "trend_table",
     "validation_curves",
     "write_report",
 ]
+
+_MODULES = {
+    **dict.fromkeys(("GalleryRow", "RunRecord", "StudyRecord"), "studies.records"),
+    **dict.fromkeys(("ComparisonTable", "comparison_table"), "studies.table"),
+    **dict.fromkeys(("critical_difference_diagram", "interval_plot", "validation_curves"), "report.figures"),
+    **dict.fromkeys(("hyperparameter_records", "hyperparameter_table", "overview_table"), "report.literature"),
+    **dict.fromkeys(("printed_tables", "result_records"), "report.literature"),
+    **dict.fromkeys(("render_html", "write_report"), "report.page"),
+    **dict.fromkeys(("draw_improvements", "improvement_records"), "report.papers_versus_reality"),
+    **dict.fromkeys(("improvement_table", "trend_table"), "report.papers_versus_reality"),
+    **dict.fromkeys(("PlainTable", "TableCell", "TableColumn", "TableRow"), "report.table_data"),
+    **dict.fromkeys(("plain_table", "print_table", "to_csv", "to_frame", "to_json"), "report.tables"),
+    **dict.fromkeys(("to_latex", "to_markdown"), "report.tables"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'equimetric.report' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"equimetric.{_MODULES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -12,6 +12,7 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from equimetric.escaping import one_line
+from equimetric.report.palette import MARKERS, PALETTE
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import Column, ComparisonTable
 
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["critical_difference_diagram", "interval_plot", "validation_curves"]
 
-# Okabe and Ito (2008), distinct under every common colour-vision deficiency; without black and yellow, which vanish
-# on a dark and on a light page.
-_PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_MARKERS = ("o", "s", "^", "v", "P", "X", "p")
 _DASHES = ("-", "--", ":", "-.")
 
 # A colour that nothing else uses, replaced by `currentColor` in the SVG.
@@ -185,8 +182,8 @@ def _curve(study: StudyRecord, method: str) -> dict[int, list[float]]:
 def _appearance(table: ComparisonTable) -> dict[str, tuple[str, str, str]]:
     """Colour, marker and dash of each trained method; cycles of different lengths, so that combinations repeat late."""
     methods = [row.method for row in table.rows if row.kind == "trained"]
-    dashes = [dash for dash in _DASHES for _ in _PALETTE]
-    looks = zip(cycle(_PALETTE), cycle(_MARKERS), cycle(dashes), strict=False)
+    dashes = [dash for dash in _DASHES for _ in PALETTE]
+    looks = zip(cycle(PALETTE), cycle(MARKERS), cycle(dashes), strict=False)
     return dict(zip(methods, islice(looks, len(methods)), strict=True))
 
 

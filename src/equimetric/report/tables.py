@@ -1,87 +1,115 @@
-"""The comparison table in four formats: terminal, Markdown, CSV and LaTeX."""
+"""Tables in every format: terminal, Markdown, CSV, LaTeX, JSON and DataFrame."""
 
 import csv
 import io
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Iterable, Mapping
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
-from equimetric.escaping import csv_text, latex_text, markdown_text, one_line
-from equimetric.studies.statistics import Interval
-from equimetric.studies.table import ComparisonTable
+from equimetric.escaping import csv_text, latex_text, markdown_text, one_line, printable
+from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
     from rich.console import Console
 
-__all__ = ["print_table", "to_csv", "to_latex", "to_markdown"]
+    from equimetric.studies.statistics import Interval
+    from equimetric.studies.table import ComparisonTable, Row
+
+__all__ = ["plain_table", "print_table", "to_csv", "to_frame", "to_json", "to_latex", "to_markdown"]
 
 # Width of a terminal column beyond its text.
 _PADDING = 3
 
+_TERMINAL = {"": "", "bold": "bold", "tied": "underline"}
+_MARKDOWN = {"": "{}", "bold": "**{}**", "tied": "*{}*"}
+_LATEX = {"": "{}", "bold": r"\textbf{{{}}}", "tied": r"\underline{{{}}}"}
 
-def print_table(table: ComparisonTable, console: "Console | None" = None) -> None:
+
+def plain_table(table: "ComparisonTable") -> PlainTable:
+    """The table of a study as plain data; programs read stored units in full precision."""
+    method, runs, *_, time, size = table.headings
+    columns = (
+        TableColumn(method, is_text=True),
+        TableColumn(runs),
+        *(TableColumn(column.metric, "%" if column.percent else "") for column in table.columns),
+        TableColumn(time),
+        TableColumn(size),
+    )
+    rows = (TableRow(tuple(map(TableCell, table.texts(row), _row_data(table, row))), row.kind) for row in table.rows)
+    return PlainTable(table.title, columns, tuple(rows), table.footnotes)
+
+
+def print_table(table: "PlainTable | ComparisonTable", console: "Console | None" = None) -> None:
     """Print the table and its footnotes; columns that do not fit the terminal follow in further blocks."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    table = _plain(table)
     console = console or Console()
     # Text objects, so that a name such as "[red]" is not read as markup.
-    lines = [[Text(one_line(text)) for text in line] for line in (table.headings, *map(table.texts, table.rows))]
-    widths = [max(text.cell_len for text in column) + _PADDING for column in zip(*lines, strict=True)]
+    headings = [Text(one_line(column.heading)) for column in table.columns]
+    lines = [[Text(one_line(cell.text), _TERMINAL[cell.emphasis]) for cell in row.cells] for row in table.rows]
+    widths = [max(text.cell_len for text in column) + _PADDING for column in zip(headings, *lines, strict=True)]
     console.print(Text(one_line(table.title), style="bold"))
     for places in _blocks(widths, console.width):
         grid = Table(box=SIMPLE_HEAD, pad_edge=False)
         for place in places:
-            grid.add_column(lines[0][place], justify="right" if place else "left", overflow="fold")
-        for row, line, following in zip(table.rows, lines[1:], (*table.rows[1:], table.rows[-1]), strict=True):
-            grid.add_row(*(line[place] for place in places), end_section=row.kind != following.kind)
+            grid.add_column(
+                headings[place], justify="left" if table.columns[place].is_text else "right", overflow="fold"
+            )
+        for row, line, following in zip(table.rows, lines, (*table.rows[1:], *table.rows[-1:]), strict=True):
+            grid.add_row(*(line[place] for place in places), end_section=row.group != following.group)
         console.print(grid)
     for footnote in table.footnotes:
         console.print(Text(one_line(footnote), style="dim"))
 
 
-def to_markdown(table: ComparisonTable) -> str:
+def to_markdown(table: "PlainTable | ComparisonTable") -> str:
     """The table in GitHub-flavoured Markdown, numbers aligned to the right."""
+    table = _plain(table)
     lines = [
-        _markdown_line(table.headings),
-        _markdown_line(["---", *["---:"] * (len(table.headings) - 1)], escape=False),
-        *(_markdown_line(table.texts(row)) for row in table.rows),
+        _markdown_line(markdown_text(column.heading) for column in table.columns),
+        _markdown_line("---" if column.is_text else "---:" for column in table.columns),
+        *(_markdown_line(_emphasise(_MARKDOWN, cell, markdown_text) for cell in row.cells) for row in table.rows),
     ]
     notes = [f"- {markdown_text(footnote)}" for footnote in table.footnotes]
     return "\n".join([f"**{markdown_text(table.title)}**", "", *lines, "", *notes, ""])
 
 
-def to_csv(table: ComparisonTable) -> str:
+def to_csv(table: "PlainTable | ComparisonTable") -> str:
     """The table for programs: stored units, full precision, an empty field where there is no number."""
+    table = _plain(table)
+    records = table.records()
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    metric_fields = (f"{c.metric}_{part}" for c in table.columns for part in ("mean", "half_width", "n"))
-    fields = ["method", "kind", "done", "failed", *metric_fields, "seconds", "parameters"]
-    writer.writerow([csv_text(name) for name in fields])
-    for row in table.rows:
-        numbers = [number for cell in row.cells for number in _csv_numbers(cell)]
-        end = ["" if number is None else number for number in (row.seconds, row.parameters)]
-        writer.writerow([csv_text(row.method), row.kind, row.done, row.failed, *numbers, *end])
+    writer.writerow([csv_text(name) for name in (records[0] if records else [column.name for column in table.columns])])
+    for record in records:
+        writer.writerow([_csv_value(value) for value in record.values()])
     return stream.getvalue()
 
 
-def to_latex(table: ComparisonTable) -> str:
-    """The table as a LaTeX float for the booktabs package, footnotes in the caption."""
+def to_latex(table: "PlainTable | ComparisonTable") -> str:
+    """The table as a LaTeX float, footnotes in the caption; with the booktabs package or without it."""
+    table = _plain(table)
     caption = " ".join(latex_text(sentence) for sentence in (table.title.rstrip(".") + ".", *table.footnotes))
     body: list[str] = []
-    for row, previous in zip(table.rows, (None, *table.rows[:-1]), strict=True):
-        if previous is not None and previous.kind != row.kind:
+    for place, row in enumerate(table.rows):
+        if place and table.rows[place - 1].group != row.group:
             body.append(r"\midrule")
-        body.append(_latex_line(table.texts(row)))
+        body.append(_latex_line(_emphasise(_LATEX, cell, latex_text) for cell in row.cells))
     lines = [
-        r"% needs \usepackage{booktabs}",
+        r"% \usepackage{booktabs} has finer rules; these stand in for it where it is not loaded.",
+        *(rf"\providecommand{{\{rule}}}{{\hline}}" for rule in ("toprule", "midrule", "bottomrule")),
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{caption}}}",
-        rf"\begin{{tabular}}{{l{'r' * (len(table.headings) - 1)}}}",
+        rf"\begin{{tabular}}{{{''.join('l' if column.is_text else 'r' for column in table.columns)}}}",
         r"\toprule",
-        _latex_line(table.headings),
+        _latex_line(latex_text(column.heading) for column in table.columns),
         r"\midrule",
         *body,
         r"\bottomrule",
@@ -90,6 +118,48 @@ def to_latex(table: ComparisonTable) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def to_json(table: "PlainTable | ComparisonTable") -> str:
+    """Title, columns with their units, rows in stored units, footnotes; null where there is no number."""
+    table = _plain(table)
+    document = {
+        "title": table.title,
+        "columns": [{"name": column.name, "unit": column.unit} for column in table.columns],
+        "rows": table.records(),
+        "footnotes": list(table.footnotes),
+    }
+    return json.dumps(_json_value(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def to_frame(table: "PlainTable | ComparisonTable") -> "DataFrame":
+    """The rows in stored units; title and footnotes are in `attrs`."""
+    from pandas import DataFrame
+
+    table = _plain(table)
+    frame = DataFrame(table.records())
+    frame.attrs = {"title": table.title, "footnotes": list(table.footnotes)}
+    return frame
+
+
+def _plain(table: "PlainTable | ComparisonTable") -> PlainTable:
+    return table if isinstance(table, PlainTable) else plain_table(table)
+
+
+def _row_data(table: "ComparisonTable", row: "Row") -> list[dict[str, Any]]:
+    """The fields of each cell of a study's row."""
+    return [
+        {"method": row.method, "kind": row.kind},
+        {"done": row.done, "failed": row.failed},
+        *(_interval_data(column.metric, cell) for column, cell in zip(table.columns, row.cells, strict=True)),
+        {"seconds": row.seconds},
+        {"parameters": row.parameters},
+    ]
+
+
+def _interval_data(metric: str, cell: "Interval | None") -> dict[str, Any]:
+    mean, half_width, n = (None, None, 0) if cell is None else (cell.mean, cell.half_width, cell.n)
+    return {f"{metric}_mean": mean, f"{metric}_half_width": half_width if n > 1 else None, f"{metric}_n": n}
 
 
 def _blocks(widths: list[int], available: int) -> list[list[int]]:
@@ -103,15 +173,32 @@ def _blocks(widths: list[int], available: int) -> list[list[int]]:
     return blocks
 
 
-def _markdown_line(texts: Iterable[str], escape: bool = True) -> str:
-    return f"| {' | '.join(markdown_text(text) if escape else text for text in texts)} |"
+def _emphasise(forms: Mapping[str, str], cell: TableCell, escape: Callable[[str], str]) -> str:
+    text = escape(cell.text)
+    return forms[cell.emphasis].format(text) if text else text
+
+
+def _markdown_line(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(texts)} |"
 
 
 def _latex_line(texts: Iterable[str]) -> str:
-    return " & ".join(latex_text(text) for text in texts) + r" \\"
+    return " & ".join(texts) + r" \\"
 
 
-def _csv_numbers(cell: Interval | None) -> tuple[float | str, float | str, int]:
-    if cell is None:
-        return "", "", 0
-    return cell.mean, cell.half_width if cell.n > 1 else "", cell.n
+def _csv_value(value: Any) -> Any:
+    """A field as a spreadsheet takes it: no formula, no control character; options as JSON."""
+    if isinstance(value, Mapping):
+        return csv_text(json.dumps(value))
+    return "" if value is None else csv_text(value) if isinstance(value, str) else value
+
+
+def _json_value(value: Any) -> Any:
+    """What JSON can hold: no lone surrogates, null for numbers that are not finite."""
+    if isinstance(value, Mapping):
+        return {printable(name): _json_value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(item) for item in value]
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return printable(value) if isinstance(value, str) else value
