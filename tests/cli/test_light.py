@@ -67,6 +67,11 @@ def completions(light):
         ["methods", "margin_class"],
         ["datasets"],
         ["backbones"],
+        ["published"],
+        ["published", "--dataset", "cub", "--metric", "recall@1"],
+        ["published", "--paper", "tcm", "--format", "csv"],
+        ["published", "--hyperparameters", "--format", "json"],
+        ["published", "--improvement"],
     ],
 )
 def test_look_ups_are_light(light, arguments):
@@ -103,6 +108,7 @@ def test_every_command_has_an_example():
         (["methods", "--family", "pro"], ["proxy"]),
         (["datasets", "check", "gl"], ["glyphs"]),
         (["datasets", "check", "cu"], ["cub"]),
+        (["published", "--paper", "un"], ["unbiased", "unified-view"]),
     ],
 )
 def test_completion(completions, words, expected):
