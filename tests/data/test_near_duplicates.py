@@ -1,3 +1,5 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,9 @@ def dataset(images):
     count = len(images)
     return Dataset("pictures", images, torch.arange(count), tuple(map(str, range(count))), {}, {}, "0")
 
+
+module = import_module("equimetric.data.near_duplicates")
+"""Its name in the package is that of the function."""
 
 SPLIT = Split(torch.tensor([0, 1, 2]), torch.tensor([3, 4]), torch.tensor([5, 6, 7]))
 
@@ -60,3 +65,13 @@ def test_what_cannot_be_compared():
         near_duplicates(features, SPLIT)
     with pytest.raises(EquimetricError, match="most_bits must be from 0 to 64"):
         near_duplicates(dataset(torch.zeros(8, 1, 4, 4, dtype=torch.uint8)), SPLIT, most_bits=65)
+
+
+def test_blocks_change_nothing(files, monkeypatch):
+    pictures = dataset(files)
+    whole = near_duplicates(pictures, SPLIT, most_bits=30, most_difference=60)
+    assert len(whole) > 3
+    thumbnails = module.grey_thumbnails(pictures.images)
+    for name in ("ROWS_AT_ONCE", "COLUMNS_AT_ONCE", "PAIRS_AT_ONCE"):
+        monkeypatch.setattr(module, name, 1)
+    assert near_duplicates(pictures, SPLIT, most_bits=30, most_difference=60, thumbnails=thumbnails) == whole

@@ -60,7 +60,7 @@ def check_command(
     dataset, split = load_readable(parse_source(source, context.args))
     alike = near_duplicates(dataset, split, most_bits=most_bits, most_difference=most_difference)
     if as_json:
-        named = [{**asdict(pair), **paths(dataset, pair)} for pair in alike]
+        named = [asdict(pair) | dict(zip(("first", "second"), pair.names(dataset), strict=True)) for pair in alike]
         typer.echo(json.dumps({**left_out(dataset), "near_duplicates": named}))
     else:
         show_problems(dataset, split, alike)
@@ -106,22 +106,10 @@ def show_problems(dataset: "Dataset", split: "Split", alike: "list[NearDuplicate
     if dataset.small_classes:
         small = [f"{name} ({count})" for name, count in dataset.small_classes.items()]
         lines.append(f"left out: {len(small):,} classes with too few images: {list_some(small)}")
-    for pair in alike:
-        found = paths(dataset, pair)
-        how = "equal" if pair.exact else f"{pair.bits} of 64 bits and {pair.difference:.1f} of 255 apart"
-        lines.append(f"{pair.parts[0]} {found['first']} ~ {pair.parts[1]} {found['second']}: {how}")
+    lines += [pair.describe(dataset) for pair in alike]
     sizes = ", ".join(f"{len(indices):,} {part}" for part, indices in split.parts().items())
     lines.append(
         f"{dataset.name}: {len(dataset):,} images ({sizes}), {len(dataset.unreadable)} damaged files, "
         f"{len(alike)} near-duplicates across parts"
     )
     show("\n".join(map(name_text, lines)))
-
-
-def paths(dataset: "Dataset", pair: "NearDuplicate") -> dict[str, str]:
-    """Both files, relative to the root of the data set, or the indices of images without files."""
-    files = dataset.sample_attributes.get("file")
-    return {
-        name: f"image {index}" if files is None else files[index]
-        for name, index in (("first", pair.first), ("second", pair.second))
-    }

@@ -1,7 +1,6 @@
 """Images that occur, perhaps slightly changed, in two parts of a split: test images must not be in training."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -18,10 +17,15 @@ from equimetric.data.splits import Split
 from equimetric.data.views import Resize, View, view_tensor
 from equimetric.errors import EquimetricError
 
-__all__ = ["NearDuplicate", "near_duplicates"]
+__all__ = ["MOST_BITS", "MOST_DIFFERENCE", "NearDuplicate", "grey_thumbnails", "near_duplicates"]
+
+MOST_BITS, MOST_DIFFERENCE = 6, 8.0
+"""Of a 64-bit hash, and of 255: near-duplicates differ by no more."""
 
 THUMBNAIL = 32
-ROWS_AT_ONCE = 1024
+ROWS_AT_ONCE, COLUMNS_AT_ONCE = 256, 8192
+PAIRS_AT_ONCE = 8192
+"""Blocks of hashes and of thumbnails that stay in a processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -39,32 +43,53 @@ class NearDuplicate:
     difference: float
     exact: bool
 
+    def names(self, dataset: Dataset) -> tuple[str, str]:
+        """Both files, relative to the root of the data set, or the indices of images without files."""
+        files = dataset.sample_attributes.get("file")
+        first, second = (f"image {index}" if files is None else files[index] for index in (self.first, self.second))
+        return first, second
+
+    def describe(self, dataset: Dataset) -> str:
+        """'train a.jpg ~ test b.jpg: 2 of 64 bits and 1.3 of 255 apart'."""
+        how = "equal" if self.exact else f"{self.bits} of 64 bits and {self.difference:.1f} of 255 apart"
+        first, second = self.names(dataset)
+        return f"{self.parts[0]} {first} ~ {self.parts[1]} {second}: {how}"
+
 
 def near_duplicates(
-    dataset: Dataset, split: Split, *, most_bits: int = 6, most_difference: float = 8.0, limit: int = 10_000
+    dataset: Dataset,
+    split: Split,
+    *,
+    most_bits: int = MOST_BITS,
+    most_difference: float = MOST_DIFFERENCE,
+    limit: int = 10_000,
+    thumbnails: Tensor | None = None,
 ) -> list[NearDuplicate]:
     """Images of one part that resemble an image of another, the most similar first, at most `limit` of them.
 
     The difference hash of an image has one bit for each of 8×8 cells of its grey thumbnail: is the next cell to the
     right brighter? Pairs whose hashes differ in at most `most_bits` bits are compared by their 32×32 thumbnails. Both
-    survive rescaling, recompression and small changes of brightness, not mirroring or cropping.
+    survive rescaling, recompression and small changes of brightness, not mirroring or cropping. Memory is bounded by
+    the thumbnails, 1 kB per image, which may be given where several splits are looked at; two parts with more than
+    `limit` pairs are not searched to their end.
     """
     if len(dataset.images.shape) != 4:
         raise EquimetricError(f"data set {dataset.name!r} holds feature vectors; near-duplicates are found in images")
     if not 0 <= most_bits <= 64:
         raise EquimetricError(f"most_bits must be from 0 to 64, the bits of a hash, not {most_bits}")
-    thumbnails = grey_thumbnails(dataset.images)
-    hashes = difference_hashes(thumbnails)
-    found = sorted(
-        _alike(split.parts(), thumbnails.float().flatten(1).numpy(), hashes, most_bits, most_difference, limit),
-        key=lambda pair: (pair.difference, pair.bits, pair.first, pair.second),
-    )[:limit]
-    digests = _digests(dataset.images, {index for pair in found for index in (pair.first, pair.second)})
+    thumbnails = grey_thumbnails(dataset.images) if thumbnails is None else thumbnails
+    hashes, flat = difference_hashes(thumbnails), thumbnails.flatten(1).numpy()
+    found, names = [], list(combinations(split.parts(), 2))
+    for number, (one, other) in enumerate(combinations(split.parts().values(), 2)):
+        pairs = _alike(one.numpy(), other.numpy(), flat, hashes, most_bits, most_difference, limit)
+        found.append(np.column_stack([pairs, np.full(len(pairs), number)]))
+    alike = _most_similar(np.concatenate(found), limit)
+    digests = _digests(dataset.images, {int(index) for index in alike[:, :2].ravel()})
     return [
-        NearDuplicate(
-            pair.first, pair.second, pair.parts, pair.bits, pair.difference, digests[pair.first] == digests[pair.second]
+        NearDuplicate(first, second, names[number], bits, difference, digests[first] == digests[second])
+        for (first, second, bits, number), difference in zip(
+            alike[:, [0, 1, 2, 4]].astype(int).tolist(), alike[:, 3].tolist(), strict=True
         )
-        for pair in found
     ]
 
 
@@ -94,29 +119,45 @@ def difference_hashes(thumbnails: Tensor) -> NDArray[np.uint64]:
 
 
 def _alike(
-    parts: Mapping[str, Tensor],
-    thumbnails: NDArray[np.float32],
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
+    thumbnails: NDArray[np.uint8],
     hashes: NDArray[np.uint64],
     most_bits: int,
     most_difference: float,
     limit: int,
-) -> Iterator[NearDuplicate]:
-    for (first_part, first), (second_part, second) in combinations(parts.items(), 2):
-        left, right = first.numpy(), second.numpy()
-        given = 0
-        for start in range(0, len(left), ROWS_AT_ONCE):
-            rows = left[start : start + ROWS_AT_ONCE]
-            bits = np.bitwise_count(hashes[rows, None] ^ hashes[None, right])
-            for row, column in np.argwhere(bits <= most_bits):
-                one, other = int(rows[row]), int(right[column])
-                difference = float(np.abs(thumbnails[one] - thumbnails[other]).mean())
-                if difference <= most_difference:
-                    yield NearDuplicate(
-                        one, other, (first_part, second_part), int(bits[row, column]), difference, False
-                    )
-                    given += 1
-            if given >= limit:  # a data set of nearly equal images would fill the memory
-                break
+) -> NDArray[np.float64]:
+    """(P, 4) both rows, bits and difference of the pairs of two parts that are alike, block by block."""
+    found = np.empty((0, 4))
+    for start in range(0, len(first), ROWS_AT_ONCE):
+        rows = first[start : start + ROWS_AT_ONCE, None]
+        for begin in range(0, len(second), COLUMNS_AT_ONCE):
+            columns = second[None, begin : begin + COLUMNS_AT_ONCE]
+            bits = np.bitwise_count(hashes[rows] ^ hashes[columns])
+            near = np.nonzero(bits <= most_bits)
+            pairs = np.column_stack([rows[near[0], 0], columns[0, near[1]]])
+            difference = _mean_differences(thumbnails, pairs)
+            alike = difference <= most_difference
+            described = np.column_stack([pairs, bits[near], difference])[alike]
+            found = _most_similar(np.concatenate([found, described]), limit)
+        if len(found) >= limit:  # a data set of nearly equal images would take long
+            break
+    return found
+
+
+def _mean_differences(thumbnails: NDArray[np.uint8], pairs: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(P,) mean absolute differences of the thumbnails (N, 1024) of pairs (P, 2)."""
+    differences = np.empty(len(pairs))
+    for start in range(0, len(pairs), PAIRS_AT_ONCE):
+        one, other = (thumbnails[rows].astype(np.int16) for rows in pairs[start : start + PAIRS_AT_ONCE].T)
+        differences[start : start + PAIRS_AT_ONCE] = np.abs(one - other).mean(axis=1)
+    return differences
+
+
+def _most_similar(pairs: NDArray[np.float64], limit: int) -> NDArray[np.float64]:
+    """At most `limit` of the described pairs: by difference, then bits, then rows."""
+    first, second, bits, difference = pairs[:, :4].T
+    return pairs[np.lexsort((second, first, bits, difference))[:limit]]
 
 
 def _digests(images: Images, indices: set[int]) -> dict[int, str]:
