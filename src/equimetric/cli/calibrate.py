@@ -107,7 +107,8 @@ def calibrate_command(
     costs = {"--cost-accept": cost_accept, "--cost-reject": cost_reject, "--prior": prior}
     check_task(task, {"--far": far, "--frr": frr, **costs, "--plots": plots}, fpir)
     cost = join_costs(cost_accept, cost_reject, prior)
-    found = load_embeddings(source, labels, part, cohort=CohortOptions(cohort, cohort_strength, cohort_form))
+    of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
+    found = load_embeddings(source, labels, part, cohort=of_cohort, command="calibrate")
     if trials is not None:
         check_trials({"--frr": frr, **costs, "--fpir": fpir, "--plots": plots, "--out": out, "--folds": folds}, task)
         show_trial_threshold(found, source, labels, trials, 1e-3 if far is None else far, geometry, as_json)

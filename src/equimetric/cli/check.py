@@ -60,7 +60,7 @@ def check_certificate_command(
     if cohort is not None and known.cohort is None:
         raise EquimetricError("this certificate is of distances, which no cohort normalises; leave --cohort out")
     if source.is_dir():
-        found = load_embeddings(source, None, part, cohort=certified_options(known, cohort))
+        found = load_embeddings(source, None, part, cohort=certified_options(known, cohort), command="check")
         model, preprocessing = found.origin["model"], found.origin["preprocessing"]
         options: dict[str, Any] = {"model": model, "preprocessing": preprocessing, "cohort": found.cohort}
         require_cohort(known, found.cohort)

@@ -78,8 +78,13 @@ def load_embeddings(
     part: str = "test",
     parents: str | None = None,
     cohort: CohortOptions | None = None,
+    *,
+    command: str,
 ) -> EmbeddingSource:
-    """The arrays of a file, or a part of the classes of a run, exactly as its own result was computed."""
+    """The arrays of a file, or a part of the classes of a run, exactly as its own result was computed.
+
+    In the folder of a run it is recorded that the command has opened its test classes.
+    """
     cohort = cohort or CohortOptions()
     if not source.is_dir():
         from equimetric.evaluation.files import read_embeddings
@@ -88,10 +93,13 @@ def load_embeddings(
         pooled = {} if "gallery_embeddings" in arrays else dict(arrays)
         return EmbeddingSource(arrays, pooled, cohort=load_cohort(source, cohort))
     from equimetric.runs.evaluation import CohortOverride, embed_run
+    from equimetric.runs.openings import record_opening
     from equimetric.runs.origin import describe_preprocessing, weights_sha256
 
     override = CohortOverride(cohort.source, **cohort.given())
     config, found = embed_run(source, part, parents=parents, cohort=override)
+    if part == "test":
+        record_opening(source, command)
     arrays = found.arrays()
     used = arrays.pop("cohort", None)
     pooled = {"embeddings": found.embeddings, "labels": found.labels}

@@ -127,7 +127,7 @@ def evaluate_command(
     from equimetric.evaluation.class_names import name_classes
 
     of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
-    found = load_embeddings(source, labels, part, parents, of_cohort)
+    found = load_embeddings(source, labels, part, parents, of_cohort, command="evaluate")
     if trials is not None:
         from equimetric.cli.trials import show_trials
 
@@ -161,7 +161,7 @@ def evaluate_command(
         lines += ["95 % intervals, whole classes resampled:"]
         lines += [f"  {name}  {one.low:.4f} to {one.high:.4f}" for name, one in ends.items()]
     if compare is not None:
-        other = load_embeddings(compare, None, part, parents, of_cohort)
+        other = load_embeddings(compare, None, part, parents, of_cohort, command="evaluate")
         if geometry is None and other.geometry != found.geometry:
             raise EquimetricError(
                 f"{str(source)!r} is compared by {found.geometry} and {str(compare)!r} by {other.geometry}; "

@@ -99,7 +99,8 @@ def identify_command(
     """
     from equimetric.evaluation.identification import evaluate_identification, gallery_size_curve
 
-    found = load_embeddings(source, labels, part, cohort=CohortOptions(cohort, cohort_strength, cohort_form))
+    of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
+    found = load_embeddings(source, labels, part, cohort=of_cohort, command="identify")
     rates = sorted(read_numbers(fpir, "--fpir", float))
     options: dict[str, Any] = {
         **{"by": by, "k": k, "enrolled": enrolled, "strangers": strangers, "repeats": repeats, "seed": seed},

@@ -1,0 +1,73 @@
+"""How often the test classes of a run were opened: once by its own test, then by every command that looks at them."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from equimetric.errors import EquimetricError
+from equimetric.runs.folder import RunFolder
+
+__all__ = ["OPENINGS", "Opening", "read_openings", "record_opening"]
+
+OPENINGS = "openings.jsonl"
+"""One line for each opening after the run's own test."""
+
+OWN_TEST = "train"
+
+
+@dataclass(frozen=True)
+class Opening:
+    """One look at the test classes: the command, and the date in UTC; '' for the run's own test."""
+
+    command: str
+    date: str = ""
+
+
+def record_opening(folder: Path, command: str) -> None:
+    """Append an opening; a folder that cannot be written is left as it is."""
+    opening = Opening(command, datetime.now(UTC).isoformat(timespec="seconds"))
+    line = json.dumps(asdict(opening)) + "\n"
+    with suppress(OSError), (folder / OPENINGS).open("ab+") as file:
+        # After a line that a crash cut off, this one begins anew.
+        if file.tell() and not ends_in_newline(file.fileno(), file.tell()):
+            line = "\n" + line
+        # One write, because several processes may append.
+        os.write(file.fileno(), line.encode())
+
+
+def ends_in_newline(descriptor: int, size: int) -> bool:
+    """Whether the last byte of an open file ends a line."""
+    return os.pread(descriptor, 1, size - 1) == b"\n"
+
+
+def read_openings(folder: Path) -> tuple[Opening, ...]:
+    """All openings of a run, its own test first; none for a run that was not tested, such as a trial of a search."""
+    return (*own_test(folder), *recorded_openings(folder))
+
+
+def own_test(folder: Path) -> tuple[Opening, ...]:
+    """The test at the end of a run, where its result has figures of test classes."""
+    with suppress(EquimetricError, OSError):
+        result = RunFolder(folder).result()
+        if result is not None and result.metrics:
+            return (Opening(OWN_TEST),)
+    return ()
+
+
+def recorded_openings(folder: Path) -> list[Opening]:
+    """The lines that can be read; one that a crash cut off was never shown to anyone."""
+    try:
+        lines = (folder / OPENINGS).read_bytes().splitlines()
+    except OSError:
+        return []
+    openings = []
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError):
+            values = json.loads(line)
+            openings.append(Opening(str(values["command"]), str(values["date"])))
+    return openings
