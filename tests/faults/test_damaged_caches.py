@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from test_damage import damages
 
 import equimetric as em
 from equimetric import files
-from equimetric.data import FileStore, damaged_files, glyphs
+from equimetric.data import Dataset, FileStore, Split, damaged_files, glyphs, transform
+from equimetric.runs.data import RunData
+from equimetric.studies.ledger import check_data
 from equimetric.training.sinks import read_identity
 
 FLIPS = [12, pytest.param(300, marks=pytest.mark.slow)]
@@ -108,6 +111,17 @@ def test_the_drawn_glyphs(cache, monkeypatch, flips):
     check_cache(file, flips, lambda: em.load_dataset("glyphs").fingerprint, "the glyphs are drawn again")
 
 
+@pytest.mark.parametrize("flips", FLIPS)
+def test_the_search_for_near_duplicates(cache, flips):
+    images = torch.randint(0, 256, (8, 1, 4, 4), dtype=torch.uint8)
+    dataset = Dataset("noise", images, torch.arange(8), tuple("abcdefgh"), {}, {})
+    data = RunData(dataset, Split(torch.arange(3), torch.arange(3, 5), torch.arange(5, 8)), transform("none"))
+    check_data([data])
+    (file,) = (cache / "near_duplicates").iterdir()
+    remedy = "the images of all parts are compared again"
+    check_cache(file, flips, lambda: check_data([data]), remedy, most_harmless=0.2)
+
+
 @pytest.mark.parametrize("flips", [40, pytest.param(800, marks=pytest.mark.slow)])
 def test_the_run_of_mlflow(tmp_path, flips):
     from equimetric.checksums import json_document
@@ -135,6 +149,7 @@ def test_every_cache_is_damaged_by_some_test():
         "glyphs": "faults/test_damaged_caches.py",
         "images": "data/test_image_files.py",
         "features": "runs/test_features.py",
+        "near_duplicates": "faults/test_damaged_caches.py",
         "damaged": "",  # lists for people, which nothing reads again
     }
     source = Path(em.__file__).parent

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.search_space import SearchSpace
 from equimetric.studies.configuration import StatisticsConfig
+from equimetric.studies.ledger.record import Ledger
 from equimetric.studies.outcomes import ClassList
 from equimetric.studies.search import Tried, Tuned
 
@@ -117,6 +118,7 @@ class StudyRecord:
         primary_metric: orders the methods and is plotted; larger must be better.
         shown: the metrics that become columns of the table; empty for all measured ones.
         judged: how differences are judged.
+        ledger: what is fair about it, where that was checked.
     """
 
     name: str
@@ -132,6 +134,7 @@ class StudyRecord:
     searches: Mapping[str, SearchRecord] = field(default_factory=dict)
     protocol: str = ""
     judged: StatisticsConfig = field(default_factory=StatisticsConfig)
+    ledger: Ledger | None = None
 
     def __post_init__(self) -> None:
         if not self.runs:

@@ -1,0 +1,100 @@
+"""The verdict on any comparison: one of our studies, one described in a file, or one of the literature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from equimetric.configuration import load_stored_config
+from equimetric.errors import EquimetricError, unknown_name
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.data import load_run_data
+from equimetric.runs.folder import CONFIG, RunFolder
+from equimetric.studies.configuration import StudyConfig
+from equimetric.studies.ledger.description import audit_description, example_names, load_example
+from equimetric.studies.ledger.fairness import check_runs
+from equimetric.studies.ledger.parts import check_data
+from equimetric.studies.ledger.record import Ledger, LedgerEntry, StudyFacts, waive
+from equimetric.studies.ledger.selection import note_on_openings
+from equimetric.studies.store import ADVICE, read_index
+
+__all__ = ["audit", "audit_study"]
+
+
+def audit(source: str | Path) -> Ledger:
+    """The ledger of a comparison: the folder of a study, a description (.toml), or the name of a shipped example."""
+    path = Path(source)
+    if path.is_dir():
+        return audit_study(path)
+    if path.suffix == ".toml" or path.exists():
+        return audit_description(path)
+    if str(source) in example_names():
+        return audit_description(load_example(str(source)))
+    raise unknown_name("comparison", str(source), example_names())
+
+
+@dataclass(frozen=True)
+class StudyRuns:
+    """The runs of a study that have a configuration.
+
+    Attributes:
+        configs: row → configurations of its final runs and baselines.
+        folders: row → their folders.
+        trials: row → folders of the trials of its search, by number of the trial.
+    """
+
+    study: StudyConfig
+    configs: Mapping[str, Sequence[RunConfig]]
+    folders: Mapping[str, Sequence[Path]]
+    trials: Mapping[str, Mapping[int, Path]]
+
+
+def audit_study(folder: Path) -> Ledger:
+    """The ledger of a study from its run folders: conditions as they were trained, and openings until today.
+
+    What it declares, waives and found in its data is in its ledger.json; without one, the data are checked now.
+    """
+    found = read_study(folder)
+    ledger = Ledger.load(folder)
+    entries = []
+    if ledger is None:
+        facts = StudyFacts(trials={row: len(trials) for row, trials in found.trials.items()})
+        ledger = Ledger(title=found.study.title or found.study.name, source=str(folder), entries=(), facts=facts)
+        entries = check_data_now(found)
+    trial_folders = [path for trials in found.trials.values() for path in trials.values()]
+    entries += check_runs(found.configs, ledger.facts, varies=ledger.varies, trial_folders=trial_folders)
+    marked, _ = waive(entries, ledger.waivers)
+    return ledger.replace(marked, note_on_openings(found.folders))
+
+
+def read_study(folder: Path) -> StudyRuns:
+    """The runs of a study's index, as far as they have begun."""
+    if not (folder / "study.toml").exists():
+        raise EquimetricError(f"{str(folder)!r} is not the folder of a study; give a folder such as runs/demo")
+    study = load_stored_config(folder / "study.toml", StudyConfig, ADVICE)
+    configs: dict[str, list[RunConfig]] = {}
+    folders: dict[str, list[Path]] = {}
+    trials: dict[str, dict[int, Path]] = {}
+    for entry in read_index(folder, study):
+        if entry.key.role == "trial":
+            trials.setdefault(entry.row, {})[entry.key.trial or 0] = entry.folder
+        elif (entry.folder / CONFIG).exists():
+            configs.setdefault(entry.row, []).append(RunFolder(entry.folder).config())
+            folders.setdefault(entry.row, []).append(entry.folder)
+    if not configs:
+        raise EquimetricError(f"study {study.name!r} has no run yet; run `equimetric compare` first")
+    return StudyRuns(study, configs, folders, trials)
+
+
+def check_data_now(found: StudyRuns) -> list[LedgerEntry]:
+    """The parts of the data of every fold; not stated where the data are not here."""
+    tables = {config.data.model_dump_json(): config.data for configs in found.configs.values() for config in configs}
+    with suppress(EquimetricError):
+        return check_data([load_run_data(table) for table in tables.values()])
+    missing = "the data are not here"
+    return [
+        LedgerEntry(factor="classes", status="not stated", finding=missing),
+        LedgerEntry(factor="near_duplicates", status="not stated", finding=missing),
+    ]

@@ -1,0 +1,230 @@
+"""A comparison made elsewhere, described in a small TOML file, and its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from equimetric.configuration import Strict, load_config
+from equimetric.errors import unknown_name
+from equimetric.studies.ledger.factors import FACTORS, FactorName, check_varies
+from equimetric.studies.ledger.metrics import note_on_metrics
+from equimetric.studies.ledger.record import EntryStatus, Ledger, LedgerEntry, waive
+from equimetric.studies.ledger.settings import FLOAT_BITS, Settings, compare_dimensions, compare_factor, list_methods_of
+
+__all__ = ["ComparisonDescription", "MethodSettings", "audit_description", "example_names", "load_example"]
+
+NOT_STATED = "not stated"
+EXAMPLES = "studies/ledger/examples"
+
+
+def read_unstated(value: Any) -> Any:
+    """None for the words "not stated", which a key that is left out means, too."""
+    return None if value == NOT_STATED else value
+
+
+Unstated = BeforeValidator(read_unstated)
+Text = Annotated[str | None, Unstated]
+Count = Annotated[Annotated[int, Field(ge=0)] | None, Unstated]
+Number = Annotated[float | None, Unstated]
+Answer = Annotated[bool | None, Unstated]
+Holds: TypeAlias = Callable[["MethodSettings"], object]
+"""Whether a method meets a requirement: False where it does not, None where that is not stated."""
+
+
+class MethodSettings(Strict):
+    """How one method of a comparison was trained and evaluated; a key that is left out is not stated."""
+
+    data: Text = Field(None, description="images and split")
+    backbone: Text = Field(None, description="network without its head")
+    pretrained: Text = Field(None, description="initial weights, 'none' from scratch")
+    networks: Count = Field(1, description="networks whose outputs form one embedding")
+    dim: Count = Field(None, description="dimension of the embedding that is evaluated, of all networks together")
+    bits: Count = Field(FLOAT_BITS, description="bits of each dimension: 1 for signs")
+    transform: Text = Field(None, description="crops and augmentation")
+    image_size: Count = Field(None, description="side of the images that enter the network")
+    bounding_boxes: Answer = Field(None, description="whether images are cropped to boxes")
+    optimizer: Text = Field(None, description="update rule of the network")
+    lr: Number = Field(None, description="learning rate of the network")
+    frozen_batch_norm: Annotated[bool | Literal["statistics", "no batch norm"] | None, Unstated] = Field(
+        None, description="true, false, 'statistics' alone, or 'no batch norm'"
+    )
+    batch_size: Count = Field(None, description="images of a step")
+    batch_shape: Text = Field(None, description="classes × samples")
+    normalized: Answer = Field(None, description="whether embeddings have unit length")
+    geometry: Text = Field(None, description="how embeddings are compared")
+    epochs: Count = Field(None, description="training budget, at most")
+    steps: Count = Field(None, description="training budget, at most")
+    trials: Count = Field(None, description="configurations that were tried to tune it; 0 without tuning")
+    repetitions: Count = Field(None, description="independent runs behind the reported figure")
+    intervals: Answer = Field(None, description="whether figures have intervals")
+    selected_on: Annotated[Literal["validation classes", "test classes", "nothing"] | None, Unstated] = Field(
+        None, description="what epochs and hyper-parameters were selected on; 'nothing' where they were fixed before"
+    )
+    disjoint_classes: Answer = Field(None, description="whether training, validation and test classes are disjoint")
+    near_duplicates: Count = Field(None, description="images, or nearly equal ones, found in two parts")
+    reported: dict[str, float] = Field(default_factory=dict, description="metric → reported value; not compared")
+
+
+class ComparisonDescription(Strict):
+    """A comparison of methods as its source states it."""
+
+    title: str = Field(description="what is compared")
+    source: str = Field("", description="paper, table, address")
+    metrics: list[str] = Field(default_factory=list, description="the reported metrics")
+    varies: list[str] = Field(default_factory=list, description="factors or keys that it declares to vary")
+    waivers: dict[str, str] = Field(default_factory=dict, description="factor → why its fault is accepted")
+    common: MethodSettings = Field(default_factory=MethodSettings, description="settings that all methods share")
+    methods: dict[str, MethodSettings] = Field(min_length=2, description="one table for each method")
+
+    @classmethod
+    def explain_unknown(cls, path: str, key: str) -> str:
+        """Say where a study belongs, which has other keys."""
+        if key in ("seeds", "protocol", "baselines", "training"):
+            return (
+                f"unknown key {path!r}: a study is checked by `equimetric compare` before its first step, and "
+                "`equimetric audit` takes its folder"
+            )
+        return super().explain_unknown(path, key)
+
+    @field_validator("varies")
+    @classmethod
+    def _varies_are_known(cls, varies: list[str]) -> list[str]:
+        check_varies(varies)
+        return varies
+
+    def settings(self) -> dict[str, MethodSettings]:
+        """Method → its settings, those that all share included."""
+        shared = self.common.model_dump(include=self.common.model_fields_set)
+        return {
+            name: MethodSettings.model_validate(shared | own.model_dump(include=own.model_fields_set))
+            for name, own in self.methods.items()
+        }
+
+
+def audit_description(source: ComparisonDescription | Mapping[str, Any] | str | Path) -> Ledger:
+    """The ledger of a comparison that is described in a TOML file, a mapping or a `ComparisonDescription`."""
+    described = source if isinstance(source, ComparisonDescription) else load_config(source, ComparisonDescription)
+    methods = described.settings()
+    entries, notes = waive(check_description(methods, described.varies), described.waivers)
+    return Ledger(
+        title=described.title,
+        source=described.source,
+        varies=tuple(described.varies),
+        waivers=described.waivers,
+        entries=tuple(entries),
+        notes=(*notes, *note_on_figures(methods), *note_on_metrics(described.metrics)),
+    )
+
+
+def note_on_figures(methods: Mapping[str, MethodSettings]) -> list[str]:
+    """The range of each reported metric."""
+    notes = []
+    for metric in dict.fromkeys(metric for own in methods.values() for metric in own.reported):
+        figures = {name: own.reported[metric] for name, own in methods.items() if metric in own.reported}
+        low, high = min(figures, key=figures.__getitem__), max(figures, key=figures.__getitem__)
+        notes.append(f"Reported {metric}: from {figures[low]:g} ({low}) to {figures[high]:g} ({high}).")
+    return notes
+
+
+def check_description(methods: Mapping[str, MethodSettings], varies: list[str]) -> list[LedgerEntry]:
+    """One entry for each factor that a description can state."""
+    written: Settings = {name: written_settings(own) for name, own in methods.items()}
+    required = check_requirements(methods)
+    entries = []
+    for factor in FACTORS.values():
+        if factor.name in required:
+            entries.append(required[factor.name])
+        elif factor.name == "dimension":
+            dims = {name: (own.dim, own.bits or FLOAT_BITS) if own.dim else None for name, own in methods.items()}
+            entries.append(compare_dimensions(factor, "dim", dims, varies))
+        elif factor.fields:
+            entries.append(compare_factor(factor, factor.fields, written, varies, optional=factor.optional))
+    return entries
+
+
+def written_settings(own: MethodSettings) -> dict[str, str | None]:
+    """The settings of a method as text, steps and epochs as one budget."""
+    given = {"steps": own.steps, "epochs": own.epochs}
+    budget = ", ".join(f"{count:,} {unit}" for unit, count in given.items() if count is not None)
+    return {**{key: to_text(value) for key, value in own}, "budget": budget or None}
+
+
+def to_text(value: object) -> str | None:
+    """A setting as text; None where it is not stated."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:,}" if isinstance(value, int) else None if value is None else str(value)
+
+
+def check_requirements(methods: Mapping[str, MethodSettings]) -> dict[str, LedgerEntry]:
+    """The entries of what every method must do, whatever the others do."""
+    runs = sorted({own.repetitions for own in methods.values() if own.repetitions})
+    chosen = sorted({own.selected_on for own in methods.values() if own.selected_on})
+    found = max((own.near_duplicates or 0 for own in methods.values()), default=0)
+
+    def require(factor: FactorName, key: str, holds: Holds, *, met: str, violated: str) -> LedgerEntry:
+        """The methods that violate a requirement (False), else those that do not state its key (None)."""
+        answers = {name: holds(own) for name, own in methods.items()}
+        faulty, silent = (tuple(name for name in answers if answers[name] is wrong) for wrong in (False, None))
+        names = faulty or silent
+        status: EntryStatus = "violated" if faulty else "not stated" if silent else "met"
+        finding = violated if faulty else f"{key} is not stated" if silent else met
+        who = f" for {list_methods_of(names)}" if 0 < len(names) < len(answers) else ""
+        return LedgerEntry(factor=factor, status=status, finding=finding + who, methods=names)
+
+    entries = (
+        require(
+            "intervals",
+            "intervals or repetitions",
+            has_interval,
+            met=f"intervals over {' or '.join(map(str, runs))} runs",
+            violated="no intervals",
+        ),
+        require(
+            "selection",
+            "selected_on",
+            lambda own: own.selected_on and own.selected_on != "test classes",
+            met=f"selected on {' or '.join(chosen)}",
+            violated="selected on test classes",
+        ),
+        require(
+            "classes",
+            "disjoint_classes",
+            lambda own: own.disjoint_classes,
+            met="no class in two parts",
+            violated="classes in two parts",
+        ),
+        require(
+            "near_duplicates",
+            "near_duplicates",
+            lambda own: None if own.near_duplicates is None else own.near_duplicates == 0,
+            met="no image in two parts",
+            violated=f"{found:,} images in two parts",
+        ),
+    )
+    return {entry.factor: entry for entry in entries}
+
+
+def has_interval(own: MethodSettings) -> bool | None:
+    """Whether a figure has an interval over several runs; None where that is not stated."""
+    if own.intervals is False or own.repetitions in (0, 1):
+        return False
+    return None if own.repetitions is None else own.intervals
+
+
+def example_names() -> list[str]:
+    """The comparisons of the literature that are part of the package."""
+    folder = files("equimetric").joinpath(EXAMPLES)
+    return sorted(Path(file.name).stem for file in folder.iterdir() if file.name.endswith(".toml"))
+
+
+def load_example(name: str) -> ComparisonDescription:
+    """The description of a comparison that is part of the package."""
+    if name not in example_names():
+        raise unknown_name("example of a comparison", name, example_names())
+    return load_config(Path(str(files("equimetric").joinpath(EXAMPLES, f"{name}.toml"))), ComparisonDescription)

@@ -1,0 +1,225 @@
+"""The ledger of a comparison: one entry for each line of the checklist, waivers, notes, and the verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from equimetric.checksums import json_document, read_json
+from equimetric.errors import DamagedFileError, EquimetricError, unknown_name
+from equimetric.files import write_atomically
+from equimetric.studies.ledger.factors import CAUSES, FACTORS, Factor, FactorName
+
+__all__ = ["LEDGER_FILE", "EntryStatus", "Ledger", "LedgerEntry", "SelectedOn", "StudyFacts", "Verdict", "waive"]
+
+LEDGER_FILE = "ledger.json"
+LEDGER_SCHEMA = 1
+ADVICE = "run `equimetric compare` with the study's file again: it writes the file anew and keeps the finished runs"
+
+EntryStatus: TypeAlias = Literal["equal", "met", "declared", "waived", "differs", "violated", "not stated"]
+"""Factors are equal or differ between methods, requirements are met or violated."""
+
+SelectedOn: TypeAlias = Literal["validation", "test"]
+
+Verdict: TypeAlias = Literal["fair", "not fair", "not shown to be fair"]
+
+FAULTS = ("differs", "violated")
+
+
+class LedgerEntry(BaseModel):
+    """What was found of one factor.
+
+    Attributes:
+        factor: a name of `FACTORS`.
+        status: whether it is equal, met, and so on.
+        finding: what was found, with the values and who has them.
+        methods: those that differ from most others, violate the requirement, or do not state the factor.
+        reason: why it is waived.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    factor: FactorName
+    status: EntryStatus
+    finding: str
+    methods: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def line(self) -> Factor:
+        """The line of the checklist."""
+        return FACTORS[self.factor]
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it makes the comparison unfair."""
+        return self.status in FAULTS
+
+
+class StudyFacts(BaseModel):
+    """What the configurations of a study's runs do not say.
+
+    Attributes:
+        trials: row → trials of its search; None where it has nothing to tune, 0 for rows that are not listed.
+        dims: row → dimension of its embedding, where that is not `model.dim`.
+        selected_on: the part of the data by which weights and hyper-parameters are chosen.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    trials: dict[str, int | None] = {}
+    dims: dict[str, int] = {}
+    selected_on: SelectedOn = "validation"
+
+
+class Ledger(BaseModel):
+    """What is equal, declared, waived and wrong in a comparison.
+
+    Attributes:
+        title: of the comparison.
+        source: where it is from.
+        varies: what it declares to vary beside the methods themselves.
+        waivers: factor → why its fault is accepted.
+        entries: one for each line of the checklist that applies.
+        notes: what a reader should know and nothing is refused for.
+        facts: of a study, what the configurations of its runs do not say.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ledger_schema: int = Field(LEDGER_SCHEMA, alias="schema")
+    title: str
+    source: str = ""
+    varies: tuple[str, ...] = ()
+    waivers: dict[str, str] = {}
+    entries: tuple[LedgerEntry, ...]
+    notes: tuple[str, ...] = ()
+    facts: StudyFacts = StudyFacts()
+
+    def __getitem__(self, factor: str) -> LedgerEntry:
+        return {str(entry.factor): entry for entry in self.entries}[factor]
+
+    @property
+    def faults(self) -> tuple[LedgerEntry, ...]:
+        """What makes the comparison unfair."""
+        return tuple(entry for entry in self.entries if entry.is_fault)
+
+    @property
+    def unstated(self) -> tuple[LedgerEntry, ...]:
+        """What is not known of all methods."""
+        return tuple(entry for entry in self.entries if entry.status == "not stated")
+
+    @property
+    def waived(self) -> tuple[LedgerEntry, ...]:
+        """What would be a fault, or is not known, and is accepted for a reason."""
+        return tuple(entry for entry in self.entries if entry.status == "waived")
+
+    @property
+    def verdict(self) -> Verdict:
+        """Fair only where no factor has a fault and every one is stated, or waived."""
+        if self.faults:
+            return "not fair"
+        return "not shown to be fair" if self.unstated else "fair"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict with its reasons."""
+        causes = [entry.line.wrong for entry in self.faults if entry.line.cause]
+        others = [entry.line.wrong for entry in self.faults if not entry.line.cause]
+        unstated = [entry.line.noun for entry in self.unstated]
+        declared = [entry.line.noun for entry in self.entries if entry.status == "declared"]
+        waived = [entry.line.wrong for entry in self.waived]
+        if self.verdict == "fair":
+            excepted = any(entry.line.cause for entry in self.waived)
+            found = "no other cause" if excepted else f"none of the {CAUSES} causes"
+            head = f"Fair but for what is waived ({', '.join(waived)})" if waived else "Fair"
+            parts, waived = [f"{found} of unfair comparisons"], []
+        else:
+            head = self.verdict.capitalize()
+            counted = f"{len(causes)} of {CAUSES} causes of unfair comparisons ({', '.join(causes)})"
+            parts = [counted, *list_nouns("also: ", others)] if causes else list_nouns("", others)
+        parts += list_nouns("not stated: ", unstated) + list_nouns("declared to vary: ", declared)
+        return f"{head}: {'; '.join(parts + list_nouns('waived: ', waived))}."
+
+    def raise_unfair(self) -> None:
+        """Raise one error for the faults that a study must not start with: cause, rows, remedy."""
+        refused = [entry for entry in self.faults if entry.line.refused]
+        if not refused:
+            return
+        found = "; ".join(f"{entry.line.wrong} ({entry.finding})" for entry in refused)
+        remedies = "; ".join(entry.line.remedy for entry in refused)
+        waivers = ", ".join(f'{entry.factor} = "reason"' for entry in refused)
+        raise EquimetricError(
+            f"unfair comparison: {found}; {remedies}; or waive it in the study, which prints it below every table: "
+            f"[waivers] {waivers}"
+        )
+
+    def footnotes(self) -> tuple[str, ...]:
+        """What every table of the comparison says: what is declared to vary, waived, or wrong and not refused."""
+        lines = [f"Waived: {entry.line.wrong} ({entry.finding}): {entry.reason}" for entry in self.waived]
+        lines += [
+            f"Declared to vary: {entry.line.wrong} ({entry.finding})"
+            for entry in self.entries
+            if entry.status == "declared"
+        ]
+        lines += [f"Not fair: {entry.line.wrong} ({entry.finding})" for entry in self.faults]
+        return tuple(f"{line.rstrip('.')}." for line in lines)
+
+    def replace(self, entries: Iterable[LedgerEntry], notes: Iterable[str] = ()) -> Ledger:
+        """The ledger with newer entries in place of those of the same factors, and further notes."""
+        newer = {entry.factor: entry for entry in entries}
+        kept = {entry.factor: entry for entry in self.entries}
+        ordered = tuple(newer.get(name) or kept[name] for name in FACTORS if name in newer or name in kept)
+        return self.model_copy(update={"entries": ordered, "notes": (*self.notes, *notes)})
+
+    def save(self, folder: Path) -> Path:
+        """Write ledger.json into the folder of a study."""
+        file = folder / LEDGER_FILE
+        write_atomically(file, json_document(self.to_dict(), indent=1))
+        return file
+
+    @classmethod
+    def load(cls, folder: Path) -> Ledger | None:
+        """The ledger that a study wrote; None where there is none."""
+        file = folder / LEDGER_FILE
+        if not file.exists():
+            return None
+        values = read_json(file, dict, ADVICE)
+        schema = values.get("schema", 0)
+        if isinstance(schema, int) and schema > LEDGER_SCHEMA:
+            raise EquimetricError(f"{file} was written by a newer version of Equimetric; upgrade to read it")
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise DamagedFileError(f"{file} is damaged ({error})", ADVICE) from None
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values: what `ledger.json` and `equimetric audit --format json` hold."""
+        values: dict[str, object] = json.loads(self.model_dump_json(by_alias=True))
+        return values
+
+
+def list_nouns(label: str, nouns: Sequence[str]) -> list[str]:
+    """The nouns as one part of a sentence, if there are any."""
+    return [f"{label}{', '.join(nouns)}"] if nouns else []
+
+
+def waive(entries: Iterable[LedgerEntry], waivers: Mapping[str, str]) -> tuple[list[LedgerEntry], list[str]]:
+    """The entries with waived faults marked as such, and a note for each waiver that nothing needs."""
+    for factor, reason in waivers.items():
+        if factor not in FACTORS:
+            raise unknown_name("factor in [waivers]", factor, FACTORS)
+        if not reason.strip():
+            raise EquimetricError(f"the waiver of {factor!r} has no reason; say why the fault is accepted")
+    marked = []
+    for entry in entries:
+        if entry.factor in waivers and (entry.is_fault or entry.status == "not stated"):
+            marked.append(entry.model_copy(update={"status": "waived", "reason": waivers[entry.factor]}))
+        else:
+            marked.append(entry)
+    unneeded = [entry.factor for entry in marked if entry.factor in waivers and entry.status != "waived"]
+    return marked, [f"The waiver of {factor} is not needed; leave it out." for factor in unneeded]

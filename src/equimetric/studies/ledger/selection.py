@@ -1,0 +1,77 @@
+"""The test classes: never for selection, and every look at them is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.openings import Opening, read_openings
+from equimetric.studies.ledger.conditions import RunsByRow
+from equimetric.studies.ledger.record import LedgerEntry, SelectedOn
+from equimetric.studies.ledger.settings import list_methods_of
+
+__all__ = ["check_selection", "note_on_openings"]
+
+RUNS_SHOWN = 5
+
+
+def check_selection(
+    runs: RunsByRow,
+    *,
+    selected_on: SelectedOn = "validation",
+    trial_folders: Sequence[Path] = (),
+) -> LedgerEntry:
+    """Whether nothing was selected on test classes, no trial has opened them, and no row was trained on them.
+
+    `selected_on` is the part of the data by which the study chooses weights and hyper-parameters.
+    """
+    trained = [row for row, configs in runs.items() if any(trains_on_test(config) for config in configs)]
+    opened = [folder for folder in trial_folders if read_openings(folder)]
+    metrics = sorted({config.evaluation.selected_by for configs in runs.values() for config in configs})
+    faults = []
+    if selected_on == "test":
+        faults.append(f"weights and hyper-parameters are selected by {', '.join(metrics)} of the test classes")
+    if trained:
+        faults.append(f"trained on the test classes: {list_methods_of(trained)}")
+    if opened:
+        shown = ", ".join(str(Path(*folder.parts[-2:])) for folder in opened[:RUNS_SHOWN])
+        faults.append(f"test classes were opened by {len(opened):,} trials of the search: {shown}")
+    if faults:
+        return LedgerEntry(factor="selection", status="violated", finding="; ".join(faults), methods=tuple(trained))
+    return LedgerEntry(
+        factor="selection", status="met", finding=f"selected by {', '.join(metrics)} of validation classes"
+    )
+
+
+def trains_on_test(config: RunConfig) -> bool:
+    """Whether a run is a final model for deployment, trained on all classes."""
+    return config.refit is not None and "test" in config.refit.added_parts
+
+
+def note_on_openings(folders: Mapping[str, Sequence[Path]]) -> list[str]:
+    """How often the test classes of each final run were opened: once by its own test, and later by commands.
+
+    A second look is no selection, so it is only noted; what is chosen after it should be tested on other classes.
+    """
+    looks = {folder: read_openings(folder) for paths in folders.values() for folder in paths}
+    opened = {folder: openings for folder, openings in looks.items() if openings}
+    if not opened:
+        return []
+    again = {folder: openings for folder, openings in opened.items() if len(openings) > 1}
+    if not again:
+        return [f"Test classes were opened once by each of {len(opened):,} final runs."]
+    listed = "; ".join(
+        f"{Path(*folder.parts[-2:])} {len(openings)} times ({describe_looks(openings[1:])})"
+        for folder, openings in list(again.items())[:RUNS_SHOWN]
+    )
+    more = f"; and {len(again) - RUNS_SHOWN:,} more" if len(again) > RUNS_SHOWN else ""
+    return [
+        f"Test classes were opened more than once by {len(again):,} of {len(opened):,} final runs: {listed}{more}. "
+        "What is chosen after such a look needs other classes to be tested on."
+    ]
+
+
+def describe_looks(openings: Sequence[Opening]) -> str:
+    """'evaluate 2026-01-31, calibrate 2026-02-01'."""
+    return ", ".join(f"{opening.command} {opening.date[:10]}" for opening in openings[:RUNS_SHOWN])
