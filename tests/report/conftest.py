@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from equimetric.report import GalleryRow, RunRecord, StudyRecord
+from equimetric.studies.ledger import Ledger, LedgerEntry
 
 
 @pytest.fixture
@@ -51,7 +52,21 @@ def picture() -> Callable[..., np.ndarray]:
 
 
 @pytest.fixture
-def study(run, study_of, picture) -> StudyRecord:
+def ledger() -> Ledger:
+    """One factor waived, one that differs."""
+    return Ledger(
+        title="A tiny study",
+        waivers={"budget": "as <published>"},
+        entries=(
+            LedgerEntry(factor="dimension", status="differs", finding="model.dim is 4 for a, 8 for b"),
+            LedgerEntry(factor="budget", status="waived", finding="steps are 1 for a", reason="as <published>"),
+        ),
+        notes=("Test classes were opened once.",),
+    )
+
+
+@pytest.fixture
+def study(run, study_of, picture, ledger) -> StudyRecord:
     """Two trained methods (one with a failed run) and two baselines, curves and one gallery row each."""
 
     def history(*values: float) -> tuple[dict[str, object], ...]:
@@ -72,4 +87,5 @@ def study(run, study_of, picture) -> StudyRecord:
         run("multi_similarity", 1, metrics=both(0.62, 0.902), history=history(0.2, 0.6)),
         run("multi_similarity", 2, metrics=both(0.64, 0.904), history=history(0.2, 0.7)),
         galleries={"multi_similarity": (row,), "raw pixels": (row,)},
+        ledger=ledger,
     )

@@ -56,7 +56,7 @@ def page(study) -> Page:
 
 def test_all_sections_are_there_and_links_lead_to_them(page):
     sections = [attributes["id"] for attributes in page.all("section")]
-    assert sections == ["statement", "conditions", "results", "curves", "gallery", "failures"]
+    assert sections == ["statement", "conditions", "fairness", "results", "curves", "gallery", "failures"]
     targets = [attributes["href"] for attributes in page.all("a")]
     assert {target.removeprefix("#") for target in targets} <= set(sections)
     assert len(page.all("svg")) == 2

@@ -68,3 +68,13 @@ def test_notes_of_runs_stand_below_the_curves_and_the_statement_counts_them(run,
 def test_each_section_is_one_file():
     files = (Path(__file__).parents[2] / "src/equimetric/report/sections").glob("[!_]*.py")
     assert sorted(file.stem for file in files) == sorted(SECTIONS)
+
+
+def test_the_ledger_of_a_study_is_a_section_of_its_report(study, run, study_of):
+    section = SECTIONS["fairness"]
+    body = render_section(section, study).body
+    assert '<p class="warning">Not fair: 1 of 6 causes of unfair comparisons (embedding dimension); waived: ' in body
+    assert "model.dim is 4 for a, 8 for b → give every method the same embedding dimension, or as many bits" in body
+    assert "→ accepted: as &lt;published&gt;" in body
+    assert "Test classes were opened once." in body
+    assert render_section(section, study_of(run("triplet", 0, 0.4))) is None
