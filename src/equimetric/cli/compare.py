@@ -68,7 +68,7 @@ def run_study(
     engine: str = "local",
 ) -> None:
     """Do the missing runs, print the table, write the report; failed runs are listed and give exit code 1."""
-    from equimetric.report import print_table, write_report
+    from equimetric.report import print_table, study_tables, write_report
     from equimetric.studies import compare
 
     with StudyProgress() as progress:
@@ -83,7 +83,8 @@ def run_study(
             watch=progress.watch,
         )
     page = write_report(result.record, result.folder / "report")
-    print_table(result.table, console)
+    for table in study_tables(result.record).values():
+        print_table(table, console)
     for sentence in result.record.statement:
         show(sentence, style="dim", wrap=True)
     show_notes(result.record)

@@ -76,8 +76,8 @@ def show_failures(study: "StudyRecord") -> None:
 
 def show_notes(study: "StudyRecord") -> None:
     """What runs noticed, each as a paragraph."""
-    for run, note in study.notes:
-        show(one_line(f"{run.method}, seed {run.seed}: {note}"), wrap=True)
+    for where, note in study.grouped_notes:
+        show(one_line(f"{where}: {note}"), wrap=True)
 
 
 @contextmanager

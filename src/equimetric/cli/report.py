@@ -11,15 +11,41 @@ from equimetric.cli.console import console, show_failures, show_notes, show_path
 __all__ = ["report_command"]
 
 
-@command("report", panel=TRAIN, order=4, examples="equimetric report runs/demo")
-def report_command(study: Annotated[Path, typer.Argument(help="Folder of a study, such as runs/demo.")]) -> None:
-    """Write the report of a study again from its runs: the HTML page, and the table as md, csv and tex."""
-    from equimetric.report import comparison_table, print_table, write_report
+FORMATS = {"md": "to_markdown", "csv": "to_csv", "tex": "to_latex", "json": "to_json"}
+
+
+@command(
+    "report",
+    panel=TRAIN,
+    order=4,
+    examples="""
+    equimetric report runs/demo
+    equimetric report runs/demo --format tex > table.tex
+    """,
+)
+def report_command(
+    study: Annotated[Path, typer.Argument(help="Folder of a study, such as runs/demo.")],
+    form: Annotated[
+        str | None, typer.Option("--format", help=f"Print the tables in this format instead: {', '.join(FORMATS)}.")
+    ] = None,
+) -> None:
+    """Write the report of a study again from its runs: the HTML page, and its tables as md, csv and tex."""
+    from equimetric import report
+    from equimetric.errors import unknown_name
+    from equimetric.report import print_table, study_tables, write_report
     from equimetric.studies import load_study
 
+    if form is not None and form not in FORMATS:
+        raise unknown_name("format", form, FORMATS)
     record = load_study(study)
+    tables = study_tables(record)
+    if form is not None:
+        for table in tables.values():
+            typer.echo(getattr(report, FORMATS[form])(table))
+        return
     page = write_report(record, study / "report")
-    print_table(comparison_table(record), console)
+    for table in tables.values():
+        print_table(table, console)
     show_notes(record)
     show_path("\nReport", page)
     show_failures(record)

@@ -33,7 +33,8 @@ class Dataset:
     `sample_attributes` one per image. The sample attribute `part` is the official split: train, validation, test, and
     query or gallery where queries are searched for in a gallery. `fingerprint` identifies the content and is computed
     unless given (`content_fingerprint`). What was left out: `unreadable` image files and other `skipped` files, as
-    'path (reason)', and `small_classes` with their numbers of images.
+    'path (reason)', and `small_classes` with their numbers of images. `alike` says why images of different classes look
+    alike, where they do by their nature, such as those of characters.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Dataset:
     unreadable: tuple[str, ...] = field(default=(), repr=False)
     skipped: tuple[str, ...] = field(default=(), repr=False)
     small_classes: Mapping[str, int] = field(default_factory=dict, repr=False)
+    alike: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         _check_images(self)

@@ -17,6 +17,8 @@ __all__ = ["load_omniglot"]
 
 FOLDERS = {"train": "images_background", "test": "images_evaluation"}
 
+ALIKE = "different characters consist of similar strokes"
+
 OMNIGLOT = Archive(
     title="Omniglot",
     folder="omniglot",
@@ -52,7 +54,7 @@ def load_omniglot(
     OMNIGLOT.check(listed, accept=accept_counts)
     dark_ink = listed.dataset(size=size, channels=1, damaged=damaged, min_images=min_images, in_memory=True)
     assert isinstance(dark_ink.images, torch.Tensor)
-    return dark_ink.replace(images=255 - dark_ink.images)
+    return dark_ink.replace(images=255 - dark_ink.images, alike=ALIKE)
 
 
 def _list_files(root: Path) -> FileList:
@@ -93,6 +95,7 @@ def _from_arrays(file: Path, accept_counts: bool) -> Dataset:
     alphabet_of = dict(zip(names, others.pop("alphabet", ()), strict=False))
     return loaded.replace(
         name="omniglot",
+        alike=ALIKE,
         sample_attributes=others,
         class_attributes={"alphabet": tuple(alphabet_of[name] for name in loaded.class_names)} if alphabet_of else {},
     )

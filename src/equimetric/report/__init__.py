@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         printed_tables,
         result_records,
     )
-    from equimetric.report.page import render_html, write_report
+    from equimetric.report.page import render_html, study_tables, write_report
     from equimetric.report.papers_versus_reality import (
         draw_improvements,
         improvement_records,
@@ -51,6 +51,7 @@ __all__ = [
     "printed_tables",
     "render_html",
     "result_records",
+    "study_tables",
     "to_csv",
     "to_frame",
     "to_json",
@@ -67,7 +68,7 @@ _MODULES = {
     **dict.fromkeys(("critical_difference_diagram", "interval_plot", "validation_curves"), "report.figures"),
     **dict.fromkeys(("hyperparameter_records", "hyperparameter_table", "overview_table"), "report.literature"),
     **dict.fromkeys(("printed_tables", "result_records"), "report.literature"),
-    **dict.fromkeys(("render_html", "write_report"), "report.page"),
+    **dict.fromkeys(("render_html", "study_tables", "write_report"), "report.page"),
     **dict.fromkeys(("draw_improvements", "improvement_records"), "report.papers_versus_reality"),
     **dict.fromkeys(("improvement_table", "trend_table"), "report.papers_versus_reality"),
     **dict.fromkeys(("PlainTable", "TableCell", "TableColumn", "TableRow"), "report.table_data"),

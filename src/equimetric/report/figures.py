@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from equimetric.escaping import one_line
 from equimetric.report.palette import MARKERS, PALETTE
+from equimetric.studies.judgement import interval_width
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import Column, ComparisonTable
 
@@ -74,9 +75,10 @@ def interval_plot(study: StudyRecord, table: ComparisonTable) -> str | None:
                 axes.axvline(mean, color=colour, alpha=0.35, linewidth=0.8, linestyle=(0, (4, 3)))
             else:
                 colour, marker, fill = *appearance[row.method][:2], "full"
-            if interval.n > 1:
-                half_width = interval.half_width * column.scale
+            half_width = interval_width(interval) * column.scale
+            if half_width > 0:
                 axes.errorbar(mean, place, xerr=half_width, color=colour, capsize=3.5, linewidth=1.6)
+            if row.seeds > 1:
                 seeds = [value * column.scale for value in study.values(row.method, column.metric)]
                 # Below the interval, where they do not hide it.
                 axes.plot(seeds, [place + 0.27] * len(seeds), ".", markersize=5, color=colour)
@@ -152,7 +154,7 @@ def critical_difference_diagram(
             marker_props={"color": _INK, "s": 14},
             elbow_props={"color": _INK, "linewidth": 0.7},
             # A dot on every member: a bar may pass over methods that do not belong to it.
-            crossbar_props={"color": _PALETTE[0], "linewidth": 2.6, "marker": "o"},
+            crossbar_props={"color": PALETTE[0], "linewidth": 2.6, "marker": "o"},
         )
         axes.spines["top"].set_visible(True)
         lowest = min(label.get_position()[1] for label in drawn["labels"]) - 0.6

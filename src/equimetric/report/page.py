@@ -6,26 +6,25 @@ from pathlib import Path
 from equimetric.errors import EquimetricError
 from equimetric.escaping import printable
 from equimetric.files import write_atomically
+from equimetric.report.search_table import search_table
 from equimetric.report.section import SECTIONS, render_section, render_template
-from equimetric.report.tables import to_csv, to_latex, to_markdown
+from equimetric.report.table_data import PlainTable
+from equimetric.report.tables import plain_table, to_csv, to_latex, to_markdown
 from equimetric.studies.records import StudyRecord
-from equimetric.studies.table import comparison_table
+from equimetric.studies.table import comparison_table, joined_table, sweep_tables
 
-__all__ = ["render_html", "write_report"]
+__all__ = ["render_html", "study_tables", "write_report"]
 
 
 def write_report(study: StudyRecord, destination: Path) -> Path:
-    """Write index.html, table.md, table.csv and table.tex into a folder; returns the path of the page.
+    """Write index.html, and table.md, table.csv and table.tex, into a folder; returns the path of the page.
 
-    Each file appears whole or not at all, and the same study gives the same bytes.
+    A study with folds, sweeps or a search has further tables. Each file appears whole or not at all, and the same study
+    gives the same bytes.
     """
-    table = comparison_table(study)
-    contents = {
-        "table.md": to_markdown(table),
-        "table.csv": to_csv(table),
-        "table.tex": to_latex(table),
-        "index.html": render_html(study),
-    }
+    contents = {"index.html": render_html(study)}
+    for name, table in study_tables(study).items():
+        contents |= {f"{name}.md": to_markdown(table), f"{name}.csv": to_csv(table), f"{name}.tex": to_latex(table)}
     try:
         for name, text in contents.items():
             write_atomically(destination / name, text)
@@ -34,6 +33,19 @@ def write_report(study: StudyRecord, destination: Path) -> Path:
             f"cannot write the report to {destination} ({error.strerror}); choose a writable folder"
         ) from error
     return destination / "index.html"
+
+
+def study_tables(study: StudyRecord) -> dict[str, PlainTable]:
+    """All tables of a study by the name of their files: the comparison, joined folds, points of sweeps, tuning."""
+    tables = {"table": plain_table(comparison_table(study))}
+    joined, tuned = joined_table(study), search_table(study)
+    if joined is not None:
+        tables["joined"] = plain_table(joined)
+    for point, table in sweep_tables(study).items():
+        tables[f"table-{''.join(c if c.isalnum() else '-' for c in point)}"] = plain_table(table)
+    if tuned is not None:
+        tables["tuning"] = tuned
+    return tables
 
 
 def render_html(study: StudyRecord) -> str:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,16 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import Console
 
-    from equimetric.studies.statistics import Interval
+    from equimetric.studies.statistics import Interval, TwoWayInterval
     from equimetric.studies.table import ComparisonTable, Row
 
 __all__ = ["plain_table", "print_table", "to_csv", "to_frame", "to_json", "to_latex", "to_markdown"]
 
 # Width of a terminal column beyond its text.
 _PADDING = 3
+
+FIRST_METRIC = 2
+"""The column behind method and runs."""
 
 _TERMINAL = {"": "", "bold": "bold", "tied": "underline"}
 _MARKDOWN = {"": "{}", "bold": "**{}**", "tied": "*{}*"}
@@ -30,15 +34,25 @@ _LATEX = {"": "{}", "bold": r"\textbf{{{}}}", "tied": r"\underline{{{}}}"}
 def plain_table(table: "ComparisonTable") -> PlainTable:
     """The table of a study as plain data; programs read stored units in full precision."""
     method, runs, *_, time, size = table.headings
+    verdicts = table.headings[2 + len(table.columns) : -2]
     columns = (
         TableColumn(method, is_text=True),
         TableColumn(runs),
         *(TableColumn(column.metric, "%" if column.percent else "") for column in table.columns),
+        *(TableColumn(name, is_text=True) for name in verdicts),
         TableColumn(time),
         TableColumn(size),
     )
-    rows = (TableRow(tuple(map(TableCell, table.texts(row), _row_data(table, row))), row.kind) for row in table.rows)
+    rows = (TableRow(_cells(table, row), row.kind) for row in table.rows)
     return PlainTable(table.title, columns, tuple(rows), table.footnotes)
+
+
+def _cells(table: "ComparisonTable", row: "Row") -> tuple[TableCell, ...]:
+    """The cells of a study's row; that of the first metric is emphasised where the verdicts allow it."""
+    cells = list(map(TableCell, table.texts(row), _row_data(table, row)))
+    if len(cells) > FIRST_METRIC:
+        cells[FIRST_METRIC] = replace(cells[FIRST_METRIC], emphasis=row.emphasis)
+    return tuple(cells)
 
 
 def print_table(table: "PlainTable | ComparisonTable", console: "Console | None" = None) -> None:
@@ -152,14 +166,34 @@ def _row_data(table: "ComparisonTable", row: "Row") -> list[dict[str, Any]]:
         {"method": row.method, "kind": row.kind},
         {"done": row.done, "failed": row.failed},
         *(_interval_data(column.metric, cell) for column, cell in zip(table.columns, row.cells, strict=True)),
+        *(_verdict_data(row) if table.baseline else ()),
         {"seconds": row.seconds},
         {"parameters": row.parameters},
     ]
 
 
-def _interval_data(metric: str, cell: "Interval | None") -> dict[str, Any]:
-    mean, half_width, n = (None, None, 0) if cell is None else (cell.mean, cell.half_width, cell.n)
-    return {f"{metric}_mean": mean, f"{metric}_half_width": half_width if n > 1 else None, f"{metric}_n": n}
+def _interval_data(metric: str, cell: "Interval | TwoWayInterval | None") -> dict[str, Any]:
+    from equimetric.studies.judgement import interval_width
+    from equimetric.studies.table import count_seeds
+
+    if cell is None:
+        return {f"{metric}_mean": None, f"{metric}_half_width": None, f"{metric}_n": 0}
+    width = interval_width(cell)
+    return {
+        f"{metric}_mean": cell.mean,
+        f"{metric}_half_width": width if isfinite(width) else None,
+        f"{metric}_n": count_seeds(cell),
+    }
+
+
+def _verdict_data(row: "Row") -> list[dict[str, Any]]:
+    """The verdict with its difference, interval and p; the letters."""
+    found = row.verdict
+    fields: dict[str, Any] = dict.fromkeys(("verdict", "difference", "difference_low", "difference_high", "p"))
+    if found is not None:
+        values = (found.verdict, found.interval.mean, found.simultaneous.low, found.simultaneous.high, found.adjusted_p)
+        fields = dict(zip(fields, values, strict=True))
+    return [fields, {"group": row.group}]
 
 
 def _blocks(widths: list[int], available: int) -> list[list[int]]:

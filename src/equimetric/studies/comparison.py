@@ -20,10 +20,12 @@ from equimetric.studies.configuration import Baseline, StudyConfig
 from equimetric.studies.engines import open_engine
 from equimetric.studies.extraction import extract_features
 from equimetric.studies.index import StudyIndex
+from equimetric.studies.ledger import Ledger, check_fairness
 from equimetric.studies.plan import StudyPlan
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.rows import find_points, run_config
 from equimetric.studies.schedule import Watcher, adopt_finished, do_all, forget_damaged, ignore_progress
+from equimetric.studies.search import budget
 from equimetric.studies.store import load_study, save_study
 from equimetric.studies.study_file import load_study_config
 from equimetric.studies.table import ComparisonTable, comparison_table
@@ -75,7 +77,10 @@ def compare(
     SIGINT and SIGTERM stop all runs after their current step, each with a checkpoint.
     """
     plan = open_plan(study, output=output, overrides=overrides)
+    ledger = check_plan(plan)
+    ledger.raise_unfair()
     save_study(plan)
+    ledger.save(plan.folder)
     forget_damaged(plan, retry_failed=retry_failed)
     adopt_finished(plan, retry_failed=retry_failed)
     plan.index.plan(map(plan.planned, plan.known_jobs()))
@@ -153,6 +158,33 @@ def check_study(plan: StudyPlan) -> None:
             except (TypeError, EquimetricError) as error:
                 where = f" at {point!r}" if point else ""
                 raise EquimetricError(f"method {row.name!r}{where}: {error}") from None
+
+
+def check_plan(plan: StudyPlan) -> Ledger:
+    """What is equal, declared, waived and wrong in a study, before its first step."""
+    study = plan.study
+    configs = {
+        row.name: [run_config(study, row, seed=seed, fold=fold) for seed in row.seeds for fold in row.folds]
+        for row in plan.rows.values()
+    }
+    folds = [study.data.model_copy(update={"fold": fold}) for fold in study.folds()]
+    return check_fairness(
+        study.title or study.name,
+        configs,
+        [load_run_data(config) for config in folds],
+        trials=count_trials(plan),
+        varies=study.varies,
+        waivers=study.waivers,
+    )
+
+
+def count_trials(plan: StudyPlan) -> dict[str, int | None]:
+    """The trials of every row's search; an arm takes the options of its method. None where there is nothing to tune."""
+    search = plan.study.search
+    if search is None:
+        return {}
+    spaces = {row.name: plan.rows[row.base or row.name].space for row in plan.rows.values() if row.kind == "trained"}
+    return {row: budget(space, search) or None for row, space in spaces.items()}
 
 
 def count_finished(plan: StudyPlan) -> str:

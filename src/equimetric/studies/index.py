@@ -20,7 +20,7 @@ from equimetric.files import explain_write_error, make_folder, write_atomically
 from equimetric.runs.key import RunKey
 from equimetric.studies.outcomes import ClassList, Outcome
 
-__all__ = ["INDEX", "PlannedRun", "StudyIndex", "require_inside"]
+__all__ = ["INDEX", "PlannedRun", "StudyIndex", "place", "require_inside"]
 
 INDEX = "index.jsonl"
 INDEX_VERSION = 1
@@ -28,10 +28,7 @@ INDEX_VERSION = 1
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run that belongs to the study as it stands: its key, the point of a sweep, and its folder below the study's.
-
-    A trial has no folder.
-    """
+    """A final run of the study as it stands: its key, the point of a sweep, and its folder below the study's."""
 
     key: RunKey
     point: str
@@ -45,7 +42,8 @@ class StudyIndex:
         planned: the runs of the study as it stands, in the order in which they were planned.
         outcomes: the ends of runs, by the hash of what determined them; also of runs that are no longer planned.
         class_lists: the test classes behind scores of classes.
-        trials: row and search → trial → fold → outcome.
+        searches: row → identity of its search as it stands.
+        trials: row and search → trial → fold → outcome; also of searches that no longer stand.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,14 +51,16 @@ class StudyIndex:
         self.planned: dict[tuple[str, str, str], PlannedRun] = {}
         self.outcomes: dict[str, Outcome] = {}
         self.class_lists: dict[str, ClassList] = {}
+        self.searches: dict[str, str] = {}
         self.trials: dict[tuple[str, str], dict[int, dict[int, Outcome]]] = {}
         for values in self._lines():
             self._take(values)
 
-    def begin(self) -> None:
+    def begin(self, searches: Mapping[str, str]) -> None:
         """Forget what was planned, and write the file anew without lines that nothing needs any more."""
         self.planned.clear()
-        lines = [format_line({"index": INDEX_VERSION})]
+        self.searches = dict(searches)
+        lines = [format_line({"index": INDEX_VERSION}), format_line({"searches": self.searches})]
         lines += [format_line({"classes": asdict(one)}) for one in self.class_lists.values()]
         lines += [format_line({"outcome": one.to_json()}) for one in self.outcomes.values()]
         self._write_whole("".join(lines))
@@ -79,6 +79,10 @@ class StudyIndex:
             lines.append({"classes": asdict(classes)})
         self._keep(outcome)
         self._append([*lines, {"outcome": outcome.to_json()}])
+
+    def trials_of(self, row: str) -> dict[int, dict[int, Outcome]]:
+        """Trial → fold → outcome of a row's search as it stands."""
+        return self.trials.get((row, self.searches.get(row, "")), {})
 
     def forget(self, content: str) -> None:
         """Leave out the end of a run whose folder is damaged, or that is to be repeated."""
@@ -107,6 +111,8 @@ class StudyIndex:
         elif "classes" in values:
             listed = ClassList(**{name: tuple(value) for name, value in values["classes"].items()})
             self.class_lists[listed.identity] = listed
+        elif "searches" in values:
+            self.searches = values["searches"]
         elif "forget" in values:
             self._drop(values["forget"])
         elif values.get("index", INDEX_VERSION) > INDEX_VERSION:

@@ -39,25 +39,66 @@ def shown_metrics(study: StudyConfig) -> tuple[str, ...]:
 
 def statement(study: StudyConfig, ended: Sequence[RunKey]) -> tuple[str, ...]:
     """What was equal, and what the comparison does and does not show."""
-    planned = len(study.seeds)
+    varied = ", ".join(study.varies)
     sentences = [
         "All methods have the same network, embedding dimension, images, augmentation, batches, optimiser, schedule "
-        f"and budget of {study.training.steps} steps, and for each seed the same initial network; only the method "
-        "differs.",
+        f"and budget of {study.training.steps} steps"
+        + (f", but for what the study declares to vary ({varied})" if varied else "")
+        + ", and for each seed the same initial network; only the method differs.",
+        *describe_search(study),
         "All figures are measured on classes that are not in the training set. The evaluated weights are those with "
         f"the best {study.evaluation.selected_by} on validation classes, which are neither training nor test classes; "
-        "the test classes were used once.",
-        f"± is the half width of the 95 % t-interval over {planned} seeds: the uncertainty of the mean due to the seed."
-        if planned > 1
-        else "With one seed there are no intervals: the spread over seeds is unknown.",
-        "The study shows what each method reaches with these options and this budget, on these images. It does not "
-        "show what tuning or longer training would give: the order of methods changes with the budget, and methods "
-        "with overlapping intervals cannot be separated.",
+        "the test classes were used once for each final run, and never to choose anything.",
+        describe_repetitions(study),
+        describe_limits(study),
     ]
-    missing = {(row, seed) for row in study.methods for seed in study.seeds} - {(key.method, key.seed) for key in ended}
+    planned = {(row, seed) for row in study.methods for seed in study.seeds}
+    missing = planned - {(key.method, key.seed) for key in ended}
     if missing:
-        sentences.append(f"Incomplete: {len(missing)} of {len(study.methods) * planned} runs have no result yet.")
+        sentences.append(f"Incomplete: {len(missing)} of {len(planned)} repetitions have no result yet.")
     return tuple(sentences)
+
+
+def describe_search(study: StudyConfig) -> list[str]:
+    """How methods were tuned; nothing where they were not."""
+    if study.search is None:
+        return []
+    kinds = {"bayesian": "a Bayesian search", "random": "a quasi-random search", "grid": "a grid search"}
+    folds = f"the mean over {study.data.folds} folds of " if study.cross_validation else ""
+    return [
+        f"Every method was tuned by {kinds[study.search.kind]} of {study.search.trials} trials, by {folds}its best "
+        f"{study.evaluation.selected_by} on validation classes."
+    ]
+
+
+def describe_repetitions(study: StudyConfig) -> str:
+    """What is repeated, and what intervals are for."""
+    planned = len(study.seeds)
+    if planned == 1:
+        return "With one seed there are no intervals: the spread over seeds is unknown."
+    models = f", each of {study.data.folds} fold models," if study.cross_validation else ""
+    what = (
+        "new seeds and new classes of the same kind"
+        if study.statistics.estimand == "seeds and classes"
+        else "new seeds"
+    )
+    return (
+        f"Every method was trained with {planned} seeds{models} and ± is the half width of the "
+        f"{100 * study.statistics.confidence:g} % interval for {what}."
+    )
+
+
+def describe_limits(study: StudyConfig) -> str:
+    """What the comparison does not show."""
+    if study.search is None:
+        return (
+            "The study shows what each method reaches with these options and this budget, on these images. It does not "
+            "show what tuning or longer training would give: the order of methods changes with the budget."
+        )
+    return (
+        "The study shows what each method reaches with options tuned in these ranges and with this budget, on these "
+        "images and with this network. Other data, networks and budgets may give another order."
+    )
 
 
 def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:

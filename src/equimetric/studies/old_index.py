@@ -10,7 +10,7 @@ from equimetric.runs.damage import read_whole
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import Role, RunKey
 from equimetric.studies.configuration import StudyConfig
-from equimetric.studies.index import PlannedRun, StudyIndex, require_inside
+from equimetric.studies.index import PlannedRun, StudyIndex, place, require_inside
 from equimetric.studies.outcomes import Outcome, outcome_of_run
 
 __all__ = ["read_old_index"]
@@ -20,14 +20,14 @@ OLD_INDEX = "index.json"
 ADVICE = "run `equimetric compare` with the study's file again: it keeps the finished runs"
 
 
-def read_old_index(folder: Path, study: StudyConfig, index: StudyIndex) -> list[PlannedRun]:
-    """The runs of a study, whose ends are read from their folders into the index, in memory alone."""
+def read_old_index(folder: Path, study: StudyConfig, index: StudyIndex) -> None:
+    """Fill the index, in memory alone, with the runs of a study and their ends, which are read from their folders."""
     runs = list_runs(folder, study)
+    index.planned |= {place(run): run for run in runs}
     for run in runs:
         outcome = read_outcome(folder / run.folder, run.key, study.evaluation.selected_by)
         if outcome is not None:
             index.outcomes[run.key.content] = outcome
-    return runs
 
 
 def read_outcome(folder: Path, key: RunKey, selected_by: str) -> Outcome | None:

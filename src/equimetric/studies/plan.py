@@ -48,7 +48,6 @@ class StudyPlan:
     index: StudyIndex
     rows: Mapping[str, RowSpec] = field(init=False)
     points: Mapping[str, Mapping[str, Any]] = field(init=False)
-    _searches: dict[str, str] = field(default_factory=dict, init=False)
     _proposed: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict, init=False)
     _runs: dict[str, list[Job]] = field(default_factory=dict, init=False)
     _joined: dict[str, list[tuple[list[Job], Job]]] = field(default_factory=dict, init=False)
@@ -56,6 +55,7 @@ class StudyPlan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", list_rows(self.study))
         object.__setattr__(self, "points", find_points(self.study))
+        self.index.searches = self.searches()
 
     def count_runs(self) -> int:
         """All runs, trials of every fold and joined ones included."""
@@ -70,9 +70,7 @@ class StudyPlan:
     def count_ended(self) -> int:
         """The runs that have ended, trials and joined ones included."""
         runs = sum(job.key.content in self.index.outcomes for job in self.known_jobs())
-        searches = [(row.name, self.search_of(row)) for row in self.rows.values() if row.space]
-        trials = (self.index.trials.get(search, {}).values() for search in searches)
-        return runs + sum(len(folds) for one in trials for folds in one)
+        return runs + sum(len(folds) for row in self.rows for folds in self.index.trials_of(row).values())
 
     def ready(self, name: str) -> list[Job]:
         """The jobs of a row that can be done now and have not ended."""
@@ -89,7 +87,7 @@ class StudyPlan:
 
     def trials(self, row: RowSpec) -> list[Tried]:
         """The trials of a row that have ended in all folds, in order."""
-        return find_trials(self.index, row, self.search_of(row), self.study.evaluation.selected_by)
+        return find_trials(self.index, row, self.study.evaluation.selected_by)
 
     def is_tuned(self, row: RowSpec) -> bool:
         """Whether nothing is left to tune."""
@@ -106,7 +104,7 @@ class StudyPlan:
         assert search is not None
         tried = self.trials(row)
         number = len(tried)
-        begun = self.index.trials.get((row.name, self.search_of(row)), {}).get(number, {})
+        begun = self.index.trials_of(row.name).get(number, {})
         known = dict(next(iter(begun.values())).params) if begun else self._proposed.get((row.name, number))
         params = known or propose(row.space, tried, search, row.name)
         self._proposed[row.name, number] = params
@@ -114,15 +112,14 @@ class StudyPlan:
         for fold in row.folds:
             config = run_config(self.study, row, seed=search.seed + number, fold=fold, params=params)
             key = self.key(config, row, "trial", trial=number)
-            job = Job(key, self.folder, config, params=params, search=self.search_of(row))
+            job = Job(key, self.folder, config, params=params, search=self.index.searches[row.name])
             jobs.append(job)
         return [job for job in jobs if job.key.content not in self.index.outcomes]
 
-    def search_of(self, row: RowSpec) -> str:
-        """Hash of all that determines the trials of a row."""
-        if row.name not in self._searches:
-            self._searches[row.name] = search_identity(self.study, row, self.data[BASE].fingerprint)
-        return self._searches[row.name]
+    def searches(self) -> dict[str, str]:
+        """Row → hash of all that determines its trials, where there are any."""
+        rows = [row for row in self.rows.values() if row.space]
+        return {row.name: search_identity(self.study, row, self.data[BASE].fingerprint) for row in rows}
 
     # The final runs.
 
@@ -205,9 +202,8 @@ class StudyPlan:
         return RunKey.of(config, self.data[point].fingerprint, method=row.name, trial=trial, role=role)
 
     def planned(self, job: Job) -> PlannedRun:
-        """The job as the index lists it; trials have no folder."""
-        folder = "" if job.key.role == "trial" else str(job.folder.relative_to(self.folder))
-        return PlannedRun(job.key, job.point, folder)
+        """The final run as the index lists it."""
+        return PlannedRun(job.key, job.point, str(job.folder.relative_to(self.folder)))
 
     def known_jobs(self) -> Iterator[Job]:
         """Every final and joined run that is known so far, ended or not; without the trials."""
@@ -230,9 +226,9 @@ def search_identity(study: StudyConfig, row: RowSpec, data_fingerprint: str) -> 
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def find_trials(index: StudyIndex, row: RowSpec, search: str, metric: str) -> list[Tried]:
+def find_trials(index: StudyIndex, row: RowSpec, metric: str) -> list[Tried]:
     """The trials of a row that have ended in all folds, in order: mean over the folds of the best validation score."""
-    folds = index.trials.get((row.name, search), {})
+    folds = index.trials_of(row.name)
     tried: list[Tried] = []
     while all(fold in folds.get(len(tried), {}) for fold in row.folds):
         ended = [folds[len(tried)][fold] for fold in row.folds]

@@ -1,9 +1,11 @@
 """The input of a report: the runs of a study and the conditions they share."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, nan
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,9 @@ from equimetric.studies.configuration import StatisticsConfig
 from equimetric.studies.ledger.record import Ledger
 from equimetric.studies.outcomes import ClassList
 from equimetric.studies.search import Tried, Tuned
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 __all__ = [
     "PLAIN",
@@ -114,7 +119,7 @@ class StudyRecord:
         joined: fold models side by side, a run for each repetition.
         swept: the final runs at the points of sweeps.
         searches: by row, where parameters were tuned.
-        protocol: name and version.
+        protocol: name and version; `departures` are the keys in which the study differs from it.
         primary_metric: orders the methods and is plotted; larger must be better.
         shown: the metrics that become columns of the table; empty for all measured ones.
         judged: how differences are judged.
@@ -133,6 +138,7 @@ class StudyRecord:
     swept: tuple[RunRecord, ...] = ()
     searches: Mapping[str, SearchRecord] = field(default_factory=dict)
     protocol: str = ""
+    departures: Mapping[str, str] = field(default_factory=dict)
     judged: StatisticsConfig = field(default_factory=StatisticsConfig)
     ledger: Ledger | None = None
 
@@ -163,9 +169,64 @@ class StudyRecord:
         """What runs noticed: each note with its run."""
         return tuple((run, note) for run in self.runs for note in run.notes)
 
+    @property
+    def grouped_notes(self) -> tuple[tuple[str, str], ...]:
+        """What the runs of each method noticed, notes that begin alike as one: ('margin, 3 of 10 runs', first note)."""
+        groups: dict[tuple[str, str], list[tuple[RunRecord, str]]] = {}
+        for run, note in self.notes:
+            groups.setdefault((run.method, note.partition(":")[0]), []).append((run, note))
+        found = []
+        for (method, _), noted in groups.items():
+            runs = len(self.all_runs_of(method))
+            first = f"{method}, seed {noted[0][0].seed}"
+            where = (
+                first if len(noted) == 1 else f"{method}, {len(noted)} of {runs} runs, such as seed {noted[0][0].seed}"
+            )
+            found.append((where, noted[0][1]))
+        return tuple(found)
+
+    def frame(self) -> DataFrame:
+        """One row for each run: method, kind, point, seed, fold, status, metrics, time; joined and swept runs, too."""
+        from pandas import DataFrame
+
+        return DataFrame(
+            [
+                {
+                    "method": run.method,
+                    "kind": "joined" if run in self.joined else run.kind,
+                    "point": run.point,
+                    "seed": run.seed,
+                    "fold": run.fold,
+                    "status": run.status,
+                    **run.metrics,
+                    "seconds": run.seconds,
+                    "parameters": run.parameters,
+                    "code": run.code,
+                    "error": run.error,
+                }
+                for run in (*self.runs, *self.joined, *self.swept)
+            ]
+        )
+
+    def trials_frame(self) -> DataFrame:
+        """One row for each trial of a search: method, number, parameters, score."""
+        from pandas import DataFrame
+
+        return DataFrame(
+            [
+                {"method": method, "trial": number, **trial.params, "score": trial.score}
+                for method, search in self.searches.items()
+                for number, trial in enumerate(search.tried)
+            ]
+        )
+
     def runs_of(self, method: str, status: Status) -> tuple[RunRecord, ...]:
         """The finished or the failed runs of one method."""
         return tuple(run for run in self.runs if run.method == method and run.status == status)
+
+    def all_runs_of(self, method: str) -> tuple[RunRecord, ...]:
+        """All runs of one method."""
+        return tuple(run for run in self.runs if run.method == method)
 
     def kind_of(self, method: str) -> Kind:
         """Whether a method was trained or is a baseline."""
@@ -175,10 +236,10 @@ class StudyRecord:
         """One value per seed, the mean over its folds, where all of them are finished and finite."""
         return tuple(self.values_by_seed(method, metric).values())
 
-    def values_by_seed(self, method: str, metric: str) -> dict[int, float]:
-        """Seed → value, as `values`."""
+    def values_by_seed(self, method: str, metric: str, runs: Sequence[RunRecord] | None = None) -> dict[int, float]:
+        """Seed → value, as `values`; of other runs than the study's own where they are given."""
         by_seed: dict[int, list[float]] = {}
-        for run in self.runs:
+        for run in self.runs if runs is None else runs:
             if run.method == method:
                 measured = run.metrics.get(metric) if run.status == "done" else None
                 by_seed.setdefault(run.seed, []).append(nan if measured is None else float(measured))

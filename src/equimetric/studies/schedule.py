@@ -35,7 +35,7 @@ def do_all(plan: StudyPlan, engine: Engine, watch: Watcher = ignore_progress) ->
     def look_at(rows: Iterable[str]) -> None:
         for row in rows:
             jobs = [job for job in plan.ready(row) if job.key.content not in seen]
-            plan.index.plan(map(plan.planned, jobs))
+            plan.index.plan(plan.planned(job) for job in jobs if job.key.trial is None)
             seen.update(job.key.content for job in jobs)
             for job in jobs:
                 heappush(waiting, (urgency(plan, job), next(arrivals), job))

@@ -18,6 +18,7 @@ from equimetric.runs.folder import RunFolder
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.gallery import galleries
 from equimetric.studies.index import INDEX, PlannedRun, StudyIndex
+from equimetric.studies.ledger.record import Ledger
 from equimetric.studies.narrative import conditions, shown_metrics, statement
 from equimetric.studies.old_index import read_old_index
 from equimetric.studies.outcomes import Outcome
@@ -26,7 +27,7 @@ from equimetric.studies.records import PLAIN, RunRecord, SearchRecord, StudyReco
 from equimetric.studies.rows import BASE, list_rows
 from equimetric.studies.search import budget
 
-__all__ = ["load_study", "save_study"]
+__all__ = ["load_study", "read_index", "save_study"]
 
 ADVICE = "run `equimetric compare` with the study's file again: it keeps the finished runs"
 
@@ -48,7 +49,7 @@ def save_study(plan: StudyPlan) -> None:
     try:
         write_atomically(folder / "study.toml", toml_document(to_toml(plan.study)))
         write_atomically(folder / "data.json", json_document({"fingerprint": plan.data[BASE].fingerprint}))
-        plan.index.begin()
+        plan.index.begin(plan.index.searches)
         sweep(folder)
         for row in plan.rows:
             for run in (folder / row).glob("*"):
@@ -62,14 +63,9 @@ def load_study(folder: str | Path) -> StudyRecord:
     folder = Path(folder)
     if not all((folder / name).exists() for name in ("study.toml", "data.json")):
         raise EquimetricError(f"{str(folder)!r} is not the folder of a study; give a folder such as runs/demo")
-    study = load_stored_config(folder / "study.toml", StudyConfig, ADVICE)
     fingerprint = read_json(folder / "data.json", dict, ADVICE).get("fingerprint", "")
-    if (folder / INDEX).exists():
-        index = StudyIndex(folder)
-        planned = list(index.planned.values())
-    else:
-        index = StudyIndex(folder)
-        planned = read_old_index(folder, study, index)
+    study, index = read_index(folder)
+    planned = list(index.planned.values())
     ended = [EndedRun(run, index.outcomes[run.key.content]) for run in planned if run.key.content in index.outcomes]
     runs = [run for run in ended if run.outcome.key.role in ("final", "baseline") and run.planned.point == BASE]
     if not runs:
@@ -91,22 +87,31 @@ def load_study(folder: str | Path) -> StudyRecord:
             for run in ended
             if run.outcome.key.role in ("final", "baseline") and run.planned.point != BASE
         ),
-        searches=read_searches(study, index, planned),
+        searches=read_searches(study, index),
         protocol=f"{study.protocol} {study.protocol_version}" if study.protocol_version else "",
+        departures=study.departures,
         judged=study.statistics,
+        ledger=Ledger.load(folder),
     )
 
 
-def read_searches(study: StudyConfig, index: StudyIndex, planned: Sequence[PlannedRun]) -> dict[str, SearchRecord]:
+def read_index(folder: Path) -> tuple[StudyConfig, StudyIndex]:
+    """The configuration of a study and its index, also of one that an older version wrote."""
+    study = load_stored_config(folder / "study.toml", StudyConfig, ADVICE)
+    index = StudyIndex(folder)
+    if not (folder / INDEX).exists():
+        read_old_index(folder, study, index)
+    return study, index
+
+
+def read_searches(study: StudyConfig, index: StudyIndex) -> dict[str, SearchRecord]:
     """The search of every row that has one; needs neither data nor weight files."""
     if study.search is None:
         return {}
-    trials = (index.outcomes.get(run.key.content) for run in planned if run.key.role == "trial")
-    current = {trial.key.method: trial.search for trial in trials if trial is not None}
     searches = {}
     for row in list_rows(study).values():
         if row.space:
-            tried = find_trials(index, row, current.get(row.name, ""), study.evaluation.selected_by)
+            tried = find_trials(index, row, study.evaluation.selected_by)
             searches[row.name] = SearchRecord(
                 row.space, tuple(tried), tuned_parameters(row, tried), budget(row.space, study.search)
             )

@@ -1,18 +1,25 @@
-"""The comparison table as data: one row per method, one interval over seeds per metric."""
+"""The comparison table as data: one row per method, one interval per metric, and what the verdicts allow to say."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from math import floor, log10
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import floor, isnan, log10
 from statistics import median
+from typing import Literal
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import METRICS, Metric
-from equimetric.studies.records import PLAIN, Kind, StudyRecord
-from equimetric.studies.statistics import Interval, t_interval
+from equimetric.studies.judgement import Judgement, interval_width, summarise
+from equimetric.studies.records import PLAIN, Kind, RunRecord, StudyRecord
+from equimetric.studies.statistics import Interval, RowComparison, TwoWayInterval, comparison_notes
+from equimetric.studies.variance import variance_notes
 
-__all__ = ["Column", "ComparisonTable", "Row", "comparison_table", "format_duration"]
+__all__ = ["Column", "ComparisonTable", "Row", "comparison_table", "format_duration", "joined_table", "sweep_tables"]
 
 _MISSING = "–"
+
+Cell = TwoWayInterval | Interval
 
 
 @dataclass(frozen=True)
@@ -40,15 +47,27 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """One method: an interval per column (None where no run measured it), and its finished and failed runs."""
+    """One method: an interval per column (None where no run measured it), and its finished and failed runs.
+
+    Attributes:
+        seeds, folds: repetitions, and models of each.
+        group: letters by the first column; rows that share one cannot be told apart.
+        verdict: on the row against the study's baseline, by the first column.
+        emphasis: 'bold' for the one row that is better than all others, 'tied' for those among which the best is.
+    """
 
     method: str
     kind: Kind
-    cells: tuple[Interval | None, ...]
+    cells: tuple[Cell | None, ...]
     done: int
     failed: int
     seconds: float | None
     parameters: int | None
+    seeds: int = 1
+    folds: int = 1
+    group: str = ""
+    verdict: RowComparison | None = None
+    emphasis: Literal["", "bold", "tied"] = ""
 
     @property
     def label(self) -> str:
@@ -57,8 +76,10 @@ class Row:
 
     @property
     def runs(self) -> str:
-        """Number of runs behind the intervals, and of failed ones."""
-        return f"{self.done} of {self.done + self.failed}, {self.failed} failed" if self.failed else str(self.done)
+        """Number of runs behind the intervals, and of failed ones: '10 × 4' for ten repetitions of four folds."""
+        if self.failed:
+            return f"{self.done} of {self.done + self.failed}, {self.failed} failed"
+        return f"{self.seeds} × {self.folds}" if self.folds > 1 else str(self.done)
 
     @property
     def duration(self) -> str:
@@ -79,31 +100,61 @@ class Row:
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """Baselines, then trained methods, each by descending primary metric, which is the first column."""
+    """Baselines, then trained methods, each by descending primary metric, which is the first column.
+
+    Attributes:
+        baseline: the row that verdicts compare with; None without verdicts.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     footnotes: tuple[str, ...]
+    baseline: str | None = None
 
     @property
     def headings(self) -> tuple[str, ...]:
         """The heading line of the text formats."""
-        return ("method", "runs", *(column.heading for column in self.columns), "time per run", "parameters")
+        verdicts = (f"vs {self.baseline}", "group") if self.baseline else ()
+        return ("method", "runs", *(column.heading for column in self.columns), *verdicts, "time per run", "parameters")
 
     def texts(self, row: Row) -> tuple[str, ...]:
         """The line of one method in the text formats, unescaped."""
         cells = (self._cell_text(column, cell, row) for column, cell in zip(self.columns, row.cells, strict=True))
-        return (row.label, row.runs, *cells, row.duration, row.size)
+        verdicts = (self.verdict_text(row), row.group or _MISSING) if self.baseline else ()
+        return (row.label, row.runs, *cells, *verdicts, row.duration, row.size)
 
-    @staticmethod
-    def _cell_text(column: Column, cell: Interval | None, row: Row) -> str:
+    def verdict_text(self, row: Row) -> str:
+        """'better +1.2', 'worse −0.8', 'equal +0.1', 'undecided +0.4' in the unit of the first column."""
+        if row.verdict is None:
+            return _MISSING
+        column = self.columns[0]
+        word = "equal" if row.verdict.verdict == "practically equal" else row.verdict.verdict
+        return f"{word} {row.verdict.interval.mean * column.scale:+.{column.decimals}f}"
+
+    def _cell_text(self, column: Column, cell: Cell | None, row: Row) -> str:
         if cell is None:
             return _MISSING
-        text = column.number(cell.mean)
-        if cell.n > 1:
-            text += f" ± {column.number(cell.half_width)}"
-        return text if cell.n == row.done else f"{text} (n = {cell.n})"
+        text = column.number(cell.mean) + self.half_width(column, cell)
+        fewer = self.fewer_seeds(row, cell)
+        return f"{text} (n = {fewer})" if fewer else text
+
+    @staticmethod
+    def half_width(column: Column, cell: Cell) -> str:
+        """' ± 0.4', or nothing where it is unknown."""
+        width = interval_width(cell)
+        return "" if isnan(width) else f" ± {column.number(width)}"
+
+    @staticmethod
+    def fewer_seeds(row: Row, cell: Cell) -> int | None:
+        """The seeds behind a cell, where it has fewer than its row."""
+        seeds = count_seeds(cell)
+        return None if seeds in (0, row.seeds) else seeds
+
+
+def count_seeds(cell: Cell) -> int:
+    """The seeds behind an interval; 0 for a row without any."""
+    return cell.n if isinstance(cell, Interval) else min(cell.seeds, default=0)
 
 
 def format_duration(seconds: float) -> str:
@@ -114,40 +165,87 @@ def format_duration(seconds: float) -> str:
 
 
 def comparison_table(study: StudyRecord) -> ComparisonTable:
-    """Mean and 95 % t-interval over seeds, of every method and displayed metric of a study."""
-    measured = [metric for run in study.runs if run.status == "done" for metric in run.metrics]
-    metrics = tuple(dict.fromkeys([study.primary_metric, *(study.shown or measured)]))
-    rows = tuple(sorted((_row(study, method, metrics) for method in study.methods), key=_rank))
-    columns = tuple(_column(study, metric, (row.cells[place] for row in rows)) for place, metric in enumerate(metrics))
-    return ComparisonTable(title=study.title, columns=columns, rows=rows, footnotes=tuple(_footnotes(rows, metrics)))
+    """Mean and interval of every method and displayed metric of a study, with verdicts by the first metric."""
+    table = make_table(study, study.title, {row: study.all_runs_of(row) for row in study.methods})
+    return replace(table, footnotes=(*table.footnotes, *variance_notes(study)))
 
 
-def _row(study: StudyRecord, method: str, metrics: tuple[str, ...]) -> Row:
-    done = study.runs_of(method, "done")
-    values = (study.values(method, metric) for metric in metrics)
+def joined_table(study: StudyRecord) -> ComparisonTable | None:
+    """The same of fold models side by side; None where there are none."""
+    if not study.joined:
+        return None
+    rows = {row: [run for run in study.joined if run.method == row] for row in study.methods}
+    title = f"{study.title}: fold models side by side (concatenated)"
+    return make_table(study, title, {row: runs for row, runs in rows.items() if runs})
+
+
+def sweep_tables(study: StudyRecord) -> dict[str, ComparisonTable]:
+    """The same at every point of a sweep."""
+    points = dict.fromkeys(run.point for run in study.swept)
+    tables = {}
+    for point in points:
+        rows = {row: [run for run in study.swept if (run.method, run.point) == (row, point)] for row in study.methods}
+        found = {row: runs for row, runs in rows.items() if runs}
+        tables[point] = make_table(study, f"{study.title}: {point}", found)
+    return tables
+
+
+def make_table(study: StudyRecord, title: str, runs: Mapping[str, Sequence[RunRecord]]) -> ComparisonTable:
+    """The table of some rows with their runs."""
+    measured = [metric for one in runs.values() for run in one if run.status == "done" for metric in run.metrics]
+    metrics = [name for name in dict.fromkeys([study.primary_metric, *(study.shown or measured)]) if name in measured]
+    rows = [_row(study, row, of_row, metrics) for row, of_row in runs.items()]
+    judgement = Judgement(study, study.primary_metric, runs)
+    rows = sorted((_judged(row, judgement) for row in rows), key=_rank)
+    columns = tuple(_column(study, metric, [row.cells[place] for row in rows]) for place, metric in enumerate(metrics))
+    baseline = judgement.baseline if judgement.against_baseline is not None else None
+    notes = tuple(_footnotes(study, rows, metrics, judgement))
+    return ComparisonTable(title=title, columns=columns, rows=tuple(rows), footnotes=notes, baseline=baseline)
+
+
+def _row(study: StudyRecord, method: str, runs: Sequence[RunRecord], metrics: Sequence[str]) -> Row:
+    done = [run for run in runs if run.status == "done"]
     return Row(
         method=method,
         kind=study.kind_of(method),
-        cells=tuple(t_interval(measured) if measured else None for measured in values),
+        cells=tuple(summarise(study, method, metric, runs) for metric in metrics),
         done=len(done),
-        failed=len(study.runs_of(method, "failed")),
+        failed=len(runs) - len(done),
         seconds=sum(run.seconds for run in done) / len(done) if done else None,
         parameters=max(run.parameters for run in done) if done else None,
+        seeds=len({run.seed for run in done}),
+        folds=max(1, len({run.fold for run in done})),
     )
 
 
+def _judged(row: Row, judgement: Judgement) -> Row:
+    """The row with its letters, its verdict and its emphasis."""
+    pairs, against = judgement.pairs, judgement.against_baseline
+    changes: dict[str, object] = {}
+    if pairs is not None and row.method in pairs.rows:
+        changes["group"] = pairs.letters[row.method]
+        if row.method in pairs.tied_with_best:
+            changes["emphasis"] = "bold" if len(pairs.tied_with_best) == 1 else "tied"
+    if against is not None and row.method in against.rows and row.method != judgement.baseline:
+        assert judgement.baseline is not None
+        changes["verdict"] = against.between(row.method, judgement.baseline)
+    return replace(row, **changes)  # type: ignore[arg-type]
+
+
 def _rank(row: Row) -> tuple[bool, float, str]:
-    primary = row.cells[0]
+    primary = row.cells[0] if row.cells else None
     return row.kind != "baseline", float("inf") if primary is None else -primary.mean, row.method
 
 
-def _column(study: StudyRecord, metric: str, cells: Iterable[Interval | None]) -> Column:
+def _column(study: StudyRecord, metric: str, cells: Iterable[Cell | None]) -> Column:
     """Fractions in percent, not all tiny, unless `evaluate` shows them otherwise; two digits for a typical interval."""
+    found = [cell for cell in cells if cell is not None]
     values = [value for method in study.methods for value in study.values(method, metric)]
+    values = values or [cell.mean for cell in found]
     percent = all(0 <= value <= 1 for value in values) and max(values, default=1) >= 0.01 and shown_in_percent(metric)
     fewest, most, without_interval = (1, 2, 1) if percent else (0, 6, 3)
     scale = 100 if percent else 1
-    widths = [scale * cell.half_width for cell in cells if cell is not None and cell.half_width > 0]
+    widths = [scale * width for cell in found if (width := interval_width(cell)) > 0]
     if not widths:
         return Column(metric, percent, without_interval)
     # The narrowest interval keeps at least one digit, or it would read as ± 0.
@@ -163,19 +261,47 @@ def shown_in_percent(metric: str) -> bool:
         return True
 
 
-def _footnotes(rows: tuple[Row, ...], metrics: tuple[str, ...]) -> Iterable[str]:
-    counts = {row.done for row in rows if row.done > 1}
-    if counts:
-        n = f"n = {counts.pop()} runs" if len(counts) == 1 else "n runs (n in the column “runs”)"
-        yield f"Mean ± half width of the 95 % t-interval over {n} that differ in their seed only."
+def _footnotes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str], judgement: Judgement) -> Iterable[str]:
+    yield from _interval_notes(study, rows, metrics)
+    if judgement.pairs is not None:
+        yield from comparison_notes(judgement.pairs)[1:]
+        yield (
+            f"“vs {judgement.baseline}”: the difference in {study.primary_metric} and the verdict on it. Rows of one "
+            "group (letters) cannot be told apart; the best one is bold where it is better than all others, else "
+            "those among which it is are marked."
+        )
     if any(metric.endswith(PLAIN) for metric in metrics):
         yield "Columns “… plain” are of the same embeddings without the cohort."
-    if any(row.kind == "baseline" for row in rows):
-        yield "Baselines are not trained; a baseline with one run (n = 1) has no interval."
-    if any(row.kind == "trained" and row.done == 1 for row in rows):
-        yield "A method with one finished run (n = 1) has no interval: its spread over seeds is unknown."
-    if any(cell is not None and cell.n != row.done for row in rows for cell in row.cells):
-        yield "(n = …) in a cell: only n runs have a finite value of that metric."
+    if any(cell is not None and ComparisonTable.fewer_seeds(row, cell) for row in rows for cell in row.cells):
+        yield "(n = …) in a cell: only n repetitions have a finite value of that metric."
     failures = [f"{row.label} ({row.failed} of {row.done + row.failed})" for row in rows if row.failed]
     if failures:
         yield f"Failed runs, not in the means: {', '.join(failures)}."
+    if study.departures:
+        changes = "; ".join(f"{key}: {change}" for key, change in study.departures.items())
+        yield f"Departs from the protocol {study.protocol} in {changes}."
+    if study.ledger is not None:
+        yield from study.ledger.footnotes()
+
+
+def _interval_notes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str]) -> Iterable[str]:
+    """What ± is over, by metric, and which rows have none."""
+    confidence = f"{100 * study.judged.confidence:g} %"
+    by_class = [
+        name for place, name in enumerate(metrics) if any(isinstance(row.cells[place], TwoWayInterval) for row in rows)
+    ]
+    trained = [row for row in rows if row.seeds > 1]
+    if by_class and trained:
+        what = "new seeds and new classes" if study.judged.estimand == "seeds and classes" else "new seeds"
+        models = f", the mean of {trained[0].folds} fold models each" if trained[0].folds > 1 else ""
+        yield (
+            f"Mean ± half width of the {confidence} interval for {what}, over {trained[0].seeds} repetitions that "
+            f"differ in their seed only{models}, and over the test classes ({', '.join(by_class)})."
+        )
+    others = [name for name in metrics if name not in by_class]
+    if others and trained:
+        yield f"± of {', '.join(others)} is for new seeds with these classes alone (t-interval)."
+    if any(row.kind == "baseline" for row in rows):
+        yield "Baselines are not trained; where nothing in them is random, ± is over classes alone."
+    if any(row.kind == "trained" and row.seeds == 1 for row in rows):
+        yield "A method with one finished repetition has no interval: its spread over seeds is unknown."

@@ -20,10 +20,10 @@ TEMPLATE = """
 {% else %}
 <p class="empty">No validation was logged during training.</p>
 {% endif %}
-{% if study.notes %}
+{% if study.grouped_notes %}
 <ul class="notes">
-  {% for run, note in study.notes %}
-  <li class="warning"><span class="name">{{ run.method | breakable }}</span>, seed {{ run.seed }}: {{ note }}</li>
+  {% for where, note in study.grouped_notes %}
+  <li class="warning"><span class="name">{{ where | breakable }}</span>: {{ note }}</li>
   {% endfor %}
 </ul>
 {% endif %}

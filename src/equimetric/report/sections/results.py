@@ -22,6 +22,10 @@ TEMPLATE = """
         {{- column.metric }}{% if column.percent %} <span class="unit">%</span>{% endif -%}
       </th>
       {% endfor %}
+      {% if table.baseline %}
+      <th scope="col" class="wrap">vs {{ table.baseline }}</th>
+      <th scope="col">Group</th>
+      {% endif %}
       <th scope="col" class="number wrap">Time
 per run</th>
       <th scope="col" class="number">Parameters</th>
@@ -41,13 +45,16 @@ per run</th>
         {%- if cell is none -%}
         –<span class="half"></span>
         {%- else -%}
-        {{ column.number(cell.mean) }}<span class="half">
-          {%- if cell.n > 1 %} ± {{ column.number(cell.half_width) }}{% endif -%}
-        </span>
-        {%- if cell.n != row.done %} <span class="unit">n = {{ cell.n }}</span>{% endif %}
+        {% if loop.first and row.emphasis %}<strong class="{{ row.emphasis }}">{{ column.number(cell.mean) }}</strong>
+        {%- else %}{{ column.number(cell.mean) }}{% endif %}<span class="half">{{ table.half_width(column, cell) }}</span>
+        {%- if table.fewer_seeds(row, cell) %} <span class="unit">n = {{ table.fewer_seeds(row, cell) }}</span>{% endif %}
         {%- endif -%}
       </td>
       {% endfor %}
+      {% if table.baseline %}
+      <td>{{ table.verdict_text(row) }}</td>
+      <td>{{ row.group or "–" }}</td>
+      {% endif %}
       <td class="number">{{ row.duration }}</td>
       <td class="number">{{ row.size }}</td>
     </tr>
@@ -66,7 +73,7 @@ per run</th>
 <figure>
   <div class="scroll" role="img" aria-label="
     {{- metric }} of every method with its interval; the numbers are in the table above.">{{ figure }}</div>
-  <figcaption>{{ metric }} of each method: mean and 95 % t-interval, with each seed as a small dot below. Baselines are hollow diamonds with a dashed line.</figcaption>
+  <figcaption>{{ metric }} of each method: mean and interval as in the table, with each seed as a small dot below. Baselines are hollow diamonds with a dashed line.</figcaption>
 </figure>
 {% else %}
 <p class="empty">No run finished, so there is nothing to draw.</p>

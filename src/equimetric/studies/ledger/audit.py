@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from equimetric.configuration import load_stored_config
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import load_run_data
@@ -18,7 +17,8 @@ from equimetric.studies.ledger.fairness import check_runs
 from equimetric.studies.ledger.parts import check_data
 from equimetric.studies.ledger.record import Ledger, LedgerEntry, StudyFacts, waive
 from equimetric.studies.ledger.selection import note_on_openings
-from equimetric.studies.store import ADVICE, read_index
+from equimetric.studies.rows import BASE, list_rows, run_config
+from equimetric.studies.store import read_index
 
 __all__ = ["audit", "audit_study"]
 
@@ -37,22 +37,22 @@ def audit(source: str | Path) -> Ledger:
 
 @dataclass(frozen=True)
 class StudyRuns:
-    """The runs of a study that have a configuration.
+    """The runs of a study.
 
     Attributes:
         configs: row → configurations of its final runs and baselines.
-        folders: row → their folders.
-        trials: row → folders of the trials of its search, by number of the trial.
+        folders: row → their folders, as far as they are here.
+        trials: row → how many trials its search has.
     """
 
     study: StudyConfig
     configs: Mapping[str, Sequence[RunConfig]]
     folders: Mapping[str, Sequence[Path]]
-    trials: Mapping[str, Mapping[int, Path]]
+    trials: Mapping[str, int]
 
 
 def audit_study(folder: Path) -> Ledger:
-    """The ledger of a study from its run folders: conditions as they were trained, and openings until today.
+    """The ledger of a study from its runs: conditions as they were trained, and openings until today.
 
     What it declares, waives and found in its data is in its ledger.json; without one, the data are checked now.
     """
@@ -60,32 +60,35 @@ def audit_study(folder: Path) -> Ledger:
     ledger = Ledger.load(folder)
     entries = []
     if ledger is None:
-        facts = StudyFacts(trials={row: len(trials) for row, trials in found.trials.items()})
+        facts = StudyFacts(trials=dict(found.trials))
         ledger = Ledger(title=found.study.title or found.study.name, source=str(folder), entries=(), facts=facts)
         entries = check_data_now(found)
-    trial_folders = [path for trials in found.trials.values() for path in trials.values()]
-    entries += check_runs(found.configs, ledger.facts, varies=ledger.varies, trial_folders=trial_folders)
+    entries += check_runs(found.configs, ledger.facts, varies=ledger.varies)
     marked, _ = waive(entries, ledger.waivers)
     return ledger.replace(marked, note_on_openings(found.folders))
 
 
 def read_study(folder: Path) -> StudyRuns:
-    """The runs of a study's index, as far as they have begun."""
+    """The runs of a study's index. Without its folder, the configuration of a run follows from that of the study."""
     if not (folder / "study.toml").exists():
         raise EquimetricError(f"{str(folder)!r} is not the folder of a study; give a folder such as runs/demo")
-    study = load_stored_config(folder / "study.toml", StudyConfig, ADVICE)
+    study, index = read_index(folder)
+    rows = list_rows(study)
     configs: dict[str, list[RunConfig]] = {}
     folders: dict[str, list[Path]] = {}
-    trials: dict[str, dict[int, Path]] = {}
-    for entry in read_index(folder, study):
-        if entry.key.role == "trial":
-            trials.setdefault(entry.row, {})[entry.key.trial or 0] = entry.folder
-        elif (entry.folder / CONFIG).exists():
-            configs.setdefault(entry.row, []).append(RunFolder(entry.folder).config())
-            folders.setdefault(entry.row, []).append(entry.folder)
+    for run in index.planned.values():
+        key, path = run.key, folder / run.folder
+        if key.role in ("final", "baseline") and run.point == BASE:
+            if (path / CONFIG).exists():
+                configs.setdefault(key.method, []).append(RunFolder(path).config())
+                folders.setdefault(key.method, []).append(path)
+            elif key.method in rows:
+                configs.setdefault(key.method, []).append(
+                    run_config(study, rows[key.method], seed=key.seed, fold=key.fold)
+                )
     if not configs:
         raise EquimetricError(f"study {study.name!r} has no run yet; run `equimetric compare` first")
-    return StudyRuns(study, configs, folders, trials)
+    return StudyRuns(study, configs, folders, {row: len(index.trials_of(row)) for row in index.searches})
 
 
 def check_data_now(found: StudyRuns) -> list[LedgerEntry]:

@@ -39,8 +39,9 @@ OF_TRAINING = ("optimizer", "batch", "training", "data.fold")
 OF_NO_NETWORK = {
     "raw_pixels": ("model",),
     "raw_features": ("model.dim", "model.head", "model.head_init", "model.dropout"),
+    "pretrained": ("model.head_init",),
 }
-"""What further baselines cannot have: pixels have no network, features no head."""
+"""What further baselines cannot have: pixels have no network, features no head, principal components no other start."""
 
 
 def check_conditions(

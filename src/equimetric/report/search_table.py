@@ -1,0 +1,63 @@
+"""What a search tuned: the parameters of every row, how they scored, which mattered, and which lie at an edge."""
+
+from __future__ import annotations
+
+from equimetric.errors import EquimetricError
+from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
+from equimetric.studies.records import SearchRecord, StudyRecord
+from equimetric.studies.search.results import parameter_importance
+
+__all__ = ["search_table"]
+
+
+def search_table(study: StudyRecord) -> PlainTable | None:
+    """One row for each method that was tuned; None where none was."""
+    if not study.searches:
+        return None
+    columns = (
+        TableColumn("method", is_text=True),
+        TableColumn("chosen", is_text=True),
+        TableColumn("trial"),
+        TableColumn(f"validation {study.primary_metric}"),
+        TableColumn("share of the variance", is_text=True),
+    )
+    rows = tuple(TableRow(search_cells(method, search)) for method, search in study.searches.items())
+    notes = [
+        f"{method}: {sentence}."
+        for method, search in study.searches.items()
+        if search.tuned
+        for sentence in search.tuned.at_edge.values()
+    ]
+    notes.append("Share of the variance of trials that each parameter explains (fANOVA).")
+    return PlainTable(f"{study.title}: tuning", columns, rows, tuple(notes))
+
+
+def search_cells(method: str, search: SearchRecord) -> tuple[TableCell, ...]:
+    """The cells of one method."""
+    tuned = search.tuned
+    name = TableCell(method, {"method": method})
+    if tuned is None:
+        return (name, *(TableCell("–") for _ in range(4)))
+    shares = importance(search)
+    text = ", ".join(f"{key} = {format_number(value)}" for key, value in tuned.params.items())
+    importances = ", ".join(f"{key} {100 * share:.0f} %" for key, share in shares.items())
+    return (
+        name,
+        TableCell(text, {f"chosen {key}": value for key, value in tuned.params.items()}),
+        TableCell(f"{tuned.trial} of {tuned.trials}", {"trial": tuned.trial, "trials": tuned.trials}),
+        TableCell(f"{tuned.score:.4f}", {"score": tuned.score}),
+        TableCell(importances or "–", {f"importance {key}": share for key, share in shares.items()}),
+    )
+
+
+def importance(search: SearchRecord) -> dict[str, float]:
+    """Shares of the variance; empty where the package that computes them is not installed."""
+    try:
+        return parameter_importance(search.space, search.tried)
+    except EquimetricError:
+        return {}
+
+
+def format_number(value: object) -> str:
+    """Four digits of a real number."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,74 @@
+"""Where the scores of a study vary: seeds, folds, classes, and what a search tried; as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from equimetric.errors import EquimetricError
+from equimetric.studies.records import StudyRecord
+from equimetric.studies.statistics import VarianceComponent, variance_components
+
+__all__ = ["variance_notes"]
+
+SHOWN = 0.005
+"""Shares below this are not worth a word."""
+
+
+def variance_notes(study: StudyRecord) -> Iterator[str]:
+    """Shares of variance of the test scores of trained rows, and of the validation scores of their trials."""
+    tested = test_components(study)
+    if tested:
+        yield f"Variance of {study.primary_metric} of a single class, within a method: {describe(tested)}."
+    tried = trial_variances(study)
+    if tried:
+        yield tried
+
+
+def test_components(study: StudyRecord) -> Sequence[VarianceComponent]:
+    """Components of seed, fold and class; none where runs are missing."""
+    trained = [row for row in study.methods if study.kind_of(row) == "trained"]
+    cells: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = []
+    for row in trained:
+        by_seed: dict[int, list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]] = {}
+        for run in study.runs_of(row, "done"):
+            if study.primary_metric in run.per_class:
+                by_seed.setdefault(run.seed, []).append(run.per_class[study.primary_metric])
+        if len({len(folds) for folds in by_seed.values()}) != 1:
+            return ()
+        try:
+            cells.append(np.array([np.stack(folds) for folds in by_seed.values()]))
+        except ValueError:
+            return ()
+    if len({cell.shape for cell in cells}) != 1:
+        return ()
+    values = np.stack(cells)
+    factors = ["method", "seed", "fold", "class"]
+    kept = [place for place, size in enumerate(values.shape) if size > 1 or place == 0]
+    if 1 not in kept or 3 not in kept:
+        return ()
+    values = values.reshape([values.shape[place] for place in kept])
+    try:
+        return variance_components(values, [factors[place] for place in kept], fixed=["method"])
+    except EquimetricError:
+        return ()
+
+
+def trial_variances(study: StudyRecord) -> str:
+    """How far trials of a search lie apart: the median over methods of their standard deviation and of their range."""
+    scores = [[trial.score for trial in search.tried] for search in study.searches.values() if len(search.tried) > 1]
+    if not scores:
+        return ""
+    deviation = float(np.median([np.std(one, ddof=1) for one in scores]))
+    spread = float(np.median([max(one) - min(one) for one in scores]))
+    return (
+        f"Tuning: the trials of a method differ by {100 * deviation:.1f} points (standard deviation of validation "
+        f"{study.primary_metric}, median over methods), {100 * spread:.1f} from worst to best."
+    )
+
+
+def describe(components: Sequence[VarianceComponent]) -> str:
+    """'class 83 %, seed × class 16 %, seed 0.5 %', largest first."""
+    ordered = sorted(components, key=lambda one: -one.share)
+    return ", ".join(f"{one.name} {100 * one.share:.3g} %" for one in ordered if one.share >= SHOWN)
