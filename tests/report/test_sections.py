@@ -2,11 +2,15 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from equimetric.report.section import SECTIONS, render_section
+from equimetric.search_space import Uniform
+from equimetric.studies.records import SearchRecord
+from equimetric.studies.search import Tried, Tuned
 
 SPEED = '''
 from equimetric.report.section import section
@@ -48,7 +52,10 @@ def test_a_section_is_one_file(tmp_path):
 
 @pytest.mark.parametrize("name", SECTIONS)
 def test_every_section_renders_and_escapes(name, study):
-    rendered = render_section(SECTIONS[name], study)
+    tried = Tried({"margin": 0.2}, 0.5)
+    tuned = Tuned({"margin": 0.2}, 0, 0.5, 1, {"margin": "<margin> lies at its edge"})
+    search = SearchRecord({"margin": Uniform(0.0, 1.0)}, (tried,), tuned, 1)
+    rendered = render_section(SECTIONS[name], replace(study, searches={"contrastive": search}))
     assert rendered.name == name
     assert rendered.title
     assert rendered.body
@@ -58,7 +65,7 @@ def test_every_section_renders_and_escapes(name, study):
 def test_notes_of_runs_stand_below_the_curves_and_the_statement_counts_them(run, study_of):
     study = study_of(run("triplet_hard", 0, 0.4), run("triplet_hard", 1, 0.5, notes=("It <collapsed>.",)))
     curves = render_section(SECTIONS["curves"], study).body
-    assert "triplet_<wbr>hard</span>, seed 1: It &lt;collapsed&gt;." in curves
+    assert "triplet_<wbr>hard, seed 1</span>: It &lt;collapsed&gt;." in curves
     assert '1 of 2 runs have <a href="#curves">notes</a>' in render_section(SECTIONS["statement"], study).body
     without = study_of(run("triplet_hard", 0, 0.4))
     assert "notes" not in render_section(SECTIONS["curves"], without).body

@@ -66,6 +66,8 @@ def test_markdown_of_the_whole_table(study):
         "that differ in their seed only.",
         "- Baselines are not trained; a baseline with one run (n = 1) has no interval.",
         "- Failed runs, not in the means: contrastive (1 of 3).",
+        r"- Waived: training budget (steps are 1 for a): as \<published\>.",
+        "- Not fair: embedding dimension (model.dim is 4 for a, 8 for b).",
     ]
 
 

@@ -114,7 +114,7 @@ def test_the_statement_names_the_metric_that_selects_weights_and_the_number_of_s
     study = load_config({**TINY, "evaluation": {"selected_by": "recall@1"}}, StudyConfig)
     text = " ".join(statement(study, []))
     assert "best recall@1 on validation classes" in text
-    assert "over 2 seeds" in text
+    assert "trained with 2 seeds" in text
     assert "With one seed there are no intervals" in " ".join(
         statement(load_config({**TINY, "seeds": [0]}, StudyConfig), [])
     )

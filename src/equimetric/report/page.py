@@ -22,9 +22,10 @@ def write_report(study: StudyRecord, destination: Path) -> Path:
     A study with folds, sweeps or a search has further tables. Each file appears whole or not at all, and the same study
     gives the same bytes.
     """
-    contents = {"index.html": render_html(study)}
+    contents = {}
     for name, table in study_tables(study).items():
         contents |= {f"{name}.md": to_markdown(table), f"{name}.csv": to_csv(table), f"{name}.tex": to_latex(table)}
+    contents["index.html"] = render_html(study)
     try:
         for name, text in contents.items():
             write_atomically(destination / name, text)

@@ -193,7 +193,8 @@ def sweep_tables(study: StudyRecord) -> dict[str, ComparisonTable]:
 def make_table(study: StudyRecord, title: str, runs: Mapping[str, Sequence[RunRecord]]) -> ComparisonTable:
     """The table of some rows with their runs."""
     measured = [metric for one in runs.values() for run in one if run.status == "done" for metric in run.metrics]
-    metrics = [name for name in dict.fromkeys([study.primary_metric, *(study.shown or measured)]) if name in measured]
+    wanted = dict.fromkeys([study.primary_metric, *(study.shown or measured)])
+    metrics = [name for name in wanted if name in measured or name == study.primary_metric]
     rows = [_row(study, row, of_row, metrics) for row, of_row in runs.items()]
     judgement = Judgement(study, study.primary_metric, runs)
     rows = sorted((_judged(row, judgement) for row in rows), key=_rank)
@@ -273,7 +274,7 @@ def _footnotes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str], 
     if any(metric.endswith(PLAIN) for metric in metrics):
         yield "Columns “… plain” are of the same embeddings without the cohort."
     if any(cell is not None and ComparisonTable.fewer_seeds(row, cell) for row in rows for cell in row.cells):
-        yield "(n = …) in a cell: only n repetitions have a finite value of that metric."
+        yield "(n = …) in a cell: only n runs have a finite value of that metric."
     failures = [f"{row.label} ({row.failed} of {row.done + row.failed})" for row in rows if row.failed]
     if failures:
         yield f"Failed runs, not in the means: {', '.join(failures)}."
@@ -290,18 +291,25 @@ def _interval_notes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[s
     by_class = [
         name for place, name in enumerate(metrics) if any(isinstance(row.cells[place], TwoWayInterval) for row in rows)
     ]
-    trained = [row for row in rows if row.seeds > 1]
-    if by_class and trained:
-        what = "new seeds and new classes" if study.judged.estimand == "seeds and classes" else "new seeds"
-        models = f", the mean of {trained[0].folds} fold models each" if trained[0].folds > 1 else ""
-        yield (
-            f"Mean ± half width of the {confidence} interval for {what}, over {trained[0].seeds} repetitions that "
-            f"differ in their seed only{models}, and over the test classes ({', '.join(by_class)})."
-        )
+    repeated = [row for row in rows if row.seeds > 1]
     others = [name for name in metrics if name not in by_class]
-    if others and trained:
-        yield f"± of {', '.join(others)} is for new seeds with these classes alone (t-interval)."
+    if by_class and repeated:
+        what = "new seeds and new classes" if study.judged.estimand == "seeds and classes" else "new seeds"
+        first = repeated[-1]
+        models = f", the mean of {first.folds} fold models each" if first.folds > 1 else ""
+        yield (
+            f"Mean ± half width of the {confidence} interval for {what}, over {first.seeds} repetitions that differ in "
+            f"their seed only{models}, and over the test classes ({', '.join(by_class)})."
+        )
+        if others:
+            yield f"± of {', '.join(others)} is for new seeds with these classes alone (t-interval)."
+    elif repeated:
+        counts = {row.seeds for row in repeated}
+        n = f"n = {counts.pop()} runs" if len(counts) == 1 else "n runs (n in the column “runs”)"
+        yield f"Mean ± half width of the {confidence} t-interval over {n} that differ in their seed only."
     if any(row.kind == "baseline" for row in rows):
-        yield "Baselines are not trained; where nothing in them is random, ± is over classes alone."
+        alone = "where nothing in them is random, ± is over classes alone"
+        single = "a baseline with one run (n = 1) has no interval"
+        yield f"Baselines are not trained; {alone if by_class else single}."
     if any(row.kind == "trained" and row.seeds == 1 for row in rows):
-        yield "A method with one finished repetition has no interval: its spread over seeds is unknown."
+        yield "A method with one finished run (n = 1) has no interval: its spread over seeds is unknown."

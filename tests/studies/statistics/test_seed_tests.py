@@ -11,7 +11,6 @@ from equimetric.studies.statistics import (
     effect_size,
     holm,
     paired_t_test,
-    relative_improvement,
     sign_flip_test,
     simultaneous_confidences,
     smallest_p,
@@ -173,12 +172,6 @@ def test_effect_sizes():
     assert effect_size(row(A), row([59], seeds=None)).deviation == pytest.approx(0.3232130360407313)
     assert math.isnan(effect_size(row([60], seeds=None), row([59], seeds=None)).standardised)
     assert effect_size(row([2, 2], seeds="ab"), row([3, 3], seeds="ab")).standardised == -math.inf
-
-
-def test_relative_improvement():
-    assert relative_improvement(67.5, 68.13) == pytest.approx(-0.9247027741083157)
-    with pytest.raises(EquimetricError, match="relative to a positive score, not 0"):
-        relative_improvement(1, 0)
 
 
 def test_simultaneous_confidences_follow_holm_where_it_rejects_and_bonferroni_elsewhere():

@@ -18,7 +18,7 @@ from equimetric.studies.statistics.datasets import (
     nemenyi_critical_difference,
     rank_over_datasets,
 )
-from equimetric.studies.statistics.effects import EffectSize, effect_size, relative_improvement
+from equimetric.studies.statistics.effects import EffectSize, effect_size
 from equimetric.studies.statistics.groups import compact_letters, possible_ranks, tied_groups
 from equimetric.studies.statistics.intervals import Interval, t_interval
 from equimetric.studies.statistics.multiplicity import holm, simultaneous_confidences
@@ -85,7 +85,6 @@ __all__ = [
     "possible_ranks",
     "project_interval",
     "rank_over_datasets",
-    "relative_improvement",
     "seeds_needed",
     "sign_flip_test",
     "simultaneous_confidences",

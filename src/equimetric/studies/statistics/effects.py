@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from equimetric.errors import EquimetricError
 from equimetric.studies.statistics.class_scores import ClassScores
 
-__all__ = ["EffectSize", "effect_size", "relative_improvement"]
+__all__ = ["EffectSize", "effect_size"]
 
 
 @dataclass(frozen=True)
@@ -40,10 +39,3 @@ def effect_size(a: ClassScores, b: ClassScores) -> EffectSize:
     variances = [float(scores.var(ddof=1)) for scores in (first, second) if len(scores) > 1]
     deviation = math.sqrt(float(np.mean(variances))) if variances else math.nan
     return EffectSize(float(first.mean() - second.mean()), deviation)
-
-
-def relative_improvement(score: float, base: float) -> float:
-    """100 (score − base) / base, in percent of the base."""
-    if not base > 0:
-        raise EquimetricError(f"an improvement is relative to a positive score, not {base}")
-    return 100 * (score - base) / base
