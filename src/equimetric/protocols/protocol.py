@@ -46,29 +46,25 @@ def list_protocols() -> dict[str, Protocol]:
 
 def find_protocol(name: str | Path) -> Protocol:
     """A protocol by its name, or from a file of the user's own, with everything that it inherits."""
-    path = Path(name)
-    if path.suffix == ".toml":
-        protocol = load_config(path, Protocol)
-        nearby = path.parent
-    else:
-        packaged = Path(str(files("equimetric.protocols"))) / f"{name}.toml"
-        if not packaged.is_file():
-            known = [file.stem for file in packaged.parent.glob("*.toml")]
+    return read_protocol(Path(name), seen=())
+
+
+def read_protocol(name: Path, seen: tuple[Path, ...]) -> Protocol:
+    """A protocol with everything that it inherits; `seen` are those that extend it."""
+    file = name
+    if name.suffix != ".toml":
+        file = Path(str(files("equimetric.protocols"))) / f"{name}.toml"
+        if not file.is_file():
+            known = [one.stem for one in file.parent.glob("*.toml")]
             raise unknown_name("protocol", str(name), [*known, "a file such as my-protocol.toml"])
-        protocol = load_config(packaged, Protocol)
-        nearby = packaged.parent
-    return inherit(protocol, nearby, seen=(str(name),))
-
-
-def inherit(protocol: Protocol, nearby: Path, seen: tuple[str, ...]) -> Protocol:
-    """The protocol with the values of those that it extends."""
+    if file in seen:
+        raise EquimetricError(f"protocol {str(name)!r} extends itself by way of {str(seen[-1])!r}; change one of them")
+    protocol = load_config(file, Protocol)
     if protocol.extends is None:
         return protocol
-    if protocol.extends in seen:
-        raise EquimetricError(f"protocol {protocol.protocol!r} extends itself by way of {protocol.extends!r}")
     own = protocol.extends.endswith(".toml")
-    source = find_protocol(nearby / protocol.extends if own else protocol.extends)
-    names = [*source.datasets, *(name for name in protocol.datasets if name not in source.datasets)]
+    source = read_protocol(file.parent / protocol.extends if own else Path(protocol.extends), (*seen, file))
+    names = dict.fromkeys([*source.datasets, *protocol.datasets])
     return protocol.model_copy(
         update={
             "study": merge(source.study, protocol.study),
