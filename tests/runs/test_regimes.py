@@ -84,7 +84,7 @@ def test_a_value_in_place_of_a_table_is_an_error():
 
 
 def test_the_page_of_studies_lists_the_defaults():
-    page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
     listed = {cells[0]: cells[1:] for cells in rows}
     for number, regime in enumerate(("frozen features", "fine-tuning", "from scratch")):
