@@ -22,7 +22,15 @@ def python_blocks(page):
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/training.md", "docs/studies.md", "docs/objectives.md", "docs/evaluation.md", "docs/one-threshold.md"]
+    "page",
+    [
+        "README.md",
+        "docs/training.md",
+        "docs/studies.md",
+        "docs/objectives.md",
+        "docs/evaluation.md",
+        "docs/one-threshold.md",
+    ],
 )
 def test_examples_run_one_after_another(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -49,7 +49,7 @@ def test_the_catalogue_page_is_up_to_date():
 def test_rooms_depend_only_on_those_before_them():
     order = [
         "other_names",
-        "errors checksums files stopping escaping progress weight_sources families code_version dotted",
+        "errors checksums files stopping escaping progress weight_sources families code_version dotted extras",
         "search_space option_values seeding registry",
         "pairs geometry ops components",
         "losses",

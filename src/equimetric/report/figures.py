@@ -133,7 +133,7 @@ def critical_difference_diagram(
     """
     import pandas
 
-    from equimetric.training.sinks import import_extra
+    from equimetric.extras import import_extra
 
     posthocs = import_extra("scikit_posthocs", "a critical-difference diagram", "scikit-posthocs", "statistics")
     # Names stand on both sides of the line.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from equimetric.checksums import json_document, read_document, read_json
 from equimetric.dotted import flatten
 from equimetric.errors import DamagedFileError, EquimetricError
+from equimetric.extras import import_extra
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.folder import RunFolder
 
@@ -60,7 +60,7 @@ class TensorBoardSink:
     """Event files in the folder `tensorboard` of the run."""
 
     def __init__(self, run: RunFolder, first_step: int) -> None:
-        module = import_extra("torch.utils.tensorboard", "logging.tensorboard", "tensorboard")
+        module = import_extra("torch.utils.tensorboard", "logging.tensorboard", "tensorboard", "tracking")
         self.run = run
         with run.explain_write_errors():
             # Purge what was written after the checkpoint that the run resumes from.
@@ -87,7 +87,7 @@ class MLflowSink:
     """
 
     def __init__(self, run: RunFolder, config: RunConfig) -> None:
-        self.mlflow = import_extra("mlflow", "logging.mlflow", "mlflow")
+        self.mlflow = import_extra("mlflow", "logging.mlflow", "mlflow", "tracking")
         self.last_steps: dict[str, int] = {}
         kept = run.path / "mlflow_run"
         with self.explain_errors():
@@ -145,17 +145,6 @@ def read_identity(file: Path) -> str | None:
     except (DamagedFileError, KeyError):
         warnings.warn(f"{file} is damaged; the figures go to a new run of MLflow from here on", stacklevel=2)
         return None
-
-
-def import_extra(module: str, key: str, package: str, extra: str = "tracking") -> Any:
-    """A module of an optional package, or an error that says how to get it."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise EquimetricError(
-            f"{key} needs the package {package!r}, which is not installed; "
-            f"run: pip install 'equimetric[{extra}]', or leave it out"
-        ) from None
 
 
 @contextmanager

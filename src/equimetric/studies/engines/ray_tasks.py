@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from equimetric.errors import EquimetricError, StorageError
+from equimetric.extras import import_extra
 from equimetric.files import write_atomically
 from equimetric.runs.folder import RESULT
 from equimetric.studies.engines.engine import Ended, Event, Lost
@@ -106,13 +107,7 @@ def write_files(folder: Path, files: Files) -> None:
 def import_ray() -> Any:
     """Ray, or an error that says how to get it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError:
-        raise EquimetricError(
-            "the engine 'ray' needs Ray, which is not installed; run: pip install 'equimetric[ray]', or choose 'local'"
-        ) from None
-    return ray
+    return import_extra("ray", "the engine 'ray'", "ray", "ray", "choose the engine 'local'")
 
 
 def connect(ray: Any, slots: int) -> None:

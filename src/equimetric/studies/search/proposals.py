@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError
+from equimetric.extras import import_extra
 from equimetric.search_space import Choice, Integer, LogUniform, SearchSpace, Uniform
 from equimetric.seeding import derive_seed
 from equimetric.studies.search_table import SearchConfig
@@ -148,12 +149,6 @@ def distributions(space: Space) -> dict[str, Any]:
 
 def import_optuna() -> Any:
     """Optuna, or an error that says how to get it."""
-    try:
-        import optuna
-    except ImportError:
-        raise EquimetricError(
-            "a Bayesian search needs Optuna, which is not installed; run: pip install 'equimetric[tuning]', or choose "
-            "search.kind = 'random' or 'grid'"
-        ) from None
+    optuna = import_extra("optuna", "a Bayesian search", "optuna", "tuning", "choose search.kind = 'random' or 'grid'")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
