@@ -22,7 +22,7 @@ def write_report(study: StudyRecord, destination: Path) -> Path:
     A study with folds, sweeps or a search has further tables. Each file appears whole or not at all, and the same study
     gives the same bytes.
     """
-    contents = {}
+    contents: dict[str, str] = {}
     for name, table in study_tables(study).items():
         contents |= {f"{name}.md": to_markdown(table), f"{name}.csv": to_csv(table), f"{name}.tex": to_latex(table)}
     contents["index.html"] = render_html(study)
