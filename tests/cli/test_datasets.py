@@ -181,10 +181,10 @@ def test_feature_vectors_are_shifted_as_they_are(equimetric, tmp_path):
         "--swaps",
         "3",
         "--removals",
-        "1",
+        "2",
     )
     code, _, _ = equimetric("datasets", "shift", "features", *arguments)
     assert code == 0
     splits = read_shifted_splits(tmp_path / "shifted.json", load_dataset("features", file=tmp_path / "space.npz"))
-    assert splits[-1].removals == 1
+    assert splits[-1].removals == 2
     assert len(splits[-1].train) == len(splits[-1].test) == 6

@@ -1,8 +1,10 @@
 import json
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
+from scipy.linalg import sqrtm
 
 from equimetric.data import (
     Dataset,
@@ -72,28 +74,118 @@ def test_swaps_make_splits_harder_and_easier_and_keep_sizes():
         assert sorted(split.train + split.test) == sorted(NAMES)
 
 
+def test_splits_are_recorded_after_every_step_of_swaps():
+    assert [split.swaps for split in shifted_splits(means(), NAMES, swaps=7, step=3)] == [0, 3, 6, 7]
+
+
 def test_swapped_classes_rest():
     """With a long memory no class moves twice, so swapping ends when all have moved."""
     restless = shifted_splits(means(), NAMES, swaps=60, step=2, remember=60)
-    assert restless[-1].swaps == 10
+    assert restless[-1].swaps == 20
     assert set(restless[-1].train) == set(restless[0].test)
     to_and_fro = shifted_splits(means(), NAMES, swaps=60, step=2, remember=0)
     assert to_and_fro[-1].swaps == 60
 
 
 def test_classes_are_removed_when_swaps_no_longer_help():
-    splits = shifted_splits(means(), NAMES, swaps=4, removals=3, step=2)
-    assert [split.swaps for split in splits[:5]] == [0, 1, 2, 3, 4]
-    assert splits[-1].removals == 3
+    splits = shifted_splits(means(), NAMES, swaps=8, removals=5, step=2)
+    assert [split.swaps for split in splits[:5]] == [0, 2, 4, 6, 8]
+    assert [split.removals for split in splits if split.removals][-1] == 5
     for before, after in pairwise(splits[4:]):
         if after.swaps > before.swaps:
             assert after.removals == before.removals
             assert after.distance > before.distance
         else:
-            assert after.removals == before.removals + 1
+            assert after.removals in (before.removals + 2, 5)
             assert set(after.train) < set(before.train)
-    assert all(len(split.train) == len(split.test) == 20 - 2 * split.removals for split in splits)
+    assert all(len(split.train) == len(split.test) == 20 - split.removals for split in splits)
     assert splits[-1].distance > splits[4].distance
+
+
+def fid_by_definition(one, other):
+    difference = one.mean(0) - other.mean(0)
+    first, second = np.cov(one, rowvar=False), np.cov(other, rowvar=False)
+    ridge = 1e-8 * np.eye(one.shape[1])
+    root = sqrtm((first + ridge) @ (second + ridge)).real
+    return difference @ difference + np.trace(first) + np.trace(second) - 2 * np.trace(root)
+
+
+def rank_by_definition(points, own, other):
+    own_mean, other_mean = (sum(points[label] for label in side) / len(side) for side in (own, other))
+
+    def nearness(label):
+        return np.linalg.norm(points[label] - other_mean) - np.linalg.norm(points[label] - own_mean)
+
+    return sorted(own, key=nearness)
+
+
+def lists_by_definition(points, swaps, removals, step, tabu, easier):
+    """Class lists by the text of the protocol, one swap after another."""
+    train, test = list(range(len(points) // 2)), list(range(len(points) // 2, len(points)))
+    history, found = [], []
+
+    def after_swaps(train, test, count):
+        ranked = rank_by_definition(points, train, test), rank_by_definition(points, test, train)
+        if easier:
+            ranked = [ranking[::-1] for ranking in ranked]
+        train, test, swapped, now = list(train), list(test), list(history), set()
+        for _ in range(count):
+            rests = now | {label for pair in swapped[-tabu:] for label in pair}
+            out, back = (next(label for label in ranking if label not in rests) for ranking in ranked)
+            train[train.index(out)], test[test.index(back)] = back, out
+            swapped.append((out, back))
+            now |= {out, back}
+        return train, test, swapped
+
+    def record():
+        found.append((sorted(train), sorted(test), fid_by_definition(points[train], points[test])))
+
+    record()
+    for _ in range(swaps // step):
+        train, test, history = after_swaps(train, test, step)
+        record()
+    removed = 0
+    while removed < removals:
+        new_train, new_test, then = after_swaps(train, test, step)
+        if fid_by_definition(points[new_train], points[new_test]) > found[-1][2]:
+            train, test, history = new_train, new_test, then
+        else:
+            leave = rank_by_definition(points, train, test)[:step] + rank_by_definition(points, test, train)[:step]
+            train, test = ([label for label in side if label not in leave] for side in (train, test))
+            removed += step
+        record()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("swaps", "removals", "step", "easier"),
+    [(12, 0, 1, False), (14, 6, 2, False), (12, 6, 3, False), (10, 0, 2, True)],
+)
+def test_class_lists_are_those_of_the_protocol(swaps, removals, step, easier):
+    """Harder and easier swapping and removal, each class list, against a brute-force reading of the definition."""
+    points = means(3, 40, 4)
+    names = tuple(map(str, range(40)))
+    remember = 8 if easier else None
+    found = shifted_splits(points, names, swaps=swaps, removals=removals, step=step, easier=easier, remember=remember)
+    expected = lists_by_definition(points.numpy(), swaps, removals, step, remember or 5, easier)
+    assert len(found) == len(expected)
+    for split, (train, test, distance) in zip(found, expected, strict=True):
+        assert split.train == tuple(map(str, train))
+        assert split.test == tuple(map(str, test))
+        assert split.distance == pytest.approx(distance, rel=1e-9)
+
+
+def test_the_tabu_list_is_one_of_single_swaps():
+    """With two swaps at a time and a memory of five, a class that has moved rests for two steps, not for five."""
+    splits = shifted_splits(means(7, 12, 3), NAMES[:12], swaps=24, step=2, remember=5)
+    moved = [set(after.train) - set(before.train) for before, after in pairwise(splits)]
+    returning = [
+        later - first
+        for first, came in enumerate(moved)
+        for later in range(first + 1, len(moved))
+        if came - set(splits[later + 1].train)
+    ]
+    assert min(returning) == 3
 
 
 def test_class_lists_are_frozen_on_disk(tmp_path):
@@ -104,11 +196,11 @@ def test_class_lists_are_frozen_on_disk(tmp_path):
     hardest = split_by_classes(dataset(), train=splits[-1].train, test=splits[-1].test)
     assert len(hardest.test) == 2 * len(splits[-1].test)
     assert len(hardest.train) + len(hardest.validation) == 2 * len(splits[-1].train)
-    assert len(hardest.validation) == 2 * (len(splits[-1].train) // 4)
+    assert len(hardest.validation) == 2 * -(-len(splits[-1].train) // 4)
 
 
 def test_a_split_by_its_number(tmp_path):
-    splits = shifted_splits(means(), NAMES, swaps=3)
+    splits = shifted_splits(means(), NAMES, swaps=3, step=1)
     write_shifted_splits(tmp_path / "shifted.json", splits, dataset())
     for number in (0, 3, -1, -4):
         assert shifted_split_of(tmp_path / "shifted.json", number, dataset()) == splits[number]
@@ -134,7 +226,7 @@ def test_wrong_files_are_explained(tmp_path):
     ("options", "message"),
     [
         ({"step": 0}, "step must be at least 1"),
-        ({"removals": 10}, "10 removals of 2 classes leave fewer than two of 20 training and 20 test classes"),
+        ({"removals": 19}, "19 removals leave fewer than two of 20 training and 20 test classes"),
         ({"train": [0, 99]}, "training class 99 does not exist; there are 0 to 39"),
     ],
 )

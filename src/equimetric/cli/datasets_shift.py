@@ -41,9 +41,9 @@ def shift_command(
         str,
         typer.Option("--pretrained", help="Its weights: package, timm, torchvision, a file, or none for random ones."),
     ] = "package",
-    swaps: Annotated[int, typer.Option("--swaps", help="Number of swaps between training and test classes.")] = 48,
-    removals: Annotated[int, typer.Option("--removals", help="Number of removals of classes after them.")] = 0,
-    step: Annotated[int, typer.Option("--step", help="Classes of each side in one swap or removal.")] = 2,
+    swaps: Annotated[int, typer.Option("--swaps", help="Classes of each side to swap, one after another.")] = 48,
+    removals: Annotated[int, typer.Option("--removals", help="Classes of each side to remove after them.")] = 0,
+    step: Annotated[int, typer.Option("--step", help="Swaps or removals from one split to the next.")] = 2,
     easier: Annotated[bool, typer.Option("--easier", help="Bring both sides nearer instead of apart.")] = False,
 ) -> None:
     """Build splits whose test classes move ever farther from the training classes, by Milbich et al. (2021).

@@ -6,9 +6,10 @@ Metric Learning" (2021). A class is represented by the mean of features that wer
 
 import json
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -30,10 +31,13 @@ __all__ = [
 RIDGE = 1e-8  # added to the covariances inside the square root, so that it is defined for few classes
 FORMAT = "equimetric shifted splits 1"
 
+Exchanges: TypeAlias = deque[tuple[int, int]]
+"""Classes that changed sides, a training and a test class each, in order."""
+
 
 @dataclass(frozen=True)
 class ShiftedSplit:
-    """Training and test classes by name, their Fréchet distance, and the number of swaps and removals so far."""
+    """Training and test classes by name, their Fréchet distance, and how many of each side were swapped and removed."""
 
     train: tuple[str, ...]
     test: tuple[str, ...]
@@ -85,15 +89,16 @@ def shifted_splits(
     easier: bool = False,
     remember: int | None = None,
 ) -> list[ShiftedSplit]:
-    """The initial split and the split after each swap and removal, with the Fréchet distance of its two sides.
+    """The initial split and the splits after every `step` swaps or removals, with the Fréchet distance of both sides.
 
     means        (K, D), one row per class (`class_means`); `train` are the initial training classes, by default the
                  first half, all others are test classes
-    swaps        each exchanges the `step` classes of either side that are nearest to the other side: ranked by
-                 distance to the other side's mean minus distance to their own, ascending (descending if `easier`)
+    swaps        each exchanges one class of either side, the one nearest to the other side: ranked by distance to the
+                 other side's mean minus distance to their own, ascending (descending if `easier`); the ranking and the
+                 means are computed anew after every `step` of them
     remember     classes exchanged in the last `remember` swaps stay in place: by default 5, or 30 if `easier`
-    removals     afterwards each drops the `step` nearest classes of either side, once another swap would no longer
-                 increase the distance
+    removals     afterwards each drops the nearest class of either side, `step` at a time, whenever `step` more swaps
+                 would not increase the distance
     """
     classes = len(means)
     if means.ndim != 2 or len(class_names) != classes:
@@ -102,52 +107,57 @@ def shifted_splits(
         raise EquimetricError(f"step must be at least 1, swaps and removals 0 or more, not {step}, {swaps}, {removals}")
     sides = [sorted(train if train is not None else range(classes - classes // 2)), []]
     sides[1] = sorted(set(range(classes)) - set(sides[0]))
-    left = min(map(len, sides)) - step * removals
     for label in set(sides[0]) - set(range(classes)):
         raise EquimetricError(f"training class {label} does not exist; there are 0 to {classes - 1}")
-    if left < 2:
+    if min(map(len, sides)) - removals < 2:
         raise EquimetricError(
-            f"{removals} removals of {step} classes leave fewer than two of {len(sides[0])} training and "
-            f"{len(sides[1])} test classes; remove fewer, or begin with more"
+            f"{removals} removals leave fewer than two of {len(sides[0])} training and {len(sides[1])} test classes; "
+            "remove fewer, or begin with more"
         )
     means = means.double()
-    recent: deque[set[int]] = deque(maxlen=(30 if easier else 5) if remember is None else remember)
+    recent: Exchanges = deque(maxlen=(30 if easier else 5) if remember is None else remember)
     found = [_record(means, sides, class_names, 0, 0)]
-    for swap in range(1, swaps + 1):
-        moving = _movers(means, sides, recent, step, easier)
-        if not moving[0]:
+    while found[-1].swaps < swaps:
+        swapped, recent, moved = _swap(means, sides, recent, min(step, swaps - found[-1].swaps), easier)
+        if not moved:
             break
-        sides = _exchange(sides, moving)
-        recent.append({*moving[0], *moving[1]})
-        found.append(_record(means, sides, class_names, swap, 0))
+        sides = swapped
+        found.append(_record(means, sides, class_names, found[-1].swaps + moved, 0))
     while found[-1].removals < removals:
         last = found[-1]
-        moving = _movers(means, sides, recent, step, easier=False)
-        swapped = _exchange(sides, moving)
-        after_swap = _record(means, swapped, class_names, last.swaps + 1, last.removals)
+        swapped, then_recent, moved = _swap(means, sides, recent, step, easier=False)
+        after_swap = _record(means, swapped, class_names, last.swaps + moved, last.removals)
         if after_swap.distance > last.distance:
-            sides = swapped
-            recent.append({*moving[0], *moving[1]})
+            sides, recent = swapped, then_recent
             found.append(after_swap)
             continue
-        leaving = [set(_nearest_to_other(means, sides, side, easier=False)[:step]) for side in (0, 1)]
+        count = min(step, removals - last.removals)
+        leaving = [set(_nearest_to_other(means, sides, side, easier=False)[:count]) for side in (0, 1)]
         sides = [sorted(set(sides[side]) - leaving[side]) for side in (0, 1)]
-        found.append(_record(means, sides, class_names, last.swaps, last.removals + 1))
+        found.append(_record(means, sides, class_names, last.swaps, last.removals + count))
     return found
 
 
-def _movers(
-    means: Tensor, sides: Sequence[Sequence[int]], recent: Iterable[set[int]], step: int, easier: bool
-) -> list[list[int]]:
-    """Equally many classes of either side, at most `step`: the first in the ranking not exchanged recently."""
-    resting = set().union(*recent)
-    ranked = [[k for k in _nearest_to_other(means, sides, side, easier) if k not in resting] for side in (0, 1)]
-    count = min(step, *map(len, ranked))
-    return [side[:count] for side in ranked]
+def _swap(
+    means: Tensor, sides: Sequence[Sequence[int]], recent: Exchanges, count: int, easier: bool
+) -> tuple[list[list[int]], Exchanges, int]:
+    """Both sides after at most `count` swaps by one ranking, the exchanges to remember then, and the number of swaps.
 
-
-def _exchange(sides: Sequence[Sequence[int]], moving: Sequence[Sequence[int]]) -> list[list[int]]:
-    return [sorted((set(sides[side]) - set(moving[side])) | set(moving[1 - side])) for side in (0, 1)]
+    Each swap takes the first class of either ranking that was not exchanged recently, the swaps before it included.
+    """
+    ranked = [_nearest_to_other(means, sides, side, easier) for side in (0, 1)]
+    recent = recent.copy()
+    moved: tuple[list[int], list[int]] = ([], [])
+    for _ in range(count):
+        resting = {label for exchange in recent for label in exchange}.union(*moved)
+        first = [next((label for label in side if label not in resting), None) for side in ranked]
+        if first[0] is None or first[1] is None:
+            break
+        moved[0].append(first[0])
+        moved[1].append(first[1])
+        recent.append((first[0], first[1]))
+    swapped = [sorted((set(sides[side]) - set(moved[side])) | set(moved[1 - side])) for side in (0, 1)]
+    return swapped, recent, len(moved[0])
 
 
 def _nearest_to_other(means: Tensor, sides: Sequence[Sequence[int]], side: int, easier: bool) -> list[int]:
