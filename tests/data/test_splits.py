@@ -150,6 +150,15 @@ def test_a_split_by_class_names():
         split_by_classes(dataset, train="abcdz", test="h")
 
 
+@pytest.mark.parametrize(("classes", "trained", "validated"), [(98, 73, 25), (86, 64, 22), (74, 55, 19), (62, 46, 16)])
+def test_a_quarter_of_listed_classes_validates_as_in_the_published_lists(classes, trained, validated):
+    names = tuple(map(str, range(classes + 1)))
+    labels = torch.arange(classes + 1)
+    dataset = Dataset("listed", torch.zeros(len(labels), 1, 2, 2, dtype=torch.uint8), labels, names, {}, {}, "0")
+    split = split_by_classes(dataset, train=names[:-1], test=names[-1:])
+    assert (len(split.train), len(split.validation)) == (trained, validated)
+
+
 def dataset_with(counts):
     labels = torch.repeat_interleave(torch.tensor(counts))
     names = tuple("abcdefghij"[: len(counts)])

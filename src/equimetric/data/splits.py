@@ -60,7 +60,8 @@ def class_disjoint_split(
     if classes < FEWEST_CLASSES:
         raise EquimetricError(f"a split by class needs at least {FEWEST_CLASSES} classes; these labels have {classes}")
     testing = position >= classes - classes // 2
-    return _with_validation(position, testing, fold, folds, validation_fraction, classes, seed)
+    held_out = math.floor(classes * validation_fraction)
+    return _with_validation(position, testing, fold, folds, validation_fraction, held_out, seed)
 
 
 def split_dataset(
@@ -86,7 +87,8 @@ def split_dataset(
     else:
         testing = torch.zeros(len(dataset), dtype=torch.bool)
         testing[test] = True
-        split = _with_validation(dataset.labels, testing, fold, folds, validation_fraction, dataset.classes, seed)
+        held_out = math.floor(dataset.classes * validation_fraction)
+        split = _with_validation(dataset.labels, testing, fold, folds, validation_fraction, held_out, seed)
     query, gallery = dataset.part("query"), dataset.part("gallery")
     if bool(len(query)) != bool(len(gallery)):
         raise EquimetricError(f"data set {dataset.name!r} has queries or a gallery only; it needs both or neither")
@@ -105,7 +107,8 @@ def split_by_classes(
 ) -> Split:
     """A split by lists of class names; images of other classes are in no part.
 
-    Of m training classes ⌊m·validation_fraction⌋ are for validation, again in folds of a ring.
+    Of m training classes ⌈m·validation_fraction⌉ are for validation, again in folds of a ring: of Milbich et al.'s 98
+    classes 73 train and 25 validate.
     """
     label_of = {name: label for label, name in enumerate(dataset.class_names)}
     groups = []
@@ -121,7 +124,9 @@ def split_by_classes(
         )
     chosen = _indices(torch.isin(dataset.labels, torch.cat(groups)))
     testing = torch.isin(dataset.labels[chosen], groups[1])
-    split = _with_validation(dataset.labels[chosen], testing, fold, folds, validation_fraction, len(groups[0]), seed)
+    # Rounded first: 100 · 0.07 is a little more than 7.
+    held_out = math.ceil(round(len(groups[0]) * validation_fraction, 9))
+    split = _with_validation(dataset.labels[chosen], testing, fold, folds, validation_fraction, held_out, seed)
     return Split(chosen[split.train], chosen[split.validation], chosen[split.test])
 
 
@@ -143,17 +148,17 @@ def _with_validation(
     fold: int,
     folds: int,
     validation_fraction: float,
-    of_classes: int,
+    held_out: int,
     seed: int | None,
 ) -> Split:
-    """Divide the non-test images (N,) by class: folds of a ring, max(2, ⌊of_classes·fraction⌋) for validation."""
+    """Divide the non-test images (N,) by class: folds of a ring, max(2, held_out) classes for validation."""
     if folds < 1:
         raise EquimetricError(f"folds must be at least 1, not {folds}")
     if not 0 <= fold < folds:
         raise EquimetricError(f"fold {fold} does not exist; with folds={folds} choose one of 0 to {folds - 1}")
     values, position = torch.unique(labels[~testing], return_inverse=True)
     ring = len(values)
-    held_out = max(2, math.floor(of_classes * validation_fraction))
+    held_out = max(2, held_out)
     if validation_fraction < 0 or held_out > ring - 2:
         raise EquimetricError(
             f"validation_fraction {validation_fraction} leaves fewer than two classes to train on: of {ring} classes "

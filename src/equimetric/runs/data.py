@@ -125,5 +125,7 @@ def load_split(config: DataConfig) -> tuple[Dataset, Split]:
     split = split_by_classes(
         dataset, train=listed.train, test=listed.test, fold=config.fold, folds=config.folds, seed=config.split_seed
     )
-    identity = hashlib.sha256(f"{dataset.fingerprint} {listed.train} {listed.test}".encode()).hexdigest()
+    # The last words tell these runs from older ones, whose validation classes were rounded down.
+    lists = f"{listed.train} {listed.test} rounded up"
+    identity = hashlib.sha256(f"{dataset.fingerprint} {lists}".encode()).hexdigest()
     return replace(dataset, fingerprint=identity), split
