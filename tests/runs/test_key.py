@@ -92,6 +92,8 @@ TOGETHER = {
     "optimizer.plateau_steps": {"optimizer.schedule": "plateau", "optimizer.plateau_steps": 2},
 }
 WITHOUT_INFLUENCE = {"logging.tensorboard": True, "logging.mlflow": "a", "data.workers": 2}
+BY_DATA = {"data.held_out"}
+"""Keys that name something the digits do not have."""
 BY_CONTENT = {"data.name", "data.options", "data.split", "data.weights", "model.pretrained", "training.device"}
 
 
@@ -119,7 +121,7 @@ BASE = {"data": {"name": "digits"}, "method": "contrastive"}
 
 
 def test_every_key_of_the_configuration_is_covered_here():
-    assert set(leaves(RunConfig)) == {*OTHER_VALUES, *TOGETHER, *WITHOUT_INFLUENCE, *BY_CONTENT}
+    assert set(leaves(RunConfig)) == {*OTHER_VALUES, *TOGETHER, *WITHOUT_INFLUENCE, *BY_CONTENT, *BY_DATA}
 
 
 @pytest.mark.parametrize("name", [*OTHER_VALUES, *TOGETHER])
@@ -270,6 +272,14 @@ def test_images_of_equal_size_in_their_place_change_the_key(image_folder):
     # PNG sizes vary with content; padding after the end makes them equal.
     file.write_bytes(content + b"\0" * max(0, size - len(content)))
     assert key_of(config) != before
+
+
+def test_held_out_superclasses_are_part_of_the_key(features):
+    data = {"name": "features", "options": {"file": str(features)}}
+    rewrite(features, lambda arrays: arrays.update(kind=np.array([f"kind {label // 3}" for label in arrays["labels"]])))
+    plain = configuration(data)
+    held_out = configuration({**data, "held_out": "kind"})
+    assert len({key_of(plain), key_of(held_out), key_of(configuration({**data, "held_out": "kind", "fold": 1}))}) == 3
 
 
 def test_class_lists_are_identified_by_content(tmp_path):

@@ -81,6 +81,20 @@ def test_a_study_says_which_lists_it_used_and_where_it_departs_from_the_protocol
     assert "JPEGs" in departs
 
 
+@pytest.mark.parametrize(
+    ("values", "described"),
+    [
+        ({}, "official, or by class with the second half for the test if there is none; validation block 1 of 4"),
+        ({"split": {"file": "a/b.json", "number": 2}, "split_seed": 5}, "class lists number 2 of b.json; validation"),
+        ({"held_out": "script", "fold": 1}, "whole values of 'script' for test and validation, validation block 2"),
+    ],
+)
+def test_every_split_has_words(values, described):
+    text = load_config({"name": "glyphs", **values}, DataConfig).describe_split()
+    assert text.startswith(described)
+    assert text.endswith("shuffled by seed 5") == ("split_seed" in values)
+
+
 def test_wrong_lists_are_explained(lists, tmp_path):
     file = lists(EVEN)
     for values, message in (
@@ -94,3 +108,38 @@ def test_wrong_lists_are_explained(lists, tmp_path):
         load_config({"name": "digits", "split": {}}, DataConfig)
     with pytest.raises(EquimetricError, match=r"unknown key 'split\.numbr'; did you mean 'number'"):
         load_config({"name": "digits", "split": {"file": "a", "numbr": 1}}, DataConfig)
+
+
+def test_a_run_on_held_out_superclasses(tmp_path):
+    """The column of a manifest is read without being named twice, and no superclass is in two parts."""
+    import numpy as np
+    from PIL import Image
+
+    rows = ["path,label,genus,family"]
+    for label in range(12):
+        for number in range(2):
+            pixels = np.random.default_rng(100 * label + number).integers(256, size=(16, 16, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / f"{label}-{number}.png")
+            rows.append(f"{label}-{number}.png,{label},{label // 2},{label // 6}")
+    (tmp_path / "list.csv").write_text("\n".join(rows))
+    options = {"file": str(tmp_path / "list.csv"), "size": 16, "superclass": "family"}
+    config = {
+        "method": "contrastive",
+        "data": {"name": "manifest", "options": options, "held_out": "genus"},
+        "model": {"dim": 4},
+        "batch": {"classes": 2, "samples": 2},
+        "training": {"steps": 2, "validate_every": 1},
+    }
+    model = train(config, folder=tmp_path / "run")
+    dataset, split = load_split(model.config.data)
+    assert set(dataset.class_attributes) == {"family", "genus"}
+    genera = [
+        {dataset.class_attributes["genus"][label] for label in dataset.labels[rows].tolist()}
+        for rows in split.parts().values()
+    ]
+    assert genera == [{"1", "2"}, {"0"}, {"3", "4", "5"}]
+    lists = {"file": "shifted.json"}
+    with pytest.raises(EquimetricError, match="split and held_out both say which classes are for the test"):
+        load_config({"name": "digits", "held_out": "genus", "split": lists}, DataConfig)
+    with pytest.raises(EquimetricError, match=r"data\.held_out = 'genus' names no attribute of the data"):
+        load_split(load_config({"name": "digits", "held_out": "genus"}, DataConfig))

@@ -14,6 +14,7 @@ from equimetric.data.file_list import FileList
 from equimetric.data.file_store import FileStore
 from equimetric.data.folder import load_folder
 from equimetric.data.glyphs import load_glyphs
+from equimetric.data.held_out import split_held_out
 from equimetric.data.image_files import ImageFiles
 from equimetric.data.in_shop import load_in_shop
 from equimetric.data.inaturalist import load_inaturalist
@@ -98,6 +99,7 @@ __all__ = [
     "shifted_splits",
     "split_by_classes",
     "split_dataset",
+    "split_held_out",
     "take_images",
     "transform",
     "view_images",

@@ -8,7 +8,7 @@ from torch import Tensor
 from equimetric.data.dataset import Dataset
 from equimetric.errors import EquimetricError, did_you_mean
 
-__all__ = ["attribute_ids", "find_attribute"]
+__all__ = ["attribute_ids", "class_attribute_ids", "find_attribute"]
 
 
 def attribute_ids(data: Dataset) -> dict[str, Tensor]:
@@ -28,3 +28,14 @@ def find_attribute(attributes: Mapping[str, Tensor], name: str, option: str) -> 
     if name not in attributes:
         raise EquimetricError(f"{option} = {name!r} names no attribute of the data; {did_you_mean(name, attributes)}")
     return attributes[name]
+
+
+def class_attribute_ids(data: Dataset, name: str, option: str) -> Tensor:
+    """(C,) ids of the attribute that an option names, by class; an error where images of one class have several."""
+    ids, labels = find_attribute(attribute_ids(data), name, option), data.labels
+    of_class = torch.zeros(data.classes, dtype=torch.int64).scatter_(0, labels, ids)
+    different = (of_class[labels] != ids).nonzero().flatten()
+    if len(different):
+        named = data.class_names[int(labels[different[0]])]
+        raise EquimetricError(f"{option} = {name!r} has several values in class {named!r}; every class has one")
+    return of_class

@@ -30,7 +30,7 @@ def load_manifest(
     label: str = "label",
     split: str = "split",
     mark: str = "set",
-    superclass: str | None = None,
+    superclass: str | Sequence[str] | None = None,
     weights: str | None = None,
     outside_root: bool = False,
     size: InputSize = 224,
@@ -46,12 +46,11 @@ def load_manifest(
     A path that leads out of `root`, absolute or by '..', raises an error unless `outside_root` allows it; links inside
     `root` are followed. Optional columns: `split` (train, validation, test), `set` (query or gallery, for test images),
     and the bounding box x, y, w, h in pixels of the upright image; an empty box means the whole image.
-    `superclass` names a column that becomes the class attribute of that name, `weights` one that becomes a sample
-    attribute (`data.weights` of a run). Labels that are all whole numbers are
-    ordered by value, others as text.
+    `superclass` names a column, or several, that become class attributes of these names, `weights` one that becomes a
+    sample attribute (`data.weights` of a run). Labels that are all whole numbers are ordered by value, others as text.
     """
     file = Path(file).expanduser()
-    superclasses = () if superclass is None else (superclass,)
+    superclasses = _names(superclass)
     weighed = () if weights is None else (weights,)
     columns = read_columns(file, required=(path, label, *superclasses, *weighed), optional=(split, mark, *BOX_COLUMNS))
     base = file.parent if root is None else Path(root).expanduser()
@@ -73,6 +72,15 @@ def load_manifest(
     return listed.dataset(
         size=size, channels=channels, damaged=damaged, min_images=min_images, cache=cache, decoding=decoding
     )
+
+
+def _names(columns: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The columns of an option that takes one, several or none."""
+    given = () if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
+    for name in given:
+        if not isinstance(name, str):
+            raise EquimetricError(f"superclass names a column, or a list of columns, not {shown(name)}")
+    return tuple(dict.fromkeys(given))
 
 
 def _files(names: Sequence[str], root: Path, file: Path, *, outside_root: bool) -> list[Path]:

@@ -11,7 +11,15 @@ from equimetric.data.dataset import Dataset
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.seeding import derive_seed
 
-__all__ = ["Split", "class_disjoint_split", "require_pairs", "require_two_images", "split_by_classes", "split_dataset"]
+__all__ = [
+    "Split",
+    "class_disjoint_split",
+    "require_fold",
+    "require_pairs",
+    "require_two_images",
+    "split_by_classes",
+    "split_dataset",
+]
 
 FEWEST_CLASSES = 7  # half are for the test, and each part needs two classes to tell apart
 NAMES_SHOWN = 5
@@ -142,6 +150,14 @@ def _require_disjoint(dataset: Dataset, parts: Mapping[str, Tensor]) -> None:
                 )
 
 
+def require_fold(fold: int, folds: int) -> None:
+    """Raise an error for a fold that does not exist."""
+    if folds < 1:
+        raise EquimetricError(f"folds must be at least 1, not {folds}")
+    if not 0 <= fold < folds:
+        raise EquimetricError(f"fold {fold} does not exist; with folds={folds} choose one of 0 to {folds - 1}")
+
+
 def _with_validation(
     labels: Tensor,
     testing: Tensor,
@@ -152,10 +168,7 @@ def _with_validation(
     seed: int | None,
 ) -> Split:
     """Divide the non-test images (N,) by class: folds of a ring, max(2, held_out) classes for validation."""
-    if folds < 1:
-        raise EquimetricError(f"folds must be at least 1, not {folds}")
-    if not 0 <= fold < folds:
-        raise EquimetricError(f"fold {fold} does not exist; with folds={folds} choose one of 0 to {folds - 1}")
+    require_fold(fold, folds)
     values, position = torch.unique(labels[~testing], return_inverse=True)
     ring = len(values)
     held_out = max(2, held_out)

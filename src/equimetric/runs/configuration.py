@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AllowInfNan, Field, model_validator
@@ -57,6 +58,11 @@ class DataConfig(Strict):
         None,
         description="training and test classes from a file of shifted splits: { file = 'shifted.json', number = 4 }",
     )
+    held_out: str | None = Field(
+        None,
+        description="hold out whole superclasses: an attribute of the classes, or a column of a manifest, whose values "
+        "are each in one part alone",
+    )
     transform: str = Field(
         "affine", description="crops and augmentation in training and test, a name of `equimetric.data.TRANSFORMS`"
     )
@@ -66,6 +72,23 @@ class DataConfig(Strict):
         "absent, 2 as if present twice",
     )
     workers: int | None = Field(None, ge=1, description="decoding threads for images in files; one per core by default")
+
+    def describe_split(self) -> str:
+        """Which classes are for the test and which validate, in words."""
+        if self.held_out is not None:
+            parts = f"whole values of {self.held_out!r} for test and validation, validation block {self.fold + 1}"
+        else:
+            test = "official, or by class with the second half for the test if there is none"
+            if self.split is not None:
+                test = f"class lists number {self.split.number} of {Path(self.split.file).name}"
+            parts = f"{test}; validation block {self.fold + 1} of {self.folds} of the other classes"
+        return parts + ("" if self.split_seed is None else f", shuffled by seed {self.split_seed}")
+
+    @model_validator(mode="after")
+    def _one_split(self) -> DataConfig:
+        if self.split is not None and self.held_out is not None:
+            raise ValueError("split and held_out both say which classes are for the test; give one of them")
+        return self
 
     @classmethod
     def explain_unknown(cls, path: str, key: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from equimetric.data import (
     shifted_split_of,
     split_by_classes,
     split_dataset,
+    split_held_out,
     take_images,
     transform,
 )
@@ -30,6 +32,14 @@ from equimetric.runs.refit import RefitConfig
 from equimetric.runs.result import DataShape
 
 __all__ = ["RunData", "load_run_data", "load_split"]
+
+
+class FoldOptions(TypedDict):
+    """Which classes validate, as every kind of split takes it."""
+
+    fold: int
+    folds: int
+    seed: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +116,14 @@ def load_run_data(config: DataConfig, refit: RefitConfig | None = None, *, model
 
 
 def data_options(config: DataConfig) -> dict[str, object]:
-    """The options of the data set; the column of weights is one of them where its loader asks for it."""
-    wanted = config.weights is not None and "weights" in describe_dataset(config.name).options
-    return {"weights": config.weights, **config.options} if wanted else dict(config.options)
+    """The options of the data set; columns of weights and superclasses are among them where its loader takes them."""
+    known, options = describe_dataset(config.name).options, dict(config.options)
+    if config.weights is not None and "weights" in known:
+        options = {"weights": config.weights, **options}
+    if config.held_out is not None and "superclass" in known:
+        given = options.get("superclass") or []
+        options["superclass"] = [*([given] if isinstance(given, str) else given), config.held_out]
+    return options
 
 
 def load_split(config: DataConfig) -> tuple[Dataset, Split]:
@@ -119,12 +134,13 @@ def load_split(config: DataConfig) -> tuple[Dataset, Split]:
     dataset = load_dataset(config.name, **data_options(config))
     if config.weights is not None:
         sample_weights(dataset, config.weights)
+    folds: FoldOptions = {"fold": config.fold, "folds": config.folds, "seed": config.split_seed}
+    if config.held_out is not None:
+        return dataset, split_held_out(dataset, config.held_out, **folds)
     if config.split is None:
-        return dataset, split_dataset(dataset, fold=config.fold, folds=config.folds, seed=config.split_seed)
+        return dataset, split_dataset(dataset, **folds)
     listed = shifted_split_of(config.split.file, config.split.number, dataset)
-    split = split_by_classes(
-        dataset, train=listed.train, test=listed.test, fold=config.fold, folds=config.folds, seed=config.split_seed
-    )
+    split = split_by_classes(dataset, train=listed.train, test=listed.test, **folds)
     # The last words tell these runs from older ones, whose validation classes were rounded down.
     lists = f"{listed.train} {listed.test} rounded up"
     identity = hashlib.sha256(f"{dataset.fingerprint} {lists}".encode()).hexdigest()

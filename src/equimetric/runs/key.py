@@ -76,9 +76,10 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
         values["data"]["options"].pop(name, None)
     if values["data"]["split"] is not None:
         values["data"]["split"].pop("file")
-    if values["data"]["weights"] is None:
-        # A run without weights has the key it had before there were any.
-        del values["data"]["weights"]
+    for name in ("weights", "held_out"):
+        if values["data"][name] is None:
+            # A run without it has the key it had before there was such an option.
+            del values["data"][name]
     if values["evaluation"]["parents"] is None:
         # A run whose items are all compared has the key it had before there were parents.
         del values["evaluation"]["parents"]

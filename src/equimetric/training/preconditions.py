@@ -14,7 +14,7 @@ from equimetric.backbones import EmbeddingNetwork, require_directions
 from equimetric.batches import BATCHES
 from equimetric.batches.base import ClassBatches
 from equimetric.data import sample_weights, take_images, transform
-from equimetric.data.attributes import attribute_ids, find_attribute
+from equimetric.data.attributes import attribute_ids, class_attribute_ids
 from equimetric.data.transforms import identity
 from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.evaluation import Cohort, evaluate
@@ -44,7 +44,7 @@ def require_conditions(config: Conditions, data: RunData) -> None:
     for part in ("train", *evaluated_parts(data)):
         require_part(data, part)
     if config.evaluation.parents is not None:
-        class_parents(data, config.evaluation.parents)
+        class_attribute_ids(data.dataset, config.evaluation.parents, "evaluation.parents")
     require_metrics(config, data, fit_to_data(config, data.shape).model.dim or 1)
 
 
@@ -193,24 +193,11 @@ def try_metrics(config: Conditions, data: RunData, part: str, dim: int) -> None:
     arrays = list(chain(*map(draw, drawn)))
     parents = {}
     if evaluation.parents is not None:
-        of_class = class_parents(data, evaluation.parents)
+        of_class = class_attribute_ids(data.dataset, evaluation.parents, "evaluation.parents")
         names = ("parents", "gallery_parents")
         parents = {name: of_class[labels] for name, labels in zip(names, arrays[1::2], strict=False)}
     options: dict[str, Any] = {"geometry": evaluation.compared_by(), "cohort": cohort, **parents}
     evaluate(*arrays, metrics=evaluation.names(), **options)
-
-
-def class_parents(data: RunData, attribute: str) -> Tensor:
-    """(C,) parents of the classes; an error where images of one class have different ones."""
-    parents, labels = find_attribute(attribute_ids(data.dataset), attribute, "evaluation.parents"), data.dataset.labels
-    of_class = torch.zeros(data.dataset.classes, dtype=torch.int64).scatter_(0, labels, parents)
-    different = (of_class[labels] != parents).nonzero().flatten()
-    if len(different):
-        name = data.dataset.class_names[int(labels[different[0]])]
-        raise EquimetricError(
-            f"evaluation.parents = {attribute!r} has several values in class {name!r}; every class has one parent"
-        )
-    return of_class
 
 
 def take_classes(labels: Tensor, enough: int) -> Tensor:

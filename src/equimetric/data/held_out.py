@@ -1,0 +1,104 @@
+"""Splits by superclass: no superclass of test or validation classes is trained on."""
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from equimetric.data.attributes import class_attribute_ids
+from equimetric.data.dataset import Dataset
+from equimetric.data.splits import Split, require_fold
+from equimetric.errors import EquimetricError
+from equimetric.seeding import derive_seed
+
+__all__ = ["split_held_out"]
+
+FEWEST = 2  # classes of a part: with one there is nothing to tell apart
+
+
+def split_held_out(
+    dataset: Dataset,
+    attribute: str,
+    *,
+    fold: int = 0,
+    folds: int = 4,
+    validation_fraction: float = 0.125,
+    seed: int | None = None,
+) -> Split:
+    """Split by the values of an attribute of the classes, such as "script": each value is in one part alone.
+
+    Values are superclasses, in the order of their first class. The last ones are for the test, as many as have the
+    number of classes nearest to half of all n. Of the others, neighbouring ones validate: in fold 0 those with the
+    number of classes nearest to max(2, ⌊n·validation_fraction⌋), in every further fold the nearest among those that no
+    earlier fold has used. With a `seed` the others are in random order. An official split does not count.
+    """
+    require_fold(fold, folds)
+    values = class_attribute_ids(dataset, attribute, "data.held_out").tolist()
+    order = list(dict.fromkeys(values))
+    sizes = [values.count(value) for value in order]
+    first_test = _cut(sizes, attribute)
+    others = list(range(first_test))
+    if seed is not None:
+        generator = torch.Generator().manual_seed(derive_seed(seed, "held out"))
+        others = torch.randperm(first_test, generator=generator).tolist()
+    wanted = max(FEWEST, math.floor(len(values) * validation_fraction))
+    chosen = _validation_blocks([sizes[one] for one in others], wanted, fold + 1)
+    if len(chosen) <= fold:
+        raise EquimetricError(
+            f"data.held_out = {attribute!r} leaves {first_test} values beside those of the test, enough for "
+            f"{len(chosen)} folds; set folds to {max(1, len(chosen))} or fewer, or choose an attribute of more values"
+        )
+    validation = {order[others[place]] for place in chosen[fold]}
+    testing = set(order[first_test:])
+    parts = ["validation" if value in validation else "test" if value in testing else "train" for value in values]
+    return Split(*(_rows_of(dataset, parts, part) for part in ("train", "validation", "test")))
+
+
+def _cut(sizes: Sequence[int], attribute: str) -> int:
+    """The first superclass of the test: those from it on have the number of classes nearest to half of all."""
+    total = sum(sizes)
+    before = list(accumulate(sizes, initial=0))
+    # The others are two superclasses at least, one to train on and one to validate.
+    possible = [cut for cut in range(2, len(sizes)) if FEWEST <= total - before[cut] <= total - 2 * FEWEST]
+    if not possible:
+        raise EquimetricError(
+            f"data.held_out = {attribute!r} has {len(sizes)} values for {total} classes; training, validation and test "
+            f"need a value of {FEWEST} classes or more each: choose another attribute, or add classes"
+        )
+    # Of two equally near ones the later, so that no more than half of the classes are for the test.
+    return min(possible, key=lambda cut: (abs(2 * before[cut] - total), -cut))
+
+
+def _validation_blocks(sizes: Sequence[int], wanted: int, folds: int) -> list[range]:
+    """Disjoint runs of neighbouring superclasses with sizes nearest to the wanted one, nearest first, at most `folds`.
+
+    Each leaves enough classes to train on.
+    """
+    total, before = sum(sizes), list(accumulate(sizes, initial=0))
+    used: set[int] = set()
+    found: list[range] = []
+    while len(found) < folds:
+        runs = []
+        for first in range(len(sizes)):
+            for stop in range(first + 1, len(sizes) + 1):
+                size = before[stop] - before[first]
+                if stop - 1 in used or size > total - FEWEST:
+                    break
+                if size >= FEWEST:
+                    runs.append((abs(size - wanted), first, stop))
+                if size >= wanted:
+                    break
+        if not runs:
+            break
+        _, first, stop = min(runs)
+        found.append(range(first, stop))
+        used |= set(found[-1])
+    return found
+
+
+def _rows_of(dataset: Dataset, parts: Sequence[str], part: str) -> Tensor:
+    """Ascending rows of the classes of a part."""
+    belongs = torch.tensor([one == part for one in parts])
+    return belongs[dataset.labels].nonzero().squeeze(1)
