@@ -25,6 +25,7 @@ from equimetric.data.near_duplicates import NearDuplicate, near_duplicates
 from equimetric.data.omniglot import load_omniglot
 from equimetric.data.online_products import load_online_products
 from equimetric.data.registry import DATASETS, DatasetDescription, dataset_descriptions, load_dataset
+from equimetric.data.rounds import divide_rounds, train_in_round
 from equimetric.data.shifted_splits import (
     ShiftedSplit,
     class_means,
@@ -74,6 +75,7 @@ __all__ = [
     "content_fingerprint",
     "damaged_files",
     "dataset_descriptions",
+    "divide_rounds",
     "fit",
     "frechet_distance",
     "list_some",
@@ -101,6 +103,7 @@ __all__ = [
     "split_dataset",
     "split_held_out",
     "take_images",
+    "train_in_round",
     "transform",
     "view_images",
     "write_shifted_splits",

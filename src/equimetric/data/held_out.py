@@ -50,10 +50,11 @@ def split_held_out(
             f"data.held_out = {attribute!r} leaves {first_test} values beside those of the test, enough for "
             f"{len(chosen)} folds; set folds to {max(1, len(chosen))} or fewer, or choose an attribute of more values"
         )
-    validation = {order[others[place]] for place in chosen[fold]}
+    validating = {order[others[place]] for place in chosen[fold]}
     testing = set(order[first_test:])
-    parts = ["validation" if value in validation else "test" if value in testing else "train" for value in values]
-    return Split(*(_rows_of(dataset, parts, part) for part in ("train", "validation", "test")))
+    parts = ["validation" if value in validating else "test" if value in testing else "train" for value in values]
+    train, validation, test = (_rows_of(dataset, parts, part) for part in ("train", "validation", "test"))
+    return Split(train, validation, test)
 
 
 def _cut(sizes: Sequence[int], attribute: str) -> int:

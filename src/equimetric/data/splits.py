@@ -30,7 +30,8 @@ class Split:
     """Ascending sample indices (int64) of three parts that share no class.
 
     Where queries are searched for in a gallery, `query` and `gallery` divide `test`; otherwise they are None, and every
-    test image is a query among all the others.
+    test image is a query among all the others. Where training classes arrive in rounds, `rounds` has images of the
+    classes of each round, to measure what is forgotten.
     """
 
     train: Tensor
@@ -38,6 +39,7 @@ class Split:
     test: Tensor
     query: Tensor | None = None
     gallery: Tensor | None = None
+    rounds: tuple[Tensor, ...] = ()
 
     def parts(self) -> dict[str, Tensor]:
         """The three parts by name."""
@@ -49,7 +51,9 @@ class Split:
         train = torch.cat([self.train, *(parts[name] for name in names)]).sort().values
         left = {name: rows[:0] if name in names else rows for name, rows in parts.items()}
         query, gallery = (None, None) if "test" in names else (self.query, self.gallery)
-        return Split(train, left["validation"], left["test"], query, gallery)
+        return replace(
+            self, train=train, validation=left["validation"], test=left["test"], query=query, gallery=gallery
+        )
 
 
 def class_disjoint_split(

@@ -12,6 +12,7 @@ One scan over tiles of the similarity matrix feeds collectors; a metric is a pur
 * `identification`  1:N search with strangers, in a room of its own
 * `trials`      verification on the pairs of a trial list; `trial_lists`, `trial_rates`
 * `shift_curve` a metric over splits of growing shift, and the area under it
+* `forgetting`  what is forgotten where classes arrive in rounds
 * `resampling`  bootstrap intervals and paired comparisons
 * `plots`       utility curves, ROC, histograms of distances
 * `files`       embeddings read from files

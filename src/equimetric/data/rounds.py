@@ -1,0 +1,76 @@
+"""Training classes that arrive in rounds, to measure what a model forgets when it goes on learning."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from equimetric.data.splits import Split
+from equimetric.errors import EquimetricError
+from equimetric.seeding import derive_seed
+
+__all__ = ["Keep", "divide_rounds", "train_in_round"]
+
+Keep: TypeAlias = Literal["all", "latest"]
+"""What a round trains on: the classes of all rounds so far, or of this one alone."""
+
+FEWEST_CLASSES, FEWEST_IMAGES = 2, 2
+
+
+def divide_rounds(
+    labels: Tensor, rows: Tensor, *, of: int = 4, test_share: float = 0.25
+) -> list[tuple[Tensor, Tensor]]:
+    """For every round the ascending rows to train on, and those of the same classes that no round trains on.
+
+    The m classes of `rows` are divided in the order of their labels: round r = 1 … R has the classes from number
+    ⌊(r − 1)·m/R⌋ to before ⌊r·m/R⌋. Of n images of a class max(2, ⌊n·test_share⌋), drawn by its label, measure
+    forgetting and are never trained on; none of a class that would keep fewer than two to train on, or where
+    `test_share` is 0.   Shapes: labels (N,) of all images, rows (M,) that may be trained on.
+    """
+    if of < 2:
+        raise EquimetricError(f"rounds.of is {of}; classes arrive in two rounds at least")
+    if not 0 <= test_share < 1:
+        raise EquimetricError(f"rounds.test_share is {test_share}; give the share of images to test on, 0 to below 1")
+    classes, position = torch.unique(labels[rows], return_inverse=True)
+    if len(classes) < FEWEST_CLASSES * of:
+        raise EquimetricError(
+            f"{len(classes)} training classes cannot arrive in {of} rounds of at least {FEWEST_CLASSES}; "
+            "choose fewer rounds"
+        )
+    tested = _draw_tested(classes, position, test_share)
+    bounds = [number * len(classes) // of for number in range(of + 1)]
+    found = []
+    for first, stop in pairwise(bounds):
+        arrives = (position >= first) & (position < stop)
+        found.append((rows[arrives & ~tested], rows[arrives & tested]))
+    return found
+
+
+def train_in_round(
+    split: Split, labels: Tensor, *, number: int, of: int = 4, keep: Keep = "all", test_share: float = 0.25
+) -> Split:
+    """The split of round 1 … R: training rows of the rounds so far, or of this one; `Split.rounds` to test on.
+
+    Validation and test stay as they are. Without images set aside, forgetting is measured on images that train.
+    """
+    if not 1 <= number <= of:
+        raise EquimetricError(f"round {number} does not exist; with rounds.of = {of} choose one of 1 to {of}")
+    rounds = divide_rounds(labels, split.train, of=of, test_share=test_share)
+    arrived = rounds[:number] if keep == "all" else rounds[number - 1 : number]
+    rows = torch.cat([train for train, _ in arrived]).sort().values
+    return replace(split, train=rows, rounds=tuple(test if test_share else train for train, test in rounds))
+
+
+def _draw_tested(classes: Tensor, position: Tensor, share: float) -> Tensor:
+    """(M,) whether a row is set aside, given the number of its class among the sorted ones."""
+    tested = torch.zeros(len(position), dtype=torch.bool)
+    for number, label in enumerate(classes.tolist()):
+        own = (position == number).nonzero().flatten()
+        count = max(FEWEST_IMAGES, math.floor(len(own) * share)) if share else 0
+        if len(own) - count >= FEWEST_IMAGES:
+            generator = torch.Generator().manual_seed(derive_seed(label, "rounds"))
+            tested[own[torch.randperm(len(own), generator=generator)[:count]]] = True
+    return tested
