@@ -92,9 +92,17 @@ TOGETHER = {
     "optimizer.plateau_steps": {"optimizer.schedule": "plateau", "optimizer.plateau_steps": 2},
 }
 WITHOUT_INFLUENCE = {"logging.tensorboard": True, "logging.mlflow": "a", "data.workers": 2}
-BY_DATA = {"data.held_out"}
-"""Keys that name something the digits do not have."""
-BY_CONTENT = {"data.name", "data.options", "data.split", "data.weights", "model.pretrained", "training.device"}
+BY_DATA = {"data.held_out", "data.rounds"}
+"""Keys that need more than the digits have."""
+BY_CONTENT = {
+    "data.name",
+    "data.options",
+    "data.split",
+    "data.weights",
+    "model.pretrained",
+    "model.start",
+    "training.device",
+}
 
 
 def leaves(model, prefix=""):
@@ -280,6 +288,24 @@ def test_held_out_superclasses_are_part_of_the_key(features):
     plain = configuration(data)
     held_out = configuration({**data, "held_out": "kind"})
     assert len({key_of(plain), key_of(held_out), key_of(configuration({**data, "held_out": "kind", "fold": 1}))}) == 3
+
+
+def test_rounds_are_part_of_the_key(features):
+    data = {"name": "features", "options": {"file": str(features)}}
+    rounds = {"of": 2, "number": 1, "keep": "all", "test_share": 0.25}
+    tables = [None, rounds] + [{**rounds, key: value} for key, value in (("number", 2), ("keep", "latest"))]
+    tables.append({**rounds, "test_share": 0.5})
+    assert len({key_of(configuration({**data, "rounds": table})) for table in tables}) == 5
+
+
+def test_the_network_that_a_run_starts_with_is_identified_by_content(features, tmp_path):
+    data = {"name": "features", "options": {"file": str(features)}}
+    for name, seed in (("one", 0), ("two", 1)):
+        train({**configuration(data, model={"head_init": "random"}), "seed": seed}, folder=tmp_path / name)
+    shutil.copytree(tmp_path / "one", tmp_path / "moved")
+    keys = [key_of(configuration(data, model={"start": str(tmp_path / name)})) for name in ("one", "moved", "two")]
+    assert keys[0] == keys[1] != keys[2]
+    assert key_of(configuration(data)) not in keys
 
 
 def test_class_lists_are_identified_by_content(tmp_path):

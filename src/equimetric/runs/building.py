@@ -15,6 +15,7 @@ from equimetric.option_values import check_options
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.regimes import fit_to_data
 from equimetric.runs.result import DataShape
+from equimetric.runs.start import load_start
 from equimetric.seeding import derive_seed
 
 __all__ = ["RunParts", "build_learner", "count_parameters"]
@@ -109,6 +110,8 @@ def build_learner(config: RunConfig, shape: DataShape, *, pretrained: bool = Tru
     options = check_options(f"learner {config.learner.name!r}", definition.build, config.learner.options)
     learner = definition.build(RunParts(config, shape, pretrained), **options)
     learner.unit_length = config.evaluation.unit_length()
+    if pretrained and config.model.start is not None:
+        load_start(learner, config)
     return learner
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "LoggingConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "RoundsConfig",
     "RunConfig",
     "SplitConfig",
     "TrainingConfig",
@@ -36,6 +37,25 @@ class SplitConfig(Strict):
 
     file: str = Field(description="class lists written by `equimetric datasets shift`, a .json file")
     number: int = Field(-1, description="which of its splits, counted from 0; -1 is the last, the farthest shifted")
+
+
+class RoundsConfig(Strict):
+    """Training classes that arrive in rounds, in the order of their labels."""
+
+    of: int = Field(4, ge=2, description="number of rounds")
+    number: int = Field(ge=1, description="the round that this run trains, from 1 on")
+    keep: Literal["all", "latest"] = Field(
+        "all", description="train on the classes of all rounds so far, or of the latest alone"
+    )
+    test_share: float = Field(
+        0.25, ge=0, lt=1, description="share of the images of every class that no round trains on, to test on"
+    )
+
+    def describe(self) -> str:
+        """'training classes of round 2 of 4 alone'."""
+        if self.keep == "latest":
+            return f"training classes of round {self.number} of {self.of} alone"
+        return f"training classes of the first {self.number} of {self.of} rounds"
 
 
 class DataConfig(Strict):
@@ -63,6 +83,11 @@ class DataConfig(Strict):
         description="hold out whole superclasses: an attribute of the classes, or a column of a manifest, whose values "
         "are each in one part alone",
     )
+    rounds: RoundsConfig | None = Field(
+        None,
+        description="train on classes that arrive in rounds: { of = 4, number = 2, keep = 'all' }; with model.start "
+        "after the run of the round before",
+    )
     transform: str = Field(
         "affine", description="crops and augmentation in training and test, a name of `equimetric.data.TRANSFORMS`"
     )
@@ -82,7 +107,8 @@ class DataConfig(Strict):
             if self.split is not None:
                 test = f"class lists number {self.split.number} of {Path(self.split.file).name}"
             parts = f"{test}; validation block {self.fold + 1} of {self.folds} of the other classes"
-        return parts + ("" if self.split_seed is None else f", shuffled by seed {self.split_seed}")
+        parts += "" if self.split_seed is None else f", shuffled by seed {self.split_seed}"
+        return parts if self.rounds is None else f"{parts}; {self.rounds.describe()}"
 
     @model_validator(mode="after")
     def _one_split(self) -> DataConfig:
@@ -104,6 +130,9 @@ class ModelConfig(Strict):
     )
     pretrained: str | None = Field(
         None, description="initial weights: 'package', 'timm', 'torchvision', or the path of a file"
+    )
+    start: str | None = Field(
+        None, description="folder of a finished run with whose network, backbone and head, this one starts"
     )
     pooling: str | None = Field(
         None,
@@ -132,6 +161,11 @@ class ModelConfig(Strict):
         "random", description="initial head: random, or the principal components of the training features"
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout in the head")
+
+    @property
+    def starts_by_pca(self) -> bool:
+        """Whether the head starts at principal components; that of another run starts as it is."""
+        return self.head_init == "pca" and self.start is None
 
     @model_validator(mode="after")
     def _frozen_leaves_nothing_to_freeze(self) -> ModelConfig:

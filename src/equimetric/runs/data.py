@@ -22,6 +22,7 @@ from equimetric.data import (
     split_dataset,
     split_held_out,
     take_images,
+    train_in_round,
     transform,
 )
 from equimetric.data.registry import describe_dataset
@@ -84,8 +85,9 @@ class RunData:
         return self.dataset if self.transform.test is None else self.dataset.with_view(self.transform.test)
 
     def rows(self, part: str) -> Tensor:
-        """Ascending rows of one part: train, validation or test."""
+        """Ascending rows of one part: train, validation or test; of the classes of a round: round1, round2 …."""
         parts = self.split.parts()
+        parts |= {f"round{number}": rows for number, rows in enumerate(self.split.rounds, start=1)}
         if part not in parts:
             raise unknown_name("part of the split", part, parts)
         return parts[part]
@@ -134,6 +136,14 @@ def load_split(config: DataConfig) -> tuple[Dataset, Split]:
     dataset = load_dataset(config.name, **data_options(config))
     if config.weights is not None:
         sample_weights(dataset, config.weights)
+    dataset, split = divide(dataset, config)
+    if config.rounds is not None:
+        split = train_in_round(split, dataset.labels, **config.rounds.model_dump())
+    return dataset, split
+
+
+def divide(dataset: Dataset, config: DataConfig) -> tuple[Dataset, Split]:
+    """The data set by superclasses, by lists from a file, or by its own split."""
     folds: FoldOptions = {"fold": config.fold, "folds": config.folds, "seed": config.split_seed}
     if config.held_out is not None:
         return dataset, split_held_out(dataset, config.held_out, **folds)

@@ -12,6 +12,7 @@ from equimetric.data.registry import path_options
 from equimetric.files import hash_file
 from equimetric.processes import choose_device
 from equimetric.runs.configuration import RunConfig
+from equimetric.runs.start import start_weights
 
 __all__ = ["PROTOCOL_VERSION", "Role", "RunKey", "run_inputs"]
 
@@ -76,7 +77,7 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
         values["data"]["options"].pop(name, None)
     if values["data"]["split"] is not None:
         values["data"]["split"].pop("file")
-    for name in ("weights", "held_out"):
+    for name in ("weights", "held_out", "rounds"):
         if values["data"][name] is None:
             # A run without it has the key it had before there was such an option.
             del values["data"][name]
@@ -97,6 +98,10 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
             del cohort["far"]
     # 'auto' is another device, and gives other last digits, on another machine.
     values["training"]["device"] = choose_device(config.training.device)
+    if config.model.start is None:
+        del values["model"]["start"]
+    else:
+        values["model"]["start"] = hash_file(start_weights(config.model.start))
     weights = find_weight_file(config.model.backbone, config.model.pretrained)
     if weights is not None:
         values["model"]["pretrained"] = hash_file(weights)

@@ -68,7 +68,7 @@ def require_metrics(config: Conditions, data: RunData, dim: int) -> None:
 
 def require_trainable(config: RunConfig, data: RunData, learner: Learner) -> None:
     """Raise an error where the learner's head, optimiser or batches cannot be made from the data."""
-    if config.model.head_init == "pca":
+    if config.model.starts_by_pca:
         require_principal_directions(data, learner)
     if not is_compiled(learner):
         dim = embed_images(learner, take_images(data.eval_data.images, data.split.train[:1])).shape[1]

@@ -109,7 +109,7 @@ def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Pr
     placement.place(learner, compiled=config.training.compile)
     require_conditions(config, data)
     require_trainable(config, data, learner)
-    if config.model.head_init == "pca":
+    if config.model.starts_by_pca:
         learner.init_head(partial(training_features, learner, data, processes))
     data = evaluation_data(config, learner, data, processes)
     train_data = data.dataset.subset(data.split.train)

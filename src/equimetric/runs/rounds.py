@@ -1,0 +1,82 @@
+"""Runs of successive rounds: each evaluated on the test classes and on the classes of every round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from equimetric.errors import EquimetricError
+from equimetric.evaluation.forgetting import Forgetting, measure_forgetting
+from equimetric.runs.configuration import RoundsConfig
+from equimetric.runs.evaluation import embed_run, evaluate_part
+from equimetric.runs.folder import RunFolder
+
+__all__ = ["RoundsTable", "evaluate_rounds"]
+
+
+@dataclass(frozen=True, eq=False)
+class RoundsTable:
+    """One metric over R rounds.
+
+    metric      its name
+    test        the value on the test classes, which are the same in every round, after each round
+    classes     of the classes of every round after every round, with what was forgotten
+    """
+
+    metric: str
+    test: tuple[float, ...]
+    classes: Forgetting
+
+    def __str__(self) -> str:
+        rounds = len(self.test)
+        heads = ["after", "test classes", *(f"round {number}" for number in range(1, rounds + 1)), "seen so far"]
+        lines = [heads]
+        for number, test in enumerate(self.test, start=1):
+            row = self.classes.after[number - 1]
+            cells = ["" if math.isnan(value) else f"{value:.4f}" for value in row]
+            lines.append([f"round {number}", f"{test:.4f}", *cells, f"{self.classes.seen[number - 1]:.4f}"])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = ["  ".join(map(str.rjust, line, widths)) for line in lines]
+        end = f"forgetting {self.classes.forgetting:.4f}, backward transfer {self.classes.backward_transfer:+.4f}"
+        return "\n".join([f"{self.metric} after every round", *table, end])
+
+
+def evaluate_rounds(folders: Sequence[str | Path], metric: str | None = None) -> RoundsTable:
+    """Evaluate the runs of rounds 1 … R on the test classes and on the classes of all rounds so far.
+
+    `metric` is one of those that the runs report, by default the one that selects their weights.
+    """
+    if len(folders) < 2:
+        raise EquimetricError("forgetting needs the runs of two rounds at least, in their order")
+    after = np.full((len(folders), len(folders)), np.nan)
+    test: list[float] = []
+    for number, folder in enumerate(folders, start=1):
+        require_round(RunFolder(Path(folder)), number)
+        metric = metric or RunFolder(Path(folder)).config().evaluation.selected_by
+        test.append(value_of(folder, "test", metric))
+        for earlier in range(1, number + 1):
+            after[number - 1, earlier - 1] = value_of(folder, f"round{earlier}", metric)
+    assert metric is not None
+    return RoundsTable(metric, tuple(test), measure_forgetting(after))
+
+
+def value_of(folder: str | Path, part: str, metric: str) -> float:
+    """A metric of a part of the classes of a run."""
+    config, found = embed_run(folder, part)
+    if metric not in config.evaluation.names():
+        known = ", ".join(config.evaluation.names())
+        raise EquimetricError(f"{str(folder)!r} does not report {metric!r}; it has {known}")
+    return evaluate_part(found, config.evaluation)[metric]
+
+
+def require_round(run: RunFolder, number: int) -> RoundsConfig:
+    """The rounds of a run, which must be of this number."""
+    rounds = run.config().data.rounds
+    if rounds is None or rounds.number != number:
+        found = "not of a round" if rounds is None else f"of round {rounds.number}"
+        raise EquimetricError(f"{str(run.path)!r} is {found}; give the runs of round 1, 2, … in their order")
+    return rounds
