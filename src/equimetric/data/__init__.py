@@ -15,6 +15,7 @@ from equimetric.data.file_store import FileStore
 from equimetric.data.folder import load_folder
 from equimetric.data.glyphs import load_glyphs
 from equimetric.data.held_out import split_held_out
+from equimetric.data.image_conditions import IMAGE_CONDITIONS, ImageCondition, list_conditions, parse_condition
 from equimetric.data.image_files import ImageFiles
 from equimetric.data.in_shop import load_in_shop
 from equimetric.data.inaturalist import load_inaturalist
@@ -50,6 +51,7 @@ from equimetric.files import cache_directory
 
 __all__ = [
     "DATASETS",
+    "IMAGE_CONDITIONS",
     "TRANSFORMS",
     "Augmentation",
     "CentreCrop",
@@ -57,6 +59,7 @@ __all__ = [
     "DatasetDescription",
     "FileList",
     "FileStore",
+    "ImageCondition",
     "ImageFiles",
     "Images",
     "Loader",
@@ -78,6 +81,7 @@ __all__ = [
     "divide_rounds",
     "fit",
     "frechet_distance",
+    "list_conditions",
     "list_some",
     "load_arrays",
     "load_cars",
@@ -93,6 +97,7 @@ __all__ = [
     "load_omniglot",
     "load_online_products",
     "near_duplicates",
+    "parse_condition",
     "prepare",
     "read_shifted_splits",
     "require_pairs",

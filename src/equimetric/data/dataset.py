@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from equimetric.data.decoding import map_in_threads
+from equimetric.data.image_conditions import ImageCondition
 from equimetric.data.image_files import ImageFiles, channels_first
 from equimetric.data.views import View, view_tensor
 from equimetric.errors import EquimetricError, unknown_name
 
-__all__ = ["PARTS", "Dataset", "Images", "content_fingerprint", "take_images", "view_images"]
+__all__ = ["PARTS", "Dataset", "Images", "condition_images", "content_fingerprint", "take_images", "view_images"]
 
 Images: TypeAlias = Tensor | ImageFiles
 """A uint8 tensor (N, C, S, S), files that are decoded when indexed, or feature vectors (N, D) in float32."""
@@ -98,6 +99,10 @@ class Dataset:
         """The same images through a view that is not random; those in files stay there."""
         return self.replace(images=view_images(self.images, view))
 
+    def under(self, condition: ImageCondition) -> "Dataset":
+        """The same images under a condition, such as `parse_condition("blur:2")`; those in files stay there."""
+        return self.replace(images=condition_images(self.images, condition))
+
     def subset(self, indices: Tensor) -> "Dataset":
         """The images at `indices` (int64) as a data set of their own.
 
@@ -123,6 +128,16 @@ def view_images(images: Images, view: View) -> Images:
     if isinstance(images, ImageFiles):
         return images.with_view(view)
     pixels = map_in_threads(lambda image: view_tensor(image, view, None), list(images))
+    return channels_first(np.stack(list(pixels))).contiguous()
+
+
+def condition_images(images: Images, condition: ImageCondition) -> Images:
+    """Images under a condition; those in files stay there."""
+    if isinstance(images, ImageFiles):
+        return images.under(condition)
+    if images.ndim != 4:
+        raise EquimetricError(f"the condition {condition} changes images, and these data are feature vectors")
+    pixels = map_in_threads(lambda image: condition(image.permute(1, 2, 0).numpy()), list(images))
     return channels_first(np.stack(list(pixels))).contiguous()
 
 

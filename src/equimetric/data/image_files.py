@@ -5,7 +5,7 @@ are decoded in threads, through a view (`equimetric.data.views`); a `FileStore` 
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from equimetric.data.decoding import map_in_threads
 from equimetric.data.file_store import FileStore
+from equimetric.data.image_conditions import ImageCondition
 from equimetric.data.views import Draws, View
 
 __all__ = ["ImageFiles", "channels_first"]
@@ -24,12 +25,14 @@ __all__ = ["ImageFiles", "channels_first"]
 class ImageFiles:
     """Some files of a store through a view: behaves like a uint8 tensor (N, C, S, S) that is decoded when indexed.
 
-    `images[5]` is one image, `images[indices]` a batch; both decode. `subset` and `with_view` decode nothing.
+    `images[5]` is one image, `images[indices]` a batch; both decode. `subset`, `with_view` and `under` decode nothing.
+    With a condition every image is changed after the view.
     """
 
     store: FileStore = field(repr=False)
     view: View
     numbers: NDArray[np.int64] = field(repr=False)
+    condition: ImageCondition | None = None
 
     @classmethod
     def all_of(cls, store: FileStore, view: View) -> "ImageFiles":
@@ -55,20 +58,26 @@ class ImageFiles:
         return tuple(self.store.files[number] for number in self.numbers)
 
     def fingerprint(self) -> str:
-        """The sha256 of file contents, boxes, channels, decoding and view; nothing is decoded."""
+        """The sha256 of file contents, boxes, channels, decoding, view and condition; nothing is decoded."""
         store = self.store
         digest = hashlib.sha256(f"{tuple(self.shape)} {self.view} {store.decoding}\n".encode())
+        if self.condition is not None:
+            digest.update(f"{self.condition.fingerprint}\n".encode())
         for number in self.numbers.tolist():
             digest.update(f"{store.hashes[number]} {store.box(number)}\n".encode())
         return digest.hexdigest()
 
     def subset(self, indices: Tensor) -> "ImageFiles":
         """The images at these indices, still in their files."""
-        return ImageFiles(self.store, self.view, self.numbers[indices.numpy()])
+        return replace(self, numbers=self.numbers[indices.numpy()])
 
     def with_view(self, view: View) -> "ImageFiles":
         """The same files through another view."""
-        return ImageFiles(self.store, view, self.numbers)
+        return replace(self, view=view)
+
+    def under(self, condition: ImageCondition) -> "ImageFiles":
+        """The same files under a condition."""
+        return replace(self, condition=condition)
 
     def __getitem__(self, indices: int | slice | Tensor) -> Tensor:
         """Decode: an int gives (C, S, S), a slice or int64 tensor (B, C, S, S)."""
@@ -84,7 +93,8 @@ class ImageFiles:
 
     def load(self, index: int, draws: Draws | None) -> NDArray[np.uint8]:
         """One image (S, S, C); a random view takes its random numbers from `draws`."""
-        return self.view.finish(self.store.load(int(self.numbers[index]), self.view.resize), draws)
+        pixels = self.view.finish(self.store.load(int(self.numbers[index]), self.view.resize), draws)
+        return pixels if self.condition is None else self.condition(pixels)
 
 
 def channels_first(pixels: NDArray[np.uint8]) -> Tensor:
