@@ -28,7 +28,7 @@ EMBEDDINGS_SOURCE = typer.Argument(
     help="An .npz, .parquet or .npy file of embeddings and labels, or the folder of a run."
 )
 LABELS_FILE = typer.Option("--labels", help="The .csv with the labels of an .npy file; by default the one beside it.")
-RUN_PART = typer.Option("--part", help="Which classes of a run: test, validation or train.")
+RUN_PART = typer.Option("--part", help="Which classes of a run: test, validation or train; round1, … of its rounds.")
 COHORT = typer.Option(
     "--cohort",
     help="Normalise similarities by other classes: a file of embeddings; for a run train, validation or both; or none.",
@@ -80,13 +80,17 @@ def load_embeddings(
     cohort: CohortOptions | None = None,
     *,
     command: str,
+    condition: str | None = None,
 ) -> EmbeddingSource:
     """The arrays of a file, or a part of the classes of a run, exactly as its own result was computed.
 
-    In the folder of a run it is recorded that the command has opened its test classes.
+    A condition changes the images of a run. In the folder of a run it is recorded that the command has opened its test
+    classes.
     """
     cohort = cohort or CohortOptions()
     if not source.is_dir():
+        if condition is not None:
+            raise EquimetricError(f"--condition changes the images of a run, and {str(source)!r} is no run's folder")
         from equimetric.evaluation.files import read_embeddings
 
         arrays: dict[str, Any] = dict(read_embeddings(source, labels, parents))
@@ -97,7 +101,7 @@ def load_embeddings(
     from equimetric.runs.origin import describe_preprocessing, weights_sha256
 
     override = CohortOverride(cohort.source, **cohort.given())
-    config, found = embed_run(source, part, parents=parents, cohort=override)
+    config, found = embed_run(source, part, parents=parents, cohort=override, condition=condition)
     if part == "test":
         record_opening(source, command)
     arrays = found.arrays()

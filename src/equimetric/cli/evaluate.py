@@ -47,6 +47,7 @@ PLOTS = {
     equimetric evaluate space.npz -m opis,opis_far,opis_frr,opis_noise --class-thresholds 1e-2
     equimetric evaluate runs/single/my-run --json
     equimetric evaluate runs/single/my-run --parents alphabet
+    equimetric evaluate runs/single/my-run --condition blur:2
     equimetric evaluate space.npz --trials list.csv
     equimetric evaluate space.npz --cohort other_classes.npz --plots figures
     """,
@@ -73,6 +74,13 @@ def evaluate_command(
         typer.Option(
             "--parents",
             help="Compare within superclasses alone: an attribute of a run's data, or an array of the .npz file.",
+        ),
+    ] = None,
+    condition: Annotated[
+        str | None,
+        typer.Option(
+            "--condition",
+            help="Images of a run under a condition and level, such as blur:2; 'all' makes a table of all of them.",
         ),
     ] = None,
     overlap: Annotated[
@@ -126,8 +134,14 @@ def evaluate_command(
     from equimetric.evaluation import ClassThresholds, evaluate
     from equimetric.evaluation.class_names import name_classes
 
+    if condition == "all":
+        others = (ks, parents, overlap, cohort, compare, class_thresholds, plots, trials)
+        if intervals or any(option is not None for option in others):
+            raise EquimetricError("--condition all prints one table; beside it give --metrics, --part and --json alone")
+        show_conditions(source, part, None if metrics is None else split_names(metrics), as_json)
+        return
     of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
-    found = load_embeddings(source, labels, part, parents, of_cohort, command="evaluate")
+    found = load_embeddings(source, labels, part, parents, of_cohort, command="evaluate", condition=condition)
     if trials is not None:
         from equimetric.cli.trials import show_trials
 
@@ -161,7 +175,7 @@ def evaluate_command(
         lines += ["95 % intervals, whole classes resampled:"]
         lines += [f"  {name}  {one.low:.4f} to {one.high:.4f}" for name, one in ends.items()]
     if compare is not None:
-        other = load_embeddings(compare, None, part, parents, of_cohort, command="evaluate")
+        other = load_embeddings(compare, None, part, parents, of_cohort, command="evaluate", condition=condition)
         if geometry is None and other.geometry != found.geometry:
             raise EquimetricError(
                 f"{str(source)!r} is compared by {found.geometry} and {str(compare)!r} by {other.geometry}; "
@@ -183,6 +197,22 @@ def evaluate_command(
         typer.echo(json.dumps(document))
     else:
         show("\n".join(lines))
+
+
+def show_conditions(run: Path, part: str, metrics: list[str] | None, as_json: bool) -> None:
+    """Print the metrics of a run under all conditions."""
+    from equimetric.data import list_conditions
+    from equimetric.progress import show_progress
+    from equimetric.runs.image_conditions import evaluate_conditions
+
+    if not run.is_dir():
+        raise EquimetricError(f"--condition changes the images of a run, and {str(run)!r} is no run's folder")
+    with show_progress("Conditions", 1 + len(list_conditions())) as advance:
+        table = evaluate_conditions(run, metrics=metrics, part=part, progress=lambda _: advance(1))
+    if as_json:
+        typer.echo(json.dumps(table.to_dict()))
+    else:
+        show(str(table))
 
 
 def interval_or_none(result: "Evaluation", name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypedDict
@@ -97,6 +98,12 @@ class RunData:
         if part not in self._images:
             self._images[part] = take_images(self.eval_data.images, self.rows(part))
         return self._images[part]
+
+    def with_images(self, part: str, images: Images) -> RunData:
+        """The same data with other images, or features, for the rows of one part."""
+        changed = copy(self)
+        object.__setattr__(changed, "_images", {**self._images, part: images})
+        return changed
 
     def with_features(self, features: Tensor) -> RunData:
         """The same rows as (N, F) features, which need no view and no augmentation."""

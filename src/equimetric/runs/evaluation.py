@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from equimetric.backbones import Backbone
+from equimetric.data import ImageCondition, parse_condition
 from equimetric.data.attributes import attribute_ids, find_attribute
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation import Cohort, Evaluation, evaluate
@@ -32,11 +35,13 @@ __all__ = [
     "NEIGHBOURS",
     "CohortOverride",
     "LabelledEmbeddings",
+    "OpenRun",
     "embed_part",
     "embed_run",
     "evaluate_defined",
     "evaluate_part",
     "evaluation_data",
+    "open_run",
     "per_query_arrays",
     "within_parents",
 ]
@@ -92,10 +97,13 @@ class LabelledEmbeddings:
 
 def evaluation_data(config: RunConfig, learner: Learner, data: RunData, processes: Processes = SINGLE) -> RunData:
     """The data as they are evaluated: the cached features where the backbone is frozen, else the test view."""
-    backbone = learner.frozen_backbone()
-    if not config.model.frozen or data.vectors or backbone is None:
-        return data
-    return data.with_features(cached_features(backbone, data.eval_data, processes))
+    backbone = backbone_of_features(config, learner, data)
+    return data if backbone is None else data.with_features(cached_features(backbone, data.eval_data, processes))
+
+
+def backbone_of_features(config: RunConfig, learner: Learner, data: RunData) -> Backbone | None:
+    """The frozen backbone whose features are evaluated in place of images; None where images are."""
+    return learner.frozen_backbone() if config.model.frozen and not data.vectors else None
 
 
 def embed_part(
@@ -193,27 +201,73 @@ def embed_run(
     *,
     parents: str | None = None,
     cohort: CohortOverride | None = None,
+    condition: str | None = None,
 ) -> tuple[RunConfig, LabelledEmbeddings]:
-    """The embeddings behind the figures of a finished run: the same model, view, features, split, threads and cohort.
+    """The embeddings behind the figures of a finished run: see `OpenRun.embed`."""
+    run = open_run(folder)
+    return run.config, run.embed(part, parents=parents, cohort=cohort, condition=condition)
 
-    `parents` names an attribute of the data, within whose values they are to be compared. A cohort is that of the run
-    for its test classes, and only the one that is given for others.
-    """
+
+@dataclass(frozen=True, eq=False)
+class OpenRun:
+    """A finished run with its data, to embed several parts of them."""
+
+    model: TrainedModel
+    data: RunData
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration of the run."""
+        return self.model.config
+
+    @cached_property
+    def eval_data(self) -> RunData:
+        """The data as they are evaluated: the cached features where the backbone is frozen, else the test view."""
+        with use_threads(self.config.training.threads):
+            return evaluation_data(self.config, self.model.learner, self.data)
+
+    def embed(
+        self,
+        part: str = "test",
+        *,
+        parents: str | None = None,
+        cohort: CohortOverride | None = None,
+        condition: str | None = None,
+    ) -> LabelledEmbeddings:
+        """The embeddings of a part by the model, view, features, split, threads and cohort of the run.
+
+        `parents` names an attribute of the data, within whose values they are to be compared. A cohort is that of the
+        run for its test classes, and only the one that is given for others. A `condition`, such as "blur:2", changes
+        the images of the part, and none of a cohort.
+        """
+        if self.config.refit is not None:
+            self.config.refit.require_unseen(part)
+        with use_threads(self.config.training.threads):
+            data = self.eval_data if condition is None else self.under(parse_condition(condition), part)
+            setting = find_setting(self.model, data, part, cohort or CohortOverride())
+            # Test classes are in no cohort: without labels nothing has to be excluded.
+            cohorts, labelled = RunCohorts(self.model.learner, data), part != "test"
+            used = None if setting is None else cohorts.cohort(setting, labelled=labelled)
+            found = embed_part(self.model.learner, data, part, cohort=used)
+        if parents is not None:
+            return within_parents(found, self.data, parents, "--parents")
+        return within_parents(found, self.data, self.config.evaluation.parents)
+
+    def under(self, condition: ImageCondition, part: str) -> RunData:
+        """The data as they are evaluated, the images of one part under a condition; features are computed anew."""
+        changed = self.data.eval_data.subset(self.data.rows(part)).under(condition)
+        backbone = backbone_of_features(self.config, self.model.learner, self.data)
+        images = changed.images if backbone is None else cached_features(backbone, changed)
+        return self.eval_data.with_images(part, images)
+
+
+def open_run(folder: str | Path) -> OpenRun:
+    """A finished run and its data, which must be those that it was trained and tested on."""
     model = load(folder)
-    if model.config.refit is not None:
-        model.config.refit.require_unseen(part)
     with use_threads(model.config.training.threads):
         data = load_run_data(model.config.data, model.config.refit)
-        require_same_data(RunFolder(model.folder), data)
-        data = evaluation_data(model.config, model.learner, data)
-        setting = find_setting(model, data, part, cohort or CohortOverride())
-        # Test classes are in no cohort: without labels nothing has to be excluded.
-        cohorts, labelled = RunCohorts(model.learner, data), part != "test"
-        used = None if setting is None else cohorts.cohort(setting, labelled=labelled)
-        found = embed_part(model.learner, data, part, cohort=used)
-        if parents is not None:
-            return model.config, within_parents(found, data, parents, "--parents")
-        return model.config, within_parents(found, data, model.config.evaluation.parents)
+    require_same_data(RunFolder(model.folder), data)
+    return OpenRun(model, data)
 
 
 def find_setting(model: TrainedModel, data: RunData, part: str, override: CohortOverride) -> CohortSetting | None:

@@ -11,9 +11,7 @@ import numpy as np
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.forgetting import Forgetting, measure_forgetting
-from equimetric.runs.configuration import RoundsConfig
-from equimetric.runs.evaluation import embed_run, evaluate_part
-from equimetric.runs.folder import RunFolder
+from equimetric.runs.evaluation import OpenRun, evaluate_part, open_run
 
 __all__ = ["RoundsTable", "evaluate_rounds"]
 
@@ -55,28 +53,28 @@ def evaluate_rounds(folders: Sequence[str | Path], metric: str | None = None) ->
     after = np.full((len(folders), len(folders)), np.nan)
     test: list[float] = []
     for number, folder in enumerate(folders, start=1):
-        require_round(RunFolder(Path(folder)), number)
-        metric = metric or RunFolder(Path(folder)).config().evaluation.selected_by
-        test.append(value_of(folder, "test", metric))
+        run = open_run(folder)
+        require_round(run, number)
+        metric = metric or run.config.evaluation.selected_by
+        test.append(value_of(run, "test", metric))
         for earlier in range(1, number + 1):
-            after[number - 1, earlier - 1] = value_of(folder, f"round{earlier}", metric)
+            after[number - 1, earlier - 1] = value_of(run, f"round{earlier}", metric)
     assert metric is not None
     return RoundsTable(metric, tuple(test), measure_forgetting(after))
 
 
-def value_of(folder: str | Path, part: str, metric: str) -> float:
+def value_of(run: OpenRun, part: str, metric: str) -> float:
     """A metric of a part of the classes of a run."""
-    config, found = embed_run(folder, part)
-    if metric not in config.evaluation.names():
-        known = ", ".join(config.evaluation.names())
-        raise EquimetricError(f"{str(folder)!r} does not report {metric!r}; it has {known}")
-    return evaluate_part(found, config.evaluation)[metric]
+    evaluation = run.config.evaluation
+    if metric not in evaluation.names():
+        known = ", ".join(evaluation.names())
+        raise EquimetricError(f"{str(run.model.folder)!r} does not report {metric!r}; it has {known}")
+    return evaluate_part(run.embed(part), evaluation)[metric]
 
 
-def require_round(run: RunFolder, number: int) -> RoundsConfig:
-    """The rounds of a run, which must be of this number."""
-    rounds = run.config().data.rounds
+def require_round(run: OpenRun, number: int) -> None:
+    """Raise an error where a run is not of the round of this number."""
+    rounds = run.config.data.rounds
     if rounds is None or rounds.number != number:
         found = "not of a round" if rounds is None else f"of round {rounds.number}"
-        raise EquimetricError(f"{str(run.path)!r} is {found}; give the runs of round 1, 2, … in their order")
-    return rounds
+        raise EquimetricError(f"{str(run.model.folder)!r} is {found}; give the runs of round 1, 2, … in their order")
