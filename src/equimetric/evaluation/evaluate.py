@@ -61,6 +61,7 @@ def evaluate(
     metrics       names; default: precision@1, recall@K for `ks`, r_precision, map@r
                   retrieval: `recall@K`, `precision@K`, `map@K`, `ndcg@K`, `r_precision`, `map@r`, `map`, `mrr`
                   clustering: `nmi`, `ami`, `f1`; verification: `auc`, `eer`, `tar@far=1e-3`
+                  few-shot and open-set: `fewshot@5x1`, `open_auroc`, `oscr`, `rank1@fpir=1e-2`, `fnir@fpir=1e-2`
                   consistency of a threshold: `opis`, `opis@10%`, `opis_far`, `opis_frr`, `opis_noise`
                   structure: `pi_ratio`, `spectral_decay`, `alignment`, `uniformity`
                   `macro:` before a name, such as `macro:recall@1`: the mean over classes of the means of each class

@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.identification.rates import fnir_at, fpir_at
@@ -76,10 +77,14 @@ class ClassSpread:
 
 @dataclass(frozen=True, eq=False)
 class DeletedRates:
-    """FPIR and FNIR (C, T) at T thresholds without one class each; NaN where nothing is left."""
+    """FPIR and FNIR (C, T) at T thresholds without one class each; NaN where nothing is left.
+
+    detected  (C, T) share of mated probes for whom anything is accepted, whoever it is
+    """
 
     fpir: Floats
     fnir: Floats
+    detected: Floats
 
 
 def fpir_spread(scores: IdentificationScores, classes: int, threshold: float) -> ClassSpread:
@@ -118,10 +123,15 @@ def delete_classes(scores: IdentificationScores, classes: int, thresholds: Float
         return np.asarray(table.reshape(classes, width)[:, :-1].cumsum(1), np.float64)
 
     entries = scores.nearest_class >= 0
-    taken = stranger & entries
-    accepted = count(probe_class[stranger], nearest[stranger])
-    reassigned = count(scores.nearest_class[taken], scores.rival_distance[taken])
-    reassigned -= count(scores.nearest_class[taken], nearest[taken])
+
+    def accepted(probes: NDArray[np.bool_]) -> Floats:
+        """Share of probes with an accepted entry; those nearest to a deleted class have their next one."""
+        taken = probes & entries & (scores.nearest_class != probe_class)
+        reassigned = count(scores.nearest_class[taken], scores.rival_distance[taken])
+        reassigned -= count(scores.nearest_class[taken], nearest[taken])
+        sizes = np.bincount(probe_class[probes], minlength=classes)
+        return _without(count(probe_class[probes], nearest[probes]), reassigned, sizes)
+
     distance, change = scores.named_changes()
     named = count(np.repeat(probe_class[mated], distance.shape[1]), distance.ravel(), change.ravel())
     gained = np.zeros_like(named)
@@ -129,8 +139,9 @@ def delete_classes(scores: IdentificationScores, classes: int, thresholds: Float
         freed = mated & entries & (scores.nearest_class != probe_class) & scores.rival_named
         gained = count(scores.nearest_class[freed], scores.rival_distance[freed])
     return DeletedRates(
-        _without(accepted, reassigned, np.bincount(probe_class[stranger], minlength=classes)),
+        accepted(stranger),
         1 - _without(named, gained, np.bincount(probe_class[mated], minlength=classes)),
+        accepted(mated),
     )
 
 

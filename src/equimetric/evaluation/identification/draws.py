@@ -17,7 +17,7 @@ from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.identification.protocol import IdentificationProtocol
 from equimetric.seeding import derive_seed
 
-__all__ = ["GalleryDraw", "count_identities", "draw_galleries"]
+__all__ = ["GalleryDraw", "count_identities", "draw_galleries", "rank_in_class"]
 
 DEFAULT_STRANGERS = 0.5
 
@@ -70,7 +70,7 @@ def draw_galleries(
         if protocol.enrolled is not None:
             limit = np.bincount(gallery_classes, minlength=len(sets.class_labels)) - (len(same) > 0)
             enrolled &= (
-                _rank_in_class(gallery_classes, generator) < np.clip(limit, 1, protocol.enrolled)[gallery_classes]
+                rank_in_class(gallery_classes, generator) < np.clip(limit, 1, protocol.enrolled)[gallery_classes]
             )
         mated = _find_mated(query_classes, gallery_classes, enrolled, same, protocol)
         stranger = np.isin(query_classes, order[:left_out]) | ~np.isin(query_classes, pool)
@@ -119,7 +119,7 @@ def _same_images(sets: LabelledSets) -> Integers:
     return np.concatenate([np.repeat(np.arange(len(sets.queries))[:, None], 2, axis=1), pairs])
 
 
-def _rank_in_class(classes: Integers, generator: np.random.Generator) -> Integers:
+def rank_in_class(classes: Integers, generator: np.random.Generator) -> Integers:
     """(G,) the place of each item among those of its class, in random order."""
     order = np.lexsort((generator.random(len(classes)), classes))
     sizes = np.bincount(classes)

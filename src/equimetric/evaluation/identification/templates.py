@@ -29,8 +29,8 @@ class MeanTemplates:
     def __init__(self, sets: LabelledSets, draw: GalleryDraw) -> None:
         if sets.own_geometry is not None or sets.geometry not in GEOMETRIES:
             raise EquimetricError(
-                f"a class mean cannot be compared by {sets.geometry}; identify by 'item', or use the geometry "
-                f"{', '.join(GEOMETRIES[:-1])} or {GEOMETRIES[-1]}"
+                f"a class mean cannot be compared by {sets.geometry}; use the geometry "
+                f"{', '.join(GEOMETRIES[:-1])} or {GEOMETRIES[-1]}, or identify by 'item'"
             )
         self.sets, self.items, self.mated = sets, draw.items, draw.mated
         self.vectors = sets.gallery_vectors if sets.cohort is None else sets.cohort.plain_items(sets.gallery_vectors)

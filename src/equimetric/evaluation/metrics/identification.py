@@ -27,7 +27,7 @@ from equimetric.evaluation.metrics.verification import NUMBER
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic
 from equimetric.evaluation.result import Evaluation
 
-__all__ = ["IdentificationPoint"]
+__all__ = ["IdentificationPoint", "resample_deletions"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,16 +54,22 @@ class IdentificationPoint(Detail):
         }
 
 
+def resample_deletions(value: float, without: Floats) -> ClassStatistic:
+    """To first order in how often classes are drawn: θ + Σ (w_c − 1) (C − 1)/C (mean of θ₋ − θ₋c), within 0 and 1.
+
+    `without` (C,) are the values θ₋c without each class, NaN where there is none.
+    """
+    present = np.flatnonzero(np.isfinite(without))
+    influence = (without[present].mean() - without[present]) * (len(present) - 1) / len(present)
+    return ClassStatistic(present, lambda weights: np.clip(value + (weights - 1) @ influence, 0, 1))
+
+
 def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
-    """To first order in how often classes are drawn: θ + Σ (w_c − 1) (C − 1)/C (mean of θ₋ − θ₋c), within 0 and 1."""
     point = evaluation.detail(IdentificationPoint, metric.name)
     if point is None:
         return None
-    present = np.flatnonzero(np.isfinite(point.without))
-    without = point.without[present] if metric.family == "fnir@fpir=F" else 1 - point.without[present]
-    influence = (without.mean() - without) * (len(present) - 1) / len(present)
-    value = evaluation[metric.name]
-    return ClassStatistic(present, lambda weights: np.clip(value + (weights - 1) @ influence, 0, 1))
+    without = point.without if metric.family == "fnir@fpir=F" else 1 - point.without
+    return resample_deletions(evaluation[metric.name], without)
 
 
 def _point(metric: Metric, evidence: Evidence) -> tuple[float, torch.Tensor, IdentificationPoint]:
