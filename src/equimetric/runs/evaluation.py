@@ -77,6 +77,24 @@ class LabelledEmbeddings:
         """The same by plain cosines, as scores of the same kind, where a cohort normalises them."""
         return self if self.cohort is None else replace(self, cohort=replace(self.cohort, strength=0.0))
 
+    def select(self, kept: Tensor) -> LabelledEmbeddings:
+        """Some of them, by ascending positions."""
+
+        def among(positions: Tensor | None) -> Tensor | None:
+            if positions is None:
+                return None
+            return torch.searchsorted(kept, positions[torch.isin(positions, kept)])
+
+        return replace(
+            self,
+            embeddings=self.embeddings[kept],
+            labels=self.labels[kept],
+            rows=self.rows[kept],
+            query=among(self.query),
+            gallery=among(self.gallery),
+            parents=None if self.parents is None else self.parents[kept],
+        )
+
     def arrays(self) -> dict[str, Any]:
         """The embeddings and labels as `evaluate(**arrays)` takes them, gallery, cohort and parents included."""
         others: dict[str, Any] = {} if self.cohort is None else {"cohort": self.cohort}

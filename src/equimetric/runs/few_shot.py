@@ -1,0 +1,156 @@
+"""Few-shot adaptation: the head of a finished run learns from a few labelled images of its test classes.
+
+Milbich, Roth, Sinha, Schmidt, Ghassemi, Ommer: "Characterizing Generalization under Out-Of-Distribution Shifts in Deep
+Metric Learning" (2021). Test labels are used by design: the figures are those of an adapted model, never of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.backbones import EmbeddingNetwork
+from equimetric.batches import build_batches
+from equimetric.data import Images, take_images
+from equimetric.data.episodes import draw_support, episode_seed
+from equimetric.errors import EquimetricError
+from equimetric.learners import Learner
+from equimetric.objectives import Context, build_objective
+from equimetric.runs.embedding import apply_in_blocks, embed_images
+from equimetric.runs.evaluation import CohortOverride, LabelledEmbeddings, OpenRun, evaluate_part, open_run
+from equimetric.runs.few_shot_result import Adaptation, FewShotResult, ShotResult
+from equimetric.seeding import derive_seed
+from equimetric.threads import use_threads
+
+__all__ = ["adapt"]
+
+
+def adapt(
+    folder: str | Path,
+    *,
+    shots: Sequence[int] = (2, 5, 10),
+    episodes: int = 10,
+    adaptation: Adaptation | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> FewShotResult:
+    """Adapt the head of a finished run to a few images of each of its test classes, and test it on the others.
+
+    Every episode shows `shots` images of every class, drawn by the classes of the data alone, so that all methods see
+    the same; a class keeps two images to be found. Each starts from the weights of the run, and the backbone stays as
+    it is: its features are computed once. Metrics and geometry are those of the run, without a cohort.
+    `progress` is called before every adaptation with the number of shots and of the episode.
+    """
+    if episodes < 1 or not shots:
+        raise EquimetricError(f"{episodes} episodes of {len(shots)} numbers of shots; give at least one of both")
+    run = open_run(folder)
+    how = adaptation or Adaptation()
+    with use_threads(run.config.training.threads), torch.random.fork_rng(devices=[]):
+        adapter = HeadAdapter(run, how)
+        results = []
+        for number in shots:
+            scores = []
+            for episode in range(episodes):
+                if progress is not None:
+                    progress(number, episode)
+                scores.append(adapter.play(number, episode))
+            before, after = (
+                {metric: tuple(one[side][metric] for one in scores) for metric in scores[0][side]} for side in (0, 1)
+            )
+            results.append(ShotResult(number, len(adapter.support(number, 0)), before, after))
+    return FewShotResult(how, episodes, tuple(results))
+
+
+class HeadAdapter:
+    """The learner of a run, whose head is trained for an episode and put back after it."""
+
+    def __init__(self, run: OpenRun, how: Adaptation) -> None:
+        self.run, self.how, self.learner = run, how, run.model.learner
+        self.head = require_head(self.learner, str(run.model.folder))
+        self.found = run.embed("test", cohort=CohortOverride("none"))
+        self.inputs = head_inputs(self.learner, run.eval_data.images("test"))
+        self.initial = [parameter.detach().clone() for parameter in self.head]
+
+    def support(self, shots: int, episode: int) -> Tensor:
+        """Positions of the images to show: of all test images, or where queries are searched in it, of the gallery."""
+        seed = episode_seed(self.run.data.dataset, self.found.rows, episode)
+        if self.found.gallery is None:
+            return draw_support(self.found.labels, shots, seed)
+        return self.found.gallery[draw_support(self.found.labels[self.found.gallery], shots, seed, spare=1)]
+
+    def play(self, shots: int, episode: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Metrics of the images that are not shown, before and after the head has learned from those that are."""
+        support = self.support(shots, episode)
+        asked = torch.ones(len(self.found.labels), dtype=torch.bool)
+        asked[support] = False
+        others = self.found.select(asked.nonzero().flatten())
+        images = take_images(self.inputs, asked.nonzero().flatten())
+        before = self.measure(others, images)
+        try:
+            self.train_head(support, derive_seed(self.run.config.seed, "few-shot", shots, episode))
+            return before, self.measure(others, images)
+        finally:
+            with torch.no_grad():
+                for parameter, initial in zip(self.head, self.initial, strict=True):
+                    parameter.copy_(initial)
+
+    def measure(self, others: LabelledEmbeddings, images: Images) -> dict[str, float]:
+        """The metrics of the run for some of its test images."""
+        embedded = replace(others, embeddings=embed_images(self.learner, images))
+        return dict(evaluate_part(embedded, self.run.config.evaluation))
+
+    def train_head(self, support: Tensor, seed: int) -> None:
+        """Minimise the objective on the images that are shown; everything but the head stays as it is."""
+        how, device = self.how, self.head[0].device
+        _, labels = torch.unique(self.found.labels[support], return_inverse=True)
+        classes = int(labels.max()) + 1
+        torch.manual_seed(seed)
+        sizes = Context(classes=classes, dim=self.found.embeddings.shape[1], images=len(support))
+        objective = build_objective(how.objective, how.options or {}, sizes).to(device, self.head[0].dtype)
+        groups = [{"params": self.head, "lr": how.lr}]
+        if own := list(objective.parameters()):
+            groups.append({"params": own, "lr": self.run.config.optimizer.objective_lr})
+        optimizer = torch.optim.Adam(groups)
+        shown = self.learner.prepare(take_images(self.inputs, support)[:].to(device)).to(self.head[0].dtype)
+        batches = build_batches(
+            "class_balanced",
+            labels,
+            classes=min(how.classes, classes),
+            samples=how.samples,
+            batches=how.steps,
+            seed=seed,
+        )
+        for indices in batches:
+            chosen = torch.as_tensor(indices)
+            loss = objective(self.learner.embed(shown[chosen]), labels[chosen].to(device), index=chosen.to(device))
+            if not loss.isfinite():
+                raise EquimetricError(f"adaptation by {how.objective!r} diverged with lr = {how.lr:g}; lower it")
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+def require_head(learner: Learner, folder: str) -> list[nn.Parameter]:
+    """The parameters of the head, which alone require gradients from here on."""
+    networks = (module for module in learner.modules() if isinstance(module, EmbeddingNetwork))
+    # Baselines have a head, too, but nothing that is trained.
+    head = list(learner.parameter_groups().get("head", ())) or [
+        parameter for network in networks for parameter in network.head.parameters()
+    ]
+    if not head:
+        raise EquimetricError(f"the model in {folder!r} has no head to adapt; choose a run with a linear layer")
+    learner.requires_grad_(False)
+    for parameter in head:
+        parameter.requires_grad_(True)
+    return head
+
+
+def head_inputs(learner: Learner, images: Images) -> Images:
+    """What the head is trained on: (M, F) features where the learner takes them in place of images."""
+    backbone = learner.frozen_backbone()
+    if len(images.shape) == 2 or backbone is None:
+        return images
+    return apply_in_blocks(learner, lambda part: {"features": backbone(part)}, images)["features"]
