@@ -344,3 +344,14 @@ def test_a_call_from_python_prints_nothing_into_a_log(folder, backbone, dataset,
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     cached_features(backbone, dataset)
     assert capsys.readouterr() == ("", "")
+
+
+def test_other_labels_and_classes_of_the_same_images_share_their_features(dataset, backbone, folder, computed):
+    first = cached_features(backbone, dataset)
+    blocks = len(computed)
+    relabelled = dataset.replace(class_attributes={"kind": ("even", "odd") * (dataset.classes // 2)})
+    assert relabelled.fingerprint != dataset.fingerprint
+    assert torch.equal(cached_features(backbone, relabelled), first)
+    assert len(computed) == blocks
+    cached_features(backbone, dataset.replace(images=255 - dataset.images))
+    assert len(computed) > blocks

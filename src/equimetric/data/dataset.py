@@ -16,7 +16,16 @@ from equimetric.data.image_files import ImageFiles, channels_first
 from equimetric.data.views import View, view_tensor
 from equimetric.errors import EquimetricError, unknown_name
 
-__all__ = ["PARTS", "Dataset", "Images", "condition_images", "content_fingerprint", "take_images", "view_images"]
+__all__ = [
+    "PARTS",
+    "Dataset",
+    "Images",
+    "condition_images",
+    "content_fingerprint",
+    "images_fingerprint",
+    "take_images",
+    "view_images",
+]
 
 Images: TypeAlias = Tensor | ImageFiles
 """A uint8 tensor (N, C, S, S), files that are decoded when indexed, or feature vectors (N, D) in float32."""
@@ -209,10 +218,7 @@ def content_fingerprint(dataset: Dataset) -> str:
     by their paths; a data set in memory by its pixels. The name of the data set and of its files do not count.
     """
     digest = hashlib.sha256()
-    if isinstance(dataset.images, ImageFiles):
-        digest.update(dataset.images.fingerprint().encode())
-    else:
-        _update(digest, dataset.images)
+    _update_images(digest, dataset.images)
     _update(digest, dataset.labels)
     described = {
         "class_names": dataset.class_names,
@@ -221,6 +227,20 @@ def content_fingerprint(dataset: Dataset) -> str:
     }
     digest.update(json.dumps(described, sort_keys=True).encode())
     return digest.hexdigest()
+
+
+def images_fingerprint(images: Images) -> str:
+    """The sha256 of the images alone, whatever their labels and split."""
+    digest = hashlib.sha256()
+    _update_images(digest, images)
+    return digest.hexdigest()
+
+
+def _update_images(digest: "hashlib._Hash", images: Images) -> None:
+    if isinstance(images, ImageFiles):
+        digest.update(images.fingerprint().encode())
+    else:
+        _update(digest, images)
 
 
 def _update(digest: "hashlib._Hash", tensor: Tensor) -> None:

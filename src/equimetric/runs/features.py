@@ -18,6 +18,7 @@ from torch import Tensor
 
 from equimetric.backbones import Backbone
 from equimetric.data import Dataset, Images, Loader, cache_directory
+from equimetric.data.dataset import images_fingerprint
 from equimetric.data.decoding import available_cores
 from equimetric.errors import StorageError
 from equimetric.processes import SINGLE, Processes
@@ -54,7 +55,9 @@ def cached_features(backbone: Backbone, dataset: Dataset, processes: Processes =
 
 def features_fingerprint(backbone: Backbone, dataset: Dataset) -> str:
     """Hash of everything that determines features: images, backbone, weights, input convention."""
-    digest = hashlib.sha256(f"{dataset.fingerprint} {backbone.convention}\n{backbone}\n".encode())
+    # Not of labels and splits: runs on other classes of the same images share their features.
+    images = images_fingerprint(dataset.images)
+    digest = hashlib.sha256(f"{images} {backbone.convention}\n{backbone}\n".encode())
     for name, tensor in backbone.state_dict().items():
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
