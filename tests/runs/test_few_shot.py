@@ -15,6 +15,7 @@ from equimetric.runs import few_shot
 from equimetric.runs.evaluation import evaluate_part, open_run
 from equimetric.runs.few_shot import HeadAdapter, adapt
 from equimetric.runs.few_shot_result import Adaptation, ShotResult
+from equimetric.runs.openings import read_openings
 from equimetric.training import train
 
 QUICK = Adaptation(steps=3)
@@ -157,6 +158,7 @@ def test_the_command(space, tmp_path, equimetric):
     assert printed["uses_test_labels"] is True
     assert printed["options"] == {"neg_margin": 0.5}
     assert len(printed["shots"]["2"]["metrics"]["map@r"]["few_shot"]["values"]) == 2
+    assert [opening.command for opening in read_openings(tmp_path / "run")] == ["train", "fewshot", "fewshot"]
     code, _, err = equimetric(*words[:2], "--shots", "two")
     assert code == 2
     assert "--shots takes whole numbers" in err
