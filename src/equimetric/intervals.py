@@ -1,43 +1,78 @@
-"""The mean of a few values with its t-interval."""
+"""The t-interval of a mean, checks of the numbers that statistics start from, and Student's quantile."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError
 
-__all__ = ["MeanInterval", "mean_interval"]
+__all__ = ["Interval", "Values", "check_confidence", "check_values", "t_interval", "t_quantile"]
+
+Values: TypeAlias = Sequence[float] | NDArray[np.floating]
+
+
+def check_values(values: Values, name: str, *, least: int) -> NDArray[np.float64]:
+    """A plain list of at least `least` finite numbers as an array."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1:
+        raise EquimetricError(f"{name} have shape {array.shape}; give a plain list of numbers, one per run")
+    if len(array) < least:
+        raise EquimetricError(f"{name} hold {len(array)} numbers; at least {least} are needed")
+    if not np.isfinite(array).all():
+        raise EquimetricError(f"{name} contain NaN or infinite numbers; leave failed runs out before comparing")
+    return array
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise an error unless 0 < confidence < 1."""
+    if not 0 < confidence < 1:
+        raise EquimetricError(f"confidence is {confidence}; it must lie between 0 and 1, such as 0.95")
+
+
+def t_quantile(confidence: float, degrees: float) -> float:
+    """Student's t at the end of a two-sided interval of this confidence."""
+    from scipy.special import stdtrit
+
+    check_confidence(confidence)
+    return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
 @dataclass(frozen=True)
-class MeanInterval:
-    """A mean over n values and the half width of its interval, NaN where n = 1."""
+class Interval:
+    """A mean over n runs and the half width of its confidence interval.
+
+    `deviation` is the standard deviation of the values (n − 1 in the denominator), which is not an interval. With
+    n = 1 the spread is unknown: `deviation` and `half_width` are NaN.
+    """
 
     mean: float
     half_width: float
     n: int
+    deviation: float
     confidence: float = 0.95
 
     @property
-    def ends(self) -> tuple[float, float]:
-        """Lower and upper end."""
-        return self.mean - self.half_width, self.mean + self.half_width
+    def low(self) -> float:
+        """Lower end of the interval."""
+        return self.mean - self.half_width
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval."""
+        return self.mean + self.half_width
 
 
-def mean_interval(values: Sequence[float] | NDArray[np.float64], confidence: float = 0.95) -> MeanInterval:
-    """Mean ± t_{(1+confidence)/2, n−1} · s / √n, with n − 1 in the denominator of s²."""
-    from scipy.special import stdtrit
-
-    array = np.asarray(values, np.float64)
-    if array.ndim != 1 or not len(array):
-        raise EquimetricError(f"an interval needs a plain list of values, not an array of shape {array.shape}")
-    if not 0 < confidence < 1:
-        raise EquimetricError(f"confidence is {confidence}; give a number between 0 and 1, such as 0.95")
-    n, mean = len(array), math.fsum(array) / len(array)
+def t_interval(values: Values, confidence: float = 0.95) -> Interval:
+    """Mean ± t_{(1+confidence)/2, n−1} · s / √n, with s of n − 1 in the denominator; NaN half width for n = 1."""
+    array = check_values(values, "values", least=1)
+    n = len(array)
     if n == 1:
-        return MeanInterval(mean, math.nan, 1, confidence)
-    error = math.sqrt(math.fsum((array - mean) ** 2) / (n - 1) / n)
-    return MeanInterval(mean, float(stdtrit(n - 1, (1 + confidence) / 2)) * error, n, confidence)
+        check_confidence(confidence)
+        return Interval(float(array[0]), math.nan, 1, math.nan, confidence)
+    deviation = float(array.std(ddof=1))
+    half_width = t_quantile(confidence, n - 1) * deviation / math.sqrt(n)
+    return Interval(float(array.mean()), half_width, n, deviation, confidence)

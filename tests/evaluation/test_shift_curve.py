@@ -8,7 +8,7 @@ from scipy import stats
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.shift_curve import area_under_shift, shift_curve
-from equimetric.intervals import mean_interval
+from equimetric.intervals import t_interval
 
 DISTANCES = [19.16, 28.49, 52.62, 72.20]
 VALUES = [[0.70, 0.66, 0.61, 0.50], [0.72, 0.67, 0.60, 0.52], [0.69, 0.64, 0.62, 0.49]]
@@ -25,7 +25,7 @@ def test_the_interval_is_over_seeds():
     areas = [area_under_shift(DISTANCES, row)[0] for row in VALUES]
     assert curve.areas.tolist() == areas
     low, high = stats.t.interval(0.95, 2, loc=np.mean(areas), scale=stats.sem(areas))
-    assert curve.area.ends == pytest.approx((low, high), abs=1e-12)
+    assert (curve.area.low, curve.area.high) == pytest.approx((low, high), abs=1e-12)
     assert curve.area.n == 3
     second = [row[1] for row in VALUES]
     assert curve.points[1].half_width == pytest.approx(stats.t.ppf(0.975, 2) * stats.sem(second), abs=1e-12)
@@ -70,11 +70,11 @@ def test_impossible_curves(distances, values, message):
 def test_ten_values_of_a_worked_interval():
     """Mean 59.58, s = 0.323213: ± 0.231213."""
     values = 59.58 + 0.323213 * stats.zscore(np.arange(10.0), ddof=1)
-    found = mean_interval(values)
+    found = t_interval(values)
     assert found.mean == pytest.approx(59.58)
     assert found.half_width == pytest.approx(0.231213, abs=1e-6)
-    for wrong, message in (([], "plain list"), ([[1.0]], "plain list")):
+    for wrong, message in (([], "at least 1"), ([[1.0]], "plain list")):
         with pytest.raises(EquimetricError, match=message):
-            mean_interval(wrong)
+            t_interval(wrong)
     with pytest.raises(EquimetricError, match="confidence is 95"):
-        mean_interval([1.0, 2.0], 95)
+        t_interval([1.0, 2.0], 95)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats
-from equimetric.intervals import MeanInterval, mean_interval
+from equimetric.intervals import Interval, t_interval
 
 __all__ = ["ShiftCurve", "area_under_shift", "shift_curve"]
 
@@ -31,9 +31,9 @@ class ShiftCurve:
 
     distances: Floats
     values: Floats
-    points: tuple[MeanInterval, ...]
+    points: tuple[Interval, ...]
     areas: Floats
-    area: MeanInterval
+    area: Interval
 
 
 def shift_curve(distances: Sequence[float] | Floats, values: ArrayLike, *, confidence: float = 0.95) -> ShiftCurve:
@@ -44,8 +44,8 @@ def shift_curve(distances: Sequence[float] | Floats, values: ArrayLike, *, confi
     found, table = _check(distances, values)
     order = np.argsort(found, kind="stable")
     areas = area_under_shift(found, table)
-    points = tuple(mean_interval(table[:, split], confidence) for split in order)
-    return ShiftCurve(found[order], table[:, order], points, areas, mean_interval(areas, confidence))
+    points = tuple(t_interval(table[:, split], confidence) for split in order)
+    return ShiftCurve(found[order], table[:, order], points, areas, t_interval(areas, confidence))
 
 
 def area_under_shift(distances: Sequence[float] | Floats, values: ArrayLike) -> Floats:

@@ -6,6 +6,7 @@ from pathlib import Path
 from equimetric.errors import EquimetricError
 from equimetric.escaping import printable
 from equimetric.files import write_atomically
+from equimetric.report.probe_tables import probe_tables, shift_table
 from equimetric.report.search_table import search_table
 from equimetric.report.section import SECTIONS, render_section, render_template
 from equimetric.report.table_data import PlainTable
@@ -44,6 +45,10 @@ def study_tables(study: StudyRecord) -> dict[str, PlainTable]:
         tables["joined"] = plain_table(joined)
     for point, table in sweep_tables(study).items():
         tables[f"table-{''.join(c if c.isalnum() else '-' for c in point)}"] = plain_table(table)
+    shifted = shift_table(study)
+    if shifted is not None:
+        tables["shift"] = shifted
+    tables |= {f"probe-{name}": table for name, table in probe_tables(study).items()}
     if tuned is not None:
         tables["tuning"] = tuned
     return tables

@@ -9,7 +9,7 @@ from typing import Any
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import format_score
-from equimetric.intervals import MeanInterval, mean_interval
+from equimetric.intervals import Interval, t_interval
 
 __all__ = ["Adaptation", "FewShotResult", "ShotResult"]
 
@@ -58,18 +58,18 @@ class ShotResult:
     zero_shot: Mapping[str, tuple[float, ...]]
     few_shot: Mapping[str, tuple[float, ...]]
 
-    def before(self, metric: str) -> MeanInterval:
+    def before(self, metric: str) -> Interval:
         """Mean over episodes without adaptation, with its 95 % t-interval."""
-        return mean_interval(self.zero_shot[metric])
+        return t_interval(self.zero_shot[metric])
 
-    def after(self, metric: str) -> MeanInterval:
+    def after(self, metric: str) -> Interval:
         """The same with adaptation."""
-        return mean_interval(self.few_shot[metric])
+        return t_interval(self.few_shot[metric])
 
-    def gain(self, metric: str) -> MeanInterval:
+    def gain(self, metric: str) -> Interval:
         """Mean difference over episodes, paired."""
         pairs = zip(self.few_shot[metric], self.zero_shot[metric], strict=True)
-        return mean_interval([after - before for after, before in pairs])
+        return t_interval([after - before for after, before in pairs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class FewShotResult:
     def to_dict(self) -> dict[str, Any]:
         """Plain types, ready for JSON, the values of all episodes included."""
 
-        def describe(interval: MeanInterval) -> dict[str, float | None]:
+        def describe(interval: Interval) -> dict[str, float | None]:
             spread = None if math.isnan(interval.half_width) else interval.half_width
             return {"mean": interval.mean, "half_width": spread}
 
@@ -140,7 +140,7 @@ class FewShotResult:
         return "\n".join(lines)
 
 
-def describe_mean(metric: str, interval: MeanInterval) -> str:
+def describe_mean(metric: str, interval: Interval) -> str:
     """'71.30% ± 0.41%'."""
     spread = "" if math.isnan(interval.half_width) else f" ± {format_score(metric, interval.half_width).strip()}"
     return format_score(metric, interval.mean).strip() + spread

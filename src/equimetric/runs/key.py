@@ -19,7 +19,7 @@ __all__ = ["PROTOCOL_VERSION", "Role", "RunKey", "run_inputs"]
 PROTOCOL_VERSION = 2
 """Raised whenever the same configuration gives other numbers; old results then stand beside new ones."""
 
-Role: TypeAlias = Literal["final", "trial", "baseline", "joined", "refit"]
+Role: TypeAlias = Literal["final", "trial", "baseline", "joined", "probe", "refit"]
 
 NO_INFLUENCE: dict[str, Any] = {"logging": True, "data": {"workers"}}
 """Keys of the configuration that cannot change a result."""
@@ -34,8 +34,8 @@ class RunKey:
         seed: seed of everything random.
         fold: which block of classes validates.
         trial: number of the trial of a search, None outside one.
-        role: "final", "trial" of a search, "baseline", "joined" fold models, or "refit" of a finished run on more
-            classes.
+        role: "final", "trial" of a search, "baseline", "joined" fold models, "probe" of final runs, or "refit" of a
+            finished run on more classes.
         content: hash of configuration, data, weight files and protocol version.
     """
 

@@ -98,7 +98,7 @@ class RunResult(BaseModel):
 
     result_schema: int = Field(RESULT_SCHEMA, alias="schema")
     status: Literal["done", "failed"]
-    role: Literal["final", "trial", "baseline", "joined", "refit"]
+    role: Literal["final", "trial", "baseline", "joined", "probe", "refit"]
     method: str
     seed: int
     metrics: dict[str, float] = {}

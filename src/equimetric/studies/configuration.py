@@ -74,6 +74,7 @@ class SweepConfig(Strict):
     title: str = Field("", description="what is swept, for tables and figures")
     key: str = Field("", description="a condition such as 'model.dim'")
     values: list[Any] = Field(default=[], description="its values")
+    chain: bool = Field(False, description="a run starts with the network of the run at the point before it")
     points: dict[str, Options] = Field(
         default_factory=dict, description="instead of key and values: label → conditions, where several change together"
     )
@@ -137,7 +138,7 @@ class StudyConfig(Conditions):
         default_factory=dict, description="cause of unfairness → why it is accepted; printed with every table"
     )
     statistics: StatisticsConfig = Field(default_factory=StatisticsConfig)
-    probes: list[str] = Field(default=[], description="further measurements of every final run, by name")
+    probes: list[str] = Field(default=[], description="further measurements of final runs: conditions, few-shot, …")
     workers: int = Field(2, ge=1, description="runs in parallel, each in its own process")
 
     @field_validator("name")
@@ -187,6 +188,15 @@ class StudyConfig(Conditions):
                 raise ValueError(f"arm {arm!r} would have the name of a method; choose another")
             check_folder_name(arm)
         return self
+
+    @field_validator("probes")
+    @classmethod
+    def _probes_exist(cls, probes: list[str]) -> list[str]:
+        from equimetric.studies.probes.probe import PROBES
+
+        for name in probes:
+            PROBES.find(name)
+        return probes
 
     @model_validator(mode="after")
     def _search_has_seeds_of_its_own(self) -> StudyConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import traceback
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from equimetric.runs.key import RunKey
 from equimetric.runs.result import RunResult
 from equimetric.studies.joining import join_folds
 from equimetric.studies.outcomes import ClassList, Outcome, outcome_of_run
+from equimetric.studies.probes.probe import PROBES
 from equimetric.training.loop import Progress, train
 from equimetric.training.trials import train_trial
 
@@ -55,7 +56,8 @@ class Job(RunEntry):
         point: of a sweep; '' for the study itself.
         params: what a search tries or has chosen.
         search: hash of the search, of a trial.
-        members: folders of the fold models that are joined; empty for everything else.
+        members: folders of the runs that are joined or probed; empty for everything else.
+        probe: name of the measurement, of a probe.
     """
 
     config: RunConfig
@@ -63,6 +65,12 @@ class Job(RunEntry):
     params: Mapping[str, Any] = field(default_factory=dict)
     search: str = ""
     members: tuple[Path, ...] = ()
+    probe: str = ""
+
+    @property
+    def has_folder(self) -> bool:
+        """Whether the job leaves a folder; trials and probes leave a line of the index."""
+        return self.key.role not in ("trial", "probe")
 
     @property
     def steps(self) -> int:
@@ -79,6 +87,7 @@ class Job(RunEntry):
             "params": dict(self.params),
             "search": self.search,
             "members": [str(folder) for folder in self.members],
+            "probe": self.probe,
         }
 
     @classmethod
@@ -92,6 +101,7 @@ class Job(RunEntry):
             values["params"],
             values["search"],
             tuple(map(Path, values["members"])),
+            values["probe"],
         )
 
 
@@ -103,6 +113,8 @@ def run_job(job: Job, progress: Progress | None = None) -> tuple[Outcome, ClassL
     try:
         if job.key.role == "trial":
             return run_trial(job, progress), None
+        if job.probe:
+            return measure_probe(job), None
         class_names = join_members(job) if job.members else train_job(job, progress)
         run = RunFolder(job.folder)
         result = run.result()
@@ -134,7 +146,7 @@ def record_failure(job: Job, error: Exception) -> Outcome:
     expected = isinstance(error, EquimetricError)
     message = str(error) if expected else "".join(traceback.format_exception_only(error)).strip()
     trace = None if expected else traceback.format_exc()
-    if job.key.role != "trial":
+    if job.has_folder:
         RunFolder(job.folder).write_result(
             RunResult(
                 status="failed",
@@ -175,6 +187,12 @@ def run_trial(job: Job, progress: Progress | None) -> Outcome:
     )
 
 
+def measure_probe(job: Job) -> Outcome:
+    """A further measurement of final runs."""
+    values = PROBES.find(job.probe).measure(job.members)
+    return Outcome(job.key, "done", metrics=values, params=job.params, code=code_fingerprint())
+
+
 def train_job(job: Job, progress: Progress | None) -> tuple[str, ...]:
     """Train a run, from the start where what is in its folder is damaged; the damaged folder is kept beside it.
 
@@ -203,8 +221,3 @@ def class_names_of(config: RunConfig) -> tuple[str, ...]:
     from equimetric.runs.data import load_run_data
 
     return load_run_data(config.data, config.refit).dataset.class_names
-
-
-def with_folder(job: Job, folder: Path) -> Job:
-    """The same job, done in another folder."""
-    return replace(job, folder=folder)

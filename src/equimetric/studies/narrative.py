@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from equimetric.data import Dataset
 from equimetric.runs.configuration import EvaluationConfig, LearnerConfig
@@ -106,13 +105,7 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
     data, batch, optimizer, training = study.data, study.batch, study.optimizer, study.training
     shown = {
         "Images": data.name + "".join(f", {key} {value}" for key, value in data.options.items()),
-        "Split": (
-            "official, or by class with the second half for the test if there is none; "
-            if data.split is None
-            else f"class lists number {data.split.number} of {Path(data.split.file).name}; "
-        )
-        + f"validation block {data.fold + 1} of {data.folds} of the other classes"
-        + ("" if data.split_seed is None else f", shuffled by seed {data.split_seed}"),
+        "Split": data.describe_split(),
         "Transform": data.transform,
         "Network": study.model.backbone
         + (f", weights from {study.model.pretrained}" if study.model.pretrained else "")

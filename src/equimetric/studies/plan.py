@@ -1,9 +1,9 @@
 """What is to be done next: a function of the study and of its index, row by row.
 
 A row whose parameters are tuned goes through its trials one after the other, the folds of each at the same time; then
-come its final runs, at every point of the study's sweeps; then, for each repetition, its fold models joined. An arm of
-a method waits until that is tuned. Because nothing but the index decides, a study that is stopped at any moment goes on
-as if it had not been.
+come its final runs, at every point of the study's sweeps; then, for each repetition, its fold models joined, and its
+probes. An arm of a method waits until that is tuned. Because nothing but the index decides, a study that is stopped at
+any moment goes on as if it had not been.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from equimetric.runs.key import Role, RunKey, run_inputs
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.index import PlannedRun, StudyIndex
 from equimetric.studies.jobs import Job
+from equimetric.studies.probes.probe import PROBES, Probe
 from equimetric.studies.rows import BASE, RowSpec, find_points, list_rows, run_config
 from equimetric.studies.search import Tried, Tuned, best_trial, budget, edge_notes, propose
 
@@ -65,7 +65,8 @@ class StudyPlan:
         """The runs of one row."""
         trials = budget(row.space, self.study.search) if self.study.search else 0
         joined = len(row.seeds) * len(self.points) if self.joins(row) else 0
-        return trials * len(row.folds) + len(row.seeds) * len(row.folds) * len(self.points) + joined
+        repetitions = len(row.seeds) * len(row.folds)
+        return trials * len(row.folds) + repetitions * (len(self.points) + len(self.probes_of(row))) + joined
 
     def count_ended(self) -> int:
         """The runs that have ended, trials and joined ones included."""
@@ -77,7 +78,7 @@ class StudyPlan:
         row = self.rows[name]
         if not self.is_tuned(self.rows[row.base or name]):
             return [] if row.base else self.trial_jobs(row)
-        return [*self.final_jobs(row), *self.joined_jobs(row)]
+        return [*self.final_jobs(row), *self.joined_jobs(row), *self.probe_jobs(row)]
 
     def dependents(self, name: str) -> list[str]:
         """The rows to look at when a job of a row has ended: itself, and the arms that wait for it."""
@@ -128,21 +129,61 @@ class StudyPlan:
         return [job for job in self.runs(row) if job.key.content not in self.index.outcomes]
 
     def runs(self, row: RowSpec) -> list[Job]:
-        """All final runs of a row that is tuned, seed by seed, so that an unfinished study has all methods."""
+        """All final runs of a row that is tuned, seed by seed, so that an unfinished study has all methods.
+
+        A run that starts with the network of another is known when that has ended.
+        """
         if row.name not in self._runs:
             params = self.tuned_params(row)
-            places = product(row.seeds, self.points, row.folds)
-            self._runs[row.name] = [self.run(row, seed, fold, point, params) for seed, point, fold in places]
+            found = [
+                job
+                for seed in row.seeds
+                for points in self.chains()
+                for fold in row.folds
+                for job in self.chained(row, seed, fold, points, params)
+            ]
+            if len(found) < len(row.seeds) * len(row.folds) * len(self.points):
+                return found
+            self._runs[row.name] = found
         return self._runs[row.name]
+
+    def chains(self) -> list[list[str]]:
+        """Points whose runs follow one another; most stand alone."""
+        chained = [
+            list(self.study.sweeps[name].settings()) for name in self.study.sweep if self.study.sweeps[name].chain
+        ]
+        inside = {point for points in chained for point in points}
+        return [*([point] for point in self.points if point not in inside), *chained]
+
+    def chained(
+        self, row: RowSpec, seed: int, fold: int, points: Sequence[str], params: Mapping[str, Any]
+    ) -> Iterator[Job]:
+        """The runs of a chain, up to the first one whose predecessor has not ended well."""
+        before: Job | None = None
+        for point in points:
+            if before is not None and not self.is_done(before):
+                return
+            start = {} if before is None or row.kind == "baseline" else {"model.start": str(before.folder)}
+            before = self.run(row, seed, fold, point, params, start)
+            yield before
 
     def tuned_params(self, row: RowSpec) -> dict[str, Any]:
         """The tuned parameters as a row takes them; empty where nothing was tuned."""
         tuned = self.tuned(row)
         return {} if tuned is None else row.tuned_options(tuned.params)
 
-    def run(self, row: RowSpec, seed: int, fold: int, point: str, params: Mapping[str, Any]) -> Job:
-        """One final run."""
-        config = run_config(self.study, row, seed=seed, fold=fold, params=params, point=self.points[point])
+    def run(
+        self,
+        row: RowSpec,
+        seed: int,
+        fold: int,
+        point: str,
+        params: Mapping[str, Any],
+        start: Mapping[str, Any],
+    ) -> Job:
+        """One final run; `start` is the key of the network that it starts with, where it is that of another run."""
+        conditions = {**self.points[point], **start}
+        config = run_config(self.study, row, seed=seed, fold=fold, params=params, point=conditions)
         role: Role = "baseline" if row.kind == "baseline" else "final"
         return self.job(config, row, role, point, params)
 
@@ -164,9 +205,14 @@ class StudyPlan:
     def joined_runs(self, row: RowSpec) -> list[tuple[list[Job], Job]]:
         """The fold models of every repetition, and the job that joins them."""
         if row.name not in self._joined:
-            folds, runs = len(row.folds), self.runs(row) if self.joins(row) else []
-            groups = [runs[first : first + folds] for first in range(0, len(runs), folds)]
-            self._joined[row.name] = [(members, self.joined(row, members)) for members in groups]
+            groups: dict[tuple[int, str], list[Job]] = {}
+            for job in self.runs(row) if self.joins(row) else ():
+                groups.setdefault((job.key.seed, job.point), []).append(job)
+            whole = [members for members in groups.values() if len(members) == len(row.folds)]
+            joined = [(members, self.joined(row, members)) for members in whole]
+            if row.name not in self._runs:
+                return joined
+            self._joined[row.name] = joined
         return self._joined[row.name]
 
     def joined(self, row: RowSpec, members: Sequence[Job]) -> Job:
@@ -182,6 +228,42 @@ class StudyPlan:
         folder = self.folder / row.name / f"joined-{key.folder}"
         folders = tuple(member.folder for member in members)
         return Job(key, folder, first.config, first.point, first.params, members=folders)
+
+    # Further measurements.
+
+    def probes_of(self, row: RowSpec) -> list[Probe]:
+        """The probes of a row: those of sweeps where these are run; baselines have no head to adapt and no rounds."""
+        chosen = [PROBES.find(name) for name in self.study.probes]
+        return [
+            one
+            for one in chosen
+            if (row.kind == "trained" or one.name == "conditions") and (not one.sweep or one.sweep in self.study.sweep)
+        ]
+
+    def probe_jobs(self, row: RowSpec) -> list[Job]:
+        """The probes of a row, not measured yet, whose runs have all ended well."""
+        return [job for job in self.probe_runs(row) if job.key.content not in self.index.outcomes]
+
+    def probe_runs(self, row: RowSpec) -> Iterator[Job]:
+        """The probes of a row whose runs have all ended well."""
+        for chosen in self.probes_of(row):
+            points = list(self.study.sweeps[chosen.sweep].settings()) if chosen.sweep else [BASE]
+            groups: dict[tuple[int, int], list[Job]] = {}
+            for job in self.runs(row):
+                if job.point in points and self.is_done(job):
+                    groups.setdefault((job.key.seed, job.key.fold), []).append(job)
+            for members in groups.values():
+                if len(members) == len(points):
+                    yield self.probed(row, chosen, sorted(members, key=lambda job: points.index(job.point)))
+
+    def probed(self, row: RowSpec, chosen: Probe, members: Sequence[Job]) -> Job:
+        """One measurement of one run, or of the runs of a sweep."""
+        first = members[0]
+        inputs = ["probe", chosen.name, chosen.version, *(member.key.content for member in members)]
+        content = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:12]
+        key = RunKey(row.name, first.key.seed, first.key.fold, None, "probe", content)
+        folders = tuple(member.folder for member in members)
+        return Job(key, self.folder, first.config, chosen.name, first.params, members=folders, probe=chosen.name)
 
     def is_done(self, job: Job) -> bool:
         """Whether a job has ended well."""
@@ -203,14 +285,15 @@ class StudyPlan:
 
     def planned(self, job: Job) -> PlannedRun:
         """The final run as the index lists it."""
-        return PlannedRun(job.key, job.point, str(job.folder.relative_to(self.folder)))
+        return PlannedRun(job.key, job.point, str(job.folder.relative_to(self.folder)) if job.has_folder else "")
 
     def known_jobs(self) -> Iterator[Job]:
-        """Every final and joined run that is known so far, ended or not; without the trials."""
+        """Every final, joined and probed run that is known so far, ended or not; without the trials."""
         for row in self.rows.values():
             if self.is_tuned(self.rows[row.base or row.name]):
                 yield from self.runs(row)
                 yield from (job for _, job in self.joined_runs(row))
+                yield from self.probe_runs(row)
 
 
 def search_identity(study: StudyConfig, row: RowSpec, data_fingerprint: str) -> str:

@@ -118,6 +118,8 @@ class StudyRecord:
         runs: the final runs of the study itself, and its baselines.
         joined: fold models side by side, a run for each repetition.
         swept: the final runs at the points of sweeps.
+        probed: further measurements of final runs; `point` is the name of the probe.
+        shifts: point of a sweep → distance of its test classes from the training classes, where that is known.
         searches: by row, where parameters were tuned.
         protocol: name and version; `departures` are the keys in which the study differs from it.
         primary_metric: orders the methods and is plotted; larger must be better.
@@ -136,6 +138,8 @@ class StudyRecord:
     shown: tuple[str, ...] = ()
     joined: tuple[RunRecord, ...] = ()
     swept: tuple[RunRecord, ...] = ()
+    probed: tuple[RunRecord, ...] = ()
+    shifts: Mapping[str, float] = field(default_factory=dict)
     searches: Mapping[str, SearchRecord] = field(default_factory=dict)
     protocol: str = ""
     departures: Mapping[str, str] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from itertools import count
 
 from equimetric.errors import DamagedFileError, EquimetricError
 from equimetric.runs.damage import read_whole
-from equimetric.runs.folder import RunFolder
+from equimetric.runs.folder import RESULT, RunFolder
 from equimetric.studies.engines import Ended, Engine, Lost, Progressed, Said
 from equimetric.studies.jobs import Job, describe_run
 from equimetric.studies.plan import StudyPlan
@@ -75,7 +75,9 @@ def forget_damaged(plan: StudyPlan, *, retry_failed: bool) -> None:
     """Forget runs whose folder is gone or damaged, and failed ones that are to be repeated: they are done again."""
     for job in plan.known_jobs():
         outcome = plan.index.outcomes.get(job.key.content)
-        if outcome is not None and (retry_failed or outcome.status == "done") and not is_whole(job, retry_failed):
+        if outcome is None or not (retry_failed or outcome.status == "done"):
+            continue
+        if (job.has_folder and not is_whole(job, retry_failed)) or (retry_failed and outcome.status == "failed"):
             plan.index.forget(job.key.content)
 
 
@@ -94,7 +96,7 @@ def is_whole(job: Job, retry_failed: bool) -> bool:
 def adopt_finished(plan: StudyPlan, *, retry_failed: bool) -> None:
     """Record runs that ended although the index does not say so: it was written just before a crash, or is damaged."""
     for job in plan.known_jobs():
-        if job.key.content in plan.index.outcomes or not (job.folder / "result.json").exists():
+        if job.key.content in plan.index.outcomes or not (job.has_folder and (job.folder / RESULT).exists()):
             continue
         run = RunFolder(job.folder)
         try:

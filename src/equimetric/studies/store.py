@@ -9,7 +9,7 @@ from pathlib import Path
 
 from equimetric.checksums import json_document, read_json, toml_document
 from equimetric.configuration import load_stored_config, to_toml
-from equimetric.data import Dataset
+from equimetric.data import Dataset, shifted_split_of
 from equimetric.errors import DamagedFileError, EquimetricError, StorageError
 from equimetric.files import explain_write_error, sweep, write_atomically
 from equimetric.runs.damage import read_whole
@@ -48,7 +48,8 @@ def save_study(plan: StudyPlan) -> None:
     folder = plan.folder
     try:
         write_atomically(folder / "study.toml", toml_document(to_toml(plan.study)))
-        write_atomically(folder / "data.json", json_document({"fingerprint": plan.data[BASE].fingerprint}))
+        stored = {"fingerprint": plan.data[BASE].fingerprint, "shifts": find_shifts(plan)}
+        write_atomically(folder / "data.json", json_document(stored))
         plan.index.begin(plan.index.searches)
         sweep(folder)
         for row in plan.rows:
@@ -63,14 +64,14 @@ def load_study(folder: str | Path) -> StudyRecord:
     folder = Path(folder)
     if not all((folder / name).exists() for name in ("study.toml", "data.json")):
         raise EquimetricError(f"{str(folder)!r} is not the folder of a study; give a folder such as runs/demo")
-    fingerprint = read_json(folder / "data.json", dict, ADVICE).get("fingerprint", "")
+    stored = read_json(folder / "data.json", dict, ADVICE)
     study, index = read_index(folder)
     planned = list(index.planned.values())
     ended = [EndedRun(run, index.outcomes[run.key.content]) for run in planned if run.key.content in index.outcomes]
     runs = [run for run in ended if run.outcome.key.role in ("final", "baseline") and run.planned.point == BASE]
     if not runs:
         raise EquimetricError(f"study {study.name!r} has no finished run yet; run `equimetric compare` first")
-    dataset = find_images(study, fingerprint)
+    dataset = find_images(study, stored.get("fingerprint", ""))
     folders = [(run.planned.key.method, folder / run.planned.folder) for run in runs if run.outcome.status == "done"]
     return StudyRecord(
         name=study.name,
@@ -87,12 +88,28 @@ def load_study(folder: str | Path) -> StudyRecord:
             for run in ended
             if run.outcome.key.role in ("final", "baseline") and run.planned.point != BASE
         ),
+        probed=tuple(run_record(run, folder, index) for run in ended if run.outcome.key.role == "probe"),
+        shifts=stored.get("shifts", {}),
         searches=read_searches(study, index),
         protocol=f"{study.protocol} {study.protocol_version}" if study.protocol_version else "",
         departures=study.departures,
         judged=study.statistics,
         ledger=Ledger.load(folder),
     )
+
+
+def find_shifts(plan: StudyPlan) -> dict[str, float]:
+    """Point of a sweep → Fréchet distance of its test classes from the training classes, of splits from a file."""
+    split = plan.study.data.split
+    if split is None:
+        return {}
+    numbers = {
+        point: int(conditions["data.split.number"])
+        for point, conditions in plan.points.items()
+        if "data.split.number" in conditions
+    }
+    dataset = plan.data[BASE].dataset
+    return {point: shifted_split_of(split.file, number, dataset).distance for point, number in numbers.items()}
 
 
 def read_index(folder: Path) -> tuple[StudyConfig, StudyIndex]:
@@ -122,7 +139,8 @@ def run_record(run: EndedRun, study_folder: Path, index: StudyIndex) -> RunRecor
     """The part of a run that tables and report need; a damaged folder makes it a failed run that names the way out."""
     outcome, key = run.outcome, run.outcome.key
     folder = study_folder / run.planned.folder
-    error = outcome.error if outcome.status == "failed" else find_damage(folder)
+    damage = find_damage(folder) if run.planned.folder else None
+    error = outcome.error if outcome.status == "failed" else damage
     return RunRecord(
         method=run.planned.key.method,
         kind="baseline" if key.role == "baseline" else "trained",

@@ -57,7 +57,8 @@ class RayEngine:
             return Lost(job, EquimetricError(f"{what}: {why}; run the same command again to resume"))
         if "cannot_write" in answer:
             raise StorageError(answer["cannot_write"])
-        write_files(job.folder, answer["files"])
+        if job.has_folder:
+            write_files(job.folder, answer["files"])
         classes = answer["classes"]
         listed = ClassList(**{name: tuple(value) for name, value in classes.items()}) if classes else None
         return Ended(job, Outcome.from_json(answer["outcome"]), listed)
@@ -88,7 +89,7 @@ def do_job(values: Mapping[str, Any], members: Sequence[Files]) -> dict[str, Any
             outcome, classes = run_job(replace(job, folder=own, members=tuple(folders)))
         except StorageError as error:
             return {"cannot_write": str(error)}
-        files = {} if job.key.role == "trial" else read_files(own)
+        files = read_files(own) if job.has_folder else {}
     return {"outcome": outcome.to_json(), "classes": asdict(classes) if classes else None, "files": files}
 
 

@@ -8,6 +8,7 @@
 * where the variance comes from: `variance_components`
 """
 
+from equimetric.intervals import Interval, t_interval
 from equimetric.studies.statistics.class_scores import ClassScores, average_folds
 from equimetric.studies.statistics.comparisons import RowComparison, RowComparisons, compare_rows
 from equimetric.studies.statistics.datasets import (
@@ -20,7 +21,6 @@ from equimetric.studies.statistics.datasets import (
 )
 from equimetric.studies.statistics.effects import EffectSize, effect_size
 from equimetric.studies.statistics.groups import compact_letters, possible_ranks, tied_groups
-from equimetric.studies.statistics.intervals import Interval, t_interval
 from equimetric.studies.statistics.multiplicity import holm, simultaneous_confidences
 from equimetric.studies.statistics.power import minimum_detectable_difference, project_interval
 from equimetric.studies.statistics.row_tests import SeedTests, compare_seeds

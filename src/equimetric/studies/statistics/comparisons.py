@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import combinations
 
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.intervals import check_confidence
 from equimetric.studies.statistics.class_scores import ClassScores
 from equimetric.studies.statistics.effects import EffectSize, effect_size
 from equimetric.studies.statistics.groups import compact_letters, possible_ranks
@@ -24,7 +25,6 @@ from equimetric.studies.statistics.two_way import (
     two_way_difference,
     two_way_interval,
 )
-from equimetric.studies.statistics.values import check_confidence
 from equimetric.studies.statistics.verdicts import REGION, Verdict, decide, reverse_verdict
 
 __all__ = ["RowComparison", "RowComparisons", "compare_rows"]

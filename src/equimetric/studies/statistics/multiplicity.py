@@ -3,7 +3,7 @@
 import numpy as np
 
 from equimetric.errors import EquimetricError
-from equimetric.studies.statistics.values import Values, check_confidence, check_values
+from equimetric.intervals import Values, check_confidence, check_values
 
 __all__ = ["holm", "simultaneous_confidences"]
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from equimetric.errors import EquimetricError
+from equimetric.intervals import t_quantile
 from equimetric.studies.statistics.two_way import THESE_CLASSES, SeedTerms, TwoWayInterval, combine_terms
-from equimetric.studies.statistics.values import t_quantile
 
 __all__ = ["least_number", "minimum_detectable_difference", "project_interval"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError
-from equimetric.studies.statistics.values import Values, check_values, t_quantile
+from equimetric.intervals import Values, check_values, t_quantile
 
 __all__ = [
     "MOST_FLIPS",

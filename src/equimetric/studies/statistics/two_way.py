@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from equimetric.errors import EquimetricError
+from equimetric.intervals import check_confidence, t_quantile
 from equimetric.studies.statistics.class_scores import ClassScores, Floats, Pairing, pair_rows
-from equimetric.studies.statistics.values import check_confidence, t_quantile
 
 __all__ = [
     "NEW_CLASSES",

@@ -1,0 +1,26 @@
+"""Few-shot adaptation: the head learns from a few labelled images of the test classes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from equimetric.runs.few_shot import adapt
+from equimetric.runs.openings import record_opening
+from equimetric.studies.probes.probe import probe
+
+__all__ = ["few_shot_probe"]
+
+SHOTS = (2, 5)
+
+
+@probe("few-shot", title="Few-shot adaptation to the test classes, whose labels it uses")
+def few_shot_probe(folders: Sequence[Path]) -> dict[str, float]:
+    """Every metric before and after adaptation to two and five images of each test class, means over ten episodes."""
+    (folder,) = folders
+    found = adapt(folder, shots=SHOTS)
+    record_opening(folder, "few-shot probe")
+    values = {}
+    for result in found.by_shots:
+        for metric in result.few_shot:
+            values[f"{metric} before {result.shots} shots"] = result.before(metric).mean
+            values[f"{metric} after {result.shots} shots"] = result.after(metric).mean
+    return values

@@ -1,0 +1,46 @@
+"""How a probe is declared and found: `@probe("conditions", …)` in a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from equimetric.registry import Registry
+
+__all__ = ["PROBES", "Probe", "probe"]
+
+Measure: TypeAlias = Callable[[Sequence[Path]], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A further measurement.
+
+    Attributes:
+        name: as a study lists it.
+        title: of its table.
+        version: raised whenever the same runs give other values.
+        measure: folders of runs → values by name.
+        sweep: the sweep whose runs are measured together; '' for a measurement of every run by itself.
+    """
+
+    name: str
+    title: str
+    version: int
+    measure: Measure
+    sweep: str = ""
+
+
+PROBES: Registry[Probe] = Registry("probe", "equimetric.studies.probes")
+
+
+def probe(name: str, *, title: str, version: int = 1, sweep: str = "") -> Callable[[Measure], Measure]:
+    """Register a function from folders of runs to values; see `Probe` for the arguments."""
+
+    def decorate(measure: Measure) -> Measure:
+        PROBES.add(name, Probe(name, title, version, measure, sweep), module=measure.__module__)
+        return measure
+
+    return decorate
