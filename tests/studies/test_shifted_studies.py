@@ -96,6 +96,40 @@ def test_probes_measure_every_final_run_once(tmp_path, names_probe):
     assert [cell.text for cell in table.rows[1].cells] == ["seed", "0.5000 ± 6.3531"]
 
 
+def test_whole_data_sets_are_members_of_one_threshold(tmp_path):
+    points = {
+        "many faces": {"data.options": {"minimum_faces": 16}},
+        "digits": {"data.name": "digits", "data.options": {}},
+    }
+    study = {
+        **STUDY,
+        "seeds": [0],
+        "batch": {"classes": 3, "samples": 4},
+        "sweeps": {"data-sets": {"points": points}},
+        "sweep": ["data-sets"],
+        "probes": ["data-sets"],
+    }
+    result = em.compare(study, output=tmp_path, engine="serial")
+    (probed,) = result.record.probed
+    assert set(probed.metrics) == {f"{name} of data sets" for name in ("opis", "opis_far", "opis_frr")}
+    assert all(value > 0 for value in probed.metrics.values())
+
+
+def test_what_arms_and_cohorts_change_is_a_table(tmp_path):
+    study = {
+        **STUDY,
+        "arms": {"tcm": {"add": "tcm"}},
+        "evaluation": {"metrics": ["map@r", "opis"], "cohort": {"strength": 0.5}},
+    }
+    record = em.compare(study, output=tmp_path, engine="serial").record
+    table = study_tables(record)["changes"]
+    rows = {row.cells[0].text: row.cells for row in table.rows}
+    assert list(rows) == ["contrastive+tcm, tcm added", "contrastive, cohort", "contrastive+tcm, cohort"]
+    before, after = (record.values_by_seed(row, "opis") for row in ("contrastive", "contrastive+tcm"))
+    expected = np.mean([(after[seed] - before[seed]) / before[seed] for seed in (0, 1)])
+    assert rows["contrastive+tcm, tcm added"][2].data["opis_change"] == pytest.approx(expected)
+
+
 def test_unknown_probes_are_one_sentence(tmp_path):
     with pytest.raises(EquimetricError, match="unknown probe 'fewshot'; did you mean 'few-shot'"):
         em.compare({**STUDY, "probes": ["fewshot"]}, output=tmp_path)

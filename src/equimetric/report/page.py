@@ -6,6 +6,7 @@ from pathlib import Path
 from equimetric.errors import EquimetricError
 from equimetric.escaping import printable
 from equimetric.files import write_atomically
+from equimetric.report.change_table import change_table
 from equimetric.report.probe_tables import probe_tables, shift_table
 from equimetric.report.search_table import search_table
 from equimetric.report.section import SECTIONS, render_section, render_template
@@ -45,6 +46,9 @@ def study_tables(study: StudyRecord) -> dict[str, PlainTable]:
         tables["joined"] = plain_table(joined)
     for point, table in sweep_tables(study).items():
         tables[f"table-{''.join(c if c.isalnum() else '-' for c in point)}"] = plain_table(table)
+    changed = change_table(study)
+    if changed is not None:
+        tables["changes"] = changed
     shifted = shift_table(study)
     if shifted is not None:
         tables["shift"] = shifted
