@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from equimetric.cli.command import TRAIN, command
-from equimetric.cli.console import console, show, show_error, show_failures, show_notes, show_path
+from equimetric.cli.console import show, show_error, show_failures, show_notes, show_path, show_tables
 from equimetric.cli.study_progress import StudyProgress
 
 __all__ = ["compare_command", "run_study"]
@@ -68,7 +68,7 @@ def run_study(
     engine: str = "local",
 ) -> None:
     """Do the missing runs, print the table, write the report; failed runs are listed and give exit code 1."""
-    from equimetric.report import print_table, study_tables, write_report
+    from equimetric.report import write_report
     from equimetric.studies import compare
 
     with StudyProgress() as progress:
@@ -83,8 +83,7 @@ def run_study(
             watch=progress.watch,
         )
     page = write_report(result.record, result.folder / "report")
-    for table in study_tables(result.record).values():
-        print_table(table, console)
+    show_tables(result.record)
     for sentence in result.record.statement:
         show(sentence, style="dim", wrap=True)
     show_notes(result.record)

@@ -74,6 +74,15 @@ def show_failures(study: "StudyRecord") -> None:
             show_error(f"{run.method}, seed {run.seed} failed: {reason}")
 
 
+def show_tables(study: "StudyRecord") -> None:
+    """The tables of a study that are its own; those of the literature and of probes are in its report."""
+    from equimetric.report import print_table, study_tables
+
+    for name, table in study_tables(study).items():
+        if not name.startswith(("improvement", "probe", "published")):
+            print_table(table, console)
+
+
 def show_notes(study: "StudyRecord") -> None:
     """What runs noticed, each as a paragraph."""
     for where, note in study.grouped_notes:

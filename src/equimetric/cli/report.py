@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from equimetric.cli.command import TRAIN, command
-from equimetric.cli.console import console, show_failures, show_notes, show_path
+from equimetric.cli.console import show_failures, show_notes, show_path, show_tables
 
 __all__ = ["report_command"]
 
@@ -32,20 +32,18 @@ def report_command(
     """Write the report of a study again from its runs: the HTML page, and its tables as md, csv and tex."""
     from equimetric import report
     from equimetric.errors import unknown_name
-    from equimetric.report import print_table, study_tables, write_report
+    from equimetric.report import study_tables, write_report
     from equimetric.studies import load_study
 
     if form is not None and form not in FORMATS:
         raise unknown_name("format", form, FORMATS)
     record = load_study(study)
-    tables = study_tables(record)
     if form is not None:
-        for table in tables.values():
+        for table in study_tables(record).values():
             typer.echo(getattr(report, FORMATS[form])(table))
         return
     page = write_report(record, study / "report")
-    for table in tables.values():
-        print_table(table, console)
+    show_tables(record)
     show_notes(record)
     show_path("\nReport", page)
     show_failures(record)

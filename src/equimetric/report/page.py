@@ -7,9 +7,11 @@ from equimetric.errors import EquimetricError
 from equimetric.escaping import printable
 from equimetric.files import write_atomically
 from equimetric.report.change_table import change_table
+from equimetric.report.papers_versus_reality import improvement_table
 from equimetric.report.probe_tables import probe_tables, shift_table
 from equimetric.report.search_table import search_table
 from equimetric.report.section import SECTIONS, render_section, render_template
+from equimetric.report.study_literature import published_table, study_improvements
 from equimetric.report.table_data import PlainTable
 from equimetric.report.tables import plain_table, to_csv, to_latex, to_markdown
 from equimetric.studies.records import StudyRecord
@@ -55,6 +57,14 @@ def study_tables(study: StudyRecord) -> dict[str, PlainTable]:
     tables |= {f"probe-{name}": table for name, table in probe_tables(study).items()}
     if tuned is not None:
         tables["tuning"] = tuned
+    published = published_table(study)
+    if published is not None:
+        tables["published"] = published
+    improvements = study_improvements(study)
+    tables |= {
+        f"improvement-{base}": improvement_table([one for one in improvements if one.base == base], base)
+        for base in dict.fromkeys(one.base for one in improvements)
+    }
     return tables
 
 

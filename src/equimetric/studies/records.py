@@ -121,6 +121,8 @@ class StudyRecord:
         probed: further measurements of final runs; `point` is the name of the probe.
         shifts: point of a sweep → distance of its test classes from the training classes, where that is known.
         searches: by row, where parameters were tuned.
+        recipes: row → method and options, of trained rows.
+        dataset: name of the data.
         protocol: name and version; `departures` are the keys in which the study differs from it.
         primary_metric: orders the methods and is plotted; larger must be better.
         shown: the metrics that become columns of the table; empty for all measured ones.
@@ -141,6 +143,8 @@ class StudyRecord:
     probed: tuple[RunRecord, ...] = ()
     shifts: Mapping[str, float] = field(default_factory=dict)
     searches: Mapping[str, SearchRecord] = field(default_factory=dict)
+    recipes: Mapping[str, tuple[str, Mapping[str, object]]] = field(default_factory=dict)
+    dataset: str = ""
     protocol: str = ""
     departures: Mapping[str, str] = field(default_factory=dict)
     judged: StatisticsConfig = field(default_factory=StatisticsConfig)

@@ -91,6 +91,8 @@ def load_study(folder: str | Path) -> StudyRecord:
         probed=tuple(run_record(run, folder, index) for run in ended if run.outcome.key.role == "probe"),
         shifts=stored.get("shifts", {}),
         searches=read_searches(study, index),
+        recipes={row.name: (row.method, row.options) for row in list_rows(study).values() if row.kind == "trained"},
+        dataset=study.data.name,
         protocol=f"{study.protocol} {study.protocol_version}" if study.protocol_version else "",
         departures=study.departures,
         judged=study.statistics,

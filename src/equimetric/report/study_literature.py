@@ -1,0 +1,86 @@
+"""A study beside the literature: published numbers of the same methods, and improvements over the old baselines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from equimetric.published import BASES, join_results, paper_improvements, publication_year, table_improvements
+from equimetric.published.improvement import Improvement
+from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow, number_cell, text_cell
+from equimetric.studies.records import StudyRecord
+
+__all__ = ["published_table", "study_improvements"]
+
+
+def published_table(study: StudyRecord) -> PlainTable | None:
+    """Our means beside every published value of the same method, data set and metric; None where there is none."""
+    rows = [
+        {
+            "row": row,
+            "method": method,
+            "options": dict(options),
+            "dataset": study.dataset,
+            "metric": metric,
+            "value": value,
+        }
+        for row, (method, options) in study.recipes.items()
+        for metric in study.shown
+        if (value := mean_of(study, row, metric)) is not None
+    ]
+    matches = [match for match in join_results(rows) if match["published"] is not None or match["doubt"]]
+    if not matches:
+        return None
+    columns = (
+        *(TableColumn(name, is_text=True) for name in ("row", "metric")),
+        TableColumn("ours"),
+        TableColumn("published"),
+        *(TableColumn(name, is_text=True) for name in ("paper", "backbone", "dim", "note")),
+    )
+    note = "Published values were measured under the conditions of their papers, not under those of this study."
+    return PlainTable(f"{study.title}: beside the literature", columns, tuple(map(match_row, matches)), (note,))
+
+
+def match_row(match: dict[str, Any]) -> TableRow:
+    """One published value beside ours."""
+    note = match["doubt"] or match["note"] or ""
+    return TableRow(
+        (
+            text_cell("row", match["row"]),
+            text_cell("metric", match["metric"]),
+            number_cell("ours", match["value"], 4),
+            number_cell("published", match["published"], 4, match["published_half_width"]),
+            text_cell("paper", match["paper"]),
+            text_cell("backbone", match["backbone"]),
+            TableCell("" if match["dim"] is None else str(match["dim"]), {"dim": match["dim"]}),
+            text_cell("note", note),
+        )
+    )
+
+
+def study_improvements(study: StudyRecord) -> list[Improvement]:
+    """Papers versus reality: what papers report over contrastive and triplet losses, and what this study measures.
+
+    Empty where the study has neither of the two rows. Years are those in which methods were published.
+    """
+    rows = [
+        {
+            # The two bases are known by their method, whatever their rows are called.
+            "method": method if method in BASES else row,
+            "dataset": study.dataset or study.name,
+            "value": value,
+            "year": publication_year(method),
+        }
+        for row, (method, _) in study.recipes.items()
+        if (value := mean_of(study, row, study.primary_metric)) is not None
+    ]
+    found: list[Improvement] = []
+    for base in BASES:
+        if any(row["method"] == base for row in rows):
+            found += [*paper_improvements(base), *table_improvements(rows, base, source=study.title)]
+    return found
+
+
+def mean_of(study: StudyRecord, row: str, metric: str) -> float | None:
+    """The mean of a row over seeds; None where it has none."""
+    values = study.values(row, metric)
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,33 @@
+"""A study beside the literature."""
+
+from dataclasses import replace
+
+import pytest
+
+from equimetric.report.study_literature import published_table, study_improvements
+
+
+@pytest.fixture
+def birds(run, study_of):
+    values = {"Contrastive": 0.6, "Triplet": 0.5, "MS": 0.66}
+    metrics = {row: {"map@r": value / 3, "recall@1": value} for row, value in values.items()}
+    study = study_of(*(run(row, seed, metrics=metrics[row]) for row in values for seed in (0, 1)))
+    recipes = {"Contrastive": ("contrastive", {}), "Triplet": ("triplet", {}), "MS": ("multi_similarity", {})}
+    return replace(study, recipes=recipes, dataset="cub", shown=("map@r", "recall@1"))
+
+
+def test_published_values_of_the_same_method_data_set_and_metric_stand_beside_ours(birds):
+    rows = [tuple(row.cells) for row in published_table(birds).rows]
+    contrastive = [row for row in rows if (row[0].text, row[1].text) == ("Contrastive", "recall@1")]
+    assert [row[2].data["ours"] for row in contrastive] == [pytest.approx(0.6)] * len(contrastive)
+    # P@1 of 512 dimensions in the Reality Check.
+    assert 0.6813 in [row[3].data["published"] for row in contrastive]
+    assert published_table(replace(birds, dataset="glyphs")) is None
+
+
+def test_improvements_over_both_bases_whatever_their_rows_are_called(birds):
+    found = {(one.base, one.method): one.percent for one in study_improvements(birds) if one.source == birds.title}
+    assert found["contrastive", "MS"] == pytest.approx(10.0)
+    assert found["triplet", "MS"] == pytest.approx(32.0)
+    assert any(one.source != birds.title for one in study_improvements(birds))
+    assert study_improvements(replace(birds, recipes={"MS": ("multi_similarity", {})})) == []
