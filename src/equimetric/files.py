@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
 __all__ = [
+    "Stamp",
     "cache_directory",
     "explain_write_error",
     "hash_file",
     "hash_files",
     "make_folder",
+    "read_stamp",
     "require_file",
     "sweep",
+    "sync_file",
     "sync_folder",
     "unfinished_folder",
     "why_no_file",
@@ -50,10 +54,11 @@ OTHER_KINDS: dict[str, Callable[[int], bool]] = {
 }
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes, *, sync: bool = True) -> None:
     """Replace the file at `path`, creating its folder if needed; a crash leaves the old content or the new.
 
-    On return the new content is on the disk. What a killed write of the same file left is removed.
+    On return the new content is on the disk, unless `sync` leaves that to a later `sync_file` and `sync_folder`. What a
+    killed write of the same file left is removed.
     """
     make_folder(path.parent)
     sweep(path.parent, path.name)
@@ -63,13 +68,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
             temporary.chmod(0o644)
             temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if sync:
+        sync_folder(path.parent)
 
 
 def _create_temporary(path: Path) -> tuple[int, Path]:
@@ -115,6 +122,12 @@ def make_folder(folder: Path) -> None:
                 raise
             continue  # another process made it and has removed it since
         sync_folder(folder.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the content of a file is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
@@ -210,7 +223,7 @@ def cache_directory() -> Path:
     return user_cache_path("equimetric")
 
 
-class _Stamp(NamedTuple):
+class Stamp(NamedTuple):
     """What a remembered hash is valid for: a file whose size and times are unchanged."""
 
     size: int
@@ -225,7 +238,18 @@ def hash_file(path: str | Path) -> str:
     read once. A file whose content changes while all four stay the same is not noticed; replacing a file by another
     of equal size and mtime is, because that changes its ctime.
     """
-    path = Path(path)
+    path = Path(path).absolute()
+    stamp = read_stamp(path)
+    return _hash_unchanged(path, stamp) if stamp is not None and _is_old(stamp) else _hash_one(path)
+
+
+@lru_cache(maxsize=64)
+def _hash_unchanged(path: Path, stamp: Stamp) -> str:  # noqa: ARG001  (what is remembered is valid for the stamp)
+    """`_hash_one`, remembered in this process, too: the next run of a worker asks for the same weight file."""
+    return _hash_one(path)
+
+
+def _hash_one(path: Path) -> str:
     (digest,) = hash_files([path])
     return _read_hash(path) if digest is None else digest
 
@@ -233,7 +257,7 @@ def hash_file(path: str | Path) -> str:
 def hash_files(paths: Sequence[Path]) -> list[str | None]:
     """`hash_file` of many files, in threads; None for a file that cannot be read."""
     keys = [os.fsencode(path.absolute()) for path in paths]
-    stamps = [_read_stamp(path) for path in paths]
+    stamps = [read_stamp(path) for path in paths]
     known = _recall(keys)
     digests: list[str | None] = [None] * len(paths)
     unknown = []
@@ -246,25 +270,28 @@ def hash_files(paths: Sequence[Path]) -> list[str | None]:
     with ThreadPoolExecutor() as pool:
         for number, computed in zip(unknown, pool.map(_try_hash, [paths[n] for n in unknown]), strict=True):
             digests[number] = computed
-    oldest = (time.time() - YOUNG) * 1e9
     rows = [
         (keys[number], *stamp, digest)
         for number in unknown
-        if (stamp := stamps[number]) is not None
-        and (digest := digests[number]) is not None
-        and max(stamp.mtime_ns, stamp.ctime_ns) <= oldest
+        if (stamp := stamps[number]) is not None and (digest := digests[number]) is not None and _is_old(stamp)
     ]
     if rows:
         _remember(rows)
     return digests
 
 
-def _read_stamp(path: Path) -> _Stamp | None:
+def read_stamp(path: Path) -> Stamp | None:
+    """Size and times of a file; None where there is none."""
     try:
         found = path.stat()
     except (OSError, ValueError):
         return None
-    return _Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _is_old(stamp: Stamp) -> bool:
+    """Whether the file was last changed long enough ago for its hash to be remembered."""
+    return max(stamp.mtime_ns, stamp.ctime_ns) <= (time.time() - YOUNG) * 1e9
 
 
 def _read_hash(path: Path) -> str:
@@ -282,9 +309,9 @@ def _try_hash(path: Path) -> str | None:
         return None
 
 
-def _recall(keys: Sequence[bytes]) -> dict[bytes, tuple[_Stamp, str]]:
+def _recall(keys: Sequence[bytes]) -> dict[bytes, tuple[Stamp, str]]:
     """Stamp and hash of the files that are remembered."""
-    found: dict[bytes, tuple[_Stamp, str]] = {}
+    found: dict[bytes, tuple[Stamp, str]] = {}
 
     def select(memory: "Connection") -> None:
         for start in range(0, len(keys), ROWS_PER_QUERY):
@@ -294,7 +321,7 @@ def _recall(keys: Sequence[bytes]) -> dict[bytes, tuple[_Stamp, str]]:
                 path, *stamp, digest = row
                 if checksum != _row_checksum(row):
                     raise ValueError("a row is not what was written")
-                found[path] = (_Stamp(*stamp), digest)
+                found[path] = (Stamp(*stamp), digest)
 
     return found if _use_memory(select) else {}
 

@@ -15,7 +15,7 @@ from equimetric.data.decoding import Box, Decoding, decode, map_in_threads, open
 from equimetric.data.image_caches import DiskCache, MemoryCache
 from equimetric.data.views import Resize, pillow_image
 from equimetric.errors import EquimetricError, shown
-from equimetric.files import cache_directory, hash_files
+from equimetric.files import Stamp, cache_directory, hash_files, read_stamp
 from equimetric.progress import track
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class FileStore:
         self.memory = MemoryCache(cache_bytes)
         self.disk: dict[Resize | None, DiskCache] = {}
         self.lock = threading.Lock()
+        self.stamps: tuple[Stamp | None, ...] | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """What another process needs to read the files itself; caches in memory stay behind."""
@@ -143,12 +144,17 @@ class FileStore:
     @cached_property
     def hashes(self) -> tuple[str, ...]:
         """Content hash of every file, taken once (see `forget_hashes`); `UNREADABLE` where there is none."""
+        self.stamps = tuple(map(read_stamp, self.files))
         blocks = [
             self.files[start : start + FILES_PER_HASHING] for start in range(0, len(self.files), FILES_PER_HASHING)
         ]
         hashed = (hash_files(block) for block in blocks)
         tracked = track(hashed, "Hashing files", total=len(blocks)) if len(blocks) > 1 else hashed
         return tuple(digest or UNREADABLE for block in tracked for digest in block)
+
+    def is_unchanged(self) -> bool:
+        """Whether no file has changed since the hashes were taken, by sizes and times."""
+        return self.stamps is not None and self.stamps == tuple(map(read_stamp, self.files))
 
     def forget_hashes(self) -> None:
         """Take the hashes again when they are next needed, since files may have changed."""
