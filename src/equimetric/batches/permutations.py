@@ -1,0 +1,38 @@
+"""The first entries of many random permutations at once, the same that `torch.randperm` gives one by one.
+
+Drawing a batch takes a permutation of the classes and one of each chosen class, of which only the first entries are
+used: calls that cost more than what they compute. Numpy's legacy generator is the same Mersenne Twister, so its raw
+numbers are those that torch would draw, and for many batches they are used together.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["draw_raw", "first_of_permutations"]
+
+
+def draw_raw(seeds: Sequence[int], number: int) -> NDArray[np.int64]:
+    """(seeds, number) of the 32-bit numbers that a generator of torch draws after `manual_seed(seed)`."""
+    twister = np.random.MT19937()
+    legacy = np.random.RandomState(twister)
+    drawn = np.empty((len(seeds), number), dtype=np.int64)
+    for row, seed in zip(drawn, seeds, strict=True):
+        legacy.seed(seed)
+        row[:] = twister.random_raw(number)
+    return drawn
+
+
+def first_of_permutations(raw: NDArray[np.int64], sizes: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+    """(B, number) first entries of a permutation of 0 … size − 1 for each of the (B,) sizes.
+
+    Fisher and Yates: entry i is swapped with entry i + r_i mod (size − i), where r_i is column i of the (B, ≥ number)
+    raw numbers. The last entry of a permutation is what is left.
+    """
+    rows = np.arange(len(sizes))
+    order = np.tile(np.arange(sizes.max(initial=0)), (len(sizes), 1))
+    for place in range(number):
+        chosen = place + raw[:, place] % np.maximum(sizes - place, 1)
+        order[rows, chosen], order[:, place] = order[:, place], order[rows, chosen]
+    return order[:, :number]
