@@ -23,6 +23,8 @@ __all__ = ["Prefilter", "scan"]
 
 Prefilter = Literal["auto", "bfloat16", "none"]
 
+LEAST_HALVED_ROWS = 2500
+"""Of fewer queries, half of the products take less time than merging what strips find."""
 LEAST_MEASURED_ROWS = 10_000
 WORTHWHILE_SPEEDUP = 3.0
 """Required speed of bfloat16 products: candidates are computed again, and full precision may need half the pairs."""
@@ -66,6 +68,8 @@ def scan(
 
 
 def _use_strips(matrix: SimilarityMatrix, readers: Sequence[Collector], block_rows: int | None) -> bool:
+    if block_rows is None and len(matrix.queries) < LEAST_HALVED_ROWS:
+        return False
     several = len(strip_slices(matrix, block_rows)) > 1
     possible = matrix.symmetric and not matrix.free_of_rounding
     return several and possible and bool(readers) and all(collector.accepts_strips() for collector in readers)
