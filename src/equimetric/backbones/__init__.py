@@ -17,7 +17,7 @@ from equimetric.backbones.efficientnet_lite import EfficientNetLite
 from equimetric.backbones.freezing import FreezePlan
 from equimetric.backbones.heads import LayerNormHead, build_head, initial_head_by_pca, require_directions
 from equimetric.backbones.library_models import LibraryBackbone
-from equimetric.backbones.network import EmbeddingNetwork, build_network
+from equimetric.backbones.network import EmbeddingNetwork, build_network, build_trunk
 from equimetric.backbones.pooling import GeneralizedMeanPooling
 from equimetric.backbones.registry import BACKBONES, HEADS, POOLINGS, BackboneRecord
 from equimetric.backbones.small_cnn import SmallCNN
@@ -45,6 +45,7 @@ __all__ = [
     "build_backbone",
     "build_head",
     "build_network",
+    "build_trunk",
     "find_input_size",
     "find_weight_file",
     "initial_head_by_pca",

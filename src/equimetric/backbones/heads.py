@@ -1,7 +1,11 @@
 """Heads: from a backbone's features to the embedding."""
 
+from collections.abc import MutableMapping
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from equimetric.backbones.registry import HEADS, head
 from equimetric.errors import EquimetricError
@@ -56,18 +60,47 @@ def initial_head_by_pca(head: nn.Module, features: Tensor) -> None:
     larger embedding raises an error.   Shapes: features (N, D).
     """
     linear = require_directions(head, len(features), features.shape[-1])
+    norm = head.norm if isinstance(head, LayerNormHead) else None
+    directions = known_directions(features, linear.out_features, norm)
+    linear.weight.copy_(directions.vectors)
+    if linear.bias is not None:
+        linear.bias.copy_(-directions.vectors @ directions.mean)
+
+
+class Directions(NamedTuple):
+    """(dim, D) principal directions, largest variance first, and the (D,) mean of what they are of; float64."""
+
+    vectors: Tensor
+    mean: Tensor
+
+
+def principal_directions(features: Tensor, dim: int, norm: nn.Module | None) -> Directions:
+    """The directions of (N, D) features, normalised first where there is a `norm`."""
     values = features.to(torch.float64)
-    if isinstance(head, LayerNormHead):
-        values = head.norm(values)
+    if norm is not None:
+        values = norm(values)
     mean = values.mean(dim=0)
     centred = values - mean
     vectors = torch.linalg.eigh(centred.T @ centred).eigenvectors  # columns, smallest variance first
-    principal = vectors[:, -linear.out_features :].flip(1).T
+    principal = vectors[:, -dim:].flip(1).T
     largest = principal.gather(1, principal.abs().argmax(dim=1, keepdim=True))
-    principal = principal * largest.sign()
-    linear.weight.copy_(principal)
-    if linear.bias is not None:
-        linear.bias.copy_(-principal @ mean)
+    return Directions(principal * largest.sign(), mean)
+
+
+_known: MutableMapping[Tensor, tuple[tuple[object, ...], Directions]] = WeakTensorKeyDictionary()
+"""The last directions of features that are still in memory: the runs of a study start from the same ones."""
+
+
+def known_directions(features: Tensor, dim: int, norm: nn.Module | None) -> Directions:
+    """`principal_directions`, computed once for features that have not changed since."""
+    if features.is_inference():
+        return principal_directions(features, dim, norm)
+    version, directions = _known.get(features, (None, None))
+    wanted = (features._version, dim, str(norm))
+    if directions is None or version != wanted:
+        directions = principal_directions(features, dim, norm)
+        _known[features] = (wanted, directions)
+    return directions
 
 
 def require_directions(head: nn.Module, images: int, features: int) -> nn.Linear:

@@ -13,7 +13,7 @@ from equimetric.backbones.heads import build_head
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 
-__all__ = ["EmbeddingNetwork", "build_network"]
+__all__ = ["EmbeddingNetwork", "build_network", "build_trunk"]
 
 
 class EmbeddingNetwork(nn.Module):
@@ -65,9 +65,16 @@ class EmbeddingNetwork(nn.Module):
 
     def train(self, mode: bool = True) -> "EmbeddingNetwork":
         """Set the mode; a frozen backbone stays in evaluation mode."""
-        super().train(mode)
-        if self.backbone_frozen:
-            self._require_backbone().eval()
+        if not self.backbone_frozen:
+            super().train(mode)
+            return self
+        # Its hundreds of modules are left alone where they are in that mode: heads are validated often.
+        self.training = mode
+        for child in self.children():
+            if child is not self.backbone:
+                child.train(mode)
+            elif child.training:
+                child.eval()
         return self
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
@@ -128,9 +135,30 @@ def build_network(
     `pooling` names one of `POOLINGS` to replace the backbone's own; `pretrained` and `load` as for `build_backbone`;
     `freeze` lists parameter-name prefixes that are never trained, or maps prefixes to first steps (`FreezePlan`).
     """
+    backbone = build_trunk(
+        name,
+        channels=channels,
+        pooling=pooling,
+        pretrained=pretrained,
+        load=load,
+        frozen_batch_norm=frozen_batch_norm,
+    )
+    return EmbeddingNetwork(backbone, build_head(head, backbone.features, dim, dropout), FreezePlan.of(freeze))
+
+
+def build_trunk(
+    name: str,
+    *,
+    channels: int,
+    pooling: str | None = None,
+    pretrained: str | None = None,
+    load: bool = True,
+    frozen_batch_norm: FrozenBatchNorm = False,
+) -> Backbone:
+    """The backbone of a network, with its pooling and its kind of batch normalisation (see `build_network`)."""
     backbone = build_backbone(name, channels=channels, pretrained=pretrained, load=load)
     if pooling is not None:
         backbone.pool_by(pooling)
     if frozen_batch_norm:
         backbone.freeze_batch_norm(frozen_batch_norm)
-    return EmbeddingNetwork(backbone, build_head(head, backbone.features, dim, dropout), FreezePlan.of(freeze))
+    return backbone

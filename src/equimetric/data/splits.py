@@ -55,6 +55,10 @@ class Split:
             self, train=train, validation=left["validation"], test=left["test"], query=query, gallery=gallery
         )
 
+    def without_test(self) -> "Split":
+        """The split with an empty test part."""
+        return Split(self.train, self.validation, self.test[:0])
+
 
 def class_disjoint_split(
     labels: Tensor, *, fold: int = 0, folds: int = 4, validation_fraction: float = 0.125, seed: int | None = None

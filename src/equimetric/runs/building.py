@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
-from equimetric.backbones import EmbeddingNetwork, build_head, build_network
+from equimetric.backbones import Backbone, EmbeddingNetwork, FreezePlan, build_head, build_trunk
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.learners import LEARNERS, Learner
 from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
@@ -16,6 +17,7 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.runs.regimes import fit_to_data
 from equimetric.runs.result import DataShape
 from equimetric.runs.start import load_start
+from equimetric.runs.shared import Shared
 from equimetric.seeding import derive_seed
 
 __all__ = ["RunParts", "build_learner", "count_parameters"]
@@ -29,11 +31,13 @@ class RunParts:
         config: the configuration of the run.
         shape: channels, classes and images of the data.
         pretrained: whether weight files are read; not where weights are loaded afterwards.
+        shared: keeps the frozen backbones that other runs of this process may have built.
     """
 
     config: RunConfig
     shape: DataShape
     pretrained: bool = True
+    shared: Shared | None = None
     _networks: int = field(default=0, init=False)
     _objectives: int = field(default=0, init=False)
 
@@ -66,21 +70,28 @@ class RunParts:
             if model.frozen:
                 raise EquimetricError("model.frozen computes features of images, and these data are features already")
             return EmbeddingNetwork(None, build_head(model.head, self.shape.channels, dim or self.dim, model.dropout))
-        network = build_network(
+        backbone = self.backbone()
+        head = build_head(model.head, backbone.features, dim or self.dim, model.dropout)
+        network = EmbeddingNetwork(backbone, head, FreezePlan.of(model.freeze))
+        if model.frozen:
+            network.freeze_backbone()
+        return network
+
+    def backbone(self) -> Backbone:
+        """The configured backbone; a frozen one that other runs have built, too, where these are kept."""
+        model = self.config.model
+        build = partial(
+            build_trunk,
             model.backbone,
             channels=self.shape.channels,
-            dim=dim or self.dim,
-            head=model.head,
-            dropout=model.dropout,
             pooling=model.pooling,
             pretrained=model.pretrained,
             load=self.pretrained,
             frozen_batch_norm=model.frozen_batch_norm,
-            freeze=model.freeze,
         )
-        if model.frozen:
-            network.freeze_backbone()
-        return network
+        if self.shared is None or not model.frozen or not self.pretrained:
+            return build()
+        return self.shared.backbone(self.config, build, self.shape.channels, self._networks)
 
     def objective(self, dim: int | None = None) -> Objective | ObjectiveSum:
         """The configured objective, for embeddings of a dimension."""
@@ -96,8 +107,10 @@ class RunParts:
         torch.manual_seed(derive_seed(self.config.seed, purpose, *([number] if number else [])))
 
 
-def build_learner(config: RunConfig, shape: DataShape, *, pretrained: bool = True) -> Learner:
-    """The learner as it is before its first step."""
+def build_learner(
+    config: RunConfig, shape: DataShape, *, pretrained: bool = True, shared: Shared | None = None
+) -> Learner:
+    """The learner as it is before its first step, with a frozen backbone from those that are shared."""
     config = fit_to_data(config, shape)
     definition = LEARNERS.find(config.learner.name)
     parameters = inspect.signature(definition.build).parameters.values()
@@ -108,7 +121,7 @@ def build_learner(config: RunConfig, shape: DataShape, *, pretrained: bool = Tru
                 f"learner {config.learner.name!r} has no option {option!r}; {did_you_mean(option, known)}"
             )
     options = check_options(f"learner {config.learner.name!r}", definition.build, config.learner.options)
-    learner = definition.build(RunParts(config, shape, pretrained), **options)
+    learner = definition.build(RunParts(config, shape, pretrained, shared), **options)
     learner.unit_length = config.evaluation.unit_length()
     if pretrained and config.model.start is not None:
         load_start(learner, config)

@@ -33,7 +33,7 @@ from equimetric.runs.image_size import warn_if_enlarged
 from equimetric.runs.refit import RefitConfig
 from equimetric.runs.result import DataShape
 
-__all__ = ["RunData", "load_run_data", "load_split"]
+__all__ = ["RunData", "load_data_set", "load_run_data", "load_split"]
 
 
 class FoldOptions(TypedDict):
@@ -69,7 +69,7 @@ class RunData:
         """Whether the data are feature vectors in place of images."""
         return len(self.dataset.images.shape) == 2
 
-    @property
+    @cached_property
     def shape(self) -> DataShape:
         """What a learner is built from."""
         labels = self.dataset.labels[self.split.train]
@@ -84,6 +84,11 @@ class RunData:
     def eval_data(self) -> Dataset:
         """The whole data set through the test view."""
         return self.dataset if self.transform.test is None else self.dataset.with_view(self.transform.test)
+
+    @cached_property
+    def train_data(self) -> Dataset:
+        """The training rows as a data set of their own, class ids 0 … C − 1."""
+        return self.dataset.subset(self.split.train)
 
     def rows(self, part: str) -> Tensor:
         """Ascending rows of one part: train, validation or test; of the classes of a round: round1, round2 …."""
@@ -110,18 +115,33 @@ class RunData:
         return RunData(replace(self.eval_data, images=features), self.split, transform("none"))
 
 
-def load_run_data(config: DataConfig, refit: RefitConfig | None = None, *, model: ModelConfig | None = None) -> RunData:
+def load_run_data(
+    config: DataConfig,
+    refit: RefitConfig | None = None,
+    *,
+    model: ModelConfig | None = None,
+    dataset: Dataset | None = None,
+) -> RunData:
     """The data of a configuration; with `model`, a warning where they are too small for it.
 
-    Those of a final model have validation or also test rows among the training rows.
+    `dataset` is its data set where that is loaded already. Data of a final model have validation or also test rows
+    among the training rows.
     """
-    dataset, split = load_split(config)
+    dataset, split = load_split(config, dataset)
     if refit is not None:
         split = split.train_on(*refit.added_parts)
     if model is not None:
         warn_if_enlarged(dataset, config, model)
     vectors = len(dataset.images.shape) == 2
     return RunData(dataset, split, transform("none" if vectors else config.transform))
+
+
+def load_data_set(config: DataConfig) -> Dataset:
+    """The data set of a configuration, whatever its split."""
+    dataset = load_dataset(config.name, **data_options(config))
+    if config.weights is not None:
+        sample_weights(dataset, config.weights)
+    return dataset
 
 
 def data_options(config: DataConfig) -> dict[str, object]:
@@ -135,14 +155,12 @@ def data_options(config: DataConfig) -> dict[str, object]:
     return options
 
 
-def load_split(config: DataConfig) -> tuple[Dataset, Split]:
-    """The data set, and its rows for training, validation and test.
+def load_split(config: DataConfig, dataset: Dataset | None = None) -> tuple[Dataset, Split]:
+    """The data set, loaded unless it is at hand, and its rows for training, validation and test.
 
     Class lists from a file are part of what identifies the data.
     """
-    dataset = load_dataset(config.name, **data_options(config))
-    if config.weights is not None:
-        sample_weights(dataset, config.weights)
+    dataset = load_data_set(config) if dataset is None else dataset
     dataset, split = divide(dataset, config)
     if config.rounds is not None:
         split = train_in_round(split, dataset.labels, **config.rounds.model_dump())

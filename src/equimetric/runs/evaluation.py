@@ -25,10 +25,10 @@ from equimetric.runs.configuration import EvaluationConfig, RunConfig
 from equimetric.runs.data import RunData, load_run_data
 from equimetric.runs.embedding import embed_images
 from equimetric.runs.evaluation_table import PARTS
-from equimetric.runs.features import cached_features
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.model import TrainedModel, load
 from equimetric.runs.result import CohortSetting
+from equimetric.runs.shared import Shared
 from equimetric.threads import use_threads
 
 __all__ = [
@@ -113,10 +113,12 @@ class LabelledEmbeddings:
         }
 
 
-def evaluation_data(config: RunConfig, learner: Learner, data: RunData, processes: Processes = SINGLE) -> RunData:
+def evaluation_data(
+    config: RunConfig, learner: Learner, data: RunData, processes: Processes = SINGLE, shared: Shared | None = None
+) -> RunData:
     """The data as they are evaluated: the cached features where the backbone is frozen, else the test view."""
     backbone = backbone_of_features(config, learner, data)
-    return data if backbone is None else data.with_features(cached_features(backbone, data.eval_data, processes))
+    return data if backbone is None else (shared or Shared()).with_features(data, backbone, processes)
 
 
 def backbone_of_features(config: RunConfig, learner: Learner, data: RunData) -> Backbone | None:

@@ -17,6 +17,7 @@ from equimetric.runs.damage import set_aside, set_aside_if_damaged
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import RunKey
 from equimetric.runs.result import RunResult
+from equimetric.runs.shared import Shared
 from equimetric.studies.joining import join_folds
 from equimetric.studies.outcomes import ClassList, Outcome, outcome_of_run
 from equimetric.studies.probes.probe import PROBES
@@ -105,17 +106,20 @@ class Job(RunEntry):
         )
 
 
-def run_job(job: Job, progress: Progress | None = None) -> tuple[Outcome, ClassList | None]:
+def run_job(
+    job: Job, progress: Progress | None = None, shared: Shared | None = None
+) -> tuple[Outcome, ClassList | None]:
     """Do a job. An error becomes its outcome, so that the other jobs continue.
 
-    An error of writing is none of the run's: it raises, and the same command goes on once there is space.
+    `shared` is what it has in common with other runs of this process. An error of writing is none of the run's: it
+    raises, and the same command goes on once there is space.
     """
     try:
         if job.key.role == "trial":
-            return run_trial(job, progress), None
+            return run_trial(job, progress, shared), None
         if job.probe:
             return measure_probe(job), None
-        class_names = join_members(job) if job.members else train_job(job, progress)
+        class_names = join_members(job) if job.members else train_job(job, progress, shared)
         run = RunFolder(job.folder)
         result = run.result()
         assert result is not None
@@ -168,9 +172,9 @@ def record_failure(job: Job, error: Exception) -> Outcome:
     )
 
 
-def run_trial(job: Job, progress: Progress | None) -> Outcome:
+def run_trial(job: Job, progress: Progress | None, shared: Shared | None) -> Outcome:
     """A trial of a search: trained and validated; it never sees the test classes, and leaves no folder."""
-    found = train_trial(job.config, progress=progress)
+    found = train_trial(job.config, progress=progress, shared=shared)
     metric = job.config.evaluation.selected_by
     lines = (line for line in found.history if metric in line)
     return Outcome(
@@ -193,7 +197,7 @@ def measure_probe(job: Job) -> Outcome:
     return Outcome(job.key, "done", metrics=values, params=job.params, code=code_fingerprint())
 
 
-def train_job(job: Job, progress: Progress | None) -> tuple[str, ...]:
+def train_job(job: Job, progress: Progress | None, shared: Shared | None) -> tuple[str, ...]:
     """Train a run, from the start where what is in its folder is damaged; the damaged folder is kept beside it.
 
     Gives the names of the data's classes.
@@ -201,13 +205,13 @@ def train_job(job: Job, progress: Progress | None) -> tuple[str, ...]:
     run = RunFolder(job.folder)
     set_aside_if_damaged(run)
     try:
-        train(job.config, folder=job.folder, progress=progress, role=job.key.role)
+        train(job.config, folder=job.folder, progress=progress, role=job.key.role, shared=shared)
     except DamagedFileError as error:
         if str(job.folder) not in error.problem:
             raise
         set_aside(run, error)
-        train(job.config, folder=job.folder, progress=progress, role=job.key.role)
-    return class_names_of(job.config)
+        train(job.config, folder=job.folder, progress=progress, role=job.key.role, shared=shared)
+    return class_names_of(job.config, shared)
 
 
 def join_members(job: Job) -> tuple[str, ...]:
@@ -216,8 +220,6 @@ def join_members(job: Job) -> tuple[str, ...]:
     return join_folds(job.members, RunFolder(job.folder), job.config, job.key)
 
 
-def class_names_of(config: RunConfig) -> tuple[str, ...]:
+def class_names_of(config: RunConfig, shared: Shared | None) -> tuple[str, ...]:
     """The names of the classes of a run's data."""
-    from equimetric.runs.data import load_run_data
-
-    return load_run_data(config.data, config.refit).dataset.class_names
+    return (shared or Shared()).run_data(config).dataset.class_names

@@ -17,6 +17,7 @@ from typing import Any
 
 from equimetric.errors import EquimetricWarning, StorageError
 from equimetric.progress import report_progress
+from equimetric.runs.shared import Shared
 from equimetric.stopping import Stopped, stop_on_signals
 from equimetric.studies.jobs import Job, run_job
 
@@ -48,14 +49,15 @@ def main() -> None:
             warnings.simplefilter("default", UserWarning)
             warnings.simplefilter("ignore", EquimetricWarning)  # the parent has loaded the same data and said so
             warnings.showwarning = lambda message, *_: send({"notice": str(message)})
+            shared = Shared()
             while True:
-                execute(Job.from_json(json.loads(jobs.get())), send)
+                execute(Job.from_json(json.loads(jobs.get())), send, shared)
     except (Stopped, BrokenPipeError) as stop:
         # The listening thread holds the input, which would make an ordinary exit crash.
         os._exit(stop.exit_code if isinstance(stop, Stopped) else 0)
 
 
-def execute(job: Job, send: Send) -> None:
+def execute(job: Job, send: Send, shared: Shared) -> None:
     """Execute a job and report its progress and its end."""
 
     def report(step: int, figures: Mapping[str, float]) -> None:
@@ -63,7 +65,7 @@ def execute(job: Job, send: Send) -> None:
             send({"step": step, "figures": dict(figures)})
 
     try:
-        outcome, classes = run_job(job, report)
+        outcome, classes = run_job(job, report, shared)
     except StorageError as error:
         send({"cannot_write": str(error)})
     else:

@@ -1,0 +1,183 @@
+"""What the runs of one process have in common, made once: data, frozen backbones, their features.
+
+A worker that trains thousands of heads on the same features reads the data, builds and hashes the backbone and checks
+the feature file once. Everything is found by what determines it, configuration and content of files, and only what was
+used last is kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from equimetric.backbones import Backbone, find_weight_file
+from equimetric.data import Dataset, ImageFiles, Images
+from equimetric.data.registry import path_options
+from equimetric.files import hash_file, read_stamp
+from equimetric.processes import SINGLE, Processes, choose_device
+from equimetric.runs.configuration import DataConfig, RunConfig
+from equimetric.runs.data import RunData, load_data_set, load_run_data
+from equimetric.runs.features import cached_features
+from equimetric.runs.folder import WrittenFile
+
+__all__ = ["Recent", "Shared"]
+
+Value = TypeVar("Value")
+
+ROOM = 2**30
+"""Bytes of images or features that the data of several folds may take together."""
+
+
+class Recent(Generic[Value]):
+    """Values by key. What was asked for longest ago is dropped where there are more than `most`, or no more room."""
+
+    def __init__(self, most: int, weigh: Callable[[Value], int] = lambda _: 0, room: int = ROOM) -> None:
+        self.most = most
+        self.weigh = weigh
+        self.room = room
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of a key, made unless it is there."""
+        value = self._values[key] if key in self._values else make()
+        self.put(key, value)
+        return value
+
+    def put(self, key: Hashable, value: Value) -> None:
+        """Keep a value as the one that was asked for last."""
+        self._values[key] = value
+        self._values.move_to_end(key)
+        while len(self._values) > 1 and (len(self._values) > self.most or self._weight() > self.room):
+            self._values.popitem(last=False)
+
+    def find(self, key: Hashable) -> Value | None:
+        """The value of a key, where it is there."""
+        return self._values.get(key)
+
+    def holds(self, value: Value) -> bool:
+        """Whether this very value is there."""
+        return any(one is value for one in self._values.values())
+
+    def drop(self, key: Hashable) -> None:
+        """Forget a value."""
+        self._values.pop(key, None)
+
+    def _weight(self) -> int:
+        return sum(map(self.weigh, self._values.values()))
+
+
+class Shared:
+    """Data, frozen backbones and features of the runs of one process, and what was checked of them.
+
+    Runs read these and change none of them. Each run of its own has a new one.
+    """
+
+    def __init__(self) -> None:
+        self._data_sets: Recent[Dataset] = Recent(2, lambda one: count_bytes(one.images))
+        self._data: Recent[RunData] = Recent(8, lambda one: count_bytes(one.dataset.images))
+        self._backbones: Recent[Backbone] = Recent(2)
+        self._generator_states: Recent[Tensor] = Recent(256)
+        self._features: Recent[Tensor] = Recent(2, count_bytes)
+        self._feature_data: Recent[RunData] = Recent(8, lambda one: count_bytes(one.dataset.images))
+        self._checked: Recent[None] = Recent(64)
+        self.frozen_files: Recent[WrittenFile] = Recent(2)
+
+    def data(self, config: RunConfig, *, test: bool = True) -> RunData:
+        """The data of a configuration, with or without its test rows; the folds of a data set share its images.
+
+        A list or a file of arrays that has changed is read anew, and so are changed images in files, unless the run
+        trains on features of them.
+        """
+        source = describe_source(config.data)
+        found = self._data_sets.find(source)
+        if found is not None and not config.model.frozen and not is_unchanged(found.images):
+            self._data_sets.drop(source)
+        data_set = self._data_sets.get(source, lambda: load_data_set(config.data))
+        listed = config.data.split and read_stamp(Path(config.data.split.file).expanduser())
+        key = (data_set, config.data.model_dump_json(), listed, config.refit and config.refit.added_parts, test)
+
+        def load() -> RunData:
+            data = load_run_data(config.data, config.refit, model=config.model, dataset=data_set)
+            return data if test else replace(data, split=data.split.without_test())
+
+        return self._data.get(key, load)
+
+    def backbone(self, config: RunConfig, build: Callable[[], Backbone], *described: int) -> Backbone:
+        """The frozen backbone that `build` makes of the configuration and of the numbers that describe it further.
+
+        Torch's generator is seeded, and left as after building, so that a head draws the same weights.
+        """
+        seed = torch.initial_seed()
+        key = (describe_backbone(config, seed), *described)
+        found = self._backbones.find(key)
+        if found is not None:
+            state = self._generator_states.get((key, seed), lambda: state_after(build))
+            torch.set_rng_state(state)
+            return found
+        built = build()
+        self._backbones.put(key, built)
+        self._generator_states.put((key, seed), torch.get_rng_state())
+        return built
+
+    def with_features(self, data: RunData, backbone: Backbone, processes: Processes = SINGLE) -> RunData:
+        """The data with the features of a frozen backbone in place of images, computed once."""
+        if not self.holds(backbone):
+            return data.with_features(cached_features(backbone, data.eval_data, processes))
+
+        def compute() -> RunData:
+            key = (backbone, data.eval_data.fingerprint)
+            return data.with_features(
+                self._features.get(key, lambda: cached_features(backbone, data.eval_data, processes))
+            )
+
+        return self._feature_data.get((backbone, data), compute)
+
+    def find_features(self, data: RunData, backbone: Backbone | None) -> RunData | None:
+        """What `with_features` gave before, None before that."""
+        return self._feature_data.find((backbone, data))
+
+    def holds(self, backbone: Backbone) -> bool:
+        """Whether a backbone is one of those that are shared."""
+        return self._backbones.holds(backbone)
+
+    def check_once(self, key: Hashable, check: Callable[[], None]) -> None:
+        """Check something that an equal key stands for, unless it was found to be right before."""
+        self._checked.get(key, check)
+
+
+def describe_source(config: DataConfig) -> Hashable:
+    """What determines a data set, whatever its split: its options, and size and times of the files that they name."""
+    paths = [config.options.get(option) for option in sorted(path_options(config.name))]
+    stamps = tuple(read_stamp(Path(str(path)).expanduser()) for path in paths if path is not None)
+    return (config.model_dump_json(include={"name", "options", "weights"}), stamps)
+
+
+def is_unchanged(images: Images) -> bool:
+    """Whether images are those that were loaded: in memory they are, in files they may have changed."""
+    return not isinstance(images, ImageFiles) or images.store.is_unchanged()
+
+
+def describe_backbone(config: RunConfig, seed: int) -> Hashable:
+    """What determines a frozen backbone: its configuration, its weights by content, or the seed of random ones."""
+    model, training = config.model, config.training
+    file = find_weight_file(model.backbone, model.pretrained)
+    weights = hash_file(file) if file is not None else model.pretrained or seed
+    placed = (choose_device(training.device), training.precision, training.channels_last)
+    return (model.backbone, weights, model.pooling, str(model.frozen_batch_norm), placed)
+
+
+def state_after(build: Callable[[], Backbone]) -> Tensor:
+    """The state of torch's generator after building a backbone."""
+    build()
+    return torch.get_rng_state()
+
+
+def count_bytes(images: Images) -> int:
+    """Memory of images or features; none of those in files."""
+    return images.nbytes if isinstance(images, Tensor) else 0
