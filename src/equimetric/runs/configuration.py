@@ -196,7 +196,13 @@ class TrainingConfig(Strict):
     """The training budget, and how it is computed."""
 
     steps: int = Field(STEPS, ge=1, description="optimiser steps, at most")
-    validate_every: int = Field(100, ge=1, description="steps between validations; each also saves a checkpoint")
+    validate_every: int = Field(100, ge=1, description="steps between validations")
+    checkpoint_seconds: float = Field(
+        10.0,
+        ge=0,
+        description="a validation also saves a checkpoint when the last one, or the start, is at least this many "
+        "seconds back; a killed run repeats no more than these and the steps up to a validation; 0 saves at each",
+    )
     patience: int | None = Field(
         None, ge=1, description="stop at a validation when the best one is more than this many steps back"
     )

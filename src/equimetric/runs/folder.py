@@ -6,7 +6,8 @@ import platform
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
@@ -19,20 +20,21 @@ from equimetric.checksums import Checksum, checksum, has_content, json_document,
 from equimetric.code_version import code_fingerprint
 from equimetric.configuration import load_stored_config, to_toml
 from equimetric.errors import DamagedFileError, EquimetricError, StorageError
-from equimetric.files import explain_write_error, sync_folder, write_atomically
+from equimetric.files import explain_write_error, read_stamp, sync_file, sync_folder, write_atomically
 from equimetric.runs.access import acquire_lock, first_missing, remove_files, remove_folders
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.key import PROTOCOL_VERSION, RunKey
 from equimetric.runs.result import RunResult
 
-__all__ = ["RunFolder", "describe_environment"]
+__all__ = ["RunFolder", "WrittenFile", "describe_environment"]
 
 CONFIG, RESULT = "config.toml", "result.json"
-WEIGHTS, PER_QUERY, LOG = "model.safetensors", "per_query.npz", "metrics.jsonl"
+WEIGHTS, FROZEN_WEIGHTS = "model.safetensors", "backbone.safetensors"
+PER_QUERY, LOG = "per_query.npz", "metrics.jsonl"
 ADVICE = "remove the run's folder and run it again: this run is trained anew, no other"
 
 PROGRESS = ("checkpoint.json", RESULT, WEIGHTS)
-"""Files of a run that has begun: from the checkpoint before its first step on."""
+"""Files of a run that has made progress: from its first checkpoint on."""
 
 OF_A_START = (CONFIG, "environment.json", LOG, ".lock")
 """What a start writes before there is any progress."""
@@ -40,8 +42,13 @@ OF_A_START = (CONFIG, "environment.json", LOG, ".lock")
 
 def describe_environment(data_fingerprint: str, key: RunKey) -> dict[str, Any]:
     """Versions and hardware behind a result, and what identifies the run."""
+    return {"key": asdict(key), **describe_machine(), "data_fingerprint": data_fingerprint}
+
+
+@cache
+def describe_machine() -> dict[str, Any]:
+    """Versions and hardware, which stay the same while a process lives."""
     return {
-        "key": asdict(key),
         "equimetric": version("equimetric"),
         "code": code_fingerprint(),
         "protocol": PROTOCOL_VERSION,
@@ -52,8 +59,16 @@ def describe_environment(data_fingerprint: str, key: RunKey) -> dict[str, Any]:
         "processor": platform.machine(),
         "cores": os.cpu_count(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "data_fingerprint": data_fingerprint,
     }
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file of a run's folder as it was written."""
+
+    path: Path
+    checksum: Checksum
+    mtime_ns: int
 
 
 class RunFolder:
@@ -69,15 +84,17 @@ class RunFolder:
         self.path = path
         self.writes = writes
         self.written: dict[str, Checksum] = {}
+        self.unsynced: list[str] = []
 
     def prepare(self, config: RunConfig, data_fingerprint: str, key: RunKey) -> None:
-        """Write what is known before the run starts."""
-        self.write_config(config)
-        self.write("environment.json", json_document(describe_environment(data_fingerprint, key), indent=2))
+        """Write what is known before the run starts; it comes to the disk with the first progress."""
+        self.write_config(config, sync=False)
+        environment = describe_environment(data_fingerprint, key)
+        self.write("environment.json", json_document(environment, indent=2), sync=False)
 
-    def write_config(self, config: RunConfig) -> None:
+    def write_config(self, config: RunConfig, *, sync: bool = True) -> None:
         """Write the complete configuration."""
-        self.write(CONFIG, toml_document(to_toml(config)))
+        self.write(CONFIG, toml_document(to_toml(config)), sync=sync)
 
     def config(self) -> RunConfig:
         """The configuration."""
@@ -131,7 +148,7 @@ class RunFolder:
             yield
         finally:
             try:
-                if not self.has_progress():
+                if not self.has_begun():
                     remove_files(written)
                     remove_folders(self.path, topmost)
             finally:
@@ -140,6 +157,11 @@ class RunFolder:
     def has_progress(self) -> bool:
         """Whether the folder holds more than the start of a run."""
         return any((self.path / name).exists() for name in PROGRESS)
+
+    def has_begun(self) -> bool:
+        """Whether the folder holds anything worth keeping: progress, or a log that says why there is none."""
+        log = read_stamp(self.path / LOG)
+        return self.has_progress() or (log is not None and log.size > 0)
 
     @contextmanager
     def explain_write_errors(self) -> Iterator[None]:
@@ -152,12 +174,42 @@ class RunFolder:
                 "lost: make it writable, with space left, and run the same command again"
             ) from error
 
-    def write(self, name: str, content: str | bytes) -> None:
-        """Write a file of the folder."""
+    def write(self, name: str, content: str | bytes, *, sync: bool = True) -> None:
+        """Write a file of the folder; without `sync` it is on the disk only after `sync_all`."""
         if self.writes:
             with self.explain_write_errors():
-                write_atomically(self.path / name, content)
+                write_atomically(self.path / name, content, sync=sync)
             self.written[name] = checksum(content.encode() if isinstance(content, str) else content)
+            self.unsynced += [] if sync else [name]
+
+    def link(self, name: str, source: WrittenFile) -> bool:
+        """Make a file of the folder one more name of a file that another run has written.
+
+        False where that file has changed or is gone, or where the file system has no such names.
+        """
+        found = read_stamp(source.path)
+        if found is None or (found.size, found.mtime_ns) != (source.checksum["bytes"], source.mtime_ns):
+            return False
+        with suppress(OSError):
+            (self.path / name).unlink(missing_ok=True)
+            os.link(source.path, self.path / name)
+            self.written[name] = source.checksum
+            return True
+        return False
+
+    def describe(self, name: str) -> WrittenFile:
+        """A file that this run has written."""
+        found = (self.path / name).stat()
+        return WrittenFile(self.path / name, self.written[name], found.st_mtime_ns)
+
+    def sync_all(self) -> None:
+        """Wait until what was written without waiting is on the disk."""
+        if self.unsynced:
+            with self.explain_write_errors():
+                for name in self.unsynced:
+                    sync_file(self.path / name)
+                sync_folder(self.path)
+            self.unsynced = []
 
     def remove(self, *names: str) -> None:
         """Remove files for good."""
@@ -200,8 +252,10 @@ class RunFolder:
         """Write the result; its presence is what marks a run as finished."""
         files: dict[str, Checksum] = {}
         if result.status == "done":
-            files = {name: self.written[name] for name in (WEIGHTS, PER_QUERY) if name in self.written}
+            names = (WEIGHTS, FROZEN_WEIGHTS, PER_QUERY)
+            files = {name: self.written[name] for name in names if name in self.written}
             files[LOG] = self.sync_log()
+        self.sync_all()
         self.write(RESULT, json_document({**json.loads(result.to_json()), "files": files}, indent=2))
 
     def expected(self, name: str) -> Checksum | None:
@@ -214,7 +268,7 @@ class RunFolder:
         """Write per-query scores and neighbours."""
         buffer = BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
-        self.write(PER_QUERY, buffer.getvalue())
+        self.write(PER_QUERY, buffer.getvalue(), sync=False)
 
     def has_per_query(self) -> bool:
         """Whether per-query scores are there."""

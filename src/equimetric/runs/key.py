@@ -21,7 +21,7 @@ PROTOCOL_VERSION = 2
 
 Role: TypeAlias = Literal["final", "trial", "baseline", "joined", "probe", "refit"]
 
-NO_INFLUENCE: dict[str, Any] = {"logging": True, "data": {"workers"}}
+NO_INFLUENCE: dict[str, Any] = {"logging": True, "data": {"workers"}, "training": {"checkpoint_seconds"}}
 """Keys of the configuration that cannot change a result."""
 
 

@@ -17,7 +17,7 @@ from equimetric.learners import Learner
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.embedding import embed_images
-from equimetric.runs.folder import ADVICE, WEIGHTS, RunFolder
+from equimetric.runs.folder import ADVICE, FROZEN_WEIGHTS, WEIGHTS, RunFolder
 from equimetric.runs.result import RunResult
 from equimetric.threads import use_threads
 
@@ -75,6 +75,9 @@ def load(folder: str | Path) -> TrainedModel:
     config = run.config()
     learner = build_learner(config, result.data, pretrained=False)
     weights = load_weights(run.path / WEIGHTS, run.expected(WEIGHTS))
+    frozen = run.expected(FROZEN_WEIGHTS)
+    if frozen is not None:
+        weights |= load_weights(run.path / FROZEN_WEIGHTS, frozen)
     if config.training.precision == "float64":
         learner.to(torch.float64)
     if config.training.channels_last:

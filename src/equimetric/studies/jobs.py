@@ -222,4 +222,4 @@ def join_members(job: Job) -> tuple[str, ...]:
 
 def class_names_of(config: RunConfig, shared: Shared | None) -> tuple[str, ...]:
     """The names of the classes of a run's data."""
-    return (shared or Shared()).run_data(config).dataset.class_names
+    return (shared or Shared()).data(config).dataset.class_names

@@ -1,6 +1,8 @@
 """Checkpoints: tensors in safetensors, everything else in JSON; a resumed run is equal bit for bit."""
 
+import time
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from equimetric.checksums import json_document, read_json
-from equimetric.errors import DamagedFileError
+from equimetric.errors import DamagedFileError, EquimetricError
 from equimetric.learners import Learner
 from equimetric.runs.folder import LOG, RunFolder
 from equimetric.runs.model import parse_weights
@@ -19,7 +21,6 @@ from equimetric.training.sampling import TaskBatches
 
 __all__ = [
     "Checkpoint",
-    "all_weights",
     "copy_weights",
     "load_best_weights",
     "load_checkpoint",
@@ -51,6 +52,7 @@ class Checkpoint:
         sums, counts: of the loss terms since the last line of the log, where a run was stopped between two.
         log_bytes: length of the log when the checkpoint was written; what follows is written again after resuming.
         seconds: training time so far, including the time before resuming.
+        saved_at: when it was last written, or else begun, by `time.monotonic`.
     """
 
     step: int = 0
@@ -68,29 +70,32 @@ class Checkpoint:
     counts: dict[str, int] = field(default_factory=dict)
     log_bytes: int = 0
     seconds: float = 0.0
+    saved_at: float = field(default_factory=time.monotonic)
 
 
-PLAIN_FIELDS = [one.name for one in fields(Checkpoint) if one.name not in ("best_weights", "average")]
-"""What of a checkpoint is written as JSON; the rest are tensors."""
+NOT_PLAIN = ("best_weights", "average", "saved_at")
+PLAIN_FIELDS = [one.name for one in fields(Checkpoint) if one.name not in NOT_PLAIN]
+"""What of a checkpoint is written as JSON; the rest are tensors, and the time of this process."""
 
 
-def all_weights(learner: Learner) -> dict[str, Tensor]:
-    """A copy of the learner's whole state: `state_dict()` alone holds references that keep changing."""
-    return {name: tensor.detach().clone().contiguous() for name, tensor in learner.state_dict().items()}
-
-
-def copy_weights(learner: Learner) -> dict[str, Tensor]:
-    """A copy of the learner's state without its frozen backbones."""
-    frozen = learner.frozen_state()
-    state = {name: tensor for name, tensor in learner.state_dict().items() if name not in frozen}
-    return {name: tensor.detach().clone().contiguous() for name, tensor in state.items()}
+def copy_weights(learner: Learner, frozen: Collection[str]) -> dict[str, Tensor]:
+    """A copy of the learner's state without what is frozen: `state_dict()` alone holds what keeps changing."""
+    return {
+        name: tensor.detach().clone().contiguous()
+        for name, tensor in learner.state_dict().items()
+        if name not in frozen
+    }
 
 
 def restore_weights(learner: Learner, weights: dict[str, Tensor]) -> None:
-    """Load what `copy_weights` gave; the frozen backbones stay as they are."""
-    frozen = learner.frozen_state()
-    kept = {name: tensor for name, tensor in learner.state_dict().items() if name in frozen}
-    learner.load_state_dict({**kept, **weights})
+    """Load what `copy_weights` gave; what is frozen stays as it is."""
+    differing = learner.load_state_dict(weights, strict=False)
+    missing = set(differing.missing_keys) - learner.frozen_state()
+    if missing or differing.unexpected_keys:
+        raise EquimetricError(
+            f"a checkpoint does not fit its learner ({', '.join([*missing, *differing.unexpected_keys])}); "
+            "remove the run's folder and run it again"
+        )
 
 
 def load_best_weights(learner: Learner, state: Checkpoint) -> None:
@@ -100,7 +105,12 @@ def load_best_weights(learner: Learner, state: Checkpoint) -> None:
 
 
 def save_checkpoint(
-    run: RunFolder, checkpoint: Checkpoint, learner: Learner, optimizer: Optimizers, batches: TaskBatches
+    run: RunFolder,
+    checkpoint: Checkpoint,
+    learner: Learner,
+    optimizer: Optimizers,
+    batches: TaskBatches,
+    frozen: Collection[str],
 ) -> None:
     """Write a checkpoint; the pointer file is replaced last, so a crash at any moment leaves a whole one.
 
@@ -108,7 +118,7 @@ def save_checkpoint(
     """
     if not run.writes:
         return
-    tensors = {f"learner.{name}": tensor for name, tensor in copy_weights(learner).items()}
+    tensors = {f"learner.{name}": tensor for name, tensor in copy_weights(learner, frozen).items()}
     tensors |= {f"best.{name}": tensor for name, tensor in (checkpoint.best_weights or {}).items()}
     tensors |= {f"average.{name}": tensor for name, tensor in (checkpoint.average or {}).items()}
     numbers: dict[str, dict[str, Any]] = {}
@@ -122,8 +132,9 @@ def save_checkpoint(
     for task, sampler in samplers.items():
         tensors |= {f"batches.{task}.{name}": tensor for name, tensor in sampler.pop("mined", {}).items()}
     file = f"checkpoint-{checkpoint.step:08d}.safetensors"
-    run.write(file, save({key: tensor.contiguous() for key, tensor in tensors.items()}))
+    run.write(file, save({key: tensor.contiguous() for key, tensor in tensors.items()}), sync=False)
     log = run.sync_log()
+    run.sync_all()
     checkpoint.log_bytes = log["bytes"]
     record = {
         "tensors": file,
@@ -133,6 +144,7 @@ def save_checkpoint(
         **{name: getattr(checkpoint, name) for name in PLAIN_FIELDS},
     }
     run.write(POINTER, json_document(record))
+    checkpoint.saved_at = time.monotonic()
     run.remove(*(old.name for old in run.path.glob(TENSORS) if old.name != file))
 
 

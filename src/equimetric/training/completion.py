@@ -14,12 +14,12 @@ from equimetric.runs.building import count_parameters
 from equimetric.runs.cohorts import RunCohorts, cohort_notes
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.evaluation import NEIGHBOURS, embed_part, evaluate_defined, per_query_arrays, within_parents
-from equimetric.runs.folder import RESULT, WEIGHTS, RunFolder
+from equimetric.runs.folder import FROZEN_WEIGHTS, RESULT, WEIGHTS, RunFolder
 from equimetric.runs.key import Role, RunKey
 from equimetric.runs.model import TrainedModel, load
 from equimetric.runs.result import RunResult, RunSource
 from equimetric.training.advice import run_notes
-from equimetric.training.checkpoint import all_weights, load_best_weights, remove_checkpoints
+from equimetric.training.checkpoint import copy_weights, load_best_weights, remove_checkpoints
 from equimetric.training.session import Session
 
 __all__ = ["find_finished", "finish_run"]
@@ -42,7 +42,8 @@ def find_finished(run: RunFolder, config: RunConfig, key: RunKey, processes: Pro
 
 def load_intact(run: RunFolder, config: RunConfig, key: RunKey) -> TrainedModel | None:
     """The model of a finished run; a damaged configuration is written again, other damage means training again."""
-    if not run.holds(key):
+    # What a start without progress left may not even be whole.
+    if not run.has_progress() or not run.holds(key):
         return None
     try:
         result = run.result()
@@ -65,8 +66,7 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
     config, run, learner, state = session.config, session.run, session.learner, session.state
     load_best_weights(learner, state)
     figures, undefined, notes = evaluate_test(session)
-    if run.writes:
-        run.write(WEIGHTS, save(all_weights(learner)))
+    write_weights(session)
     refit = config.refit
     result = RunResult(
         status="done",
@@ -88,6 +88,27 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
     session.processes.barrier()
     learner.eval()
     return TrainedModel(config, learner, run.path, result)
+
+
+def write_weights(session: Session) -> None:
+    """Write what was trained and, as a file of its own, the frozen backbone; both are on the disk with the result.
+
+    The runs of a study have the same frozen backbone: each folder holds it whole, and the disk holds it once.
+    """
+    run, learner, shared = session.run, session.learner, session.shared
+    if not run.writes:
+        return
+    metadata, trained = None, copy_weights(learner, session.frozen)
+    if session.frozen:
+        backbone = learner.frozen_backbone()
+        key = (backbone, frozenset(session.frozen))
+        known = shared.frozen_files.find(key)
+        if known is None or not run.link(FROZEN_WEIGHTS, known):
+            run.write(FROZEN_WEIGHTS, save(copy_weights(learner, trained)), sync=False)
+            if backbone is not None and shared.holds(backbone):
+                shared.frozen_files.put(key, run.describe(FROZEN_WEIGHTS))
+        metadata = {"backbone": run.written[FROZEN_WEIGHTS]["sha256"]}
+    run.write(WEIGHTS, save(trained, metadata), sync=False)
 
 
 def evaluate_test(session: Session) -> tuple[dict[str, Any], dict[str, str], list[str]]:

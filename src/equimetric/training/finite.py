@@ -1,6 +1,7 @@
 """Whether gradients and weights are finite: a loss may be where they are not."""
 
 import math
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,8 @@ from equimetric.training.optimizers import Optimizers
 __all__ = ["gradient_norms", "require_finite_weights"]
 
 
-def gradient_norms(optimizer: Optimizers) -> dict[str, Tensor]:
-    """‖∂L/∂θ‖ of every parameter group that has a gradient; not finite where one entry is not.
+def gradient_norms(optimizer: Optimizers) -> dict[str, list[Tensor]]:
+    """‖∂L/∂θ‖ of every parameter with a gradient, by parameter group; not finite where one entry is not.
 
     Nor is it where squares overflow, as those of an optimiser then do, too.
     """
@@ -20,13 +21,13 @@ def gradient_norms(optimizer: Optimizers) -> dict[str, Tensor]:
     for group in optimizer.param_groups:
         gradients = [parameter.grad for parameter in group["params"] if parameter.grad is not None]
         if gradients:
-            norms[group["group"]] = torch.stack(torch._foreach_norm(gradients)).norm()
+            norms[group["group"]] = list(torch._foreach_norm(gradients))
     return norms
 
 
-def require_finite_weights(learner: nn.Module, step: int) -> None:
-    """Raise an error that names the first parameter with an entry that is not finite."""
-    named = [(name, parameter.detach()) for name, parameter in learner.named_parameters()]
+def require_finite_weights(learner: nn.Module, step: int, frozen: Collection[str] = ()) -> None:
+    """Raise an error that names the first parameter with an entry that is not finite, apart from frozen ones."""
+    named = [(name, parameter.detach()) for name, parameter in learner.named_parameters() if name not in frozen]
     if not named:
         return
     norms = torch.stack(torch._foreach_norm([values for _, values in named])).tolist()

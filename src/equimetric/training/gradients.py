@@ -105,8 +105,9 @@ def backward_terms(terms: Mapping[str, Tensor], scale: float) -> dict[str, Tenso
     """Back-propagate `scale` times the sum of the terms; the values of this 'loss' and of the terms."""
     if not terms or "loss" in terms:
         raise EquimetricError("losses() of a learner must name at least one term, and none of them 'loss', their sum")
-    loss = torch.stack(list(terms.values())).sum()
-    loss.backward(loss.new_tensor(scale))  # type: ignore[no-untyped-call]
+    values = list(terms.values())
+    loss = values[0] if len(values) == 1 else torch.stack(values).sum()
+    loss.backward(None if scale == 1 else loss.new_tensor(scale))  # type: ignore[no-untyped-call]
     return {"loss": loss.detach(), **{name: value.detach() for name, value in terms.items()}}
 
 

@@ -11,12 +11,12 @@ from equimetric.configuration import load_config
 from equimetric.processes import init_processes
 from equimetric.runs.access import require_writable
 from equimetric.runs.configuration import RunConfig
-from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.image_size import fit_images
 from equimetric.runs.key import Role, RunKey
 from equimetric.runs.model import TrainedModel
 from equimetric.runs.regimes import fit_to_data
+from equimetric.runs.shared import Shared
 from equimetric.threads import use_threads
 from equimetric.training.averaging import update_average
 from equimetric.training.completion import find_finished, finish_run
@@ -45,6 +45,7 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     role: Role = "final",
+    shared: Shared | None = None,
 ) -> TrainedModel:
     """Train one model, keep its best weights by validation, and evaluate it once on the test classes.
 
@@ -52,11 +53,11 @@ def train(
     run is loaded and a killed one resumes at its last checkpoint, to the same result bit for bit. Started by torchrun,
     several processes train one model together.
     """
-    config = fit_images(load_config(config, RunConfig, overrides))
+    config, shared = fit_images(load_config(config, RunConfig, overrides)), shared or Shared()
     role = role if config.refit is None else "refit"
     with use_threads(config.training.threads), init_processes(config.training.device) as processes:
         require_writable(Path(folder or "runs"), "run folder")
-        data = load_run_data(config.data, config.refit, model=config.model)
+        data = shared.data(config)
         config = fit_to_data(config, data.shape)
         key = RunKey.of(config, data.fingerprint, role=role, processes=processes.world)
         run = RunFolder(Path(folder) if folder else default_folder(key), writes=processes.is_main)
@@ -65,7 +66,7 @@ def train(
             if finished is not None:
                 return finished
             run.require(key, data.fingerprint)
-            session = open_session(config, run, data, processes)
+            session = open_session(config, run, data, processes, shared)
             run.prepare(config, data.fingerprint, key)
             train_steps(session, progress)
             return finish_run(session, role)
@@ -81,10 +82,14 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
     config, learner, optimizer, state = session.config, session.learner, session.optimizer, session.state
     per_step = config.batch.per_step
     meter, spread = LossMeter(config), BatchSpread(session)
-    with open_log(session.run, config, state.step) as log, stop_request(session, meter) as stop:
+    with (
+        open_log(session.run, config, state.step) as log,
+        stop_request(session, meter) as stop,
+        meter.explain_errors(),
+    ):
         if not session.resumed:
             validate(session, log)
-            session.save()
+            session.save_if_due()
         elif progress:
             progress(state.step, {})
         began, first = time.perf_counter() - state.seconds, state.step
@@ -123,15 +128,12 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
                 update_average(state.average, learner, config.training.ema, step)
 
             state.step, state.seconds = step + 1, time.perf_counter() - began
-            logging = session.logs(state.step)
-            # Reading values makes a GPU wait, so there only where they are needed.
-            if logging or session.placement.device.type == "cpu":
+            if session.logs(state.step):
                 meter.read()
-            if logging:
                 log.write({**meter.record(state.step, state.seconds), **spread.record()})
             if session.validates(state.step):
                 validate(session, log)
-                session.save()
+                session.save_if_due()
             if progress:
                 speed = state.step * per_step * len(batch) * session.processes.world / state.seconds
                 progress(state.step, {**meter.latest, **session.best, "images/s": speed})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
@@ -14,17 +15,23 @@ from equimetric.runs.configuration import RunConfig
 
 __all__ = ["LossMeter"]
 
+MOST_UNREAD = 50
+"""Steps whose values are read at once."""
+
 Rows: TypeAlias = list[tuple[int, dict[str, float]]]
 """Steps, and the values of each by name."""
 
 
 class LossMeter:
-    """Collects loss terms and gradient norms without reading them at once: reading makes a GPU wait."""
+    """Collects loss terms and gradient norms without reading them at once: each reading costs a call, and a GPU's wait.
+
+    They are read before a line of the log, a validation or a checkpoint, and in the step in which many are unread.
+    """
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self.unread: list[tuple[int, dict[str, Tensor]]] = []
-        self.unread_norms: list[tuple[int, dict[str, Tensor]]] = []
+        self.unread: list[tuple[int, Mapping[str, Tensor]]] = []
+        self.unread_norms: list[tuple[int, Mapping[str, Sequence[Tensor]]]] = []
         self.latest: dict[str, float] = {}
         self.sums: dict[str, float] = {}
         self.counts: dict[str, int] = {}
@@ -33,26 +40,40 @@ class LossMeter:
         """Add the terms of a batch."""
         if not self.latest:
             self.latest = dict.fromkeys(terms, math.nan)
-        self.unread.append((step, dict(terms)))
+        self.unread.append((step, terms))
 
-    def add_gradients(self, norms: Mapping[str, Tensor], step: int) -> None:
-        """Add the gradient norms of a step, by parameter group."""
-        self.unread_norms.append((step, dict(norms)))
+    def add_gradients(self, norms: Mapping[str, Sequence[Tensor]], step: int) -> None:
+        """Add the gradient norms of a step: of every parameter, by parameter group."""
+        self.unread_norms.append((step, norms))
+        if len(self.unread_norms) >= MOST_UNREAD:
+            self.read()
 
     def read(self) -> None:
         """Read the values; raises an error instead of training on with NaN."""
-        unread = [*self.unread, *self.unread_norms]
-        flat = [value for _, values in unread for value in values.values()]
+        unread, unread_norms, self.unread, self.unread_norms = self.unread, self.unread_norms, [], []
+        flat = [value for _, terms in unread for value in terms.values()]
+        flat += [norm for _, norms in unread_norms for group in norms.values() for norm in group]
         read = iter(torch.stack(flat).tolist() if flat else ())
-        rows = [(step, {name: next(read) for name in values}) for step, values in unread]
-        losses, norms = rows[: len(self.unread)], rows[len(self.unread) :]
-        self.unread, self.unread_norms = [], []
+        losses = [(step, {name: next(read) for name in terms}) for step, terms in unread]
+        norms = [
+            (step, {name: math.hypot(*(next(read) for _ in group)) for name, group in by_group.items()})
+            for step, by_group in unread_norms
+        ]
         for _, row in losses:
             self.latest = row
             for name, value in row.items():
                 self.sums[name] = self.sums.get(name, 0.0) + value
                 self.counts[name] = self.counts.get(name, 0) + 1
         self.require_finite(losses, norms)
+
+    @contextmanager
+    def explain_errors(self) -> Iterator[None]:
+        """Where a step fails, say first whether a value of an earlier one was not finite."""
+        try:
+            yield
+        except Exception:
+            self.read()
+            raise
 
     def require_finite(self, losses: Rows, norms: Rows) -> None:
         """Raise an error that names the first step at which a term or else a gradient is not finite."""

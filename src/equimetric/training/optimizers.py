@@ -56,12 +56,15 @@ class Optimizers:
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """The groups of all of them."""
+        if len(self.optimizers) == 1:
+            return self.optimizers[0].param_groups
         return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def zero_grad(self) -> None:
-        """Set all gradients to None."""
-        for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none=True)
+        """Set all gradients to None; that of torch takes ten times as long for a head."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
 
     def step(self) -> None:
         """Update all parameters that have a gradient."""
@@ -183,6 +186,8 @@ def set_learning_rates(optimizer: Optimizers, factor: float) -> None:
 
 def clip_gradients(optimizer: Optimizers, config: OptimizerConfig) -> None:
     """Clip by norm, g · min(1, clip_norm / ‖g‖), or each entry at ± `clip_value`."""
+    if config.clip_norm is None and config.clip_value is None:
+        return
     parameters: list[Tensor] = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if config.clip_norm is not None:
         nn.utils.clip_grad_norm_(parameters, config.clip_norm)

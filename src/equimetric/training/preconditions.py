@@ -125,7 +125,7 @@ def require_part(data: RunData, part: str) -> None:
 
 def require_batches(config: RunConfig, data: RunData, learner: Learner) -> None:
     """Raise an error where the configured batches cannot be drawn from the training classes."""
-    train_data = data.dataset.subset(data.split.train)
+    train_data = data.train_data
     batch, counts = config.batch, torch.bincount(train_data.labels)
     try:
         TaskBatches(config, learner, train_data.labels, partial(attribute_ids, train_data))

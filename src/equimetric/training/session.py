@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Set
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -19,6 +21,7 @@ from equimetric.runs.evaluation import evaluation_data
 from equimetric.runs.features import cached_features
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.result import DataShape
+from equimetric.runs.shared import Shared
 from equimetric.seeding import derive_seed
 from equimetric.training.averaging import start_average
 from equimetric.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -37,10 +40,10 @@ class Session:
 
     Attributes:
         data: the data as they are evaluated, features in place of images where the backbone is frozen.
-        train_data: the training rows, class ids 0 … C − 1.
         shape: of the data as they were loaded.
         optimizer, batches: empty for baselines, which take no step.
         resumed: whether `state` comes from a checkpoint.
+        shared: what it has in common with other runs of the process.
     """
 
     config: RunConfig
@@ -49,17 +52,27 @@ class Session:
     placement: Placement
     learner: Learner
     data: RunData
-    train_data: Dataset
     shape: DataShape
     optimizer: Optimizers
     batches: TaskBatches
     state: Checkpoint
     resumed: bool
+    shared: Shared
+
+    @property
+    def train_data(self) -> Dataset:
+        """The training rows, class ids 0 … C − 1."""
+        return self.data.train_data
 
     @property
     def steps(self) -> int:
         """Optimiser steps, at most."""
         return self.config.steps if self.learner.trains else 0
+
+    @cached_property
+    def frozen(self) -> Set[str]:
+        """Names of the learner's state that never train."""
+        return self.learner.frozen_state()
 
     @cached_property
     def weights(self) -> Tensor | None:
@@ -95,39 +108,48 @@ class Session:
         """Seed everything random that follows by a purpose and a step, so nothing random has to be saved."""
         self.placement.seed(derive_seed(self.config.seed, purpose, step))
 
+    def save_if_due(self) -> None:
+        """Write a checkpoint where the last one is long enough back."""
+        if time.monotonic() - self.state.saved_at >= self.config.training.checkpoint_seconds:
+            self.save()
+
     def save(self) -> None:
         """Write a checkpoint, never of weights that are not finite."""
-        require_finite_weights(self.learner, self.state.step)
-        save_checkpoint(self.run, self.state, self.learner, self.optimizer, self.batches)
+        self.require_finite_weights()
+        save_checkpoint(self.run, self.state, self.learner, self.optimizer, self.batches, self.frozen)
+
+    def require_finite_weights(self) -> None:
+        """Raise an error where a weight is not finite; frozen ones are those of the start."""
+        require_finite_weights(self.learner, self.state.step, self.frozen if self.state.step else ())
 
 
-def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Processes) -> Session:
+def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Processes, shared: Shared) -> Session:
     """Build everything, and restore the last checkpoint where there is one."""
     placement = Placement.of(config.training, processes.local_rank)
-    shape = data.shape
-    learner = build_learner(config, shape)
+    learner = build_learner(config, data.shape, shared=shared)
     placement.place(learner, compiled=config.training.compile)
-    require_conditions(config, data)
-    require_trainable(config, data, learner)
+    conditions = (data, config.evaluation.model_dump_json(), config.model.dim)
+    shared.check_once(conditions, partial(require_conditions, config, data))
+    # Before features are computed, which takes long, an image shows whether it makes sense.
+    require_trainable(config, shared.find_features(data, learner.frozen_backbone()) or data, learner)
+    loaded, data = data, evaluation_data(config, learner, data, processes, shared)
     if config.model.starts_by_pca:
-        learner.init_head(partial(training_features, learner, data, processes))
-    data = evaluation_data(config, learner, data, processes)
-    train_data = data.dataset.subset(data.split.train)
+        learner.init_head(partial(training_features, learner, loaded, data, processes))
     optimizer = build_optimizer(learner, config.optimizer) if learner.trains else Optimizers()
+    train_data = data.train_data
     batches = TaskBatches(config, learner, train_data.labels, partial(attribute_ids, train_data))
     state = load_checkpoint(run, learner, optimizer, batches)
     resumed = state is not None
     average = None if config.training.ema is None else start_average(learner, learner.frozen_state())
     state = state or Checkpoint(average=average)
     return Session(
-        config, run, processes, placement, learner, data, train_data, shape, optimizer, batches, state, resumed
+        config, run, processes, placement, learner, data, loaded.shape, optimizer, batches, state, resumed, shared
     )
 
 
-def training_features(learner: Learner, data: RunData, processes: Processes) -> Tensor:
+def training_features(learner: Learner, loaded: RunData, data: RunData, processes: Processes) -> Tensor:
     """(N, F) features of the rows that a head starts from: of the learner's backbone, or the data themselves."""
-    backbone, data_set = learner.frozen_backbone(), data.eval_data
-    rows = torch.cat([data.rows(part) for part in learner.head_parts]).sort().values
+    rows, backbone = torch.cat([data.rows(part) for part in learner.head_parts]).sort().values, learner.frozen_backbone()
     if data.vectors or backbone is None:
-        return data_set.images[rows]
-    return cached_features(backbone, data_set, processes)[rows]
+        return data.dataset.images[rows]
+    return cached_features(backbone, loaded.eval_data, processes)[rows]

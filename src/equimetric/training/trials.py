@@ -1,49 +1,77 @@
-"""Trials of a search: trained and validated like every run, without a folder, weights or a look at the test classes."""
+"""A trial of a search: the training of a run without its test, folder, checkpoints and weights."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from equimetric.processes import init_processes
+from pydantic import BaseModel, ConfigDict
+
+from equimetric.configuration import load_config
+from equimetric.errors import EquimetricError
+from equimetric.processes import SINGLE
 from equimetric.runs.configuration import RunConfig
-from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
+from equimetric.runs.image_size import fit_images
+from equimetric.runs.regimes import fit_to_data
+from equimetric.runs.shared import Shared
 from equimetric.threads import use_threads
 from equimetric.training.loop import Progress, train_steps
 from equimetric.training.session import open_session
 
 __all__ = ["TrialResult", "train_trial"]
 
-NOWHERE = Path("no-folder")
-"""The folder of a run that writes nothing."""
+NOWHERE = RunFolder(Path(os.devnull) / "run", writes=False)
+"""A folder that is never there."""
 
 
-@dataclass(frozen=True)
-class TrialResult:
-    """What a trial found.
+class TrialResult(BaseModel):
+    """What a trial measured on the validation classes.
 
     Attributes:
-        validation: the best scores on the validation classes.
+        validation: the best scores, by `evaluation.selected_by`.
         best_step, steps: the step of these scores, and the steps taken.
-        seconds: training time.
-        history: the records of all validations.
+        seconds: of the steps and validations.
+        history: the records of all validations, as in the log of a run.
+        notes: what a user should know of it: a collapse.
     """
 
-    validation: Mapping[str, float]
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    validation: dict[str, float]
     best_step: int
     steps: int
     seconds: float
-    history: tuple[Mapping[str, Any], ...]
+    history: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...] = ()
 
 
-def train_trial(config: RunConfig, *, progress: Progress | None = None) -> TrialResult:
-    """Train as `train` does, with the same validation scores, and return those alone."""
-    with use_threads(config.training.threads), init_processes(config.training.device) as processes:
-        data = load_run_data(config.data, config.refit, model=config.model)
-        session = open_session(config, RunFolder(NOWHERE, writes=False), data, processes)
+def train_trial(
+    config: RunConfig | Mapping[str, Any] | str | Path,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    shared: Shared | None = None,
+) -> TrialResult:
+    """Train and validate as `train` does with the same configuration, to the same validation scores bit for bit.
+
+    The test rows are no part of its data, and nothing is written: a killed trial is repeated from its start.
+    """
+    config, shared = fit_images(load_config(config, RunConfig, overrides)), shared or Shared()
+    if config.refit is not None:
+        raise EquimetricError("a final model has no validation classes to try something on; leave refit out")
+    with use_threads(config.training.threads):
+        data = shared.data(config, test=False)
+        session = open_session(fit_to_data(config, data.shape), NOWHERE, data, SINGLE, shared)
         train_steps(session, progress)
     state = session.state
-    return TrialResult(state.best_scores, state.best_step, state.step, state.seconds, tuple(state.history))
+    return TrialResult(
+        validation=state.best_scores,
+        best_step=state.best_step,
+        steps=state.step,
+        seconds=state.seconds,
+        history=tuple(state.history),
+        notes=(state.collapse,) if state.collapse else (),
+    )

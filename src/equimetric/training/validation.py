@@ -19,7 +19,6 @@ from equimetric.runs.evaluation import (
 from equimetric.training.averaging import averaged_weights
 from equimetric.training.checkpoint import Checkpoint, copy_weights
 from equimetric.training.distributed import sync_batch_norm
-from equimetric.training.finite import require_finite_weights
 from equimetric.training.session import Session
 from equimetric.training.sinks import Log
 from equimetric.training.spread import measure_spread, notice_collapse
@@ -33,18 +32,18 @@ def validate(session: Session, log: Log) -> None:
     A final model has no validation classes: its source has chosen the last step, and where rates are lowered.
     """
     config, learner, state = session.config, session.learner, session.state
-    require_finite_weights(learner, state.step)
+    session.require_finite_weights()
     sync_batch_norm(learner, session.processes)
     with averaged_weights(learner, state.average):
         if config.refit is not None:
-            state.best_step, state.best_weights = state.step, copy_weights(learner)
+            state.best_step, state.best_weights = state.step, copy_weights(learner, session.frozen)
             state.lowered = sum(step <= state.step for step in config.refit.lowered_at)
         else:
             scores = score(session, log)
             value = scores[config.evaluation.selected_by]
             if is_best(state, value):
                 state.best_value, state.best_step, state.best_scores = value, state.step, scores
-                state.best_weights = copy_weights(learner)
+                state.best_weights = copy_weights(learner, session.frozen)
             count_plateau(state, config.optimizer.plateau_steps)
 
 
