@@ -1,0 +1,256 @@
+"""Head trainings of a study beside the same training as a bare PyTorch loop, and with pytorch-metric-learning.
+
+A training is a linear head of 1280 → 128 on frozen features, batches of 8 × 4, 1,000 steps, a validation every 100, the
+test at the end. Ours is a whole run, as a worker of a study executes it: data, building, checks, folder, result and all.
+Whole trainings take turns in one process; printed are medians, and medians of the ratios of neighbours. Machinery is
+what a run takes beside its steps, validations and test. Trainings per hour are counted with two processes at work.
+
+    python benchmarks/studies.py                                  # six methods on features of random images
+    python benchmarks/studies.py --methods contrastive arcface --repeats 9 --optimizer rmsprop
+    python benchmarks/studies.py --images labels.csv --label class_name --split dml_split     # EfficientNet-Lite0, frozen
+    python benchmarks/studies.py --clock cpu                      # seconds of this process: on a machine with other work
+
+Without pytorch-metric-learning (pip install "equimetric[peers]") only the bare loop is compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+
+from equimetric.configuration import load_config
+from equimetric.processes import SINGLE
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.shared import Shared
+from equimetric.threads import use_threads
+from equimetric.training import completion, loop, train, train_trial, trials
+from equimetric.training.session import Session, open_session
+from plain_heads import BARE, Clock, Parts, Timing, peers, train_bare, train_peer
+
+FEATURES, DIM, CLASSES, IMAGES = 1280, 128, 81, 67
+CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+def write_features(folder: Path) -> Path:
+    """Features of 81 classes with 67 images each, the even classes for training: a data set like grocery81."""
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(CLASSES), IMAGES)
+    centres = generator.normal(size=(CLASSES, FEATURES))
+    features = (centres[labels] + 4 * generator.normal(size=(len(labels), FEATURES))).astype(np.float32)
+    split = np.where(labels % 2, "test", "train")
+    np.savez(folder / "features.npz", features=features, labels=labels, split=split)
+    return folder / "features.npz"
+
+
+def configuration(method: str, data: dict[str, Any], model: dict[str, Any], options: argparse.Namespace) -> RunConfig:
+    values = {
+        "method": method,
+        "data": data,
+        "model": {"dim": DIM, **model},
+        "batch": {"classes": 8, "samples": 4},
+        "optimizer": {"name": options.optimizer, "schedule": "constant"},
+        "training": {"steps": options.steps, "validate_every": 100},
+        "evaluation": {"metrics": ["map@r", "recall@1"]},
+    }
+    return load_config(values, RunConfig)
+
+
+@dataclass
+class Parting:
+    """Seconds of a run that are steps, validations and test, by a clock."""
+
+    clock: Clock
+    seconds: float = 0.0
+    inside: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def measure(self) -> Iterator[None]:
+        """Time the work of a run inside the block; checkpoints are no part of it."""
+
+        def timed(function: Any, sign: int) -> Any:
+            def call(*given: Any, **options: Any) -> Any:
+                began = self.clock()
+                try:
+                    return function(*given, **options)
+                finally:
+                    self.seconds += sign * (self.clock() - began)
+
+            return call
+
+        with ExitStack() as stack:
+            for owner, name, sign in (
+                (loop, "train_steps", 1),
+                (completion, "evaluate_test", 1),
+                (Session, "save", -1),
+            ):
+                stack.enter_context(mock.patch.object(owner, name, timed(getattr(owner, name), sign)))
+            yield
+
+
+def train_ours(config: RunConfig, shared: Shared, folder: Path, clock: Clock) -> tuple[Timing, float]:
+    """A run with the timing of its steps, and the share of its machinery."""
+    timing, parting, marks = Timing(), Parting(clock), [0.0]
+
+    def progress(step: int, _: object) -> None:
+        marks.append(time.perf_counter())
+
+    with parting.measure(), tempfile.TemporaryDirectory(dir=folder) as place:
+        began = clock()
+        trained = train(config, folder=Path(place) / "run", progress=progress, shared=shared)
+        timing.whole = clock() - began
+    every = config.training.validate_every
+    timing.steps = [after - before for step, (before, after) in enumerate(zip(marks, marks[1:]), 1) if step % every > 1]
+    timing.scores = dict(trained.metrics)
+    return timing, 1 - parting.seconds / timing.whole
+
+
+def parts_of(config: RunConfig, shared: Shared) -> tuple[Parts, dict[str, torch.Tensor]]:
+    """What the other loops get: features and labels by part, and the head as a run starts it."""
+    data = shared.data(config)
+    session = open_session(config, trials.NOWHERE, data, SINGLE, shared)
+    seen = session.data
+    parts = {part: (seen.images(part), seen.dataset.labels[seen.rows(part)]) for part in ("validation", "test")}
+    train_part = (session.train_data.images, session.train_data.labels)
+    start = {name: values.clone() for name, values in session.learner.network.head.state_dict().items()}
+    return Parts(train=train_part, **parts), start
+
+
+@dataclass
+class Row:
+    """What was measured of a method."""
+
+    ours: list[Timing] = field(default_factory=list)
+    trials: list[float] = field(default_factory=list)
+    bare: list[Timing] = field(default_factory=list)
+    peer: list[Timing] = field(default_factory=list)
+    machinery: list[float] = field(default_factory=list)
+
+    def ratio(self, one: str, other: str) -> float:
+        return statistics.median(a.whole / b.whole for a, b in zip(getattr(self, one), getattr(self, other)))
+
+    def step(self, name: str) -> float:
+        return 1000 * statistics.median(statistics.median(timing.steps) for timing in getattr(self, name))
+
+    def whole(self, name: str) -> float:
+        return statistics.median(timing.whole for timing in getattr(self, name))
+
+
+def measure(config: RunConfig, shared: Shared, folder: Path, repeats: int, clock: Clock) -> Row:
+    """Trainings that take turns: a run, the bare loop, a trial, the peer's loop."""
+    row = Row()
+    parts, start = parts_of(config, shared)
+    with_peer = config.method in peers()
+    for number in range(repeats + 1):
+        timing, machinery = train_ours(config, shared, folder, clock)
+        bare = train_bare(config, parts, start, clock)
+        began = clock()
+        train_trial(config, shared=shared)
+        trial = clock() - began
+        peer = train_peer(config, parts, start, clock) if with_peer else None
+        if number:  # the first ones set things up
+            row.ours.append(timing)
+            row.machinery.append(machinery)
+            row.bare.append(bare)
+            row.trials.append(trial)
+            row.peer += [] if peer is None else [peer]
+    return row
+
+
+def report(method: str, row: Row) -> str:
+    cells = [
+        f"{method:<24}",
+        f"{row.step('ours'):>7.3f}{row.step('bare'):>7.3f}{row.step('peer') if row.peer else float('nan'):>7.3f}",
+        f"{row.whole('ours'):>8.3f}{statistics.median(row.trials):>8.3f}{row.whole('bare'):>8.3f}",
+        f"{row.whole('peer') if row.peer else float('nan'):>8.3f}",
+        f"{row.ratio('ours', 'bare'):>8.2f}{row.ratio('peer', 'ours') if row.peer else float('nan'):>8.2f}",
+        f"{100 * statistics.median(row.machinery):>9.1f} %",
+    ]
+    return "".join(cells)
+
+
+def count_per_hour(arguments: list[str], workers: int) -> tuple[float, float]:
+    """Runs and trials per hour of so many processes that work at the same time, each for half a minute."""
+    command = [sys.executable, __file__, *arguments, "--work"]
+    found = []
+    for kind in ("run", "trial"):
+        processes = [subprocess.Popen([*command, kind], stdout=subprocess.PIPE, text=True) for _ in range(workers)]
+        found.append(sum(float(process.communicate()[0].split()[-1]) for process in processes))
+    return found[0], found[1]
+
+
+def work(kind: str, configs: list[RunConfig], folder: Path, seconds: float = 30.0) -> float:
+    """Trainings per hour of this process, method after method, without the first ones, which set things up."""
+    shared, done, began = Shared(), -len(configs), 0.0
+    while True:
+        for config in configs:
+            if done == 0:
+                began = time.perf_counter()
+            if kind == "trial":
+                train_trial(config, shared=shared)
+            else:
+                with tempfile.TemporaryDirectory(dir=folder) as place:
+                    train(config, folder=Path(place) / "run", shared=shared)
+            done += 1
+            if done > 0 and time.perf_counter() - began > seconds:
+                return 3600 * done / (time.perf_counter() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="+", default=list(BARE))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--optimizer", default="adamw")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    parser.add_argument("--images", help="a manifest of images, for features of a frozen EfficientNet-Lite0")
+    parser.add_argument("--label", default="label")
+    parser.add_argument("--split", default="split")
+    parser.add_argument("--workers", type=int, default=2, help="processes of the count per hour; 0 leaves it out")
+    parser.add_argument("--work", choices=("run", "trial"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as place, use_threads(1):
+        folder = Path(place)
+        if options.images is None:
+            data: dict[str, Any] = {"name": "features", "options": {"file": str(write_features(folder))}}
+            model: dict[str, Any] = {}
+        else:
+            listed = {"file": options.images, "label": options.label, "split": options.split}
+            data = {"name": "manifest", "options": listed, "transform": "imagenet"}
+            model = {"backbone": "efficientnet_lite0", "pretrained": "package", "frozen": True}
+        configs = [configuration(method, data, model, options) for method in options.methods]
+        if options.work:
+            print(work(options.work, configs, folder))
+            return
+        shared = Shared()
+        print(f"heads of 1280 → 128, 8 × 4 rows, {options.steps:,} steps, {options.optimizer}, {options.clock} time")
+        print(f"{'':<24}{'ms a step':>14}{'':>7}{'s a training':>25}{'':>7}{'ratios':>16}")
+        print(
+            f"{'method':<24}{'ours':>7}{'bare':>7}{'peer':>7}{'ours':>8}{'trial':>8}{'bare':>8}{'peer':>8}"
+            f"{'÷ bare':>8}{'peer ÷':>8}{'machinery':>11}"
+        )
+        for config in configs:
+            row = measure(config, shared, folder, options.repeats, CLOCKS[options.clock])
+            print(report(config.method, row), flush=True)
+        if options.workers:
+            arguments = [argument for argument in sys.argv[1:] if argument != "--work"]
+            runs, trials_ = count_per_hour(arguments, options.workers)
+            print(f"{options.workers} processes: {runs:,.0f} runs or {trials_:,.0f} trials per hour")
+
+
+if __name__ == "__main__":
+    main()
