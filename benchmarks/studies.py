@@ -1,14 +1,14 @@
 """Head trainings of a study beside the same training as a bare PyTorch loop, and with pytorch-metric-learning.
 
 A training is a linear head of 1280 → 128 on frozen features, batches of 8 × 4, 1,000 steps, a validation every 100, the
-test at the end. Ours is a whole run, as a worker of a study executes it: data, building, checks, folder, result and all.
-Whole trainings take turns in one process; printed are medians, and medians of the ratios of neighbours. Machinery is
-what a run takes beside its steps, validations and test. Trainings per hour are counted with two processes at work.
+test at the end. Ours is a whole run, as a worker of a study executes it: data, building, checks, folder, result. Whole
+trainings take turns in one process; printed are medians, and medians of the ratios of neighbours. Machinery is what a
+run takes beside its steps, validations and test. Trainings per hour are counted with two processes at work.
 
-    python benchmarks/studies.py                                  # six methods on features of random images
+    python benchmarks/studies.py                                  # six methods on made-up features
     python benchmarks/studies.py --methods contrastive arcface --repeats 9 --optimizer rmsprop
-    python benchmarks/studies.py --images labels.csv --label class_name --split dml_split     # EfficientNet-Lite0, frozen
-    python benchmarks/studies.py --clock cpu                      # seconds of this process: on a machine with other work
+    python benchmarks/studies.py --images labels.csv              # features of a frozen EfficientNet-Lite0
+    python benchmarks/studies.py --clock cpu                      # where other processes are at work, too
 
 Without pytorch-metric-learning (pip install "equimetric[peers]") only the bare loop is compared.
 """
@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -105,7 +106,7 @@ def train_ours(config: RunConfig, shared: Shared, folder: Path, clock: Clock) ->
     """A run with the timing of its steps, and the share of its machinery."""
     timing, parting, marks = Timing(), Parting(clock), [0.0]
 
-    def progress(step: int, _: object) -> None:
+    def progress(*_: object) -> None:
         marks.append(time.perf_counter())
 
     with parting.measure(), tempfile.TemporaryDirectory(dir=folder) as place:
@@ -113,7 +114,8 @@ def train_ours(config: RunConfig, shared: Shared, folder: Path, clock: Clock) ->
         trained = train(config, folder=Path(place) / "run", progress=progress, shared=shared)
         timing.whole = clock() - began
     every = config.training.validate_every
-    timing.steps = [after - before for step, (before, after) in enumerate(zip(marks, marks[1:]), 1) if step % every > 1]
+    # The first step of an epoch begins with a validation.
+    timing.steps = [after - before for step, (before, after) in enumerate(pairwise(marks), 1) if step % every > 1]
     timing.scores = dict(trained.metrics)
     return timing, 1 - parting.seconds / timing.whole
 
@@ -140,7 +142,9 @@ class Row:
     machinery: list[float] = field(default_factory=list)
 
     def ratio(self, one: str, other: str) -> float:
-        return statistics.median(a.whole / b.whole for a, b in zip(getattr(self, one), getattr(self, other)))
+        return statistics.median(
+            a.whole / b.whole for a, b in zip(getattr(self, one), getattr(self, other), strict=True)
+        )
 
     def step(self, name: str) -> float:
         return 1000 * statistics.median(statistics.median(timing.steps) for timing in getattr(self, name))

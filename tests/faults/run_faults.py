@@ -13,7 +13,7 @@ TINY = {
     "data": {"name": "digits"},
     "model": {"dim": 4},
     "batch": {"classes": 2, "samples": 2},
-    "training": {"steps": 4, "validate_every": 2, "log_every": 1},
+    "training": {"steps": 4, "validate_every": 2, "log_every": 1, "checkpoint_seconds": 0},
 }
 DEPENDS_ON_TIME = ("seconds", "checksum", "files")
 

@@ -19,7 +19,7 @@ baselines = ["untrained"]
 data = { name = "features", options = { file = "FILE" } }
 model.dim = 4
 batch = { classes = 3, samples = 3 }
-training = { steps = 40, validate_every = 20, log_every = 3 }
+training = { steps = 40, validate_every = 20, log_every = 3, checkpoint_seconds = 0 }
 methods.contrastive = {}
 methods.proxy_nca = {}
 """

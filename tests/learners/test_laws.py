@@ -38,7 +38,13 @@ def configuration(name, **tables):
         "model": {"dim": 8, "frozen_batch_norm": True},
         "batch": {"classes": 3, "samples": 4},
         "optimizer": {"name": "sgd", "lr": 0.01, "schedule": "constant"},
-        "training": {"steps": 7, "validate_every": 3, "log_every": 1, "precision": "float64"},
+        "training": {
+            "steps": 7,
+            "validate_every": 3,
+            "log_every": 1,
+            "precision": "float64",
+            "checkpoint_seconds": 0,
+        },
     }
     return {**base, **{table: {**base.get(table, {}), **values} for table, values in tables.items()}}
 

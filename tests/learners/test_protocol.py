@@ -15,7 +15,7 @@ CONFIG = {
     "data": {"name": "digits"},
     "model": {"dim": 8},
     "batch": {"classes": 3, "samples": 4},
-    "training": {"steps": 12, "validate_every": 4, "log_every": 1},
+    "training": {"steps": 12, "validate_every": 4, "log_every": 1, "checkpoint_seconds": 0},
 }
 
 

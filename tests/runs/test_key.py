@@ -103,6 +103,13 @@ BY_CONTENT = {
     "model.start",
     "training.device",
 }
+WITHOUT_INFLUENCE = {
+    "logging.tensorboard": True,
+    "logging.mlflow": "a",
+    "data.workers": 2,
+    "training.checkpoint_seconds": 3.0,
+}
+BY_CONTENT = {"data.name", "data.options", "data.split", "data.weights", "model.pretrained", "training.device"}
 
 
 def leaves(model, prefix=""):

@@ -49,7 +49,7 @@ def configuration(method, batch, **options):
         "data": {"name": "digits"},
         "model": {"dim": 8},
         "batch": batch,
-        "training": {"steps": 9, "validate_every": 3, "log_every": 3},
+        "training": {"steps": 9, "validate_every": 3, "log_every": 3, "checkpoint_seconds": 0},
     }
 
 

@@ -22,7 +22,7 @@ CONFIG = {
     "data": {"name": "digits"},
     "model": {"dim": 8, "frozen": True},
     "batch": {"classes": 3, "samples": 4},
-    "training": {"steps": 6, "validate_every": 3, "log_every": 3},
+    "training": {"steps": 6, "validate_every": 3, "log_every": 3, "checkpoint_seconds": 0},
 }
 
 

@@ -22,7 +22,7 @@ TINY = {
     "data": {"name": "digits", "transform": "affine"},
     "model": {"dim": 4},
     "batch": {"classes": 3, "samples": 3},
-    "training": {"steps": STEPS, "validate_every": 6, "log_every": 4},
+    "training": {"steps": STEPS, "validate_every": 6, "log_every": 4, "checkpoint_seconds": 0},
 }
 
 CASES = {

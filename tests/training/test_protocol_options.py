@@ -29,7 +29,7 @@ BASE = {
     "data": {"name": "digits"},
     "model": {"dim": 8},
     "batch": {"classes": 2, "samples": 4},
-    "training": {"steps": 8, "validate_every": 2, "log_every": 1},
+    "training": {"steps": 8, "validate_every": 2, "log_every": 1, "checkpoint_seconds": 0},
 }
 EVERYTHING = {
     **BASE,
@@ -44,7 +44,7 @@ EVERYTHING = {
         "plateau_steps": 2,
         "clip_norm": 1.0,
     },
-    "training": {"steps": 14, "validate_every": 2, "log_every": 1, "ema": 0.9},
+    "training": {"steps": 14, "validate_every": 2, "log_every": 1, "ema": 0.9, "checkpoint_seconds": 0},
 }
 
 

@@ -24,7 +24,7 @@ CONFIG = {
     "model": {"dim": 6},
     "batch": {"classes": 3, "samples": 4},
     "optimizer": {"lr": 0.01, "objective_lr": 0.1},
-    "training": {"steps": 12, "validate_every": 3, "log_every": 3},
+    "training": {"steps": 12, "validate_every": 3, "log_every": 3, "checkpoint_seconds": 0},
 }
 
 

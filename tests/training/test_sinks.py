@@ -15,7 +15,7 @@ CONFIG = {
     "data": {"name": "digits"},
     "model": {"dim": 8},
     "batch": {"classes": 2, "samples": 4},
-    "training": {"steps": 4, "validate_every": 2, "log_every": 1},
+    "training": {"steps": 4, "validate_every": 2, "log_every": 1, "checkpoint_seconds": 0},
 }
 
 

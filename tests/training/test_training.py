@@ -19,7 +19,7 @@ TINY = {
     "data": {"name": "digits", "transform": "affine"},
     "model": {"dim": 8},
     "batch": {"classes": 2, "samples": 8},
-    "training": {"steps": 12, "validate_every": 4, "log_every": 2},
+    "training": {"steps": 12, "validate_every": 4, "log_every": 2, "checkpoint_seconds": 0},
 }
 
 
@@ -134,7 +134,7 @@ def test_the_same_seed_gives_the_same_numbers_in_two_processes(tmp_path):
 
 
 def test_sigkill_loses_nothing_that_was_finished(tmp_path):
-    long = {**TINY, "training": {"steps": 60, "validate_every": 5, "log_every": 5}}
+    long = {**TINY, "training": {"steps": 60, "validate_every": 5, "log_every": 5, "checkpoint_seconds": 0}}
     code = f"from equimetric.training import train; train({long!r}, folder={str(tmp_path / 'killed')!r})"
     process = subprocess.Popen([sys.executable, "-c", code], env=os.environ)
     pointer = tmp_path / "killed" / "checkpoint.json"

@@ -57,8 +57,8 @@ def main() -> None:
         os._exit(stop.exit_code if isinstance(stop, Stopped) else 0)
 
 
-def execute(job: Job, send: Send, shared: Shared) -> None:
-    """Execute a job and report its progress and its end."""
+def execute(job: Job, send: Send, shared: Shared | None = None) -> None:
+    """Execute a job and report its progress and its end; `shared` is what the jobs of this worker have in common."""
 
     def report(step: int, figures: Mapping[str, float]) -> None:
         if step % STEPS_BETWEEN_REPORTS == 0 or not figures:
