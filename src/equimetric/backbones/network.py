@@ -98,7 +98,7 @@ class EmbeddingNetwork(nn.Module):
 
         An optimiser may hold all parameters from the start: it skips those without a gradient.
         """
-        stage = self.freeze_plan.stage(step)
+        stage = self.freeze_plan.stage(step) if self.freeze_plan.first_steps else 0
         if stage == self._freeze_stage:
             return False
         self._freeze_stage = stage
