@@ -109,9 +109,10 @@ def train_ours(config: RunConfig, shared: Shared, folder: Path, clock: Clock) ->
     def progress(*_: object) -> None:
         marks.append(time.perf_counter())
 
-    with parting.measure(), tempfile.TemporaryDirectory(dir=folder) as place:
+    place = Path(tempfile.mkdtemp(dir=folder))
+    with parting.measure():
         began = clock()
-        trained = train(config, folder=Path(place) / "run", progress=progress, shared=shared)
+        trained = train(config, folder=place / "run", progress=progress, shared=shared)
         timing.whole = clock() - began
     every = config.training.validate_every
     # The first step of an epoch begins with a validation.
@@ -206,8 +207,7 @@ def work(kind: str, configs: list[RunConfig], folder: Path, seconds: float = 30.
             if kind == "trial":
                 train_trial(config, shared=shared)
             else:
-                with tempfile.TemporaryDirectory(dir=folder) as place:
-                    train(config, folder=Path(place) / "run", shared=shared)
+                train(config, folder=Path(tempfile.mkdtemp(dir=folder)) / "run", shared=shared)
             done += 1
             if done > 0 and time.perf_counter() - began > seconds:
                 return 3600 * done / (time.perf_counter() - began)

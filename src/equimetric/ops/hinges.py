@@ -33,7 +33,7 @@ class Affine:
     offset: float = 0.0
 
     def __sub__(self, margin: float) -> "Affine":
-        return replace(self, offset=self.offset - margin)
+        return Affine(self.values, self.sign, self.offset - margin)
 
     def __rsub__(self, margin: float) -> "Affine":
         return Affine(self.values, -self.sign, margin - self.offset)

@@ -44,6 +44,12 @@ BACKWARD_ROWS = 512
 MANY_STRIPS = 4
 """From this many strips on, computing half of a symmetric matrix pays for the copying."""
 
+WHOLE = slice(None)
+"""All rows at once, of which no view is made: in a small batch a view costs as much as what is computed with it."""
+
+SMALL = 64
+"""Rows up to which a transpose is added as it is."""
+
 MANY, FEW_OF = 2**16, 32
 """From this many entries on, listing those that are not 0 pays where they are a thirty-second or less, divided by the
 number of threads, because sparse products use one."""
@@ -98,6 +104,11 @@ class Unit(torch.autograd.Function):
         return gradient
 
 
+def take_rows(values: Tensor, rows: slice) -> Tensor:
+    """Some rows, or the values themselves."""
+    return values if rows is WHOLE else values[rows]
+
+
 def few_entries(gradient: Tensor, over: Tensor | None = None) -> Tensor | None:
     """A gradient that is 0 for all but few pairs as a sparse matrix, else None.
 
@@ -142,8 +153,10 @@ def both_ways(matrix: Tensor, strip: Callable[[slice, Tensor], Tensor], shares: 
         return scaled.addcmul_(matrix[rows], shares[rows, None])
 
     size = matrix.shape[0]
+    if size <= SMALL and shares is None:
+        return strip(WHOLE, matrix + matrix.T)
     if size <= BACKWARD_ROWS:
-        return strip(slice(None), sums(slice(None)))
+        return strip(WHOLE, sums(WHOLE))
     parts = (slice(start, start + BACKWARD_ROWS) for start in range(0, size, BACKWARD_ROWS))
     return torch.cat([strip(rows, sums(rows)) for rows in parts])
 
@@ -155,7 +168,7 @@ def symmetric(vectors: Tensor, strip: Callable[[slice, slice], Tensor]) -> Tenso
     """
     size = vectors.shape[0]
     if size < MANY_STRIPS * STRIP:
-        return strip(slice(None), slice(None))
+        return strip(WHOLE, WHOLE)
     whole = vectors.new_empty(size, size)
     for start in range(0, size, STRIP):
         rows, onwards = slice(start, start + STRIP), slice(start, None)
@@ -171,7 +184,7 @@ class SelfProducts(torch.autograd.Function):
     def forward(context: Any, vectors: Tensor) -> Tensor:
         """(N, D) → (N, N)."""
         context.save_for_backward(vectors)
-        return symmetric(vectors, lambda rows, columns: vectors[rows] @ vectors[columns].T)
+        return symmetric(vectors, lambda rows, columns: take_rows(vectors, rows) @ take_rows(vectors, columns).T)
 
     @staticmethod
     def backward(context: Any, *grad_outputs: Tensor) -> Tensor:
@@ -206,10 +219,12 @@ class NegativeDistance(torch.autograd.Function):
         reference_lengths = query_lengths if same else squared_lengths(references)
 
         def strip(rows: slice, columns: slice) -> Tensor:
-            products = torch.addmm(query_lengths[rows, None], queries[rows], references[columns].T, alpha=-2)
-            return torch.threshold_(products.add_(reference_lengths[columns]), COINCIDENT**2, 0).sqrt_().neg_()
+            own, others = take_rows(queries, rows), take_rows(references, columns)
+            products = torch.addmm(query_lengths[rows, None], own, others.T, alpha=-2)
+            products.add_(take_rows(reference_lengths, columns))
+            return torch.threshold_(products, COINCIDENT**2, 0).sqrt_().neg_()
 
-        distance = symmetric(queries, strip) if same else strip(slice(None), slice(None))
+        distance = symmetric(queries, strip) if same else strip(WHOLE, WHOLE)
         context.save_for_backward(queries, references, distance)
         return distance
 
@@ -219,7 +234,8 @@ class NegativeDistance(torch.autograd.Function):
         queries, references, distance = context.saved_tensors
 
         def pull(rows: slice, gradient: Tensor) -> Tensor:
-            return pull_rows(over_distances(gradient, distance[rows]), queries[rows], references)
+            over = over_distances(gradient, take_rows(distance, rows))
+            return pull_rows(over, take_rows(queries, rows), references)
 
         few = few_entries(grad_outputs[0], over=distance)
         if queries is references:
@@ -241,6 +257,8 @@ def over_distance(gradient: Tensor, negative: Tensor) -> Tensor:
 
 def over_distances(gradient: Tensor, negative: Tensor) -> Tensor:
     """(Q, R) gradient over the distance, in place, a few rows at a time."""
+    if gradient.shape[0] <= STRIP:
+        return over_distance(gradient, negative)
     for start in range(0, gradient.shape[0], STRIP):
         rows = slice(start, start + STRIP)
         over_distance(gradient[rows], negative[rows])

@@ -104,7 +104,8 @@ class RunParts:
         return build_objective(self.config.method, options, context)
 
     def _seed(self, purpose: str, number: int) -> None:
-        torch.manual_seed(derive_seed(self.config.seed, purpose, *([number] if number else [])))
+        # Networks are built on the CPU; `torch.manual_seed` would note the call for every other device, run after run.
+        torch.default_generator.manual_seed(derive_seed(self.config.seed, purpose, *([number] if number else [])))
 
 
 def build_learner(
