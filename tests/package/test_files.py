@@ -220,3 +220,17 @@ def test_a_folder_that_another_process_makes_and_removes_is_made_again(tmp_path,
     for other in ("file", "link"):
         with pytest.raises(FileExistsError):
             module.make_folder(tmp_path / other)
+
+
+def test_a_hash_is_remembered_in_the_process_until_the_file_changes(tmp_path, monkeypatch):
+    file = tmp_path / "weights.pt"
+    file.write_bytes(b"one")
+    first = hash_file(file)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "hash_files", lambda _: pytest.fail("it is remembered"))
+        assert hash_file(str(file)) == first
+    file.write_bytes(b"two")
+    assert hash_file(file) == hashlib.sha256(b"two").hexdigest()
+    monkeypatch.setattr(module, "YOUNG", 1000.0)
+    monkeypatch.setattr(module, "hash_files", lambda _: ["hashed again"])
+    assert hash_file(file) == "hashed again", "a young file may change again without another time"
