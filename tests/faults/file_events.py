@@ -192,6 +192,17 @@ def watch_files(events):
 
         return watched
 
+    def watch_link(link):
+        def watched(source, target, **options):
+            if not events.is_below(target):
+                return link(source, target, **options)
+            with events.event("link", target):
+                link(source, target, **options)
+            events.keep_name(Path(target), lambda: Path(target).unlink(missing_ok=True))
+            return None
+
+        return watched
+
     def watch_other(kind, change):
         def watched(path, *arguments, **options):
             if events.is_below(path):
@@ -211,6 +222,7 @@ def watch_files(events):
         patch.setattr(os, name, watch_rename(getattr(os, name)))
     for name in ("unlink", "remove"):
         patch.setattr(os, name, watch_unlink(getattr(os, name)))
+    patch.setattr(os, "link", watch_link(os.link))
     for name in ("mkdir", "rmdir", "chmod"):
         patch.setattr(os, name, watch_other(name, getattr(os, name)))
     return patch

@@ -15,15 +15,17 @@ TINY = {
     "batch": {"classes": 2, "samples": 2},
     "training": {"steps": 4, "validate_every": 2, "log_every": 1, "checkpoint_seconds": 0},
 }
+WITHOUT_CHECKPOINTS = {**TINY, "training": {"steps": 4, "validate_every": 2, "log_every": 1}}
+FROZEN = {**WITHOUT_CHECKPOINTS, "model": {"dim": 4, "frozen": True}}
 DEPENDS_ON_TIME = ("seconds", "checksum", "files")
 
 
-def run_with(fault, folder):
+def run_with(fault, folder, config=TINY, shared=None):
     """Train with a fault; the events, and the error that came out of it."""
     events = FileEvents(folder, fault)
     patch = watch_files(events)
     try:
-        train(TINY, folder=folder)
+        train(config, folder=folder, shared=shared)
     except (CrashError, Exception) as error:
         return events, error
     finally:

@@ -2,7 +2,9 @@
 
 import pytest
 from file_events import CrashError, Fault
-from run_faults import content_of, run_with
+from run_faults import FROZEN, WITHOUT_CHECKPOINTS, content_of, run_with
+
+from equimetric.runs.shared import Shared
 
 KINDS = {"create", "open", "write", "truncate", "fsync", "rename", "unlink", "mkdir", "chmod"}
 
@@ -83,3 +85,44 @@ def test_a_finished_run_survives_a_loss_of_power(tmp_path):
     before = content_of(tmp_path / "run")
     events.lose_power()
     assert content_of(tmp_path / "run") == before
+
+
+def check_short_run(config, folder, numbers, shared=None):
+    """Crashes of a run that is over before its first checkpoint, each with a loss of power."""
+    whole, error = run_with(None, folder / "undisturbed", config, shared)
+    assert error is None
+    expected = content_of(folder / "undisturbed")
+    for number in numbers(len(whole.seen)):
+        events, error = run_with(Fault(number, CrashError(), lasting=True), folder / f"{number}", config, shared)
+        assert isinstance(error, CrashError)
+        events.lose_power()
+        _, error = run_with(None, folder / f"{number}", config, shared)
+        assert error is None, f"event {number} of {whole.seen}: {error!r}"
+        assert content_of(folder / f"{number}") == expected, f"event {number}"
+    return whole.seen
+
+
+def some(number):
+    return [number // 4, number // 2, number - 3]
+
+
+def test_a_crash_of_a_run_without_checkpoints(tmp_path):
+    seen = check_short_run(WITHOUT_CHECKPOINTS, tmp_path, some)
+    assert not any(name.startswith("checkpoint") for _, name in seen)
+
+
+def test_a_crash_of_a_run_that_links_its_backbone(tmp_path):
+    shared = Shared()
+    run_with(None, tmp_path / "first", FROZEN, shared)
+    seen = check_short_run(FROZEN, tmp_path, some, shared)
+    assert ("link", "backbone.safetensors") in seen
+    assert ("rename", "backbone.safetensors") not in seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [WITHOUT_CHECKPOINTS, FROZEN])
+@pytest.mark.parametrize("share", [False, True])
+def test_a_crash_at_every_event_of_a_short_run(tmp_path, config, share):
+    shared = Shared() if share else None
+    run_with(None, tmp_path / "first", config, shared)
+    check_short_run(config, tmp_path, range, shared)

@@ -1,5 +1,6 @@
 """A gradient or a weight that is not finite stops the run, and no checkpoint holds one."""
 
+import json
 import math
 
 import pytest
@@ -13,7 +14,7 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.runs.model import load_weights
 from equimetric.training import train
 from equimetric.training.finite import gradient_norms, require_finite_weights
-from equimetric.training.meter import LossMeter
+from equimetric.training.meter import MOST_UNREAD, LossMeter
 from equimetric.training.optimizers import Optimizers
 
 CONFIG = {
@@ -120,3 +121,53 @@ def test_a_loss_that_is_not_finite_is_named_before_its_gradient():
     meter.add_gradients({"head": [torch.tensor(math.nan)]}, 0)
     with pytest.raises(EquimetricError, match="the term 'arcface' of 'arcface' became inf at step 1;"):
         meter.read()
+
+
+def spoil_loss(monkeypatch, first_batch, more=lambda step: None):
+    """From a batch on the loss is NaN."""
+    losses = SingleLearner.losses
+
+    def spoiled(learner, outputs, batch):
+        more(batch.number)
+        terms = losses(learner, outputs, batch)
+        return {name: value * math.nan if batch.number >= first_batch else value for name, value in terms.items()}
+
+    monkeypatch.setattr(SingleLearner, "losses", spoiled)
+
+
+@pytest.mark.parametrize(("log_every", "last"), [(1, 4), (3, 6), (1000, 10)])
+def test_values_are_read_before_the_next_line_of_the_log_or_validation(tmp_path, monkeypatch, log_every, last):
+    """The error names the step at which the value appeared, and what was logged and validated is of steps before it."""
+    steps = []
+    spoil_loss(monkeypatch, first_batch=3)
+    training = {"steps": 40, "validate_every": 10, "log_every": log_every, "checkpoint_seconds": 0}
+    with pytest.raises(EquimetricError, match="the term 'arcface' of 'arcface' became nan at step 4;"):
+        train({**CONFIG, "training": training}, folder=tmp_path, progress=lambda step, _: steps.append(step))
+    assert len(steps) == last - 1
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert all(line["step"] < 4 for line in lines)
+    assert json.loads((tmp_path / "checkpoint.json").read_text())["step"] == 0
+
+
+def test_no_more_than_some_values_are_left_unread(tmp_path, monkeypatch):
+    steps = []
+    spoil_loss(monkeypatch, first_batch=3)
+    training = {"steps": 1000, "validate_every": 1000, "log_every": 1000}
+    with pytest.raises(EquimetricError, match="became nan at step 4;"):
+        train({**CONFIG, "training": training}, folder=tmp_path, progress=lambda step, _: steps.append(step))
+    assert len(steps) < MOST_UNREAD
+
+
+def test_an_error_after_a_value_that_was_not_finite_names_the_value(tmp_path, monkeypatch):
+    def fail(number):
+        if number == 5:
+            raise RuntimeError("probabilities must be finite")
+
+    config = {**CONFIG, "training": {"steps": 40, "validate_every": 40, "log_every": 40}}
+    with monkeypatch.context() as patch:
+        spoil_loss(patch, first_batch=3, more=fail)
+        with pytest.raises(EquimetricError, match="became nan at step 4;"):
+            train(config, folder=tmp_path / "run")
+    spoil_loss(monkeypatch, first_batch=99, more=fail)
+    with pytest.raises(RuntimeError, match="probabilities must be finite"):
+        train(config, folder=tmp_path / "other")

@@ -219,3 +219,69 @@ def test_class_weights_train_and_values_of_queries_do_not(tmp_path):
     assert log_of(tmp_path / "weighted") != log_of(tmp_path / "plain")
     with pytest.raises(EquimetricError, match="one number; choose reduction='mean'"):
         train({**weighted, "options": {"reduction": "query"}}, folder=tmp_path / "query")
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+def kill_at(last):
+    def progress(step, figures):
+        if step == last:
+            raise KilledError
+
+    return progress
+
+
+def saved_steps(monkeypatch, config, folder):
+    """The steps at which a run writes checkpoints."""
+    from equimetric.training import session
+
+    saved, save = [], session.save_checkpoint
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            session, "save_checkpoint", lambda run, state, *given: saved.append(state.step) or save(run, state, *given)
+        )
+        train(config, folder=folder)
+    return saved
+
+
+def test_checkpoints_are_saved_at_validations_that_are_seconds_apart(tmp_path, monkeypatch):
+    from equimetric.training import checkpoint, session
+
+    assert saved_steps(monkeypatch, TINY, tmp_path / "each") == [0, 4, 8, 12]
+    usual = {**TINY, "training": {**TINY["training"], "checkpoint_seconds": 10.0}}
+    assert saved_steps(monkeypatch, usual, tmp_path / "none") == []
+    clock = iter(range(0, 1000, 6))
+
+    class Time:
+        monotonic = staticmethod(lambda: next(clock))
+        perf_counter = staticmethod(time.perf_counter)
+
+    for module in (checkpoint, session):
+        monkeypatch.setattr(module, "time", Time)
+    # The clock moves by six seconds with every look at it: at the start, at each validation, and when saved.
+    assert saved_steps(monkeypatch, usual, tmp_path / "some") == [4, 12]
+    assert same_weights(tmp_path / "each", tmp_path / "none")
+    assert log_of(tmp_path / "each") == log_of(tmp_path / "some")
+
+
+def test_a_run_that_was_killed_before_a_checkpoint_starts_again(tmp_path):
+    usual = {**TINY, "training": {**TINY["training"], "checkpoint_seconds": 10.0}}
+    with pytest.raises(KilledError):
+        train(usual, folder=tmp_path / "killed", progress=kill_at(7))
+    left = {file.name for file in (tmp_path / "killed").iterdir()}
+    assert left == {".lock", "config.toml", "environment.json", "metrics.jsonl"}, "the log says how far it came"
+    train(usual, folder=tmp_path / "killed")
+    train(TINY, folder=tmp_path / "undisturbed")
+    assert same_weights(tmp_path / "undisturbed", tmp_path / "killed")
+    assert log_of(tmp_path / "undisturbed") == log_of(tmp_path / "killed")
+    assert result_of(tmp_path / "undisturbed") == result_of(tmp_path / "killed")
+
+
+def test_the_start_of_another_run_does_not_block_a_folder(tmp_path):
+    usual = {**TINY, "training": {**TINY["training"], "checkpoint_seconds": 10.0}}
+    with pytest.raises(KilledError):
+        train(usual, folder=tmp_path / "run", progress=kill_at(7))
+    (tmp_path / "run" / "environment.json").write_text("half")
+    assert train({**usual, "seed": 1}, folder=tmp_path / "run").config.seed == 1

@@ -70,7 +70,7 @@ class Checkpoint:
     counts: dict[str, int] = field(default_factory=dict)
     log_bytes: int = 0
     seconds: float = 0.0
-    saved_at: float = field(default_factory=time.monotonic)
+    saved_at: float = field(default_factory=lambda: time.monotonic())
 
 
 NOT_PLAIN = ("best_weights", "average", "saved_at")
