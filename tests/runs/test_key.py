@@ -91,7 +91,6 @@ TOGETHER = {
     "optimizer.milestones": {"optimizer.schedule": "step", "optimizer.milestones": [2]},
     "optimizer.plateau_steps": {"optimizer.schedule": "plateau", "optimizer.plateau_steps": 2},
 }
-WITHOUT_INFLUENCE = {"logging.tensorboard": True, "logging.mlflow": "a", "data.workers": 2}
 BY_DATA = {"data.held_out", "data.rounds"}
 """Keys that need more than the digits have."""
 BY_CONTENT = {
@@ -109,7 +108,6 @@ WITHOUT_INFLUENCE = {
     "data.workers": 2,
     "training.checkpoint_seconds": 3.0,
 }
-BY_CONTENT = {"data.name", "data.options", "data.split", "data.weights", "model.pretrained", "training.device"}
 
 
 def leaves(model, prefix=""):

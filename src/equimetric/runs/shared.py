@@ -155,7 +155,7 @@ def describe_source(config: DataConfig) -> Hashable:
     """What determines a data set, whatever its split: its options, and size and times of the files that they name."""
     paths = [config.options.get(option) for option in sorted(path_options(config.name))]
     stamps = tuple(read_stamp(Path(str(path)).expanduser()) for path in paths if path is not None)
-    return (config.model_dump_json(include={"name", "options", "weights"}), stamps)
+    return (config.model_dump_json(include={"name", "options", "weights", "held_out"}), stamps)
 
 
 def is_unchanged(images: Images) -> bool:
