@@ -16,8 +16,8 @@ from equimetric.option_values import check_options
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.regimes import fit_to_data
 from equimetric.runs.result import DataShape
-from equimetric.runs.start import load_start
 from equimetric.runs.shared import Shared
+from equimetric.runs.start import load_start
 from equimetric.seeding import derive_seed
 
 __all__ = ["RunParts", "build_learner", "count_parameters"]
@@ -89,7 +89,8 @@ class RunParts:
             load=self.pretrained,
             frozen_batch_norm=model.frozen_batch_norm,
         )
-        if self.shared is None or not model.frozen or not self.pretrained:
+        # The network of another run is loaded into this one, and must not reach others.
+        if self.shared is None or not model.frozen or not self.pretrained or model.start is not None:
             return build()
         return self.shared.backbone(self.config, build, self.shape.channels, self._networks)
 

@@ -25,6 +25,7 @@ from equimetric.runs.configuration import EvaluationConfig, RunConfig
 from equimetric.runs.data import RunData, load_run_data
 from equimetric.runs.embedding import embed_images
 from equimetric.runs.evaluation_table import PARTS
+from equimetric.runs.features import cached_features
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.model import TrainedModel, load
 from equimetric.runs.result import CohortSetting

@@ -21,7 +21,7 @@ from equimetric.runs.folder import ADVICE, FROZEN_WEIGHTS, WEIGHTS, RunFolder
 from equimetric.runs.result import RunResult
 from equimetric.threads import use_threads
 
-__all__ = ["TrainedModel", "load", "load_weights", "parse_weights"]
+__all__ = ["TrainedModel", "load", "load_all_weights", "load_weights", "parse_weights"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +74,7 @@ def load(folder: str | Path) -> TrainedModel:
         raise EquimetricError(f"{str(folder)!r} holds no finished training run; run it to its end first")
     config = run.config()
     learner = build_learner(config, result.data, pretrained=False)
-    weights = load_weights(run.path / WEIGHTS, run.expected(WEIGHTS))
-    frozen = run.expected(FROZEN_WEIGHTS)
-    if frozen is not None:
-        weights |= load_weights(run.path / FROZEN_WEIGHTS, frozen)
+    weights = load_all_weights(run)
     if config.training.precision == "float64":
         learner.to(torch.float64)
     if config.training.channels_last:
@@ -88,6 +85,13 @@ def load(folder: str | Path) -> TrainedModel:
         raise EquimetricError(f"the weights in {str(folder)!r} do not fit its configuration: {error}") from None
     learner.eval()
     return TrainedModel(config, learner, run.path, result)
+
+
+def load_all_weights(run: RunFolder) -> dict[str, Tensor]:
+    """All tensors of a finished run, those of a frozen backbone included."""
+    weights = load_weights(run.path / WEIGHTS, run.expected(WEIGHTS))
+    frozen = run.expected(FROZEN_WEIGHTS)
+    return weights if frozen is None else weights | load_weights(run.path / FROZEN_WEIGHTS, frozen)
 
 
 def load_weights(path: Path, expected: Checksum | None = None) -> dict[str, Tensor]:

@@ -36,14 +36,14 @@ def load_start(learner: Learner, config: RunConfig) -> None:
     That run must have been trained on none of the test and validation classes of this one.
     """
     # Imported late: both build on learners, which this one completes.
-    from equimetric.runs.folder import WEIGHTS, RunFolder
-    from equimetric.runs.model import load_weights
+    from equimetric.runs.folder import RunFolder
+    from equimetric.runs.model import load_all_weights
 
     assert config.model.start is not None
     path = start_weights(config.model.start)
     run = RunFolder(path.parent)
     require_unseen_classes(config.data, run.config(), config.model.start)
-    given = load_weights(path, run.expected(WEIGHTS))
+    given = load_all_weights(run)
     own = learner.state_dict()
     objectives = tuple(
         f"{name}." for name, module in learner.named_modules() if isinstance(module, Objective | ObjectiveSum)

@@ -149,7 +149,10 @@ def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Pr
 
 def training_features(learner: Learner, loaded: RunData, data: RunData, processes: Processes) -> Tensor:
     """(N, F) features of the rows that a head starts from: of the learner's backbone, or the data themselves."""
-    rows, backbone = torch.cat([data.rows(part) for part in learner.head_parts]).sort().values, learner.frozen_backbone()
+    rows, backbone = (
+        torch.cat([data.rows(part) for part in learner.head_parts]).sort().values,
+        learner.frozen_backbone(),
+    )
     if data.vectors or backbone is None:
         return data.dataset.images[rows]
     return cached_features(backbone, loaded.eval_data, processes)[rows]
