@@ -218,7 +218,7 @@ def train_plainly(
     score: Callable[[Tensor, Tensor], Scores],
     clock: Clock,
 ) -> Timing:
-    """The loop that both have: steps, a validation every so many, the best weights, the test."""
+    """The loop that both have: steps, validations between them, the best weights, the test."""
     timing, began = Timing(), clock()
     head = nn.Linear(*start["weight"].T.shape)
     head.load_state_dict(start)

@@ -76,7 +76,6 @@ class Parting:
 
     clock: Clock
     seconds: float = 0.0
-    inside: list[str] = field(default_factory=list)
 
     @contextmanager
     def measure(self) -> Iterator[None]:
@@ -188,7 +187,7 @@ def report(method: str, row: Row) -> str:
 
 
 def count_per_hour(arguments: list[str], workers: int) -> tuple[float, float]:
-    """Runs and trials per hour of so many processes that work at the same time, each for half a minute."""
+    """Runs and trials per hour of some processes that work at the same time, each for half a minute."""
     command = [sys.executable, __file__, *arguments, "--work"]
     found = []
     for kind in ("run", "trial"):
@@ -197,20 +196,20 @@ def count_per_hour(arguments: list[str], workers: int) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def work(kind: str, configs: list[RunConfig], folder: Path, seconds: float = 30.0) -> float:
+def work(kind: str, configs: list[RunConfig], folder: Path, clock: Clock, seconds: float = 30.0) -> float:
     """Trainings per hour of this process, method after method, without the first ones, which set things up."""
     shared, done, began = Shared(), -len(configs), 0.0
     while True:
         for config in configs:
             if done == 0:
-                began = time.perf_counter()
+                began = clock()
             if kind == "trial":
                 train_trial(config, shared=shared)
             else:
                 train(config, folder=Path(tempfile.mkdtemp(dir=folder)) / "run", shared=shared)
             done += 1
-            if done > 0 and time.perf_counter() - began > seconds:
-                return 3600 * done / (time.perf_counter() - began)
+            if done > 0 and clock() - began > seconds:
+                return 3600 * done / (clock() - began)
 
 
 def main() -> None:
@@ -238,7 +237,7 @@ def main() -> None:
             model = {"backbone": "efficientnet_lite0", "pretrained": "package", "frozen": True}
         configs = [configuration(method, data, model, options) for method in options.methods]
         if options.work:
-            print(work(options.work, configs, folder))
+            print(work(options.work, configs, folder, CLOCKS[options.clock]))
             return
         shared = Shared()
         print(f"heads of 1280 → 128, 8 × 4 rows, {options.steps:,} steps, {options.optimizer}, {options.clock} time")
@@ -253,7 +252,9 @@ def main() -> None:
         if options.workers:
             arguments = [argument for argument in sys.argv[1:] if argument != "--work"]
             runs, trials_ = count_per_hour(arguments, options.workers)
-            print(f"{options.workers} processes: {runs:,.0f} runs or {trials_:,.0f} trials per hour")
+            print(
+                f"{options.workers} processes: {runs:,.0f} runs or {trials_:,.0f} trials per hour of {options.clock} time"
+            )
 
 
 if __name__ == "__main__":
