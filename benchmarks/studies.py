@@ -251,10 +251,9 @@ def main() -> None:
             print(report(config.method, row), flush=True)
         if options.workers:
             arguments = [argument for argument in sys.argv[1:] if argument != "--work"]
-            runs, trials_ = count_per_hour(arguments, options.workers)
-            print(
-                f"{options.workers} processes: {runs:,.0f} runs or {trials_:,.0f} trials per hour of {options.clock} time"
-            )
+            runs, tried = count_per_hour(arguments, options.workers)
+            rates = f"{runs:,.0f} runs or {tried:,.0f} trials per hour of {options.clock} time"
+            print(f"{options.workers} processes: {rates}")
 
 
 if __name__ == "__main__":
