@@ -250,10 +250,10 @@ def test_the_compile_switch_compiles_the_network_in_place(tmp_path, monkeypatch)
 def test_a_full_disk_is_a_message_and_nothing_finished_is_lost(tmp_path, monkeypatch, number):
     write = run_folder.write_atomically
 
-    def failing(path, content):
+    def failing(path, content, **how):
         if path.name == "checkpoint-00000004.safetensors":
             raise OSError(number, os.strerror(number))
-        write(path, content)
+        write(path, content, **how)
 
     monkeypatch.setattr(run_folder, "write_atomically", failing)
     why = "the disk is full" if number == errno.ENOSPC else "Permission denied"

@@ -61,7 +61,8 @@ def test_a_collapse_is_noticed_while_it_happens_and_once(tmp_path):
 
 @pytest.mark.usefixtures("pulled_together")
 def test_a_collapse_is_noticed_by_validation_and_remembered_by_a_resumed_run(tmp_path):
-    config = {**CONFIG, "training": {"steps": 80, "validate_every": 20, "log_every": 1000}}
+    training = {"steps": 80, "validate_every": 20, "log_every": 1000, "checkpoint_seconds": 0}
+    config = {**CONFIG, "training": training}
 
     class KilledError(Exception):
         pass

@@ -98,6 +98,10 @@ class RunData:
             raise unknown_name("part of the split", part, parts)
         return parts[part]
 
+    def rows_of(self, *parts: str) -> Tensor:
+        """Ascending rows of several parts together."""
+        return torch.cat([self.rows(part) for part in parts]).sort().values
+
     def images(self, part: str) -> Images:
         """The images of one part through the test view, or its features."""
         if part not in self._images:

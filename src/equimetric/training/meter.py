@@ -25,7 +25,7 @@ Rows: TypeAlias = list[tuple[int, dict[str, float]]]
 class LossMeter:
     """Collects loss terms and gradient norms without reading them at once: each reading costs a call, and a GPU's wait.
 
-    They are read before a line of the log, a validation or a checkpoint, and in the step in which many are unread.
+    They are read before a line of the log, a validation or a checkpoint, in the first step, and where many are unread.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -38,14 +38,12 @@ class LossMeter:
 
     def add(self, terms: Mapping[str, Tensor], step: int) -> None:
         """Add the terms of a batch."""
-        if not self.latest:
-            self.latest = dict.fromkeys(terms, math.nan)
         self.unread.append((step, terms))
 
     def add_gradients(self, norms: Mapping[str, Sequence[Tensor]], step: int) -> None:
         """Add the gradient norms of a step: of every parameter, by parameter group."""
         self.unread_norms.append((step, norms))
-        if len(self.unread_norms) >= MOST_UNREAD:
+        if not self.latest or len(self.unread_norms) >= MOST_UNREAD:
             self.read()
 
     def read(self) -> None:

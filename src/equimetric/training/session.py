@@ -7,7 +7,6 @@ from collections.abc import Set
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-import torch
 from torch import Tensor
 
 from equimetric.data import Dataset, sample_weights
@@ -149,10 +148,10 @@ def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Pr
 
 def training_features(learner: Learner, loaded: RunData, data: RunData, processes: Processes) -> Tensor:
     """(N, F) features of the rows that a head starts from: of the learner's backbone, or the data themselves."""
-    rows, backbone = (
-        torch.cat([data.rows(part) for part in learner.head_parts]).sort().values,
-        learner.frozen_backbone(),
-    )
+    backbone, parts = learner.frozen_backbone(), learner.head_parts
     if data.vectors or backbone is None:
-        return data.dataset.images[rows]
-    return cached_features(backbone, loaded.eval_data, processes)[rows]
+        # The rows of one part are the same tensor for every run, whose principal directions are computed once.
+        rows = data.images(parts[0]) if len(parts) == 1 else data.eval_data.images[data.rows_of(*parts)]
+        assert isinstance(rows, Tensor), "images in files need a backbone"
+        return rows
+    return cached_features(backbone, loaded.eval_data, processes)[data.rows_of(*parts)]
