@@ -183,7 +183,8 @@ def test_sigkill_in_the_middle_changes_no_number(finished, tmp_path):
 
 
 def test_workers_stop_when_their_parent_is_killed(tmp_path):
-    long = {**TINY, "training": {"steps": 100_000, "validate_every": 100_000}, "baselines": []}
+    training = {"steps": 100_000, "validate_every": 100_000, "checkpoint_seconds": 0}
+    long = {**TINY, "training": training, "baselines": []}
     code = f"import equimetric as em; em.compare({long!r}, output={str(tmp_path)!r})"
     process = subprocess.Popen([sys.executable, "-c", code], env=os.environ)
     while process.poll() is None and len(list(tmp_path.rglob("checkpoint.json"))) < 2:

@@ -61,7 +61,7 @@ def tables_of(folder):
 
 def test_one_command_gives_every_table(finished):
     tables = tables_of(finished.folder)
-    assert set(tables) == {"table", "joined", "tuning"}
+    assert set(tables) == {"table", "joined", "tuning", "improvement-contrastive"}
     rows = {line[0] for line in tables["table"][1:]}
     assert rows == {"raw_pixels", "untrained", "Contrastive", "N. Softmax"}
     assert {row.runs for row in comparison_table(finished.record).rows if row.kind == "trained"} == {"2 × 2"}
