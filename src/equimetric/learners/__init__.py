@@ -3,7 +3,9 @@
 Knows backbones, batches, objectives; nothing of training, runs or evaluation.
 """
 
-from equimetric.learners.learner import LEARNERS, Batch, EpochView, LatePart, LateStart, Learner, Task, learner
+from equimetric.learners.batch import Batch, Task
+from equimetric.learners.epoch_view import EpochView
+from equimetric.learners.learner import LEARNERS, LatePart, LateStart, Learner, learner
 from equimetric.learners.single import SingleLearner
 
 __all__ = ["LEARNERS", "Batch", "EpochView", "LatePart", "LateStart", "Learner", "SingleLearner", "Task", "learner"]

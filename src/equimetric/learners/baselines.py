@@ -7,7 +7,8 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
-from equimetric.learners.learner import Batch, Learner, LearnerParts, Outputs, learner
+from equimetric.learners.batch import Batch
+from equimetric.learners.learner import Learner, LearnerParts, Outputs, learner
 
 __all__ = ["Pretrained", "RawFeatures", "RawPixels", "Untrained"]
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-import torch
 from torch import Tensor, nn
 
 from equimetric.backbones import Backbone, EmbeddingNetwork
@@ -15,61 +13,17 @@ from equimetric.batches import Groups
 from equimetric.data.transforms import prepare
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
+from equimetric.learners.batch import Batch, Task
+from equimetric.learners.epoch_view import EpochView
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.registry import Registry
 
-__all__ = ["LEARNERS", "Batch", "EpochView", "LatePart", "LateStart", "Learner", "LearnerParts", "Task", "learner"]
+__all__ = ["LEARNERS", "LatePart", "LateStart", "Learner", "LearnerParts", "Outputs", "learner"]
 
 Outputs = Mapping[str, Tensor]
 """Tensors by name, row i of each computed from image i alone."""
 
 Definition = TypeVar("Definition", bound="type[Learner]")
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """A training batch, or a part of its rows.
-
-    Attributes:
-        images: (B, C, H, W) prepared and augmented, or (B, D) features. In `losses` those of this process alone.
-        labels: (B,) class ids 0 … C − 1, or the labels of the batch's task.
-        index: (B,) rows of the training set.
-        group: (B,) clusters, where the learner has `groups`.
-        weight: (B,) how often each sample counts, where the data have weights.
-        views: further augmentations of the same images, where the learner asks for them.
-        task: name of the task the batch was drawn for.
-        number: how many batches the run drew before it.
-    """
-
-    images: Tensor
-    labels: Tensor
-    index: Tensor
-    group: Tensor | None = None
-    views: tuple[Tensor, ...] = ()
-    task: str = "main"
-    number: int = 0
-    weight: Tensor | None = None
-
-    @classmethod
-    def unlabelled(cls, images: Tensor) -> Batch:
-        """Images without labels, to be embedded."""
-        unknown = torch.full((len(images),), -1, device=images.device)
-        return cls(images, unknown, unknown)
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def rows(self, rows: slice) -> Batch:
-        """Some rows of the batch."""
-        return replace(
-            self,
-            images=self.images[rows],
-            labels=self.labels[rows],
-            index=self.index[rows],
-            group=None if self.group is None else self.group[rows],
-            weight=None if self.weight is None else self.weight[rows],
-            views=tuple(view[rows] for view in self.views),
-        )
 
 
 class LatePart(NamedTuple):
@@ -96,83 +50,14 @@ class LateStart(Protocol):
         """What it is called, the number of batches, and the option that sets it."""
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
-    """Batches drawn for one purpose; every optimiser step serves one task.
-
-    Attributes:
-        name: what `Batch.task` says.
-        labels: (N,) label of every training row, −1 for rows that are never drawn; None for the class ids.
-        batches: batch sampler by name; None for the configured one.
-        probability: share of the steps, relative to the other tasks.
-    """
-
-    name: str = "main"
-    labels: Tensor | None = None
-    batches: str | None = None
-    probability: float = 1.0
-
-
-class EpochView:
-    """The training set as `on_epoch` sees it: everything is computed when first asked for, in evaluation mode.
-
-    Attributes:
-        labels: (N,) class ids of the training rows.
-        history: the records of all validations so far.
-    """
-
-    def __init__(
-        self,
-        learner: Learner,
-        labels: Tensor,
-        attributes: Callable[[], Mapping[str, Tensor]],
-        history: Sequence[Mapping[str, Any]],
-        apply: Callable[[Callable[[Tensor], Outputs]], dict[str, Tensor]],
-        evaluate: Callable[[Tensor, Tensor, Sequence[str]], dict[str, float]],
-    ) -> None:
-        self.labels = labels
-        self._attributes = attributes
-        self.history = history
-        self._learner = learner
-        self._apply = apply
-        self._evaluate = evaluate
-
-    @cached_property
-    def _outputs(self) -> dict[str, Tensor]:
-        return self._apply(lambda images: self._learner.outputs(Batch.unlabelled(images)))
-
-    @cached_property
-    def _embeddings(self) -> Tensor:
-        return self._apply(lambda images: {"embedding": self._learner.embed(images)})["embedding"]
-
-    @cached_property
-    def attributes(self) -> Mapping[str, Tensor]:
-        """Further labels of the training rows: (N,) ids by attribute of the data set, such as "script"."""
-        return self._attributes()
-
-    def embeddings(self) -> Tensor:
-        """(N, D) aggregated embeddings."""
-        return self._embeddings
-
-    def outputs(self, *names: str) -> dict[str, Tensor]:
-        """Outputs by name, (N, …) each; all of them where no name is given."""
-        return {name: self._outputs[name] for name in names} if names else dict(self._outputs)
-
-    def features(self, stage: str | None = None) -> Tensor:
-        """(N, F) pooled features of the learner's backbone, at its end or after a named stage."""
-        return self._apply(lambda images: {"features": self._learner.features(images, stage)})["features"]
-
-    def evaluate(self, rows: Tensor, metrics: Sequence[str]) -> dict[str, float]:
-        """Metrics of the embeddings of some training rows, which are each other's gallery."""
-        return self._evaluate(self._embeddings[rows], self.labels[rows], metrics)
-
-
 class LearnerParts(Protocol):
     """What a run offers a learner to build itself from; each call builds a new part, seeded by the run.
 
     Attributes:
         dim: the configured embedding dimension.
         classes, images: size of the training set.
+        seed: of the run.
+        trains_trunk: whether backbones are trained; False on a frozen one and on given features.
     """
 
     @property
@@ -184,11 +69,17 @@ class LearnerParts(Protocol):
     @property
     def images(self) -> int: ...  # noqa: D102
 
+    @property
+    def seed(self) -> int: ...  # noqa: D102
+
+    @property
+    def trains_trunk(self) -> bool: ...  # noqa: D102
+
     def network(self, dim: int | None = None) -> EmbeddingNetwork:
         """The configured network, of another embedding dimension where given."""
 
-    def objective(self, dim: int | None = None) -> Objective | ObjectiveSum:
-        """The configured objective, for embeddings of a dimension."""
+    def objective(self, dim: int | None = None, classes: int | None = None) -> Objective | ObjectiveSum:
+        """The configured objective, for embeddings of a dimension and labels below a number of classes."""
 
 
 class Learner(nn.Module):
@@ -217,6 +108,12 @@ class Learner(nn.Module):
     head_parts: tuple[str, ...] = ("train",)
     """Parts of the data whose features `init_head` gets; never the test."""
 
+    forward_passes: int = 1
+    """How often an image passes through a backbone to be embedded."""
+
+    member_labels: Mapping[str, str] = MappingProxyType({})
+    """Members that are judged by an attribute of the data in place of the classes, with its name."""
+
     paper: str = ""
     """Authors, title, year."""
 
@@ -234,6 +131,14 @@ class Learner(nn.Module):
     def embedding(self, outputs: Outputs) -> Tensor:
         """(B, D) the declared aggregation: what is evaluated, deployed and shown to adaptive samplers; unit length."""
         raise NotImplementedError
+
+    def members(self, outputs: Outputs) -> dict[str, Tensor]:
+        """(B, d) unit-length embeddings by name: what is aggregated, or judged by itself; none for a learner of one."""
+        return {}
+
+    def training_only(self) -> Iterable[nn.Module]:
+        """Modules that an embedding does not need: objectives by default; teachers and regressors are others."""
+        return [module for module in self.modules() if isinstance(module, Objective | ObjectiveSum)]
 
     def scale(self, embedding: Tensor) -> Tensor:
         """(B, D) at unit length, unless the run evaluates raw embeddings."""

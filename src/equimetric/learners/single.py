@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
 from equimetric.batches import Groups
-from equimetric.errors import EquimetricError
-from equimetric.learners.learner import Batch, EpochView, Learner, LearnerParts, Outputs, learner
+from equimetric.learners.batch import Batch
+from equimetric.learners.epoch_view import EpochView
+from equimetric.learners.learner import Learner, LearnerParts, Outputs, learner
+from equimetric.learners.parts.networks import backbone_features, objective_terms
 from equimetric.objectives import Objective, ObjectiveSum
 
 __all__ = ["EpochHook", "GroupKeeper", "SingleLearner"]
@@ -62,14 +64,7 @@ class SingleLearner(Learner):
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The terms of the objective."""
-        weights = {} if batch.weight is None else {"sample_weight": batch.weight}
-        terms = self.objective.terms(outputs["embedding"], batch.labels, index=batch.index, **weights)
-        for name, value in terms.items():
-            if value.ndim:
-                raise EquimetricError(
-                    f"{name!r} has a value for each query, but training minimises one number; choose reduction='mean'"
-                )
-        return terms
+        return objective_terms(self.objective, outputs["embedding"], batch)
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
         """Trunk and head of the network, and what the objective learns."""
@@ -81,9 +76,7 @@ class SingleLearner(Learner):
 
     def features(self, images: Tensor, stage: str | None = None) -> Tensor:
         """Features of the network's backbone; after a stage the mean of its maps."""
-        if stage is None or self.network.backbone is None:
-            return self.network.features(images)
-        return self.network.backbone.forward_to(images, stage).mean((2, 3))
+        return backbone_features(self.network, images, stage)
 
     def init_head(self, features: Callable[[], Tensor]) -> None:
         """Start the network's head at the principal components."""

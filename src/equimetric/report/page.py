@@ -7,6 +7,7 @@ from equimetric.errors import EquimetricError
 from equimetric.escaping import printable
 from equimetric.files import write_atomically
 from equimetric.report.change_table import change_table
+from equimetric.report.member_tables import cost_table, member_table
 from equimetric.report.papers_versus_reality import improvement_table
 from equimetric.report.probe_tables import probe_tables, shift_table
 from equimetric.report.search_table import search_table
@@ -57,6 +58,9 @@ def study_tables(study: StudyRecord) -> dict[str, PlainTable]:
     tables |= {f"probe-{name}": table for name, table in probe_tables(study).items()}
     if tuned is not None:
         tables["tuning"] = tuned
+    for name, further in (("members", member_table(study)), ("cost", cost_table(study))):
+        if further is not None:
+            tables[name] = further
     published = published_table(study)
     if published is not None:
         tables["published"] = published

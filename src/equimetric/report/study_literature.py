@@ -60,7 +60,8 @@ def match_row(match: dict[str, Any]) -> TableRow:
 def study_improvements(study: StudyRecord) -> list[Improvement]:
     """Papers versus reality: what papers report over contrastive and triplet losses, and what this study measures.
 
-    Empty where the study has neither of the two rows. Years are those in which methods were published.
+    Empty where the study has neither of the two rows, or nothing to compare with them. Years are those in which methods
+    were published.
     """
     rows = [
         {
@@ -75,8 +76,8 @@ def study_improvements(study: StudyRecord) -> list[Improvement]:
     ]
     found: list[Improvement] = []
     for base in BASES:
-        if any(row["method"] == base for row in rows):
-            found += [*paper_improvements(base), *table_improvements(rows, base, source=study.title)]
+        own = table_improvements(rows, base, source=study.title) if any(row["method"] == base for row in rows) else []
+        found += [*paper_improvements(base), *own] if own else []
     return found
 
 

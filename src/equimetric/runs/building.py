@@ -94,14 +94,24 @@ class RunParts:
             return build()
         return self.shared.backbone(self.config, build, self.shape.channels, self._networks)
 
-    def objective(self, dim: int | None = None) -> Objective | ObjectiveSum:
-        """The configured objective, for embeddings of a dimension."""
+    @property
+    def trains_trunk(self) -> bool:
+        """Whether backbones are trained: the data are images, and no backbone is frozen."""
+        return not self.shape.vectors and not self.config.model.frozen
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+        return self.config.seed
+
+    def objective(self, dim: int | None = None, classes: int | None = None) -> Objective | ObjectiveSum:
+        """The configured objective, for embeddings of a dimension and labels below a number of classes."""
         self._seed("objective", self._objectives)
         self._objectives += 1
         options = self.config.options
         if any(value and name.rpartition(".")[2] == "sharded" for name, value in options.items()):
             raise EquimetricError("a training run keeps all class weights in every process; leave out options.sharded")
-        context = Context(classes=self.shape.classes, dim=dim or self.dim, images=self.shape.images)
+        context = Context(classes=classes or self.shape.classes, dim=dim or self.dim, images=self.shape.images)
         return build_objective(self.config.method, options, context)
 
     def _seed(self, purpose: str, number: int) -> None:

@@ -8,7 +8,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from equimetric.errors import DamagedFileError, EquimetricError
 
-__all__ = ["RESULT_SCHEMA", "CohortSetting", "DataShape", "RunResult", "RunSource", "TriedCohort"]
+__all__ = [
+    "RESULT_SCHEMA",
+    "CohortSetting",
+    "Cost",
+    "DataShape",
+    "Diversity",
+    "MemberResult",
+    "RunResult",
+    "RunSource",
+    "TriedCohort",
+]
 
 RESULT_SCHEMA = 2
 
@@ -80,6 +90,49 @@ class CohortSetting(BaseModel):
     tried: tuple[TriedCohort, ...] = ()
 
 
+class Cost(BaseModel):
+    """What a model costs.
+
+    Attributes:
+        parameters: all learnable values, frozen ones included.
+        training_only: those that an embedding does not need.
+        forward_passes: of an image through a backbone, to be embedded.
+        dim: of an embedding.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    parameters: int
+    training_only: int
+    forward_passes: int
+    dim: int
+
+
+class MemberResult(BaseModel):
+    """One member of an ensemble by itself, on the test images; by an attribute of the data in place of the classes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    name: str
+    dim: int
+    labels: str | None = None
+    metrics: dict[str, float] = {}
+
+
+class Diversity(BaseModel):
+    """How much members differ, the mean over pairs of them.
+
+    Attributes:
+        disagreement: share of queries for which the nearest neighbour is right for exactly one of two.
+        unlikeness: 1 − linear CKA of their embeddings.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    disagreement: float | None = None
+    unlikeness: float
+
+
 class RunResult(BaseModel):
     """What a run measured, or why it failed.
 
@@ -91,6 +144,8 @@ class RunResult(BaseModel):
         best_step, steps: the step of the weights that are kept, and the steps taken.
         notes: what a user should know of the run: a collapse, no gain over the start, classes that were trained on.
         source: of a final model, the run that it repeats.
+        cost: parameters, forward passes and dimensions.
+        members, diversity: of an ensemble, on the test images; nothing is chosen by them.
         error, traceback: of a failed run.
     """
 
@@ -112,6 +167,9 @@ class RunResult(BaseModel):
     data: DataShape | None = None
     notes: tuple[str, ...] = ()
     source: RunSource | None = None
+    cost: Cost | None = None
+    members: tuple[MemberResult, ...] = ()
+    diversity: Diversity | None = None
     error: str | None = None
     traceback: str | None = None
 

@@ -59,6 +59,7 @@ class Outcome:
         curve: the validation metric that selects, by step.
         params: what a search tried or chose.
         search: hash of the search that a trial belongs to.
+        cost: `Cost` of the model; members, diversity: `MemberResult` and `Diversity` of an ensemble.
         classes: identity of the list of test classes, and `per_class` the scores of each by metric.
         code: fingerprint of the code that computed it.
     """
@@ -75,6 +76,9 @@ class Outcome:
     steps: int = 0
     seconds: float = 0.0
     parameters: int = 0
+    cost: Mapping[str, int] = field(default_factory=dict)
+    members: tuple[Mapping[str, Any], ...] = ()
+    diversity: Mapping[str, float | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     error: str | None = None
     traceback: str | None = None
@@ -100,7 +104,7 @@ class Outcome:
         """The outcome behind the values of `to_json`."""
         known = dict(values)
         known["key"] = RunKey(**known["key"])
-        known["notes"] = tuple(known.get("notes", ()))
+        known |= {name: tuple(known.get(name, ())) for name in ("notes", "members")}
         known["curve"] = tuple((int(step), float(value)) for step, value in known.get("curve", ()))
         known["per_class"] = {name: unpack(text) for name, text in known.get("per_class", {}).items()}
         return cls(**known)
@@ -137,6 +141,9 @@ def outcome_of_run(
             steps=result.steps,
             seconds=result.seconds,
             parameters=result.parameters,
+            cost=result.cost.model_dump() if result.cost else {},
+            members=tuple(member.model_dump() for member in result.members),
+            diversity=result.diversity.model_dump() if result.diversity else {},
             notes=result.notes,
             error=result.error,
             traceback=result.traceback,

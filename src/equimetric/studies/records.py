@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, nan
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,7 @@ class RunRecord:
     """One run of one method: its metrics, its training log, its notes, and the error if it failed.
 
     Attributes:
+        cost: parameters, training_only, forward_passes, dim; members, diversity: of an ensemble, on the test images.
         fold: which block of classes validated; −1 of joined fold models.
         point: of a sweep; '' for the study itself.
         per_class: metric → score of every test class, in the order of `classes`.
@@ -66,6 +67,9 @@ class RunRecord:
     history: tuple[Mapping[str, object], ...]
     seconds: float
     parameters: int
+    cost: Mapping[str, int] = field(default_factory=dict)
+    members: tuple[Mapping[str, Any], ...] = ()
+    diversity: Mapping[str, float | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     fold: int = 0
     point: str = ""

@@ -16,6 +16,7 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.runs.evaluation import NEIGHBOURS, embed_part, evaluate_defined, per_query_arrays, within_parents
 from equimetric.runs.folder import FROZEN_WEIGHTS, RESULT, WEIGHTS, RunFolder
 from equimetric.runs.key import Role, RunKey
+from equimetric.runs.members import evaluate_members, measure_cost
 from equimetric.runs.model import TrainedModel, load
 from equimetric.runs.result import RunResult, RunSource
 from equimetric.training.advice import run_notes
@@ -129,4 +130,6 @@ def evaluate_test(session: Session) -> tuple[dict[str, Any], dict[str, str], lis
     scores, undefined = evaluate_defined(found, **how)
     session.run.write_per_query(per_query_arrays(scores, found))
     plain = {} if setting is None else dict(evaluate_defined(found.plain(), **how)[0])
-    return {"metrics": dict(scores), "plain": plain, "cohort": setting}, undefined, scores.notes
+    members, diversity = evaluate_members(learner, data, found, config.evaluation, processes)
+    figures = {"metrics": dict(scores), "plain": plain, "cohort": setting, "members": members, "diversity": diversity}
+    return {**figures, "cost": measure_cost(learner, found.embeddings.shape[1])}, undefined, scores.notes

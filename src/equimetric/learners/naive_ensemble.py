@@ -1,0 +1,107 @@
+"""Networks that are trained side by side and know nothing of each other: the control of every other ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
+from equimetric.geometry import unit
+from equimetric.learners.batch import Batch
+from equimetric.learners.learner import Learner, LearnerParts, Outputs, learner
+from equimetric.learners.parts.networks import backbone_features, join_groups, objective_terms
+from equimetric.learners.parts.slices import Slices, aggregate
+from equimetric.objectives import Objective, ObjectiveSum
+from equimetric.option_values import Count
+
+__all__ = ["NaiveEnsemble"]
+
+
+@learner("naive_ensemble")
+class NaiveEnsemble(Learner):
+    """M networks from different random starts, each with an objective of its own, on the same batches.
+
+    The configured dimension is that of all members together, so that an ensemble is compared with one network of the
+    same size of embedding. Members of unit length stand side by side: the cosine is the mean of theirs. On a frozen
+    backbone, or on given features, the members are slices of one linear head, which is the same as a head for each.
+    """
+
+    weighs_samples = True
+
+    def __init__(
+        self, networks: Iterable[EmbeddingNetwork], objectives: Iterable[Objective | ObjectiveSum], slices: Slices
+    ) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+        self.objectives = nn.ModuleList(objectives)
+        self.slices = slices
+        self.forward_passes = len(self.networks)
+
+    @classmethod
+    def build(cls, parts: LearnerParts, *, members: Count = 4) -> NaiveEnsemble:
+        """`members` networks that share the configured dimension."""
+        slices = Slices.equal(parts.dim, members)
+        sizes = list(slices.sizes.values()) if parts.trains_trunk else [parts.dim]
+        return cls(map(parts.network, sizes), map(parts.objective, slices.sizes.values()), slices)
+
+    @property
+    def each(self) -> Sequence[EmbeddingNetwork]:
+        """The networks."""
+        return list(self.networks)  # type: ignore[arg-type]
+
+    @property
+    def own_objectives(self) -> Sequence[Objective | ObjectiveSum]:
+        """The objectives, one for each member."""
+        return list(self.objectives)  # type: ignore[arg-type]
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """Images by the input convention of the backbones' weights; features as they are."""
+        return self.each[0].prepare(images)
+
+    def outputs(self, batch: Batch) -> dict[str, Tensor]:
+        """(B, D / M) of every member."""
+        if len(self.networks) == 1:
+            return self.slices.split(self.each[0](batch.images))
+        return {name: network(batch.images) for name, network in zip(self.slices.sizes, self.networks, strict=True)}
+
+    def embedding(self, outputs: Outputs) -> Tensor:
+        """The members side by side, with equal weights."""
+        if not self.unit_length:
+            return torch.cat([outputs[name] for name in self.slices.sizes], dim=1)
+        return self.scale(aggregate([outputs[name] for name in self.slices.sizes]))
+
+    def members(self, outputs: Outputs) -> dict[str, Tensor]:
+        """Every network by itself."""
+        return {name: unit(outputs[name]) for name in self.slices.sizes}
+
+    def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """The terms of every member's objective, on the same batch."""
+        return {
+            f"{name} {term}": value
+            for name, objective in zip(self.slices.sizes, self.own_objectives, strict=True)
+            for term, value in objective_terms(objective, outputs[name], batch).items()
+        }
+
+    def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
+        """Trunks, heads and objectives of all members."""
+        return join_groups([network.parameter_groups() for network in self.each], objective=self.objectives)
+
+    def frozen_backbone(self) -> Backbone | None:
+        """The one backbone of members that are heads; None where each has its own."""
+        return self.each[0].backbone if len(self.networks) == 1 else None
+
+    def features(self, images: Tensor, stage: str | None = None) -> Tensor:
+        """Features of the first member's backbone."""
+        return backbone_features(self.each[0], images, stage)
+
+    def init_head(self, features: Callable[[], Tensor]) -> None:
+        """Start every head at the principal components."""
+        for network in self.each:
+            initial_head_by_pca(network.head, features())
+
+    def before_step(self, step: int) -> bool:
+        """Follow the networks' freeze plan."""
+        changed = [network.before_step(step) for network in self.each]
+        return any(changed)

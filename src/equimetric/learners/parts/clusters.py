@@ -1,0 +1,40 @@
+"""Clusters of the training set whose numbers keep their meaning from one clustering to the next."""
+
+from __future__ import annotations
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from equimetric.ops.kmeans import kmeans
+
+__all__ = ["cluster", "leave_out_single", "match_clusters"]
+
+
+def cluster(points: Tensor, count: int, *, seed: int, previous: Tensor | None = None, starts: int = 5) -> Tensor:
+    """(N, D) points → (N,) clusters by k-means; numbered as in a `previous` clustering where one is given."""
+    found = kmeans(points, count, seed=seed, iterations=100, starts=starts).assignment
+    return found if previous is None else match_clusters(found, previous, count)
+
+
+def match_clusters(found: Tensor, previous: Tensor, count: int) -> Tensor:
+    """The (N,) clusters under the numbers for which the fewest rows change, by the Hungarian method.
+
+    The cost of giving cluster a the number b is the number of rows that are in one of them but not in both.
+    """
+    known = previous >= 0
+    pairs = (found[known] * count + previous[known]).cpu()
+    shared = torch.bincount(pairs, minlength=count * count).view(count, count)
+    before = torch.bincount(previous[known].cpu(), minlength=count)
+    now = torch.bincount(found.cpu(), minlength=count)
+    rows, columns = linear_sum_assignment((now[:, None] + before - 2 * shared).numpy())
+    number = torch.empty(count, dtype=torch.int64)
+    number[torch.from_numpy(rows)] = torch.from_numpy(columns)
+    return number.to(found.device)[found]
+
+
+def leave_out_single(clusters: Tensor, labels: Tensor, least: int = 2) -> Tensor:
+    """The clusters with −1 for rows whose class has fewer than `least` rows in its cluster: no pair can be drawn."""
+    keys = clusters * (int(labels.max()) + 1) + labels
+    _, place, counts = torch.unique(keys, return_inverse=True, return_counts=True)
+    return torch.where(counts[place] >= least, clusters, -1)

@@ -1,0 +1,92 @@
+"""Members of ensembles by themselves, beside the whole; and what each method costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+
+from equimetric.intervals import t_interval
+from equimetric.report.probe_tables import OVER_SEEDS, mean_cell
+from equimetric.report.table_data import MISSING, PlainTable, TableCell, TableColumn, TableRow
+from equimetric.studies.records import RunRecord, StudyRecord
+
+__all__ = ["cost_table", "member_table"]
+
+COSTS = {
+    "dim": "dimensions",
+    "parameters": "parameters",
+    "training_only": "of them for training alone",
+    "forward_passes": "forward passes",
+}
+
+DIVERSITY = ("disagreement", "unlikeness")
+
+
+def member_table(study: StudyRecord) -> PlainTable | None:
+    """Every member's accuracy beside the ensemble's, and how much the members differ; None without ensembles."""
+    runs = {method: [run for run in study.runs_of(method, "done") if run.members] for method in study.methods}
+    runs = {method: found for method, found in runs.items() if found}
+    if not runs:
+        return None
+    metrics = [name for name in dict.fromkeys([study.primary_metric, *study.shown]) if name in first(runs)["metrics"]]
+    rows = []
+    for method, of_method in runs.items():
+        whole = [mean_of(name, [(run.seed, run.metrics.get(name)) for run in of_method]) for name in metrics]
+        differ = [mean_of(name, [(run.seed, run.diversity.get(name)) for run in of_method]) for name in DIVERSITY]
+        dim = of_method[0].cost.get("dim")
+        rows.append(TableRow((text(method), text("all together"), text(dim), text("class"), *whole, *differ)))
+        for place, member in enumerate(of_method[0].members):
+            found = [(run.seed, run.members[place]["metrics"]) for run in of_method]
+            scores = [mean_of(name, [(seed, values.get(name)) for seed, values in found]) for name in metrics]
+            labels = member["labels"] or "class"
+            own = (text(method), text(member["name"]), text(member["dim"]), text(labels))
+            rows.append(TableRow((*own, *scores, text(None), text(None))))
+    headings = ("method", "member", "dimensions", "judged by", *metrics, *DIVERSITY)
+    columns = tuple(TableColumn(name, is_text=name in ("method", "member", "judged by")) for name in headings)
+    notes = (
+        OVER_SEEDS,
+        "Disagreement: share of queries whose nearest neighbour is right for exactly one of two members. Unlikeness: "
+        "1 − linear CKA of their embeddings. Means over pairs of members.",
+    )
+    return PlainTable(f"{study.title}: members", columns, tuple(rows), notes)
+
+
+def cost_table(study: StudyRecord) -> PlainTable | None:
+    """Dimensions, parameters, forward passes and time of every method; None where no method is an ensemble."""
+    runs = {method: study.runs_of(method, "done") for method in study.methods}
+    known = {method: found for method, found in runs.items() if found and found[0].cost}
+    if not any(run.members for found in known.values() for run in found):
+        return None
+    rows = []
+    for method, found in known.items():
+        figures = [text(found[0].cost.get(name), name) for name in COSTS]
+        seconds = sum(run.seconds for run in found) / len(found)
+        rows.append(TableRow((text(method, "method"), *figures, TableCell(f"{seconds:.1f}", {"seconds": seconds}))))
+    columns = (
+        TableColumn("method", is_text=True),
+        *(TableColumn(heading) for heading in COSTS.values()),
+        TableColumn("seconds per run"),
+    )
+    note = "Forward passes of an image through a backbone, to be embedded. For training alone: what it leaves out."
+    return PlainTable(f"{study.title}: cost", columns, tuple(rows), (note,))
+
+
+def first(runs: dict[str, list[RunRecord]]) -> dict[str, dict[str, float]]:
+    """A member, for the names of its metrics."""
+    return dict(next(iter(runs.values()))[0].members[0])
+
+
+def mean_of(name: str, found: Iterable[tuple[int, float | None]]) -> TableCell:
+    """The mean over seeds of (seed, value), …, folds averaged first."""
+    by_seed: dict[int, list[float]] = {}
+    for seed, value in found:
+        if value is not None and isfinite(value):
+            by_seed.setdefault(seed, []).append(value)
+    means = [sum(values) / len(values) for values in by_seed.values()]
+    return mean_cell(name, t_interval(means) if means else None)
+
+
+def text(value: object, name: str = "") -> TableCell:
+    """A cell of plain text."""
+    shown = MISSING if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    return TableCell(shown, {name: value} if name else {})

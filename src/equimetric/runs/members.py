@@ -1,0 +1,94 @@
+"""What a learner is made of: its cost, the scores of its members by themselves, and how much they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from equimetric.data.attributes import attribute_ids, find_attribute
+from equimetric.evaluation import Evaluation
+from equimetric.learners import Batch, Learner
+from equimetric.processes import SINGLE, Processes
+from equimetric.runs.building import count_parameters
+from equimetric.runs.configuration import EvaluationConfig
+from equimetric.runs.data import RunData
+from equimetric.runs.embedding import apply_in_blocks
+from equimetric.runs.evaluation import LabelledEmbeddings, evaluate_defined
+from equimetric.runs.result import Cost, Diversity, MemberResult
+
+__all__ = ["evaluate_members", "linear_cka", "measure_cost"]
+
+
+def measure_cost(learner: Learner, dim: int) -> Cost:
+    """Parameters, those that only training needs, forward passes and dimensions of an embedding."""
+    needless = {id(one): one.numel() for module in learner.training_only() for one in module.parameters()}
+    return Cost(
+        parameters=count_parameters(learner),
+        training_only=sum(needless.values()),
+        forward_passes=learner.forward_passes,
+        dim=dim,
+    )
+
+
+def evaluate_members(
+    learner: Learner,
+    data: RunData,
+    found: LabelledEmbeddings,
+    config: EvaluationConfig,
+    processes: Processes = SINGLE,
+) -> tuple[tuple[MemberResult, ...], Diversity | None]:
+    """The scores of every member on the test images, by the classes or by its own attribute, and their diversity.
+
+    `found` are the embeddings of the whole. Nothing is chosen by these scores.
+    """
+    members = apply_in_blocks(
+        learner,
+        lambda images: learner.members(learner.outputs(Batch.unlabelled(images))),
+        data.images("test"),
+        processes=processes,
+    )
+    scores: dict[str, Evaluation] = {}
+    for name, embeddings in members.items():
+        labels, attribute = found.labels, learner.member_labels.get(name)
+        if attribute is not None:
+            option = f"the member {name!r}"
+            labels = find_attribute(attribute_ids(data.dataset), attribute, option)[found.rows]
+        own = replace(found, embeddings=embeddings, labels=labels, cohort=None)
+        scores[name], _ = evaluate_defined(own, config)
+    results = tuple(
+        MemberResult(
+            name=name, dim=members[name].shape[1], labels=learner.member_labels.get(name), metrics=dict(scores[name])
+        )
+        for name in members
+    )
+    by_class = [name for name in members if name not in learner.member_labels]
+    return results, diversity({name: members[name] for name in by_class}, scores)
+
+
+def diversity(members: Mapping[str, Tensor], scores: Mapping[str, Evaluation]) -> Diversity | None:
+    """How much members differ, over all pairs of them; None for fewer than two.
+
+    `disagreement` is the share of queries for which the nearest neighbour is right for exactly one of two members.
+    `unlikeness` is 1 − CKA, the linear centred kernel alignment of their embeddings.
+    """
+    pairs = list(combinations(members, 2))
+    if not pairs:
+        return None
+    metric = "recall@1"
+    disagreement = None
+    if all(metric in scores[name].per_query for name in members):
+        right = {name: torch.as_tensor(scores[name].per_query[metric]) > 0.5 for name in members}
+        disagreement = float(torch.stack([(right[a] != right[b]).double().mean() for a, b in pairs]).mean())
+    alignment = sum(linear_cka(members[a], members[b]) for a, b in pairs) / len(pairs)
+    return Diversity(disagreement=disagreement, unlikeness=1 - alignment)
+
+
+def linear_cka(one: Tensor, other: Tensor) -> float:
+    """‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) of centred (N, d) embeddings, Frobenius norms: 1 for rotations, 0 where unrelated."""
+    first, second = (rows.double() - rows.double().mean(0) for rows in (one, other))
+    norms = torch.linalg.matrix_norm(first.T @ first) * torch.linalg.matrix_norm(second.T @ second)
+    return float(torch.linalg.matrix_norm(second.T @ first).square() / norms.clamp_min(1e-300))
