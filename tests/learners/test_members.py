@@ -38,7 +38,7 @@ def test_every_member_is_evaluated_by_itself(tmp_path):
         for rows in learner.members(outputs).values()
     ]
     differ = [(right[a] != right[b]).double().mean() for a, b in ((0, 1), (0, 2), (1, 2))]
-    assert result.diversity.disagreement == pytest.approx(sum(differ) / 3, abs=1e-3)
+    assert result.diversity.disagreement == pytest.approx(float(sum(differ)) / 3, abs=1e-3)
     assert 0 < result.diversity.unlikeness < 1
     assert result.cost.forward_passes == 3
     assert result.cost.dim == 10
