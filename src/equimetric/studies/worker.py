@@ -7,9 +7,7 @@ After SIGTERM it stops between two steps, with a checkpoint.
 
 import json
 import os
-import queue
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -20,6 +18,7 @@ from equimetric.progress import report_progress
 from equimetric.runs.shared import Shared
 from equimetric.stopping import Stopped, stop_on_signals
 from equimetric.studies.jobs import Job, run_job
+from equimetric.workers import listen_to_parent, separate_output
 
 __all__ = ["main"]
 
@@ -30,20 +29,13 @@ Send = Callable[[Mapping[str, Any]], None]
 
 def main() -> None:
     """Execute jobs until the input ends or a signal stops them."""
-    protocol = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
-    os.dup2(2, 1)  # Output of libraries must not mix with the protocol.
+    protocol = os.fdopen(separate_output(), "w", buffering=1, encoding="utf-8")
     report_progress("nothing")  # The parent has a bar of its own.
-    jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def listen() -> None:
-        for line in sys.stdin:
-            jobs.put(line)
-        os._exit(0)
 
     def send(message: Mapping[str, Any]) -> None:
         print(json.dumps(message), file=protocol)
 
-    threading.Thread(target=listen, daemon=True).start()
+    jobs = listen_to_parent(sys.stdin)
     try:
         with stop_on_signals(), warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)

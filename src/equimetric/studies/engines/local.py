@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
-import signal
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +13,7 @@ from equimetric.errors import EquimetricError, StorageError
 from equimetric.studies.engines.engine import Ended, Event, Lost, Progressed, Said
 from equimetric.studies.jobs import Job
 from equimetric.studies.outcomes import ClassList, Outcome
+from equimetric.workers import start_interpreter
 
 __all__ = ["LocalEngine"]
 
@@ -115,21 +113,5 @@ def died(job: Job, exit_code: int) -> EquimetricError:
 
 
 def start_worker() -> subprocess.Popen[str]:
-    """A new interpreter that waits for jobs; it does not import the caller's script, as multiprocessing would.
-
-    A terminal sends Ctrl-C to all its processes. Workers do not receive it: their parent stops them.
-    """
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-m", "equimetric.studies.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            bufsize=1,
-            env=environment,
-        )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    """A new process that waits for jobs, one in a line."""
+    return start_interpreter("equimetric.studies.worker", text=True, encoding="utf-8", bufsize=1)

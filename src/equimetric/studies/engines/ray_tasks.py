@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from equimetric.errors import EquimetricError, StorageError
-from equimetric.extras import import_extra
 from equimetric.files import write_atomically
+from equimetric.ray_clusters import connect_ray
 from equimetric.runs.folder import RESULT
 from equimetric.studies.engines.engine import Ended, Event, Lost
 from equimetric.studies.jobs import Job, run_job
@@ -33,10 +33,8 @@ class RayEngine:
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
-        self.ray = import_ray()
-        self.owned = not self.ray.is_initialized()
-        if self.owned:
-            connect(self.ray, slots)
+        self.connection = ExitStack()
+        self.ray = self.connection.enter_context(connect_ray(slots))
         self.task = self.ray.remote(num_cpus=1, max_retries=0)(do_job)
         self.running: dict[Any, Job] = {}
 
@@ -72,8 +70,7 @@ class RayEngine:
 
     def close(self) -> None:
         """Leave the cluster, if this engine joined it."""
-        if self.owned:
-            self.ray.shutdown()
+        self.connection.close()
 
 
 def do_job(values: Mapping[str, Any], members: Sequence[Files]) -> dict[str, Any]:
@@ -103,17 +100,3 @@ def write_files(folder: Path, files: Files) -> None:
     """Write the files of a run, its result last: a run without it has not ended."""
     for name in sorted(files, key=lambda name: name == RESULT):
         write_atomically(folder / name, files[name])
-
-
-def import_ray() -> Any:
-    """Ray, or an error that says how to get it."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    return import_extra("ray", "the engine 'ray'", "ray", "ray", "choose the engine 'local'")
-
-
-def connect(ray: Any, slots: int) -> None:
-    """Join the cluster of RAY_ADDRESS, or start one on this machine with a processor for each job."""
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init(log_to_driver=False, logging_level="ERROR")
-    else:
-        ray.init(num_cpus=slots, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

@@ -1,0 +1,37 @@
+"""Ray clusters: the one that is connected, that of RAY_ADDRESS, or one that is started on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from equimetric.errors import EquimetricError
+from equimetric.extras import import_extra
+
+__all__ = ["connect_ray"]
+
+
+@contextmanager
+def connect_ray(cpus: int | None) -> Iterator[Any]:
+    """The module ray, connected to a cluster; one that is started here has so many CPUs, by default all.
+
+    A connection that was made here ends here.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray = import_extra("ray", "the engine 'ray'", "ray", "ray", "choose the engine 'local'")
+    if ray.is_initialized():
+        yield ray
+        return
+    address = os.environ.get("RAY_ADDRESS")
+    where: dict[str, Any] = {} if address else {"num_cpus": cpus, "include_dashboard": False}
+    try:
+        ray.init(log_to_driver=False, logging_level="ERROR", **where)
+    except ConnectionError as error:
+        first = str(error).strip().partition("\n")[0]
+        raise EquimetricError(f"there is no Ray cluster at {address!r}: {first}") from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
