@@ -41,6 +41,7 @@ FULL = """if seed == 0:
         print(json.dumps({"cannot_write": "the disk is full"}), flush=True)
         continue
     time.sleep(60)"""
+NOTES = FULL.replace("time.sleep(60)", "signal.signal(signal.SIGTERM, lambda *_: None); time.sleep(1)")
 DIES = "os._exit(1) if seed == 0 else None"
 SAYS = 'print(json.dumps({"notice": f"seed {seed} waits"}), flush=True)'
 
@@ -126,6 +127,12 @@ def test_a_full_disk_stops_the_study(plan, workers, tmp_path):
     with pytest.raises(StorageError, match="the disk is full"):
         run_all(plan)
     assert not (tmp_path / "begun3").exists()
+
+
+def test_a_worker_that_ends_its_run_instead_of_stopping_is_not_waited_for(plan, workers):
+    workers(NOTES)
+    with pytest.raises(StorageError, match="the disk is full"):
+        run_all(plan)
 
 
 def test_the_run_of_a_worker_that_dies_is_named_and_the_others_are_done(plan, workers):

@@ -6,6 +6,7 @@ import json
 import queue
 import subprocess
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from equimetric.studies.outcomes import ClassList, Outcome
 from equimetric.workers import start_interpreter
 
 __all__ = ["LocalEngine"]
+
+SECONDS_BETWEEN_LOOKS = 0.05
 
 
 @dataclass(eq=False)
@@ -88,6 +91,10 @@ class LocalEngine:
         for worker in self.workers:
             worker.process.terminate()
         for worker in self.workers:
+            # One that ended its job before it looked at the signal would wait for the next one.
+            while worker.job is not None and worker.process.poll() is None:
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+            worker.process.kill()
             worker.process.wait()
 
     def close(self) -> None:
