@@ -1,19 +1,69 @@
-"""A fixed number of CPU threads: it changes the last digits of sums, so every run states its own."""
+"""CPU threads: a fixed number of them, or work spread over them so that their number changes no bit."""
 
-from collections.abc import Iterator
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
+from typing import TypeVar
 
 import torch
 
-__all__ = ["use_threads"]
+__all__ = ["map_lanes", "use_threads"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+AHEAD = 2
+"""Items per thread that are computed before the first is used."""
 
 
 @contextmanager
 def use_threads(n: int) -> Iterator[None]:
-    """Compute with n threads inside the block."""
+    """Compute with n threads inside the block: their number changes the last digits of sums."""
     before = torch.get_num_threads()
     torch.set_num_threads(n)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def map_lanes(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """`function` of each item, in order, on as many threads as torch uses here; for use without gradient.
+
+    Every call computes with one thread, so that the number of threads changes no bit of its result. Few items per
+    thread are computed ahead.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1:
+        yield from map(function, items)
+        return
+    # Even one item: to change the number of threads of this one is slower than to hand it over.
+    lanes, ahead, alone = _lanes(threads, os.getpid()), deque[Future[Result]](), torch.no_grad()(function)
+    for item in items:
+        ahead.append(lanes.submit(alone, item))
+        if len(ahead) > AHEAD * threads:
+            yield ahead.popleft().result()
+    while ahead:
+        yield ahead.popleft().result()
+
+
+@cache
+def _lanes(threads: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001  (threads do not survive a fork)
+    """Threads that compute alone."""
+    started = threading.Barrier(threads + 1)
+
+    def start() -> None:
+        torch.get_num_threads()  # a thread that never asked would take the default at its first operation
+        torch.set_num_threads(1)
+        started.wait()
+
+    pool = ThreadPoolExecutor(threads, "lane", start)
+    with use_threads(torch.get_num_threads()):  # what a lane sets is also the default of threads to come
+        for _ in range(threads):
+            pool.submit(int)
+        started.wait()
+    return pool

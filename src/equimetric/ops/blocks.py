@@ -3,12 +3,21 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-__all__ = ["TILE_BYTES", "directions", "disable_reduced_precision", "moderate_scale", "slices", "sum_by_group"]
+__all__ = [
+    "TILE_BYTES",
+    "RowReader",
+    "directions",
+    "disable_reduced_precision",
+    "moderate_scale",
+    "slices",
+    "sum_by_group",
+]
 
 TILE_BYTES = 2**26
 
@@ -21,7 +30,23 @@ def slices(total: int, step: int) -> list[slice]:
     return [slice(start, min(start + step, total)) for start in range(0, total, step)]
 
 
-def sum_by_group(vectors: Tensor, group: Tensor, groups: int, *, unit: bool = False) -> Tensor:
+class RowReader(Protocol):
+    """(N, D) vectors that are read some rows at a time: a tensor, or what behaves like one."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """(N, D)."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> Tensor: ...
+
+
+def sum_by_group(vectors: RowReader, group: Tensor, groups: int, *, unit: bool = False) -> Tensor:
     """Σ of the vectors (N, D) of each group (N,), or of their directions, in float64: (groups, D)."""
     sums = torch.zeros(groups, vectors.shape[1], dtype=torch.float64, device=vectors.device)
     # Large blocks: each costs a pass over all sums as well.
