@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, EquimetricWarning, unknown_name
+from equimetric.evaluation.engine.compared_vectors import normalize_rows
 from equimetric.evaluation.engine.crowds import Crowd, measure_crowd
 from equimetric.evaluation.engine.inputs import (
     EmbeddingsLike,
@@ -36,9 +37,9 @@ from equimetric.evaluation.engine.inputs import (
     LabelsLike,
     convert_embeddings,
     convert_labels,
-    normalize_rows,
 )
 from equimetric.evaluation.engine.label_sets import require_one_class
+from equimetric.evaluation.engine.mapped import load_vectors
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.families import METRICS, Metric
 
@@ -123,8 +124,8 @@ class Cohort:
         One set stays one set: it is compared with itself, every pair once.
         """
         of_queries, of_items = self.measure_sets(sets) if crowds is None else crowds
-        queries = self._as_queries(sets.queries, of_queries)
-        items = self.extend_items(sets.gallery_vectors, of_items)
+        queries = self._as_queries(load_vectors(sets.queries, "a cohort"), of_queries)
+        items = self.extend_items(load_vectors(sets.gallery_vectors, "a cohort"), of_items)
         both = {"gallery": None, "items": items} if sets.gallery is None else {"gallery": items}
         return replace(sets, queries=queries, geometry="dot", title=self.title, cohort=self, **both)
 
@@ -132,10 +133,12 @@ class Cohort:
         """The crowds of queries and gallery items; a sample's own class does not count."""
         if self._labels is not None:
             require_one_class(sets, "a cohort with labels")
-        crowd = self.measure_classes(sets.queries, sets.query_classes, sets.class_labels)
+        queries = load_vectors(sets.queries, "a cohort")
+        crowd = self.measure_classes(queries, sets.query_classes, sets.class_labels)
         if sets.gallery is None:
             return crowd, crowd
-        return crowd, self.measure_classes(sets.gallery, sets.gallery_classes, sets.class_labels)
+        gallery = load_vectors(sets.gallery, "a cohort")
+        return crowd, self.measure_classes(gallery, sets.gallery_classes, sets.class_labels)
 
     def measure_classes(self, unit: Tensor, classes: Tensor, class_labels: Sequence[int] | Sequence[str]) -> Crowd:
         """The crowd of (N, D) unit vectors of numbered classes (N,), each without its own class."""

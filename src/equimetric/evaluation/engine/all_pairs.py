@@ -1,6 +1,7 @@
 """Few pairs: every distance is kept."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +20,8 @@ from equimetric.evaluation.engine.pair_counts import (
     count_within,
     first_accepting,
 )
+from equimetric.evaluation.engine.parts import TileParts
 from equimetric.evaluation.engine.sets import LabelledSets
-from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.ops.blocks import slices
 
@@ -37,34 +38,38 @@ class AllPairs:
 
     def __init__(self, sets: LabelledSets, images: Images) -> None:
         self.sets, self.images, self._classes = sets, images, PairClasses.of(sets)
-        self._read: list[tuple[Floats, NDArray[np.int32], NDArray[np.int32]]] = []
+        self._read = TileParts()
 
     def collect(self, tile: Tile) -> None:
         """Keep the tile's pairs; without a gallery each pair once."""
-        exists = tile.similarity > -torch.inf
-        items = torch.arange(exists.shape[1], device=exists.device)
+        exists, items = tile.similarity > -torch.inf, tile.items
         if self.sets.gallery is None:
             exists &= items > tile.rows[:, None]
-        self._keep(tile.matrix, tile.similarity, exists, tile.rows, items)
+        self._keep(tile, exists, tile.rows, items)
 
     def collect_strip(self, strip: Strip) -> None:
         """Keep the strip's pairs, those among its own queries once."""
-        exists = (strip.similarity > -torch.inf).triu_(1)
-        self._keep(strip.matrix, strip.similarity, exists, strip.queries, strip.items)
+        exists = (strip.similarity > -torch.inf).triu_(1 + strip.rows.start - strip.columns.start)
+        self._keep(strip, exists, strip.queries, strip.items)
 
-    def _keep(
-        self, matrix: SimilarityMatrix, similarity: Tensor, exists: Tensor, queries: Tensor, items: Tensor
-    ) -> None:
+    def _keep(self, block: Tile | Strip, exists: Tensor, queries: Tensor, items: Tensor) -> None:
         row, column = exists.nonzero(as_tuple=True)
-        distance = matrix.distance(similarity.double(), queries)[row, column]
+        distance = block.matrix.distance(block.similarity.double(), queries)[row, column]
         first = self.images.of_query[queries.cpu().numpy()][row.cpu().numpy()]
         second = self.images.of_item[items.cpu().numpy()][column.cpu().numpy()]
-        self._read.append((distance.cpu().numpy(), first, second))
+        self._read.add(block.number, distance.cpu(), torch.from_numpy(first), torch.from_numpy(second))
+
+    def partial(self) -> Any:
+        """The pairs of the tiles so far."""
+        return self._read
+
+    def merge(self, partial: Any) -> None:
+        """Take the pairs of other tiles."""
+        self._read.merge(partial)
 
     def finish(self) -> None:
         """Join the tiles, sort the distances, count the pairs of each class."""
-        self._distance, self._first, self._second = (np.concatenate(parts) for parts in zip(*self._read, strict=True))
-        self._read.clear()
+        self._distance, self._first, self._second = (part.numpy() for part in self._read.join())
         same = self._is_positive(self._first, self._second)
         self._positive, self._negative = np.sort(self._distance[same]), np.sort(self._distance[~same])
         self.positives, self.negatives = len(self._positive), len(self._negative)

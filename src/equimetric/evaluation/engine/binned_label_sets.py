@@ -5,13 +5,15 @@ kinds of pairs are separated in every block, and each pair is read from both end
 """
 
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.binned_pairs import BLOCK_COLUMNS, BLOCK_ROWS, BinnedPairs, concatenate
+from equimetric.evaluation.engine.binned_pairs import BLOCK_COLUMNS, BLOCK_ROWS, BinnedPairs
 from equimetric.evaluation.engine.bins import BINS, Histogram, tile_closeness
 from equimetric.evaluation.engine.label_sets import MultiLabelSets
+from equimetric.evaluation.engine.parts import concatenate
 from equimetric.evaluation.engine.survey import Survey
 from equimetric.evaluation.engine.tiles import Tile
 from equimetric.ops.blocks import slices
@@ -36,13 +38,25 @@ class BinnedLabelSets(BinnedPairs):
 
     def collect(self, tile: Tile) -> None:
         """Count the pairs of a tile for the labels at its rows, with a gallery also for those at its columns."""
-        close, items = tile_closeness(tile), torch.arange(len(self.sets.gallery_classes), device=tile.rows.device)
+        close, items = tile_closeness(tile), tile.items
         blocks = product(slices(len(close), BLOCK_ROWS), slices(len(items), BLOCK_COLUMNS))
         kept = [self._count_block(close[rows, columns], tile.rows[rows], items[columns]) for rows, columns in blocks]
         closest, positives = zip(*kept, strict=True)
-        self._read_closest.append(concatenate(closest))
+        self._read_closest.add(tile.number, *concatenate(closest))
         if self._positive is None:
-            self._read_positives.append(concatenate(positives))
+            self._read_positives.add(tile.number, *concatenate(positives))
+
+    def partial(self) -> Any:
+        """The counts and kept pairs of the tiles so far."""
+        return super().partial(), (self._negatives_of, self._positives_of, self._negatives_read)
+
+    def merge(self, partial: Any) -> None:
+        """Add those of other tiles."""
+        counted, (negatives_of, positives_of, negatives_read) = partial
+        super().merge(counted)
+        self._negatives_of += negatives_of
+        self._positives_of += positives_of
+        self._negatives_read += negatives_read
 
     def _count_block(
         self, close: Tensor, queries: Tensor, items: Tensor

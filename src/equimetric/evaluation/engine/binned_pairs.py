@@ -1,8 +1,8 @@
 """Many pairs: counted in bins of equal width; the closest negative and the positive ones are kept singly."""
 
 import math
-from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,13 +22,15 @@ from equimetric.evaluation.engine.pair_counts import (
     distance_of_rank,
     first_accepting,
 )
+from equimetric.evaluation.engine.parts import TileParts, concatenate
 from equimetric.evaluation.engine.sets import LabelledSets
+from equimetric.evaluation.engine.similarity import ALL
 from equimetric.evaluation.engine.survey import Survey
 from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.ops.blocks import slices
 from equimetric.ops.masks import flatnonzero
 
-__all__ = ["BLOCK_COLUMNS", "BLOCK_ROWS", "BinnedPairs", "concatenate"]
+__all__ = ["BLOCK_COLUMNS", "BLOCK_ROWS", "BinnedPairs"]
 
 POSITIVES_KEPT = 2**22
 BLOCK_ROWS, BLOCK_COLUMNS = 2**9, 2**10
@@ -47,8 +49,7 @@ class BinnedPairs:
         self._negative, self._farthest = self._histogram(survey.negative, survey.interest), survey.farthest
         self.keeps_positives = int(sets.relevant.sum()) // (1 if self._with_gallery else 2) <= POSITIVES_KEPT
         self._positive = None if self.keeps_positives else self._histogram(survey.positive, survey.interest)
-        self._read_positives: list[tuple[Tensor, ...]] = []
-        self._read_closest: list[tuple[Tensor, ...]] = []
+        self._read_positives, self._read_closest = TileParts(), TileParts()
 
     def _histogram(self, grid: Grid, interest: tuple[float, float]) -> Histogram:
         sets = self.sets
@@ -68,22 +69,26 @@ class BinnedPairs:
 
         Within one set, the other end of a pair has its own row.
         """
-        close, items = tile_closeness(tile), torch.arange(len(self.sets.gallery_classes), device=tile.rows.device)
-        self._count(close, tile.rows, items, both_ends=self._with_gallery)
-        row, column = self._positive_pairs(tile.rows, items)
-        self._move_positives(close[row, column], tile.rows[row], column, both_ends=self._with_gallery)
+        close, items = tile_closeness(tile), tile.items
+        self._count(tile.number, close, tile.rows, items, both_ends=self._with_gallery)
+        row, item = self._positive_pairs(tile.rows, tile.columns)
+        pairs = close[row, item - (tile.columns.start or 0)], tile.rows[row], item
+        self._move_positives(tile.number, *pairs, both_ends=self._with_gallery)
 
     def collect_strip(self, strip: Strip) -> None:
         """The same from a strip, which holds the pairs among its own queries twice and those with later ones once."""
-        own, queries, items = strip.rows.stop - strip.rows.start, strip.queries, strip.items
-        self._count(strip.similarity[:, :own], queries, queries, both_ends=False)
-        self._count(strip.similarity[:, own:], queries, items[own:], both_ends=True)
-        row, column = self._positive_pairs(queries, strip.matrix.place - strip.rows.start)
-        once = column > row
-        row, column = row[once], column[once]
-        self._move_positives(strip.similarity[row, column], queries[row], items[column], both_ends=True)
+        own, queries, items = strip.own, strip.queries, strip.items
+        self._count(strip.number, strip.similarity[:, :own], queries, items[:own], both_ends=False)
+        self._count(strip.number, strip.similarity[:, own:], queries, items[own:], both_ends=True)
+        row, item = self._positive_pairs(queries)
+        place = strip.matrix.place[item]
+        once = (place > strip.rows.start + row) & (place >= strip.columns.start) & (place < strip.columns.stop)
+        row, item, column = row[once], item[once], place[once] - strip.columns.start
+        self._move_positives(strip.number, strip.similarity[row, column], queries[row], item, both_ends=True)
 
-    def _count(self, close: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool) -> None:
+    def _count(
+        self, number: tuple[int, int], close: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
+    ) -> None:
         """Count pairs (B, K) of queries (B,) and items (K,), from their rows or from both ends; keep the closest."""
         first, second = self.sets.query_classes[queries], self.sets.gallery_classes[items]
         row_counts, column_counts = self._negative.by_class.start_of(first), self._negative.by_class.start_of(second)
@@ -112,16 +117,18 @@ class BinnedPairs:
             row, column = row[keep], column[keep]
             kept.append((close[row, column], first[row].int(), second[column].int()))
         # Joined: many small tensors allocated between large temporaries would keep their memory from being freed.
-        self._read_closest += [concatenate(kept)] if kept else []
+        if kept:
+            self._read_closest.add(number, *concatenate(kept))
 
-    def _positive_pairs(self, queries: Tensor, column_of: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows and columns of the positive pairs of queries (B,); items with column_of (G,) below 0 are missing."""
-        items = self.sets.relevant_columns(queries)
+    def _positive_pairs(self, queries: Tensor, columns: slice = ALL) -> tuple[Tensor, Tensor]:
+        """Rows and items of the positive pairs of queries (B,) with a range of the gallery."""
+        items = self.sets.relevant_columns(queries, columns)
         row, place = (items >= 0).nonzero(as_tuple=True)
-        column = column_of[items[row, place]]
-        return row[column >= 0], column[column >= 0]
+        return row, items[row, place]
 
-    def _move_positives(self, close: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool) -> None:
+    def _move_positives(
+        self, number: tuple[int, int], close: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
+    ) -> None:
         """Subtract positive pairs (P,) from the counts, from as many ends, and keep them if they fit."""
         exists = close > -torch.inf
         close, queries, items = close[exists], queries[exists], items[exists]
@@ -134,7 +141,21 @@ class BinnedPairs:
             self._positive.count(self._positive.grid.bins(close), [starts], times=times)
             return
         once = slice(None) if both_ends else queries < items
-        self._read_positives.append((close[once], classes[once].int()))
+        self._read_positives.add(number, close[once], classes[once].int())
+
+    def partial(self) -> Any:
+        """The counts and kept pairs of the tiles so far."""
+        counted = [table for table in (self._negative, self._positive, self._images) if table is not None]
+        return [table.partial() for table in counted], self._read_closest, self._read_positives
+
+    def merge(self, partial: Any) -> None:
+        """Add those of other tiles."""
+        counted = [table for table in (self._negative, self._positive, self._images) if table is not None]
+        tables, closest, positives = partial
+        for table, others in zip(counted, tables, strict=True):
+            table.merge(others)
+        self._read_closest.merge(closest)
+        self._read_positives.merge(positives)
 
     def finish(self) -> None:
         """Sort the kept pairs and accumulate the counts."""
@@ -142,8 +163,7 @@ class BinnedPairs:
         self.negatives = int(self._negative.beyond_bin[0])
         self.negatives_by_class = self._negative.beyond_edge[:, 0].astype(np.int64)
 
-        close, first, second = (part.cpu().numpy() for part in concatenate(self._read_closest))
-        self._read_closest.clear()
+        close, first, second = (part.cpu().numpy() for part in self._read_closest.join())
         order = np.argsort(-close)
         self._closest = ClosestPairs(self._distance(close[order].astype(np.float64)), first[order], second[order])
         self.exact_far = len(close) / max(1, self.negatives)
@@ -156,8 +176,7 @@ class BinnedPairs:
             self.positives = int(self._positive.beyond_bin[0])
             self.positives_by_class = self._positive.beyond_edge[:, 0].astype(np.int64) // 2
             return
-        close, *ends = (part.cpu().numpy() for part in concatenate(self._read_positives))
-        self._read_positives.clear()
+        close, *ends = (part.cpu().numpy() for part in self._read_positives.join())
         self.positives = len(close)
         order = np.argsort(-close)
         self._kept_positives = self._distance(close[order].astype(np.float64))
@@ -305,8 +324,3 @@ def _split(index: Tensor, width: int) -> tuple[Tensor, Tensor]:
     if width & (width - 1) == 0:
         return index >> (width.bit_length() - 1), index & (width - 1)
     return index // width, index % width
-
-
-def concatenate(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """Tensors of several blocks, the first with the first, …"""
-    return tuple(torch.cat(some) for some in zip(*parts, strict=True))

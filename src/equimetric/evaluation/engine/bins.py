@@ -115,6 +115,16 @@ class Histogram:
         self.bins.add_(torch.bincount(bins.view(-1), minlength=BINS), alpha=times * len(ends))
         self.by_class.count(bins, ends, times)
 
+    def partial(self) -> tuple[Tensor, Tensor]:
+        """The counts of the pairs so far."""
+        return self.bins, self.by_class.table
+
+    def merge(self, partial: tuple[Tensor, Tensor]) -> None:
+        """Add the counts of other pairs."""
+        bins, table = partial
+        self.bins += bins
+        self.by_class.table += table
+
     def finish(self, pairs_of_class: Tensor, pairs: int) -> None:
         """Accumulate: pairs at least as close as the lower edge of each bin, each once; by class from each end.
 

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from equimetric.evaluation.engine.nearest import top_entries
-from equimetric.evaluation.engine.similarity import LEAST_BLOCK_ROWS, SimilarityMatrix
+from equimetric.evaluation.engine.nearest import AGAIN_COLUMNS
+from equimetric.evaluation.engine.products import LEAST_BLOCK_ROWS
+from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Strip
+from equimetric.evaluation.engine.top_entries import TopEntries
 from equimetric.ops.blocks import slices
 from equimetric.ops.masks import flatnonzero
 
@@ -23,6 +25,8 @@ SAMPLED = 512
 """Items sampled to guess the first bounds."""
 SEARCHED_AT_A_TIME = 2**19
 """Similarities searched at a time: they should stay in the cache."""
+QUERIES_AT_A_TIME = 16384
+"""Queries whose candidates are merged at a time."""
 ROOM = 48
 """Candidates that a query can keep beyond three times the width."""
 
@@ -36,29 +40,52 @@ class HalfMatrixCandidates:
     """The `width` largest similarities of every query, and their places in scan order."""
 
     def __init__(self, matrix: SimilarityMatrix, width: int) -> None:
-        self.matrix, self.width, queries = matrix, width, len(matrix.queries)
-        like, shape = matrix.queries.vectors, (queries, candidate_capacity(width))
-        self.values = torch.full(shape, -torch.inf, dtype=like.dtype, device=like.device)
-        self.places = torch.zeros(shape, dtype=torch.int32, device=like.device)
-        self.counts = torch.zeros(queries, dtype=torch.int64, device=like.device)
+        self.matrix, self.width, queries = matrix, width, len(matrix.order)
+        shape = queries, candidate_capacity(width)
+        self.values = torch.full(shape, -torch.inf, dtype=matrix.dtype, device=matrix.device)
+        self.places = torch.zeros(shape, dtype=torch.int32, device=matrix.device)
+        self.counts = torch.zeros(queries, dtype=torch.int64, device=matrix.device)
         self.bounds = _guess_bounds(matrix, width)
 
-    def take(self, strip: Strip) -> tuple[Tensor, Tensor]:
-        """Values and places (rows, width) of the strip's queries, falling: all their pairs are now known."""
-        own = strip.rows.stop - strip.rows.start
-        self._take_candidates(strip.similarity, strip.rows.start, strip.rows.start)
-        self._take_candidates(strip.similarity[:, own:].T, strip.rows.stop, strip.rows.start)
-        values, chosen = self.values[strip.rows].topk(self.width, dim=1)
-        places = self.places[strip.rows].gather(1, chosen).long()
-        too_few = flatnonzero((self.counts[strip.rows] < self.width) & (self.bounds[strip.rows] > -torch.inf))
+    def take(self, strip: Strip) -> None:
+        """Read a strip."""
+        self._take_candidates(strip.similarity, strip.rows.start, strip.columns.start)
+        later = strip.similarity[:, strip.own :]
+        self._take_candidates(later.T, strip.columns.start + strip.own, strip.rows.start)
+
+    def entries(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """Values and places (rows, width) of queries in a range of the scan's order, falling, after the last strip."""
+        values, places = self._leading(rows)
+        too_few = flatnonzero((self.counts[rows] < self.width) & (self.bounds[rows] > -torch.inf))
         for some in slices(len(too_few), LEAST_BLOCK_ROWS):
-            values[too_few[some]], items = top_entries(self.matrix.similarity(strip.queries[too_few[some]]), self.width)
-            places[too_few[some]] = self.matrix.place[items]
+            which = too_few[some]
+            top = TopEntries(len(which), self.width, self.matrix.dtype, self.matrix.device)
+            for columns in slices(self.matrix.item_count, AGAIN_COLUMNS):
+                similarity = self.matrix.similarity(self.matrix.order[rows][which], columns=columns)
+                top.take(similarity, columns.start)
+            values[which], places[which] = top.values, self.matrix.place[top.places]
         return values, places
+
+    def _leading(self, rows: slice) -> tuple[Tensor, Tensor]:
+        values, chosen = self.values[rows].topk(self.width, dim=1)
+        return values, self.places[rows].gather(1, chosen).long()
+
+    def partial(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The top candidates that the strips so far have brought, and how many there are of each query."""
+        return *self._leading(slice(None)), self.counts.clamp(max=self.width)
+
+    def merge(self, partial: tuple[Tensor, Tensor, Tensor]) -> None:
+        """Take what other strips have brought: these are the top ones of all candidates above the first bounds."""
+        for queries in slices(len(self.counts), QUERIES_AT_A_TIME):
+            values, places, counts = (part[queries] for part in partial)
+            query, place = (torch.arange(self.width, device=counts.device) < counts[:, None]).nonzero(as_tuple=True)
+            self._keep(queries, query, values[query, place], places[query, place].int())
 
     def _take_candidates(self, similarity: Tensor, first_query: int, first_item: int) -> None:
         """Read similarities (queries, items), both consecutive in scan order."""
         items = similarity.shape[1]
+        if not items:
+            return
         for some in slices(len(similarity), max(1, SEARCHED_AT_A_TIME // items)):
             block, queries = similarity[some], slice(first_query + some.start, first_query + some.stop)
             found = flatnonzero((block > self.bounds[queries, None]).contiguous())

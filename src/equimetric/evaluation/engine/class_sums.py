@@ -5,13 +5,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from equimetric.evaluation.engine.mapped import Vectors
 from equimetric.ops.blocks import TILE_BYTES, slices
 
 __all__ = ["distances_within_classes", "rows_beside"]
 
 
 def distances_within_classes(
-    queries: Tensor, query_classes: Tensor, gallery: Tensor, gallery_classes: Tensor
+    queries: Vectors, query_classes: Tensor, gallery: Vectors, gallery_classes: Tensor
 ) -> Iterator[tuple[int, Tensor]]:
     """Class number and Euclidean distances (rows, n_g) of some of its queries to all gallery items of the class."""
     count = 1 + int(torch.maximum(query_classes.max(), gallery_classes.max()))

@@ -1,7 +1,14 @@
-"""A collector takes from every tile of a scan what its metrics need."""
+"""A collector takes from every tile of a scan what its metrics need.
+
+Several processes may read the tiles, each with a copy of the collector as it was before the first tile. What each has
+read, a `partial`, is merged into the original, in any order and however the tiles were spread: so counts are integers,
+sums exact, rows of one query alone are written by whoever reads them, and lists carry the numbers of their tiles.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
+
+from torch import Tensor
 
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
@@ -25,6 +32,9 @@ class Collector:
     accepts_coarse: ClassVar[bool] = False
     """True where tiles of bfloat16 products are enough, within `SimilarityMatrix.coarse_tolerance`."""
 
+    accepts_columns: ClassVar[bool] = False
+    """True where tiles may have some columns of the gallery each: see `tiles.Tile`."""
+
     def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[Metric]) -> None:
         self.sets, self.options, self.metrics = sets, options, metrics
 
@@ -42,5 +52,18 @@ class Collector:
         """Read one strip: see `tiles.Strip`."""
         raise NotImplementedError
 
+    def partial(self, rows: Tensor) -> Any:
+        """What was read so far, in a form that can be pickled; of tiles, those of these queries."""
+        raise NotImplementedError
+
+    def merge(self, partial: Any) -> None:
+        """Take what a copy of this collector has read of other tiles or strips."""
+        raise NotImplementedError
+
+    @classmethod
+    def can_merge(cls) -> bool:
+        """Whether several processes may read the tiles."""
+        return cls.merge is not Collector.merge
+
     def finish(self) -> None:
-        """Called after the last tile."""
+        """Called after the last tile, and after all that is to be merged."""

@@ -17,9 +17,10 @@ import math
 import torch
 from torch import Tensor
 
+from equimetric.evaluation.engine.mapped import Vectors
 from equimetric.ops.blocks import slices
 
-__all__ = ["FixedPoint", "exact_products", "exact_rows", "float64_products"]
+__all__ = ["FixedPoint", "exact_products", "exact_rows", "float64_products", "row_lengths"]
 
 COARSE_BITS = 26
 LARGEST_UNIT = 1.5
@@ -35,13 +36,10 @@ class FixedPoint:
     differ by rounding noise become equal.
     """
 
-    def __init__(self, vectors: Tensor) -> None:
+    def __init__(self, vectors: Vectors) -> None:
         self.vectors = vectors
         self.total_bits = 2 * COARSE_BITS - math.ceil(math.log2(vectors.shape[1]) / 2)
-        self.length = torch.empty(len(vectors), dtype=torch.float64, device=vectors.device)
-        # Into one tensor: small tensors allocated between large temporaries would keep their memory from being freed.
-        for rows in slices(len(vectors), self.piece_rows()):
-            self.length[rows] = torch.linalg.vector_norm(vectors[rows].double(), dim=1)
+        self.length = row_lengths(vectors)
         self.unit = _power_of_two_near(self.length)
 
     def __len__(self) -> int:
@@ -61,6 +59,15 @@ class FixedPoint:
     def piece_rows(self, copies: int = 1) -> int:
         """How many vectors fit into one temporary as float64, each `copies` times."""
         return max(1, WORKING_BYTES // (8 * copies * self.vectors.shape[1]))
+
+
+def row_lengths(vectors: Vectors) -> Tensor:
+    """Lengths (N,) of the vectors, in float64 to avoid overflow and underflow."""
+    length = torch.empty(len(vectors), dtype=torch.float64, device=vectors.device)
+    # Into one tensor: small tensors allocated between large temporaries would keep their memory from being freed.
+    for rows in slices(len(vectors), max(1, WORKING_BYTES // (8 * vectors.shape[1]))):
+        length[rows] = torch.linalg.vector_norm(vectors[rows].double(), dim=1)
+    return length
 
 
 def float64_products(queries: FixedPoint, gallery: FixedPoint, rows: Tensor, columns: Tensor) -> Tensor:
@@ -83,14 +90,15 @@ def exact_products(queries: FixedPoint, gallery: FixedPoint, rows: Tensor, colum
     return products
 
 
-def exact_rows(queries: FixedPoint, gallery: FixedPoint, rows: Tensor) -> Tensor:
-    """⟨q_rows[i], g_j⟩ for all gallery vectors j → (len(rows), G) float64; bit for bit equal to `exact_products`."""
+def exact_rows(queries: FixedPoint, gallery: FixedPoint, rows: Tensor, columns: slice = slice(None)) -> Tensor:
+    """⟨q_rows[i], g_j⟩ for a range of gallery vectors j → (rows, columns) float64; the bits of `exact_products`."""
     coarse, fine = queries.split(rows)
-    similarity = coarse.new_empty(len(rows), len(gallery))
-    for columns in slices(len(gallery), gallery.piece_rows()):
-        gallery_coarse, gallery_fine = (part.T for part in gallery.split(columns))
+    first, stop, _ = columns.indices(len(gallery))
+    similarity = coarse.new_empty(len(rows), stop - first)
+    for some in slices(stop - first, gallery.piece_rows()):
+        gallery_coarse, gallery_fine = (part.T for part in gallery.split(slice(first + some.start, first + some.stop)))
         crossed = coarse @ gallery_fine + fine @ gallery_coarse
-        similarity[:, columns] = coarse @ gallery_coarse + (crossed + fine @ gallery_fine)
+        similarity[:, some] = coarse @ gallery_coarse + (crossed + fine @ gallery_fine)
     return similarity
 
 

@@ -1,15 +1,15 @@
 """A few nearest neighbours within one set from half of its similarity matrix: s_ij = s_ji is computed once.
 
-A strip compares some queries with themselves and all later ones. Its rows rank its own queries; its columns bring
-candidates to the later queries. Every query keeps its top entries so far, and most columns hold nothing larger.
+A strip compares some queries with themselves and later ones. Its rows bring candidates to its own queries, its columns
+to the later ones. Every query keeps its top entries so far, and most columns hold nothing larger.
 """
 
 import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.nearest import top_entries
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Strip
+from equimetric.evaluation.engine.top_entries import GROUP, TopEntries, top_entries
 from equimetric.ops.blocks import slices
 
 __all__ = ["HalfMatrixTopK"]
@@ -24,56 +24,49 @@ class HalfMatrixTopK:
     """The `width` largest similarities of every query, and their places in scan order."""
 
     def __init__(self, matrix: SimilarityMatrix, width: int) -> None:
-        self.width, queries, like = width, len(matrix.queries), matrix.queries.vectors
-        self.values = torch.full((queries, width), -torch.inf, dtype=like.dtype, device=like.device)
-        self.places = torch.zeros(queries, width, dtype=torch.int64, device=like.device)
+        self.top = TopEntries(len(matrix.order), width, matrix.dtype, matrix.device)
 
-    def take(self, strip: Strip) -> tuple[Tensor, Tensor]:
-        """Values and places (rows, width) of the strip's queries, falling: all their pairs are now known."""
-        start, stop = strip.rows.start, strip.rows.stop
-        if stop < len(self.values):
-            self._keep_for_later(strip.similarity[:, stop - start :], start, stop)
-        own = slice(start, stop)
-        values, columns = top_entries(strip.similarity, min(self.width, strip.similarity.shape[1]))
-        self._merge(own, values, columns + start)
-        return self.values[own], self.places[own]
+    def take(self, strip: Strip) -> None:
+        """Read a strip."""
+        if strip.own < strip.similarity.shape[1]:
+            self._take_columns(strip.similarity[:, strip.own :], strip.rows.start, strip.columns.start + strip.own)
+        self.top.take(strip.similarity, strip.columns.start, strip.rows)
 
-    def _keep_for_later(self, similarity: Tensor, start: int, stop: int) -> None:
-        """Read the columns of a strip (rows, later queries): keep entries above the smallest kept one of the query."""
-        if start < self.width:
-            for some in slices(similarity.shape[1], QUERIES_AT_FIRST):
-                values, rows = top_entries(similarity[:, some].T.contiguous(), min(self.width, len(similarity)))
-                self._merge(slice(stop + some.start, stop + some.stop), values, rows + start)
-            return
-        size = _group_size(len(similarity))
+    def entries(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """Values and places (rows, width) of queries in a range of the scan's order, falling, after the last strip."""
+        return self.top.values[rows], self.top.places[rows]
+
+    def partial(self) -> tuple[Tensor, Tensor]:
+        """What the strips so far have brought."""
+        return self.top.values, self.top.places
+
+    def merge(self, partial: tuple[Tensor, Tensor]) -> None:
+        """Take what other strips have brought."""
+        for rows in slices(len(self.top.values), QUERIES_AT_A_TIME):
+            self.top.merge(rows, *(part[rows] for part in partial))
+
+    def _take_columns(self, similarity: Tensor, first_row: int, first_query: int) -> None:
+        """Read columns (rows, later queries): keep entries above the smallest kept one of the query."""
         for some in slices(similarity.shape[1], QUERIES_AT_A_TIME):
-            least = self.values[stop + some.start : stop + some.stop, -1].contiguous()
+            queries = slice(first_query + some.start, first_query + some.stop)
+            least = self.top.values[queries, -1].contiguous()
+            if int((least == -torch.inf).sum()) * GROUP > len(least):
+                self._take_first(similarity[:, some], first_row, queries.start)
+                continue
+            size = _group_size(len(similarity))
             groups = torch.unflatten(similarity[:, some], 0, (-1, size))
             column, group = (groups.amax(dim=1) > least).T.nonzero(as_tuple=True)
             values = groups[group, :, column]
-            place, within = (values > least[column, None]).nonzero(as_tuple=True)
-            entries = column[place], values[place, within], start + group[place] * size + within
-            self._merge_entries(stop + some.start, *entries)
+            entry, within = (values > least[column, None]).nonzero(as_tuple=True)
+            places = first_row + group[entry] * size + within
+            self.top.merge_list(queries.start + column[entry], values[entry, within], places)
 
-    def _merge_entries(self, stop: int, column: Tensor, values: Tensor, rows: Tensor) -> None:
-        """Merge a list of entries, sorted by column, into the top entries of these columns."""
-        if not len(column):
-            return
-        counts = torch.bincount(column)
-        affected = counts.nonzero().flatten()
-        line = torch.zeros_like(counts).index_copy_(0, affected, torch.arange(len(affected), device=counts.device))
-        within = torch.arange(len(column), device=counts.device) - (counts.cumsum(0) - counts)[column]
-        shape = len(affected), int(counts.max())
-        new_values = torch.full(shape, -torch.inf, dtype=values.dtype, device=values.device)
-        new_rows = torch.zeros(shape, dtype=torch.int64, device=values.device)
-        new_values[line[column], within] = values
-        new_rows[line[column], within] = rows
-        self._merge(stop + affected, new_values, new_rows)
-
-    def _merge(self, queries: slice | Tensor, values: Tensor, columns: Tensor) -> None:
-        values, places = torch.cat([self.values[queries], values], dim=1).topk(self.width, dim=1)
-        self.values[queries] = values
-        self.places[queries] = torch.cat([self.places[queries], columns], dim=1).gather(1, places)
+    def _take_first(self, similarity: Tensor, first_row: int, first_query: int) -> None:
+        """Read columns of queries that have too few entries to compare with."""
+        width = min(self.top.width, len(similarity))
+        for some in slices(similarity.shape[1], QUERIES_AT_FIRST):
+            values, rows = top_entries(similarity[:, some].T.contiguous(), width)
+            self.top.merge(slice(first_query + some.start, first_query + some.stop), values, rows + first_row)
 
 
 def _group_size(rows: int) -> int:

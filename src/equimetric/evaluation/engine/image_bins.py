@@ -15,11 +15,14 @@ from equimetric.evaluation.engine.pair_counts import AcceptedPairs, PairCounts
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Tile
+from equimetric.ops.blocks import slices
 from equimetric.ops.masks import flatnonzero
 
 __all__ = ["ImageBins"]
 
 TABLE_BYTES = 2**26
+DRAWN_COLUMNS = 2**18
+"""Gallery items that the drawn images are compared with at a time."""
 LEAST_EDGES = 12
 """The mean of a variance over the range of thresholds hardly depends on their number."""
 
@@ -45,12 +48,28 @@ class ImageBins:
     def draw(self, sets: LabelledSets, matrix: SimilarityMatrix, images: Images, drawn: NDArray[np.int32]) -> None:
         """Keep the negative pairs of some images, as queries, down to the lowest edge."""
         rows = torch.from_numpy(np.flatnonzero(np.isin(images.of_query, drawn))).to(matrix.device)
-        close = tile_closeness(Tile(matrix, rows, matrix.similarity(rows)))
-        close.masked_fill_(sets.query_classes[rows, None] == sets.gallery_classes, -torch.inf)
-        near = flatnonzero(close >= self.low)
-        place = self._place(close.view(-1)[near]).cpu().numpy()
-        row, item = (of.cpu().numpy() for of in (rows[near // close.shape[1]], near % close.shape[1]))
-        self._drawn = AcceptedPairs(images.of_query[row], images.of_item[item], self.edges - place.astype(np.int64))
+        found = []
+        for columns in slices(len(sets.gallery_classes), DRAWN_COLUMNS):
+            close = tile_closeness(Tile(matrix, rows, matrix.similarity(rows, columns=columns), columns=columns))
+            close.masked_fill_(sets.query_classes[rows, None] == sets.gallery_classes[columns], -torch.inf)
+            near = flatnonzero(close >= self.low)
+            place = self._place(close.view(-1)[near])
+            found.append((near // close.shape[1], columns.start + near % close.shape[1], place))
+        row, item, place = (torch.cat(parts) for parts in zip(*found, strict=True))
+        # By row, as if all columns were read at once.
+        order = row.argsort(stable=True)
+        first, second, edge = (part.cpu().numpy() for part in (rows[row[order]], item[order], place[order]))
+        self._drawn = AcceptedPairs(images.of_query[first], images.of_item[second], self.edges - edge.astype(np.int64))
+
+    def partial(self) -> tuple[Tensor, Tensor]:
+        """The counts of the pairs so far."""
+        return self.positive, self.every
+
+    def merge(self, partial: tuple[Tensor, Tensor]) -> None:
+        """Add the counts of other pairs."""
+        positive, every = partial
+        self.positive += positive
+        self.every += every
 
     def accepted_pairs(self, thresholds: Floats) -> AcceptedPairs:
         """The negative pairs of the drawn images within these edges."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.evaluation.engine.compared_vectors import GeometryLike, apply_geometry, cached_pieces, check_rows
 from equimetric.evaluation.engine.label_sets import (
     LabelMatrices,
     MultiLabelSets,
@@ -17,9 +18,9 @@ from equimetric.evaluation.engine.label_sets import (
     match_label_sets,
     refuse_label_lists,
 )
+from equimetric.evaluation.engine.mapped import MappedVectors, Vectors, is_mapped
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
-from equimetric.ops.blocks import slices
 
 if TYPE_CHECKING:
     from equimetric.evaluation.cohort import Cohort
@@ -32,19 +33,13 @@ __all__ = [
     "LabelsLike",
     "convert_embeddings",
     "convert_labels",
-    "normalize_rows",
     "prepare_sets",
 ]
 
-GeometryLike = str | Geometry
 EmbeddingsLike = Tensor | NDArray[Any]
 LabelsLike = Tensor | NDArray[Any] | Sequence[int] | Sequence[str] | Sequence[AbstractSet[int] | AbstractSet[str]]
 LabelArray = NDArray[np.int64] | NDArray[np.str_]
 GEOMETRY_NAMES: tuple[GeometryName, ...] = get_args(GeometryName)
-NORMALIZING_BYTES = 2**20
-"""Size of float64 copies while embeddings are normalised: they should stay in the cache."""
-UNIT_WITHIN = 16
-"""Normalised vectors have length 1 up to this many epsilons."""
 
 
 def prepare_sets(
@@ -67,11 +62,11 @@ def prepare_sets(
     if cohort is not None:
         cohort.require_cosine(geometry)
     own = None if isinstance(geometry, str) and geometry in GEOMETRY_NAMES else find_own_geometry(geometry)
-    queries, gallery = convert_embeddings(embeddings, "embeddings"), None
+    queries, gallery = _open_embeddings(embeddings, "embeddings"), None
     if (gallery_embeddings is None) != (gallery_labels is None):
         raise EquimetricError("a gallery needs both gallery_embeddings and gallery_labels; give both or neither")
     if gallery_embeddings is not None and gallery_labels is not None:
-        gallery = convert_embeddings(gallery_embeddings, "gallery_embeddings")
+        gallery = _open_embeddings(gallery_embeddings, "gallery_embeddings")
         queries, gallery = _match_precision(queries, gallery)
     counts = len(queries), None if gallery is None else len(gallery)
     if multi_label and has_label_sets(labels):
@@ -81,7 +76,7 @@ def prepare_sets(
             refuse_label_lists(labels, len(queries))
         classes = _class_fields(labels, gallery_labels, *counts, queries.device)
     excluded = _find_same_images(query_ids, gallery_ids, *counts)
-    queries, gallery = _apply_geometry(queries, gallery, geometry if own is None else own)
+    queries, gallery = apply_geometry(queries, gallery, geometry if own is None else own)
     sets = (MultiLabelSets if "query_labels" in classes else LabelledSets)(
         queries=queries,
         gallery=gallery,
@@ -97,6 +92,18 @@ def prepare_sets(
     return cohort.normalize(sets)
 
 
+def _open_embeddings(given: EmbeddingsLike, name: str) -> Vectors:
+    """As `convert_embeddings`; those of a memory-mapped array stay on disk."""
+    if not isinstance(given, np.memmap) or not is_mapped(given):
+        return convert_embeddings(given, name)
+    embeddings = MappedVectors.of(given)
+    finite = torch.empty(len(embeddings), dtype=torch.bool)
+    for rows in cached_pieces(embeddings):
+        finite[rows] = torch.isfinite(embeddings[rows]).all(dim=1)
+    check_rows(finite, f"{name} contain NaN or infinite values", "remove them")
+    return embeddings
+
+
 def convert_embeddings(given: EmbeddingsLike, name: str) -> Tensor:
     """Embeddings as a float32 or float64 tensor (N, D) of finite numbers, without gradient."""
     embeddings = _to_float_tensor(given, name)
@@ -106,7 +113,7 @@ def convert_embeddings(given: EmbeddingsLike, name: str) -> Tensor:
         raise EquimetricError(f"{name} are empty (shape {tuple(embeddings.shape)}); there is nothing to evaluate")
     # One pass: a finite sum proves finite entries. The sum itself may overflow, so check rows before raising.
     if not torch.isfinite(embeddings.sum(dim=1)).all():
-        _check_rows(torch.isfinite(embeddings).all(dim=1), f"{name} contain NaN or infinite values", "remove them")
+        check_rows(torch.isfinite(embeddings).all(dim=1), f"{name} contain NaN or infinite values", "remove them")
     return embeddings
 
 
@@ -161,7 +168,7 @@ def _label_set_fields(matrices: LabelMatrices, device: torch.device) -> dict[str
     }
 
 
-def _match_precision(queries: Tensor, gallery: Tensor) -> tuple[Tensor, Tensor]:
+def _match_precision(queries: Vectors, gallery: Vectors) -> tuple[Vectors, Vectors]:
     """Queries and gallery in the wider of their precisions, on the queries' device."""
     if queries.shape[1] != gallery.shape[1]:
         raise EquimetricError(
@@ -169,7 +176,13 @@ def _match_precision(queries: Tensor, gallery: Tensor) -> tuple[Tensor, Tensor]:
             "both must come from the same model"
         )
     dtype = torch.promote_types(queries.dtype, gallery.dtype)
-    return queries.to(dtype), gallery.to(queries.device, dtype)
+    if isinstance(gallery, Tensor):
+        gallery = gallery.to(queries.device)
+    elif queries.device.type != "cpu":
+        raise EquimetricError(
+            f"gallery_embeddings are on disk and embeddings on {queries.device}; move these to the CPU"
+        )
+    return queries.to(dtype), gallery.to(dtype)
 
 
 def _number_classes(
@@ -178,6 +191,9 @@ def _number_classes(
     """The labels of all classes, and the class numbers of queries and gallery."""
     if labels.dtype.kind != gallery_labels.dtype.kind:
         raise EquimetricError("labels and gallery_labels must both be integers or both be strings to be compared")
+    if gallery_labels is labels:
+        classes, ids = np.unique(labels, return_inverse=True)
+        return tuple(classes.tolist()), ids, ids
     classes, ids = np.unique(np.concatenate([labels, gallery_labels]), return_inverse=True)
     return tuple(classes.tolist()), ids[: len(labels)], ids[len(labels) :]
 
@@ -212,55 +228,6 @@ def find_own_geometry(geometry: GeometryLike) -> Geometry:
     return find_geometry(geometry)
 
 
-def _apply_geometry(queries: Tensor, gallery: Tensor | None, geometry: GeometryLike) -> tuple[Tensor, Tensor | None]:
-    """The vectors that the geometry compares: unit length for cosine, ±1 for Hamming, else unchanged."""
-    if geometry == "cosine" or (isinstance(geometry, Geometry) and geometry.normalize):
-        unit = normalize_rows(queries, "embeddings")
-        return unit, None if gallery is None else normalize_rows(gallery, "gallery_embeddings")
-    if geometry == "hamming":
-        return _sign_vectors(queries), None if gallery is None else _sign_vectors(gallery)
-    if geometry == "dot":
-        _check_products_finite(queries, queries if gallery is None else gallery)
-    return queries, gallery
-
-
-def _sign_vectors(embeddings: Tensor) -> Tensor:
-    """Entries above zero become +1, others −1; float32 holds their sums exactly."""
-    return (embeddings > 0).float().mul_(2).sub_(1)
-
-
-def normalize_rows(embeddings: Tensor, name: str) -> Tensor:
-    """Each row divided by its length, which is computed in float64 to avoid overflow and underflow.
-
-    Returned without a copy where all rows have length 1 up to rounding.
-    """
-    length = torch.empty(len(embeddings), dtype=torch.float64, device=embeddings.device)
-    pieces = slices(len(embeddings), max(1, NORMALIZING_BYTES // (8 * embeddings.shape[1])))
-    for rows in pieces:
-        length[rows] = torch.linalg.vector_norm(embeddings[rows].double(), dim=1)
-    _check_rows(
-        (length > 0) & length.isfinite(),
-        f"{name} contain vectors of length zero (or too long for float64)",
-        "they have no direction to compare by: remove them, or pass geometry='euclidean' or 'dot'",
-    )
-    if (length - 1).abs().max() <= UNIT_WITHIN * torch.finfo(embeddings.dtype).eps:
-        return embeddings
-    unit = torch.empty_like(embeddings)
-    for rows in pieces:
-        unit[rows] = embeddings[rows].double() / length[rows, None]
-    return unit
-
-
-def _check_products_finite(queries: Tensor, gallery: Tensor) -> None:
-    """Raise an error where vectors are so long that their inner products overflow."""
-    longest = [torch.linalg.vector_norm(vectors, dim=1).max() for vectors in (queries, gallery)]
-    if not torch.isfinite(longest[0] * longest[1]):
-        raise EquimetricError(
-            f"the embeddings are too long: inner products overflow {str(queries.dtype).removeprefix('torch.')}; "
-            "rescale them or pass geometry='cosine'"
-        )
-
-
 def _to_float_tensor(given: EmbeddingsLike, name: str) -> Tensor:
     if isinstance(given, np.ndarray) and given.dtype.kind == "f" and given.dtype.itemsize <= 8:
         native = np.float64 if given.dtype.itemsize == 8 else np.float32
@@ -288,11 +255,3 @@ def _bad_label_type(name: str, dtype: object) -> EquimetricError:
         f"{name} are of type {dtype}; class labels must be integers or strings, so convert them first "
         "(whole numbers: labels.long() or labels.astype(int))"
     )
-
-
-def _check_rows(good: Tensor, what: str, remedy: str) -> None:
-    if good.all():
-        return
-    bad = (~good).nonzero().flatten()
-    rows = "1 row" if len(bad) == 1 else f"{len(bad)} rows"
-    raise EquimetricError(f"{what} in {rows} of {len(good)}, the first is row {int(bad[0])}; {remedy}")

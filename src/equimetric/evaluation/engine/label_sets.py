@@ -110,14 +110,15 @@ class MultiLabelSets(LabelledSets):
             return (shared > 0).double()
         return _jaccard(shared, self._sizes[0][rows, None], self._sizes[1])
 
-    def relevant_columns(self, rows: Tensor) -> Tensor:
+    def relevant_columns(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
         """The gallery items that share a label with each query, excluded ones too, (Q, most), padded with −1."""
-        shared = self.shared(rows)
+        shared = self.shared(rows, columns)
         row, column = shared.nonzero(as_tuple=True)
+        column = column + (columns.start or 0)
         counts = shared.sum(dim=1)
-        columns = torch.full((len(rows), max(1, int(counts.max()))), -1, dtype=torch.int64, device=rows.device)
-        columns[row, torch.arange(len(row), device=rows.device) - (counts.cumsum(0) - counts)[row]] = column
-        return columns
+        found = torch.full((len(rows), max(1, int(counts.max()))), -1, dtype=torch.int64, device=rows.device)
+        found[row, torch.arange(len(row), device=rows.device) - (counts.cumsum(0) - counts)[row]] = column
+        return found
 
     @cached_property
     def order_by_class(self) -> Tensor:

@@ -2,10 +2,12 @@
 
 from torch import Tensor
 
+from equimetric.evaluation.engine.products import select_vectors
 from equimetric.evaluation.engine.sets import LabelledSets
-from equimetric.evaluation.engine.similarity import SimilarityMatrix
+from equimetric.evaluation.engine.similarity import ALL, SimilarityMatrix
 from equimetric.geometry import Geometry
 from equimetric.ops.blocks import slices
+from equimetric.threads import map_lanes
 
 __all__ = ["MeasuredMatrix", "similarity_matrix"]
 
@@ -37,21 +39,25 @@ class MeasuredMatrix(SimilarityMatrix):
         """There is no exact similarity to fall back on."""
         return True
 
-    def similarity(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """The similarity of some queries with the gallery, (rows, G)."""
-        similarity = self.queries.vectors.new_empty(len(rows), len(self.gallery)) if out is None else out[: len(rows)]
+    def similarity(self, rows: Tensor, out: Tensor | None = None, columns: slice = ALL) -> Tensor:
+        """The similarity of some queries with the gallery, (rows, G), or with a range of it."""
+        similarity = self._room(out, len(rows), columns, self.dtype)
         queries = self.queries.vectors[rows]
-        for columns in slices(len(self.gallery), MEASURED_COLUMNS):
-            similarity[:, columns] = self.own.measure(queries, self.gallery.vectors[columns])
-        return self.mask_excluded(similarity, rows)
+
+        def measure(some: slice) -> None:
+            similarity[:, some] = self.own.measure(queries, select_vectors(self.gallery.vectors, columns, some))
+
+        for _ in map_lanes(measure, slices(similarity.shape[1], MEASURED_COLUMNS)):
+            pass
+        return self.mask_excluded(similarity, rows, columns)
 
     def float64_rows(self, rows: Tensor) -> Tensor:
         """As `similarity`, whose precision it has."""
         return self.similarity(rows).double()
 
-    def exact_rows(self, rows: Tensor) -> Tensor:
+    def exact_rows(self, rows: Tensor, columns: slice = ALL) -> Tensor:
         """As `similarity`, whose precision it has."""
-        return self.float64_rows(rows)
+        return self.similarity(rows, columns=columns).double()
 
     def tolerance(self, rows: Tensor, dtype: object) -> Tensor:  # noqa: ARG002
         """0: only equal similarities tie."""

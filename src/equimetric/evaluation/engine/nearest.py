@@ -13,16 +13,19 @@ from torch.nn.functional import pad
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Tile
-from equimetric.ops.blocks import slices
+from equimetric.evaluation.engine.top_entries import TopEntries, first_k, top_entries
+from equimetric.ops.blocks import TILE_BYTES, slices
 
-__all__ = ["SPARE", "find_nearest", "first_k", "rerank_near_ties", "top_entries"]
+__all__ = ["SPARE", "NearestEntries", "find_nearest", "rerank_near_ties", "search_rows"]
 
 SPARE = 4
 """Ranks read beyond k: a near-tie across the k-th rank that ends within them needs no second pass over the row."""
 COARSE_SPARE = 64
 """The same for bfloat16 products, whose near-ties are many."""
-EXACT_SHARE = 4
-"""Rows are computed again in quarters of a tile: they are float64, with masks of the same shape."""
+AGAIN_COLUMNS = 2**16
+"""Gallery items that rows are compared with again at a time."""
+ROWS_AGAIN = 64
+"""Rows that are compared again at a time: in float64, with masks of the same shape."""
 MISSING = -1
 """Index of a missing gallery item, where a query has fewer than k."""
 
@@ -30,25 +33,75 @@ MISSING = -1
 def find_nearest(tile: Tile, k: int, *, sets: LabelledSets | None = None, ordered: int = 0) -> Tensor:
     """Gallery indices of the k nearest items of each of the tile's queries, (rows, k) int64; −1 where there are fewer.
 
-    Given the sets with their classes, near-ties after rank `ordered` are resolved only between relevant and other
-    items: the order among relevant items, or among others, changes no metric.
+    The tile has whole rows: see `NearestEntries` for others. Given the sets with their classes, near-ties after rank
+    `ordered` are resolved only between relevant and other items: the order among relevant items, or among others,
+    changes no metric.
     """
     if tile.matrix.ranks_as_computed:
-        return torch.cat(
-            [_first_compared(tile.similarity[rows], k) for rows in slices(len(tile.rows), _share(tile.rows))]
-        )
-    width = min(k + (COARSE_SPARE if tile.coarse else SPARE), tile.similarity.shape[1])
-    values, columns = top_entries(tile.similarity, width)
-    if not tile.coarse:
-        return rerank_near_ties(tile.matrix, tile.rows, values, columns, k, sets=sets, ordered=ordered)
-    values, uncertain = values.double(), tile.matrix.coarse_tolerance(tile.rows)
-    incomplete = (values[:, k - 1] - values[:, -1] <= uncertain[:, 0]) & (width < tile.similarity.shape[1])
+        some_rows = slices(len(tile.rows), max(1, TILE_BYTES // (8 * tile.similarity.shape[1])))
+        return torch.cat([_first_compared(tile.similarity[rows], k) for rows in some_rows])
+    values, columns = top_entries(tile.similarity, _width(tile.matrix, k, tile.coarse))
+    return _rank(tile.matrix, tile.rows, values, columns, k, coarse=tile.coarse, sets=sets, ordered=ordered)
+
+
+class NearestEntries:
+    """As `find_nearest` for queries whose tiles have some columns each, in their order."""
+
+    def __init__(self, matrix: SimilarityMatrix, rows: Tensor, k: int, *, coarse: bool = False) -> None:
+        self.matrix, self.rows, self.k, self.coarse = matrix, rows, k, coarse
+        by_place, dtype = matrix.ranks_as_computed, torch.bfloat16 if coarse else matrix.dtype
+        width = k if by_place else _width(matrix, k, coarse)
+        self.top = TopEntries(len(rows), width, dtype, rows.device, by_place=by_place)
+
+    def take(self, similarity: Tensor, first_column: int) -> None:
+        """Read the next columns (rows, K)."""
+        self.top.take(similarity, first_column)
+
+    def rank(self, *, sets: LabelledSets | None = None, ordered: int = 0) -> Tensor:
+        """The k nearest items, (rows, k), once all columns are read."""
+        if self.top.by_place:
+            return self.top.places.masked_fill(self.top.values == -torch.inf, MISSING)
+        entries = self.top.values, self.top.places
+        return _rank(self.matrix, self.rows, *entries, self.k, coarse=self.coarse, sets=sets, ordered=ordered)
+
+
+def search_rows(
+    matrix: SimilarityMatrix, rows: Tensor, k: int, *, sets: LabelledSets | None = None, ordered: int = 0
+) -> Tensor:
+    """As `find_nearest` for some queries, whose similarities are computed for it, in the embeddings' own precision."""
+    found = NearestEntries(matrix, rows, k)
+    for columns in slices(matrix.item_count, AGAIN_COLUMNS):
+        found.take(matrix.similarity(rows, columns=columns), columns.start)
+    return found.rank(sets=sets, ordered=ordered)
+
+
+def _width(matrix: SimilarityMatrix, k: int, coarse: bool) -> int:
+    """How many top entries are read to know the k nearest items."""
+    return min(k + (COARSE_SPARE if coarse else SPARE), matrix.item_count)
+
+
+def _rank(
+    matrix: SimilarityMatrix,
+    rows: Tensor,
+    values: Tensor,
+    columns: Tensor,
+    k: int,
+    *,
+    coarse: bool,
+    sets: LabelledSets | None,
+    ordered: int,
+) -> Tensor:
+    """The k nearest items out of the top entries (rows, width ≥ k) by falling value."""
+    if not coarse:
+        return rerank_near_ties(matrix, rows, values, columns, k, sets=sets, ordered=ordered)
+    values, uncertain = values.double(), matrix.coarse_tolerance(rows)
+    incomplete = (values[:, k - 1] - values[:, -1] <= uncertain[:, 0]) & (values.shape[1] < matrix.item_count)
     candidate = (values >= values[:, k - 1 : k] - uncertain) & ~incomplete[:, None]
-    values, columns = _recompute(tile, values, columns, candidate)
-    ranked = rerank_near_ties(tile.matrix, tile.rows, values, columns, k, sets=sets, ordered=ordered)
+    values, columns = _recompute(matrix, rows, values, columns, candidate)
+    ranked = rerank_near_ties(matrix, rows, values, columns, k, sets=sets, ordered=ordered)
     again = incomplete.nonzero().flatten()
-    for some in slices(len(again), _share(tile.rows)):
-        ranked[again[some]] = find_nearest(tile.recompute(again[some]), k, sets=sets, ordered=ordered)
+    for some in slices(len(again), ROWS_AGAIN):
+        ranked[again[some]] = search_rows(matrix, rows[again[some]], k, sets=sets, ordered=ordered)
     return ranked
 
 
@@ -67,7 +120,7 @@ def rerank_near_ties(
     Near-ties are ordered without rounding; rows where they may reach beyond the entries are computed again.
     """
     tolerance = matrix.tolerance(rows, values.dtype)
-    incomplete = (values[:, k - 1] - values[:, -1] <= tolerance[:, 0]) & (values.shape[1] < len(matrix.gallery))
+    incomplete = (values[:, k - 1] - values[:, -1] <= tolerance[:, 0]) & (values.shape[1] < matrix.item_count)
     chain = _chains(values, tolerance)
     relevant = None if sets is None else sets.is_relevant(rows, columns)
     doubtful = _in_chains(chain) if relevant is None else _in_mixed_chains(chain, relevant, ordered)
@@ -75,53 +128,28 @@ def rerank_near_ties(
     columns = _order_exactly(matrix, rows, values, columns, doubtful)
     ranked = columns.masked_fill_(values == -torch.inf, MISSING)[:, :k]
     again = incomplete.nonzero().flatten()
-    for some in slices(len(again), _share(rows)):
-        ranked[again[some]] = _first_compared(matrix.exact_rows(rows[again[some]]), k)
+    for some in slices(len(again), ROWS_AGAIN):
+        ranked[again[some]] = _search_exactly(matrix, rows[again[some]], k)
     return ranked
 
 
-def top_entries(similarity: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Values and columns of the `width` largest entries of each row, falling; like `topk`, in fewer passes.
-
-    Columns form groups of a few. The `width` groups with the largest maxima hold the `width` largest entries; of the
-    other groups only the maximum is read.
-    """
-    items = similarity.shape[1]
-    size = 16 if items >= 256 * width else 8
-    groups = items // size
-    if groups < 2 * width:
-        return similarity.topk(width, dim=1)
-    grouped = similarity[:, : groups * size].view(-1, size, groups)
-    kept = grouped.amax(dim=1).topk(width, dim=1, sorted=False).indices
-    candidates = grouped.gather(2, kept[:, None, :].expand(-1, size, -1)).flatten(1)
-    rest = similarity[:, groups * size :]
-    values, places = torch.cat([candidates, rest], dim=1).topk(width, dim=1)
-    of_groups = places < candidates.shape[1]
-    in_groups = places // width * groups + kept.gather(1, places % width)
-    return values, torch.where(of_groups, in_groups, places - candidates.shape[1] + groups * size)
+def _search_exactly(matrix: SimilarityMatrix, rows: Tensor, k: int) -> Tensor:
+    """The k nearest items of some queries by similarities without rounding."""
+    top = TopEntries(len(rows), k, torch.float64, rows.device, by_place=True)
+    for columns in slices(matrix.item_count, AGAIN_COLUMNS):
+        top.take(matrix.exact_rows(rows, columns), columns.start)
+    return top.places.masked_fill(top.values == -torch.inf, MISSING)
 
 
-def first_k(similarity: Tensor, k: int) -> Tensor:
-    """Indices of the k largest entries of each row; ties by lower index, also across the k-th rank."""
-    least = similarity.topk(k, dim=1).values[:, -1:]
-    above, level = similarity > least, similarity == least
-    vacant = k - above.sum(dim=1, keepdim=True)
-    chosen = above | (level & (level.cumsum(dim=1, dtype=torch.int32) <= vacant))
-    columns = chosen.nonzero()[:, 1].view(-1, k)
-    return _by_similarity(similarity.gather(1, columns), columns)
-
-
-def _recompute(tile: Tile, values: Tensor, columns: Tensor, candidate: Tensor) -> tuple[Tensor, Tensor]:
+def _recompute(
+    matrix: SimilarityMatrix, queries: Tensor, values: Tensor, columns: Tensor, candidate: Tensor
+) -> tuple[Tensor, Tensor]:
     """The candidates among coarse top entries, sorted by their float64 products; −∞ for the others."""
     rows, places = (candidate & (values > -torch.inf)).nonzero(as_tuple=True)
     again = torch.full(values.shape, -torch.inf, dtype=torch.float64, device=values.device)
-    again[rows, places] = tile.matrix.float64_products(tile.rows[rows], columns[rows, places])
+    again[rows, places] = matrix.float64_products(queries[rows], columns[rows, places])
     again, order = again.sort(dim=1, descending=True)
     return again, columns.gather(1, order)
-
-
-def _share(rows: Tensor) -> int:
-    return max(1, len(rows) // EXACT_SHARE)
 
 
 def _first_compared(similarity: Tensor, k: int) -> Tensor:

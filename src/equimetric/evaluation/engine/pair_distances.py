@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.all_pairs import AllPairs
@@ -67,6 +68,12 @@ class PairStore(Protocol):
     def collect_strip(self, strip: Strip) -> None:
         """Read one strip."""
 
+    def partial(self) -> Any:
+        """What the tiles so far have left."""
+
+    def merge(self, partial: Any) -> None:
+        """Add what other tiles have left."""
+
     def finish(self) -> None:
         """Sort and sum."""
 
@@ -108,6 +115,8 @@ class PairDistances(Collector):
     the counts of the classes are finest; `closest_share`, the share of the negative pairs to keep singly.
     """
 
+    accepts_columns = True
+
     distances: PairStore
 
     def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[Metric] = ()) -> None:
@@ -146,6 +155,14 @@ class PairDistances(Collector):
     def collect_strip(self, strip: Strip) -> None:
         """Read one strip."""
         self.distances.collect_strip(strip)
+
+    def partial(self, rows: Tensor) -> Any:  # noqa: ARG002
+        """What the tiles so far have left."""
+        return self.distances.partial()
+
+    def merge(self, partial: Any) -> None:
+        """Add what other tiles have left."""
+        self.distances.merge(partial)
 
     def finish(self) -> None:
         """Sort and sum; raise an error where there is no positive or no negative pair."""

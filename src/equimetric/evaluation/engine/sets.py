@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
+from equimetric.evaluation.engine.mapped import Vectors
 from equimetric.geometry import Geometry
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ class LabelledSets:
     cohort: what has extended the vectors
     """
 
-    queries: Tensor
-    gallery: Tensor | None
+    queries: Vectors
+    gallery: Vectors | None
     query_classes: Tensor
     gallery_classes: Tensor
     labels: Tensor | tuple[str, ...]
@@ -45,12 +46,12 @@ class LabelledSets:
     excluded: Tensor | None = None
     own_geometry: Geometry | None = None
     parents: tuple[Tensor, Tensor] | None = None
-    items: Tensor | None = None
+    items: Vectors | None = None
     title: str | None = None
     cohort: "Cohort | None" = None
 
     @property
-    def gallery_vectors(self) -> Tensor:
+    def gallery_vectors(self) -> Vectors:
         """The gallery, or the queries where they are their own, (G, D)."""
         if self.gallery is not None:
             return self.gallery
@@ -82,9 +83,9 @@ class LabelledSets:
         """Every query with its class, (N,) query indices and class numbers."""
         return torch.arange(len(self.query_classes), device=self.query_classes.device), self.query_classes
 
-    def shared(self, rows: Tensor) -> Tensor:
-        """Whether gallery items are of the class of queries, (Q, G), excluded ones too."""
-        return self.query_classes[rows, None] == self.gallery_classes
+    def shared(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
+        """Whether gallery items are of the class of queries, (Q, G) or a range of columns; excluded ones too."""
+        return self.query_classes[rows, None] == self.gallery_classes[columns]
 
     def is_relevant(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Whether gallery items (Q, k) are of the class of their query (Q,); False for an index below 0."""
@@ -98,12 +99,21 @@ class LabelledSets:
         """The same for the whole gallery, (Q, G)."""
         return self.shared(rows).double()
 
-    def relevant_columns(self, rows: Tensor) -> Tensor:
-        """The gallery items of each query's class, excluded ones too, (Q, largest class), padded with −1."""
+    def relevant_columns(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
+        """The gallery items of each query's class, excluded ones too, (Q, most of a query), padded with −1.
+
+        They ascend; `columns` is the range of the gallery to find them in.
+        """
         members, offsets = self._members
-        first, end = offsets[self.query_classes[rows], None], offsets[self.query_classes[rows] + 1, None]
-        places = first + torch.arange(max(1, int((end - first).max())), device=rows.device)
-        return torch.where(places < end, members[places.clamp(max=len(members) - 1)], -1)
+        classes, items = self.query_classes[rows], len(self.gallery_classes)
+        first, end = offsets[classes], offsets[classes + 1]
+        if columns.indices(items) != (0, items, 1):
+            first, end = (
+                torch.searchsorted(self._member_keys, classes * items + place)
+                for place in (columns.start, columns.stop)
+            )
+        places = first[:, None] + torch.arange(max(1, int((end - first).max())), device=rows.device)
+        return torch.where(places < end[:, None], members[places.clamp(max=len(members) - 1)], -1)
 
     def select(self, rows: Tensor) -> "LabelledSets":
         """Some rows of one set compared with each other, by index or mask; what a cohort has made of them stays."""
@@ -156,3 +166,9 @@ class LabelledSets:
         """Gallery items class by class; class c spans offsets[c] … offsets[c + 1]."""
         sizes = torch.bincount(self.gallery_classes, minlength=len(self.class_labels))
         return self.gallery_classes.argsort(stable=True), torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+
+    @cached_property
+    def _member_keys(self) -> Tensor:
+        """(G,) class · G + item of the gallery items class by class, ascending."""
+        members, _ = self._members
+        return self.gallery_classes[members] * len(members) + members

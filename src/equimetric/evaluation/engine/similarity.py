@@ -1,22 +1,22 @@
 """The similarity matrix of queries and gallery: inner products in every geometry, computed by rows."""
 
 import math
+from dataclasses import replace
 from functools import cached_property
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.exact import FixedPoint, exact_products, exact_rows, float64_products
+from equimetric.evaluation.engine.exact import FixedPoint, exact_products, exact_rows, float64_products, row_lengths
+from equimetric.evaluation.engine.mapped import MappedVectors, Vectors
+from equimetric.evaluation.engine.products import multiply
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.ops.blocks import slices
 
-__all__ = ["LEAST_BLOCK_ROWS", "SimilarityMatrix"]
+__all__ = ["ALL", "SimilarityMatrix"]
 
-LEAST_BLOCK_ROWS = 64
-"""With fewer rows a matrix product is bound by memory, however large the gallery."""
-PRODUCT_BYTES = 2**21
-"""Gallery vectors multiplied at a time: they stay in the cache for all rows of the tile."""
+ALL = slice(None)
 
 
 class SimilarityMatrix:
@@ -35,10 +35,10 @@ class SimilarityMatrix:
 
     def __init__(
         self,
-        queries: Tensor,
-        gallery: Tensor | None = None,
+        queries: Vectors,
+        gallery: Vectors | None = None,
         *,
-        items: Tensor | None = None,
+        items: Vectors | None = None,
         geometry: str = "cosine",
         excluded: Tensor | None = None,
         order: Tensor | None = None,
@@ -46,7 +46,9 @@ class SimilarityMatrix:
     ) -> None:
         self.geometry, self.dimension, self.device = geometry, queries.shape[1], queries.device
         self.order = torch.arange(len(queries), device=self.device) if order is None else order
-        self._excluded_from, self._excluded_columns = _index_excluded(queries, gallery, excluded)
+        self._excluded_from, self._excluded_columns = _index_excluded(
+            len(queries), gallery is None, excluded, self.device
+        )
         self._parents = parents
         # Euclidean distances rank by products that are not the same from both ends.
         self._symmetric = gallery is None and geometry != "euclidean"
@@ -72,6 +74,11 @@ class SimilarityMatrix:
         )
 
     @property
+    def item_count(self) -> int:
+        """Number of gallery items G, the columns of the matrix."""
+        return len(self.gallery)
+
+    @property
     def symmetric(self) -> bool:
         """Whether s_ij = s_ji: one set compared with itself."""
         return self._symmetric
@@ -86,18 +93,33 @@ class SimilarityMatrix:
         """Whether the similarities of a tile rank as they are, and never need to be computed again."""
         return self.free_of_rounding
 
-    def similarity(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """Inner products of some queries with the gallery, (rows, G), in the embeddings' own precision."""
-        similarity = self.queries.vectors.new_empty(len(rows), len(self.gallery)) if out is None else out[: len(rows)]
-        _multiply(self.queries.vectors[rows], self.gallery.vectors, similarity)
-        return self.mask_excluded(similarity, rows)
+    @property
+    def dtype(self) -> torch.dtype:
+        """The embeddings' own precision."""
+        return self.gallery.vectors.dtype
 
-    def half_similarity(self, rows: slice, out: Tensor) -> Tensor:
-        """Inner products of queries with themselves and all later ones in `order`, (rows, N − start)."""
-        queries, later = self.order[rows], self.order[rows.start :]
-        similarity = out[: len(queries) * len(later)].view(len(queries), len(later))
-        _multiply(self.queries.vectors[queries], self.gallery.vectors, similarity, later)
-        return self.mask_excluded(similarity, queries, later)
+    def similarity(self, rows: Tensor, out: Tensor | None = None, columns: slice = ALL) -> Tensor:
+        """Inner products of some queries with the gallery, (rows, G), or with a range of it.
+
+        They have the embeddings' own precision, and overwrite the memory of `out` where it is given.
+        """
+        similarity = self._room(out, len(rows), columns, self.dtype)
+        multiply(self.queries.vectors[rows], self.gallery.vectors, similarity, columns)
+        return self.mask_excluded(similarity, rows, columns)
+
+    def half_similarity(self, rows: slice, columns: slice, out: Tensor) -> Tensor:
+        """Inner products of queries in a range of `order` with those in another."""
+        queries = self.order[rows]
+        similarity = self._room(out, len(queries), columns, self.dtype)
+        multiply(self.queries.vectors[queries], self.gallery.vectors, similarity, self.order[columns])
+        return self.mask_excluded(similarity, queries, columns, in_order=True)
+
+    def _room(self, out: Tensor | None, rows: int, columns: slice, dtype: torch.dtype) -> Tensor:
+        """Memory for rows of some columns: the beginning of `out`, or new."""
+        width = len(range(*columns.indices(len(self.gallery))))
+        if out is None:
+            return torch.empty(rows, width, dtype=dtype, device=self.device)
+        return out.view(-1)[: rows * width].view(rows, width)
 
     @cached_property
     def place(self) -> Tensor:
@@ -106,12 +128,24 @@ class SimilarityMatrix:
             0, self.order, torch.arange(len(self.order), device=self.device)
         )
 
-    def coarse_similarity(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+    @property
+    def can_round(self) -> bool:
+        """Whether there may be copies in bfloat16: of vectors in memory."""
+        return not isinstance(self.queries.vectors, MappedVectors) and not isinstance(
+            self.gallery.vectors, MappedVectors
+        )
+
+    @property
+    def converts(self) -> bool:
+        """Whether gallery vectors are on disk, and converted whenever they are read."""
+        return isinstance(self.gallery.vectors, MappedVectors) and self.gallery.vectors.converts
+
+    def coarse_similarity(self, rows: Tensor, out: Tensor | None = None, columns: slice = ALL) -> Tensor:
         """As `similarity`, from vectors rounded to bfloat16."""
-        queries, gallery, _ = self._round()
-        similarity = queries.new_empty(len(rows), len(gallery)) if out is None else out[: len(rows)]
-        _multiply(queries[rows], gallery, similarity)
-        return self.mask_excluded(similarity, rows)
+        queries, gallery, _ = self.round()
+        similarity = self._room(out, len(rows), columns, queries.dtype)
+        multiply(queries[rows], gallery, similarity, columns)
+        return self.mask_excluded(similarity, rows, columns)
 
     def coarse_tolerance(self, rows: Tensor) -> Tensor:
         """Smallest difference of two coarse similarities that makes their order certain, (rows, 1) float64.
@@ -119,7 +153,7 @@ class SimilarityMatrix:
         |⟨q, g⟩ − ⟨q̃, g̃⟩| ≤ ‖q − q̃‖·‖g‖ + ‖q̃‖·‖g − g̃‖ by Cauchy–Schwarz, plus the errors of summing in float32 and
         of rounding the sum to bfloat16.
         """
-        _, _, residual = self._round()
+        _, _, residual = self.round()
         gallery_residual = residual if self.gallery is self.queries else self._gallery_residual
         length, longest = self.queries.length[rows], self._longest
         vectors = residual[rows] * longest + (length + residual[rows]) * gallery_residual.max()
@@ -135,9 +169,9 @@ class SimilarityMatrix:
             torch.mm(queries, self.gallery.vectors[columns].double().T, out=similarity[:, columns])
         return self.mask_excluded(similarity, rows)
 
-    def exact_rows(self, rows: Tensor) -> Tensor:
-        """As `similarity`, without rounding: (len(rows), G) float64."""
-        return self.mask_excluded(exact_rows(self.queries, self.gallery, rows), rows)
+    def exact_rows(self, rows: Tensor, columns: slice = ALL) -> Tensor:
+        """As `similarity`, without rounding: float64."""
+        return self.mask_excluded(exact_rows(self.queries, self.gallery, rows, columns), rows, columns)
 
     def float64_products(self, rows: Tensor, columns: Tensor) -> Tensor:
         """The similarity of P pairs (query, gallery item): (P,) float64."""
@@ -168,21 +202,27 @@ class SimilarityMatrix:
         squared = self._squared_length[rows, None].to(similarity.dtype) - 2 * similarity
         return squared.clamp_(min=0).sqrt_().mul_(self._scale)
 
-    def mask_excluded(self, similarity: Tensor, rows: Tensor, later: Tensor | None = None) -> Tensor:
+    def mask_excluded(
+        self, similarity: Tensor, rows: Tensor, columns: slice = ALL, *, in_order: bool = False
+    ) -> Tensor:
         """Set the similarities of excluded pairs to −∞, in place.
 
-        Columns are all gallery items, or of one set the `later` ones, those at the end of `order`.
+        Columns are a range of the gallery, or with `in_order` of one set in `order`.
         """
         if self._parents is not None:
             of_queries, of_items = self._parents
-            of_items = of_items if later is None else of_items[later]
+            of_items = of_items[self.order[columns] if in_order else columns]
             similarity.masked_fill_(of_queries[rows, None] != of_items, -torch.inf)
         start, counts = self._excluded_from[rows], self._excluded_from[rows + 1] - self._excluded_from[rows]
         places = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)
         within = torch.arange(len(places), device=rows.device) - (counts.cumsum(0) - counts)[places]
         items = self._excluded_columns[start[places] + within]
-        columns = items if later is None else self.place[items] - (len(self.order) - len(later))
-        similarity[places[columns >= 0], columns[columns >= 0]] = -torch.inf
+        first, stop, step = columns.indices(len(self.gallery))
+        if in_order or similarity.shape[1] < len(self.gallery):
+            column = (self.place[items] if in_order else items) - first
+            exists = (column >= 0) & (column < stop - first) & (column % step == 0)
+            places, items = places[exists], column[exists] // step
+        similarity[places, items] = -torch.inf
         return similarity
 
     @property
@@ -190,7 +230,7 @@ class SimilarityMatrix:
         dimension = self.queries.vectors.shape[1]
         return min(dimension, 16 * math.sqrt(dimension))
 
-    def _round(self) -> tuple[Tensor, Tensor, Tensor]:
+    def round(self) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and gallery in bfloat16, and the change of each query, ‖q − q̃‖ (N,) float64."""
         if self._coarse is None:
             queries, residual = _round_to_bfloat16(self.queries)
@@ -201,51 +241,43 @@ class SimilarityMatrix:
         return self._coarse
 
 
-def _multiply(queries: Tensor, gallery: Tensor, out: Tensor, which: Tensor | None = None) -> None:
-    """Inner products with all gallery vectors, or those at `which`, into `out` (Q, G), a few columns at a time."""
-    if out.is_cuda:
-        torch.mm(queries, (gallery if which is None else gallery[which]).T, out=out)
-        return
-    step = max(LEAST_BLOCK_ROWS, PRODUCT_BYTES // (gallery.shape[1] * gallery.element_size()))
-    if which is None:
-        for columns in slices(len(gallery), step):
-            torch.mm(queries, gallery[columns].T, out=out[:, columns])
-        return
-    gathered = gallery.new_empty(min(step, len(which)), gallery.shape[1])
-    for columns in slices(len(which), step):
-        vectors = torch.index_select(gallery, 0, which[columns], out=gathered[: columns.stop - columns.start])
-        torch.mm(queries, vectors.T, out=out[:, columns])
-
-
-def _index_excluded(queries: Tensor, gallery: Tensor | None, excluded: Tensor | None) -> tuple[Tensor, Tensor]:
+def _index_excluded(queries: int, alone: bool, excluded: Tensor | None, device: torch.device) -> tuple[Tensor, Tensor]:
     """Offsets and gallery items of the excluded pairs: those of query i span offsets[i] … offsets[i + 1]."""
     pairs = torch.empty(0, 2, dtype=torch.int64) if excluded is None else excluded.cpu()
-    if gallery is None:
-        pairs = torch.cat([torch.arange(len(queries))[:, None].expand(-1, 2), pairs])
+    if alone:
+        pairs = torch.cat([torch.arange(queries)[:, None].expand(-1, 2), pairs])
     by_query = pairs[pairs[:, 0].argsort(stable=True)]
-    offsets = torch.zeros(len(queries) + 1, dtype=torch.int64)
-    offsets[1:] = torch.bincount(by_query[:, 0], minlength=len(queries)).cumsum(0)
-    return offsets.to(queries.device), by_query[:, 1].contiguous().to(queries.device)
+    offsets = torch.zeros(queries + 1, dtype=torch.int64)
+    offsets[1:] = torch.bincount(by_query[:, 0], minlength=queries).cumsum(0)
+    return offsets.to(device), by_query[:, 1].contiguous().to(device)
 
 
-def _as_inner_products(queries: Tensor, gallery: Tensor | None) -> tuple[Tensor, Tensor, float, Tensor]:
+def _as_inner_products(queries: Vectors, gallery: Vectors | None) -> tuple[Vectors, Vectors, float, Tensor]:
     """Vectors whose inner products rank as Euclidean distances do: see `SimilarityMatrix`.
 
     Returns them with the power of two that scales the longest vector to about 1, and ‖q‖² after scaling.
     """
     gallery = queries if gallery is None else gallery
-    lengths = [torch.linalg.vector_norm(vectors.double(), dim=1) for vectors in (queries, gallery)]
+    lengths = [row_lengths(vectors) for vectors in (queries, gallery)]
     longest = max(float(length.max()) for length in lengths)
     scale = 2.0 ** math.frexp(longest)[1] if longest > 0 else 1.0
     half = ((lengths[1] / scale) ** 2 / 2)[:, None]
     rounded = half.to(gallery.dtype)
     rest = (half - rounded.double()).to(gallery.dtype)
-    one = queries.new_ones(len(queries), 2)
-    extended = torch.cat([queries / scale, one], dim=1)
-    return extended, torch.cat([gallery / scale, -rounded, -rest], dim=1), scale, (lengths[0] / scale) ** 2
+    one = torch.ones(len(queries), 2, dtype=queries.dtype, device=queries.device)
+    extended = _extend(queries, scale, one), _extend(gallery, scale, torch.cat([-rounded, -rest], dim=1))
+    return *extended, scale, (lengths[0] / scale) ** 2
+
+
+def _extend(vectors: Vectors, scale: float, extra: Tensor) -> Vectors:
+    """(N, D + E) the vectors divided by `scale`, then further columns (N, E)."""
+    if isinstance(vectors, MappedVectors):
+        return replace(vectors, scale=scale, extra=extra)
+    return torch.cat([vectors / scale, extra], dim=1)
 
 
 def _round_to_bfloat16(vectors: FixedPoint) -> tuple[Tensor, Tensor]:
+    assert isinstance(vectors.vectors, Tensor)
     rounded, changed = vectors.vectors.bfloat16(), torch.empty_like(vectors.length)
     for rows in slices(len(vectors), vectors.piece_rows()):
         difference = vectors.vectors[rows].double() - rounded[rows].double()

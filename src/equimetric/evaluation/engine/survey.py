@@ -23,6 +23,7 @@ CLOSEST_SHARE = 1.5e-3
 """Share of the negative pairs kept singly: false accept rates up to 1e-3, even if the survey is off by a third."""
 SURVEYED_PAIRS = 2**23
 SURVEYED_ROWS = (16, 512)
+"""Fewest and most rows; where the fewest have too many pairs, gallery items at even distances are surveyed."""
 SAMPLED_OF, SAMPLE_MARGIN = 64, 1.2
 SURVEY_MARGIN = 1.5
 """Factor by which the surveyed false accept rates are widened on both sides of the calibration range."""
@@ -58,8 +59,9 @@ def survey_distances(
     count = min(len(sets.queries), max(few, min(many, SURVEYED_PAIRS // gallery)))
     generator = torch.Generator().manual_seed(derive_seed(0, "survey of distances"))
     rows = torch.randperm(len(sets.queries), generator=generator)[:count].to(sets.queries.device)
-    close = tile_closeness(Tile(matrix, rows, matrix.similarity(rows))).view(-1).cpu().numpy()
-    same = sets.shared(rows).view(-1).cpu().numpy()
+    columns = slice(0, gallery, -(-few * gallery // SURVEYED_PAIRS))
+    close = tile_closeness(Tile(matrix, rows, matrix.similarity(rows, columns=columns))).view(-1).cpu().numpy()
+    same = sets.shared(rows, columns).view(-1).cpu().numpy()
     positive, negative = (_existing(close[kind]) for kind in (same, ~same))
     del close, same
     if not len(negative):

@@ -1,60 +1,83 @@
-"""Tiles and strips of a similarity matrix, and how many rows they have."""
+"""Tiles and strips: the blocks of a similarity matrix that a scan reads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.similarity import LEAST_BLOCK_ROWS, SimilarityMatrix
-from equimetric.ops.blocks import TILE_BYTES, slices
+from equimetric.evaluation.engine.similarity import ALL, SimilarityMatrix
 
-__all__ = ["Strip", "Tile", "default_block_rows", "strip_slices"]
-
-CACHE_BYTES = 2**24
-QUICK_BLOCK_ROWS = 256
-FEWEST_STRIPS = 16
-"""With few strips, many pairs are computed on both sides of the diagonal."""
+__all__ = ["Strip", "Tile"]
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Some queries against the whole gallery.
+    """Some queries against the gallery, or against a range of it.
 
     rows        (B,) indices of the queries; queries of one class are adjacent, within a tile and across tiles
-    similarity  (B, G), larger is closer; −∞ for excluded pairs, such as a query and itself; the next tile
+    similarity  (B, K), larger is closer; −∞ for excluded pairs, such as a query and itself; the next tile
                 overwrites it
     coarse      the products are of vectors rounded to bfloat16, certain up to `SimilarityMatrix.coarse_tolerance`
+    columns     the K gallery items; where they are not all, the next tiles have the same rows and the items that follow
+    number      place in the scan: what collectors keep in the order of tiles does not depend on who has read them
     """
 
     matrix: SimilarityMatrix
     rows: Tensor
     similarity: Tensor
     coarse: bool = False
+    columns: slice = field(default_factory=lambda: ALL)
+    number: tuple[int, int] = (0, 0)
+
+    @property
+    def items(self) -> Tensor:
+        """(K,) indices of the gallery items."""
+        first, stop, _ = self.columns.indices(len(self.matrix.gallery))
+        return torch.arange(first, stop, device=self.rows.device)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all gallery items."""
+        return self.similarity.shape[1] == len(self.matrix.gallery)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it has the first gallery items."""
+        return not self.columns.start
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it has the last gallery items, so that all pairs of its rows are known."""
+        return self.columns.stop in (None, len(self.matrix.gallery))
 
     def distance(self) -> Tensor:
-        """Distances (B, G) in a new tensor; +∞ for excluded pairs."""
+        """Distances (B, K) in a new tensor; +∞ for excluded pairs."""
         return self.matrix.distance(self.similarity, self.rows)
 
     def part(self, which: Tensor | slice) -> "Tile":
         """Some of the tile's rows."""
-        return Tile(self.matrix, self.rows[which], self.similarity[which], self.coarse)
-
-    def recompute(self, which: Tensor) -> "Tile":
-        """Some of the tile's rows, computed again in the embeddings' own precision."""
-        rows = self.rows[which]
-        return Tile(self.matrix, rows, self.matrix.similarity(rows))
+        return Tile(self.matrix, self.rows[which], self.similarity[which], self.coarse, self.columns, self.number)
 
 
 @dataclass(frozen=True)
 class Strip:
-    """Some queries of one set against themselves and all later ones, in scan order.
+    """Some queries of one set against themselves and later ones, in scan order.
 
     rows        range of the queries in `SimilarityMatrix.order`; queries of one class are adjacent there
-    similarity  (rows, N − rows.start), as in a tile
+    columns     range of the items in the same order: from the first row on, or from a place after the last one
+    similarity  (rows, columns), as in a tile
     """
 
     matrix: SimilarityMatrix
     rows: slice
+    columns: slice
     similarity: Tensor
+    number: tuple[int, int] = (0, 0)
+
+    @property
+    def own(self) -> int:
+        """How many of the columns are the rows themselves: all rows, or none."""
+        return len(range(self.columns.start, self.rows.stop))
 
     @property
     def queries(self) -> Tensor:
@@ -63,27 +86,5 @@ class Strip:
 
     @property
     def items(self) -> Tensor:
-        """(N − rows.start,) indices of the items they are compared with."""
-        return self.matrix.order[self.rows.start :]
-
-
-def default_block_rows(matrix: SimilarityMatrix) -> int:
-    """As many rows as keep a tile in the cache, or within 64 MB where fewer would make a slow product."""
-    row_bytes = len(matrix.gallery) * matrix.gallery.vectors.element_size()
-    quick = max(QUICK_BLOCK_ROWS, CACHE_BYTES // row_bytes)
-    return max(LEAST_BLOCK_ROWS, min(quick, TILE_BYTES // row_bytes))
-
-
-def strip_slices(matrix: SimilarityMatrix, block_rows: int | None) -> list[slice]:
-    """The row ranges of all strips. Shorter strips have more rows, so that all fill the same buffer."""
-    queries = len(matrix.queries)
-    if block_rows is not None:
-        return slices(queries, block_rows)
-    most = max(QUICK_BLOCK_ROWS, queries // FEWEST_STRIPS)
-    area = min(default_block_rows(matrix), most) * queries
-    strips, start = [], 0
-    while start < queries:
-        rows = min(area // (queries - start), most) // LEAST_BLOCK_ROWS * LEAST_BLOCK_ROWS
-        strips.append(slice(start, min(start + max(rows, LEAST_BLOCK_ROWS), queries)))
-        start = strips[-1].stop
-    return strips
+        """(columns,) indices of the items they are compared with."""
+        return self.matrix.order[self.columns]

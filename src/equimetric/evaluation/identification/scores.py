@@ -53,9 +53,14 @@ class IdentificationScores:
         mated = ~self.stranger
         return self.distance[mated], np.diff(self.named[mated].astype(np.float64), axis=1, prepend=0.0)
 
-    def select(self, which: NDArray[np.bool_]) -> "IdentificationScores":
+    def select(self, which: NDArray[np.bool_] | Integers) -> "IdentificationScores":
         """Some of the searches."""
         return IdentificationScores(*(getattr(self, field.name)[which] for field in fields(self)))
+
+    def write(self, places: Integers, found: "IdentificationScores") -> None:
+        """Write searches to their places."""
+        for field in fields(self):
+            getattr(self, field.name)[places] = getattr(found, field.name)
 
     @property
     def mated(self) -> int:

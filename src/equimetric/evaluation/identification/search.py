@@ -11,7 +11,7 @@ from equimetric.evaluation.engine.measured import similarity_matrix
 from equimetric.evaluation.engine.nearest import find_nearest
 from equimetric.evaluation.engine.scan import scan
 from equimetric.evaluation.engine.sets import LabelledSets
-from equimetric.evaluation.engine.similarity import SimilarityMatrix
+from equimetric.evaluation.engine.similarity import ALL, SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Tile
 from equimetric.evaluation.families import Metric
 from equimetric.evaluation.identification.draws import GalleryDraw, draw_galleries
@@ -40,14 +40,16 @@ class GallerySearch(Collector):
         self.draws = draw_galleries(sets, self.protocol) if draws is None else list(draws)
         # Small arrays allocated between the large temporaries of tiles would keep their memory from being freed.
         self.scores = [empty_scores(int(draw.probes.sum()), self.protocol.depth) for draw in self.draws]
-        self._written = [0 for _ in self.draws]
 
     def prepare(self, matrix: SimilarityMatrix) -> None:
-        """Place what each draw compares probes with."""
+        """Place what each draw compares probes with, and number its probes in the order of the scan."""
         if self.protocol.by == "mean":
             self._templates = [MeanTemplates(self.sets, draw) for draw in self.draws]
+            for templates in self._templates:
+                templates.measure(without_probes=True)
         else:
             self._columns = [EnrolledColumns(matrix, draw.items) for draw in self.draws]
+        self._place = [draw.probes[matrix.order].cumsum(0)[matrix.place] - 1 for draw in self.draws]
 
     def collect(self, tile: Tile) -> None:
         """Search the tile's probes in every draw."""
@@ -69,8 +71,8 @@ class GallerySearch(Collector):
     def _write(
         self, number: int, rows: Tensor, nearest: Tensor, distance: Tensor, rival: Tensor, rival_distance: Tensor
     ) -> None:
-        """Write what a draw's search of some rows found after what is there."""
-        scores, some = self.scores[number], slice(self._written[number], self._written[number] + len(rows))
+        """Write what a draw's search of some rows found."""
+        scores, some = self.scores[number], self._place[number][rows].cpu().numpy()
         own, identities = self.sets.query_classes[rows].cpu().numpy(), nearest.cpu().numpy()
         entries = identities.shape[1]
         scores.distance[some, :entries] = distance.cpu().numpy()
@@ -81,15 +83,31 @@ class GallerySearch(Collector):
         scores.nearest_class[some] = identities[:, 0]
         scores.rival_distance[some] = rival_distance.cpu().numpy()
         scores.rival_named[some] = rival.cpu().numpy() == own
-        self._written[number] = some.stop
+
+    def partial(self, rows: Tensor) -> Any:
+        """The searches of these queries in every draw: their places and what they found."""
+        places = [
+            place[rows[draw.probes[rows]]].cpu().numpy() for draw, place in zip(self.draws, self._place, strict=True)
+        ]
+        return [(some, scores.select(some)) for some, scores in zip(places, self.scores, strict=True)]
+
+    def merge(self, partial: Any) -> None:
+        """Take the searches of other queries."""
+        for scores, (some, found) in zip(self.scores, partial, strict=True):
+            scores.write(some, found)
 
 
 class EnrolledColumns(SimilarityMatrix):
     """The columns of some gallery items of a similarity matrix, without a copy of their vectors."""
 
     def __init__(self, matrix: SimilarityMatrix, items: Tensor) -> None:
-        self.whole, self.items = matrix, items
+        self.whole, self.enrolled = matrix, items
         self.queries, self.gallery = matrix.queries, matrix.gallery
+
+    @property
+    def item_count(self) -> int:
+        """Number of enrolled items E."""
+        return len(self.enrolled)
 
     @property
     def ranks_as_computed(self) -> bool:
@@ -100,27 +118,27 @@ class EnrolledColumns(SimilarityMatrix):
         """As the whole matrix."""
         return self.whole.tolerance(rows, dtype)
 
-    def exact_rows(self, rows: Tensor) -> Tensor:
-        """Similarities without rounding, (rows, E)."""
-        return self.whole.exact_rows(rows)[:, self.items]
+    def exact_rows(self, rows: Tensor, columns: slice = ALL) -> Tensor:
+        """Similarities without rounding, (rows, E), or of a range of the enrolled items."""
+        return self.whole.exact_rows(rows)[:, self.enrolled[columns]]
 
     def float64_products(self, rows: Tensor, columns: Tensor) -> Tensor:
         """The similarity of pairs (query, enrolled item): (P,) float64."""
-        return self.whole.float64_products(rows, self.items[columns])
+        return self.whole.float64_products(rows, self.enrolled[columns])
 
     def exact_products(self, rows: Tensor, columns: Tensor) -> Tensor:
         """The similarity, without rounding, of pairs (query, enrolled item): (P,) float64."""
-        return self.whole.exact_products(rows, self.items[columns])
+        return self.whole.exact_products(rows, self.enrolled[columns])
 
     def search(
         self, tile: Tile, which: Tensor, depth: int, sets: LabelledSets
     ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
         """Classes and distances (P, k) of the nearest items of some rows of the tile, and the next identity's (P,)."""
         rows = tile.rows[which]
-        similarity = tile.similarity.index_select(1, self.items)
+        similarity = tile.similarity.index_select(1, self.enrolled)
         similarity = similarity if len(which) == len(tile.rows) else similarity[which]
-        classes = sets.gallery_classes[self.items]
-        columns = find_nearest(Tile(self, rows, similarity), min(depth, len(self.items)))
+        classes = sets.gallery_classes[self.enrolled]
+        columns = find_nearest(Tile(self, rows, similarity), min(depth, self.item_count))
         distance = self._distances(rows, similarity, columns)
         nearest = classes[columns].masked_fill(columns < 0, -1)
         others = similarity.masked_fill_(classes == nearest[:, :1], -torch.inf)

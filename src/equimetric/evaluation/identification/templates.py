@@ -11,6 +11,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.crowds import Crowd
+from equimetric.evaluation.engine.mapped import load_vectors
 from equimetric.evaluation.engine.nearest import find_nearest
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
@@ -33,7 +34,9 @@ class MeanTemplates:
                 f"{', '.join(GEOMETRIES[:-1])} or {GEOMETRIES[-1]}, or identify by 'item'"
             )
         self.sets, self.items, self.mated = sets, draw.items, draw.mated
-        self.vectors = sets.gallery_vectors if sets.cohort is None else sets.cohort.plain_items(sets.gallery_vectors)
+        self.vectors = sets.gallery_vectors
+        if sets.cohort is not None:
+            self.vectors = sets.cohort.plain_items(load_vectors(sets.gallery_vectors, "a cohort"))
         self.identities, number = torch.unique(sets.gallery_classes[draw.items], return_inverse=True)
         self.place = torch.full((len(sets.class_labels),), -1, device=number.device)
         self.place[self.identities] = torch.arange(len(self.identities), device=number.device)
@@ -62,6 +65,10 @@ class MeanTemplates:
         distance, order = distance.sort(dim=1, stable=True)
         classes = classes.gather(1, order)
         return classes[:, :1], distance[:, :1], (classes[:, 1], distance[:, 1])
+
+    def measure(self, *, without_probes: bool) -> None:
+        """Measure the means against the cohort, before several processes search: bits depend on their threads."""
+        _ = self._crowds, self._own_crowds if without_probes else None
 
     def means(self) -> Tensor:
         """(I, D) the means as gallery items; computed anew, because all draws together may be large."""

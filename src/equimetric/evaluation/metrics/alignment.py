@@ -9,6 +9,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.class_sums import distances_within_classes
+from equimetric.evaluation.engine.exact import row_lengths
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.evidence import Evidence, Score
 from equimetric.evaluation.families import Metric, metric
@@ -78,7 +79,7 @@ def _sum_squared_distances(sets: LabelledSets) -> Tensor:
     sizes, lengths, sums = [], [], []
     for vectors, classes in ((sets.queries, sets.query_classes), (sets.gallery_vectors, sets.gallery_classes)):
         count = len(sets.class_labels)
-        squared = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64).square()
+        squared = row_lengths(vectors).square()
         sizes.append(classes.bincount(minlength=count))
         lengths.append(sum_by_group(squared[:, None], classes, count).squeeze(1))
         sums.append(sum_by_group(vectors, classes, count))

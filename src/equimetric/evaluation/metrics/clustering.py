@@ -18,6 +18,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.mapped import load_vectors
 from equimetric.evaluation.evidence import Detail, Evidence, Score
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.metrics.partitions import (
@@ -67,7 +68,7 @@ class Clusters(Collector):
         if runs < 1:
             raise EquimetricError(f"clustering_runs is {runs}; the clustering metrics need at least 1")
         # A canonical order of the points, so that the order of the input changes nothing.
-        points = moderate_scale(self.sets.queries)
+        points = moderate_scale(load_vectors(self.sets.queries, "k-means"))
         order = _order_by_mean_product(points)
         points, classes = points[order], self.sets.query_classes[order].cpu()
         clusters = int((classes.bincount() > 0).sum())

@@ -14,6 +14,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.engine.class_sums import distances_within_classes, rows_beside
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.mapped import Vectors, load_vectors
 from equimetric.evaluation.evidence import Evidence, Score, exact_mean
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic, mean_between_classes, mean_over_classes
@@ -26,7 +27,7 @@ DensityDistance = Literal["cosine", "euclidean"]
 
 
 def distance_within_classes(
-    vectors: Tensor, classes: Tensor, count: int, distance: DensityDistance = "cosine"
+    vectors: Vectors, classes: Tensor, count: int, distance: DensityDistance = "cosine"
 ) -> Tensor:
     """Mean distance of the directions of two members of each class, (count,) float64; NaN for classes of one.
 
@@ -39,14 +40,14 @@ def distance_within_classes(
         return torch.where(pairs > 0, 1 - products / pairs, torch.nan)
     _check_distance(distance)
     totals = torch.zeros_like(sizes)
-    unit = directions(vectors)
+    unit = directions(load_vectors(vectors, "the Euclidean density"))
     for number, block in distances_within_classes(unit, classes, unit, classes):
         totals[number] += block.sum()
     return totals / pairs.masked_fill(pairs == 0, torch.nan)
 
 
 def distance_to_other_classes(
-    vectors: Tensor, classes: Tensor, count: int, distance: DensityDistance = "cosine"
+    vectors: Vectors, classes: Tensor, count: int, distance: DensityDistance = "cosine"
 ) -> Tensor:
     """Mean distance of the direction m_u of each class mean to all others, (count,) float64; NaN for absent classes.
 
@@ -69,7 +70,7 @@ def distance_to_other_classes(
 
 
 def distance_between_classes(
-    vectors: Tensor, classes: Tensor, count: int, distance: DensityDistance = "cosine"
+    vectors: Vectors, classes: Tensor, count: int, distance: DensityDistance = "cosine"
 ) -> float:
     """Mean distance of the directions of the class means, over all ordered pairs of different classes."""
     return exact_mean(distance_to_other_classes(vectors, classes, count, distance))

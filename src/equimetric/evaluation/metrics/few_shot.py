@@ -17,6 +17,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Integers
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.mapped import load_vectors
 from equimetric.evaluation.engine.positive_ranks import count_others_before
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
@@ -37,6 +38,7 @@ class NearerMeans(Collector):
 
     # It compares queries with means, not with the tiles' items.
     accepts_coarse = True
+    accepts_columns = True
 
     def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[Metric]) -> None:
         super().__init__(sets, options, metrics)
@@ -50,6 +52,9 @@ class NearerMeans(Collector):
             for shots in sorted(self.classes)
         }
         self.templates = {shots: [MeanTemplates(sets, draw) for draw in drawn] for shots, drawn in self.draws.items()}
+        for templates in self.templates.values():
+            for one in templates:
+                one.measure(without_probes=False)
         # Number of shots → (draws, N); −1 where an image is no query.
         self.nearer = {
             shots: torch.full((draws, len(sets.queries)), -1, device=sets.queries.device) for shots in self.draws
@@ -72,12 +77,24 @@ class NearerMeans(Collector):
         return True
 
     def collect(self, tile: Tile) -> None:
-        """Compare the tile's queries with the means of every draw."""
-        self._compare(tile.rows)
+        """Compare the tile's queries with the means of every draw, once."""
+        if tile.is_first:
+            self._compare(tile.rows)
 
     def collect_strip(self, strip: Strip) -> None:
         """The same for a strip's queries."""
-        self._compare(strip.queries)
+        if strip.own:
+            self._compare(strip.queries)
+
+    def partial(self, rows: Tensor) -> Any:
+        """The counts of these queries."""
+        return rows, {shots: nearer[:, rows] for shots, nearer in self.nearer.items()}
+
+    def merge(self, partial: Any) -> None:
+        """Take the counts of other queries."""
+        rows, found = partial
+        for shots, nearer in found.items():
+            self.nearer[shots][:, rows] = nearer
 
     def _compare(self, rows: Tensor) -> None:
         for shots, templates in self.templates.items():
@@ -106,7 +123,7 @@ def _count_nearer(sets: LabelledSets, template: MeanTemplates, rows: Tensor) -> 
 
 def _order_by_content(sets: LabelledSets) -> Integers:
     """(G,) the gallery items by class, those of a class by their vectors: the order of the rows does not count."""
-    vectors = np.ascontiguousarray(sets.gallery_vectors.cpu().numpy() + 0.0)
+    vectors = np.ascontiguousarray(load_vectors(sets.gallery_vectors, "few-shot accuracy").cpu().numpy() + 0.0)
     rows = vectors.view(np.dtype((np.void, vectors.dtype.itemsize * vectors.shape[1]))).ravel()
     place = np.unique(rows, return_inverse=True)[1]
     return np.lexsort((place, sets.gallery_classes.cpu().numpy()))

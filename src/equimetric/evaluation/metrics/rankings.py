@@ -18,7 +18,7 @@ from equimetric.evaluation.engine.candidates import HalfMatrixCandidates, candid
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.exact import WORKING_BYTES
 from equimetric.evaluation.engine.half_matrix import HalfMatrixTopK
-from equimetric.evaluation.engine.nearest import SPARE, find_nearest, rerank_near_ties
+from equimetric.evaluation.engine.nearest import SPARE, NearestEntries, find_nearest, rerank_near_ties
 from equimetric.evaluation.engine.positive_ranks import count_others_before
 from equimetric.evaluation.engine.sets import LabelledSets, Overlap
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
@@ -36,8 +36,10 @@ GradedScore = Callable[[Mapping[str, Any], Tensor, Tensor], Tensor]
 
 MOST_MERGED = 64
 """Top entries merged with those of each new strip; where there are more, candidates are gathered first."""
-KEPT_BYTES = TILE_BYTES
+KEPT_BYTES = 4 * TILE_BYTES
 """Memory for the kept entries of all queries, a value and a place each, where every pair is computed once."""
+RANKED_AT_A_TIME = 4096
+"""Queries ranked at a time once all strips are read."""
 
 _first_ranks: dict[str, FirstRanksScore] = {}
 _relevant_ranks: dict[str, tuple[RelevantRanksScore, bool]] = {}
@@ -109,6 +111,7 @@ class NearestNeighbours(Collector):
     """Scores every query by its nearest neighbours, as deep as the metrics read; keeps the first `neighbours`."""
 
     accepts_coarse = True
+    accepts_columns = True
 
     def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[Metric]) -> None:
         super().__init__(sets, options, metrics)
@@ -124,6 +127,7 @@ class NearestNeighbours(Collector):
         graded = [metric["k"] for metric in metrics if metric.family in _graded and options["overlap"] != "shared"]
         self.ordered = min(max([self.kept, *graded]), sets.candidates)
         self.half: HalfMatrixTopK | HalfMatrixCandidates | None = None
+        self.entries: NearestEntries | None = None
 
     def depth_for(self, relevant: Tensor) -> int:
         """How many ranks the metrics read of queries with these numbers of relevant items."""
@@ -134,40 +138,76 @@ class NearestNeighbours(Collector):
         kept = self._width() if self._width() <= MOST_MERGED else candidate_capacity(self._width())
         return len(self.sets.queries) * kept * 12 <= KEPT_BYTES
 
+    def prepare(self, matrix: SimilarityMatrix) -> None:
+        """Keep the matrix, which ranks queries once all strips are read."""
+        self.matrix = matrix
+
     def collect(self, tile: Tile) -> None:
-        """Rank the tile's queries as deep as the metrics read, and score each."""
+        """Rank the tile's queries as deep as the metrics read, and score each, once all their columns are read."""
         depth = self.depth_for(self.sets.relevant[tile.rows])
-        self._score(tile.matrix, tile.rows, find_nearest(tile, depth, sets=self.sets, ordered=self.ordered))
+        if tile.is_whole:
+            ranked = find_nearest(tile, depth, sets=self.sets, ordered=self.ordered)
+        else:
+            if tile.is_first or self.entries is None:
+                self.entries = NearestEntries(tile.matrix, tile.rows, depth, coarse=tile.coarse)
+            self.entries.take(tile.similarity, tile.columns.start)
+            if not tile.is_last:
+                return
+            ranked, self.entries = self.entries.rank(sets=self.sets, ordered=self.ordered), None
+        self._score(tile.rows, ranked)
 
     def collect_strip(self, strip: Strip) -> None:
-        """The same for a strip's queries; keep the candidates it brings to later ones."""
-        depth, width = self.depth_for(self.sets.relevant), self._width()
+        """Keep the candidates that the strip brings to its queries and to later ones."""
+        self._start_half().take(strip)
+
+    def _start_half(self) -> HalfMatrixTopK | HalfMatrixCandidates:
         if self.half is None:
-            self.half = (HalfMatrixTopK if width <= MOST_MERGED else HalfMatrixCandidates)(strip.matrix, width)
-        values, places = self.half.take(strip)
-        rows, items = strip.queries, strip.matrix.order[places]
-        ranked = rerank_near_ties(strip.matrix, rows, values, items, depth, sets=self.sets, ordered=self.ordered)
-        self._score(strip.matrix, rows, ranked)
+            width = self._width()
+            self.half = (HalfMatrixTopK if width <= MOST_MERGED else HalfMatrixCandidates)(self.matrix, width)
+        return self.half
 
     def _width(self) -> int:
         """How many top entries of each query are kept where every pair is computed once."""
         return min(self.depth_for(self.sets.relevant) + SPARE, len(self.sets.queries))
 
+    def partial(self, rows: Tensor) -> Any:
+        """The candidates of all queries, or the scores and neighbours of these."""
+        if self.half is not None:
+            return "candidates", self.half.partial()
+        return "scores", (rows, {name: score[rows] for name, score in self.scores.items()}, self.neighbours[rows])
+
+    def merge(self, partial: Any) -> None:
+        """Take candidates, or scores and neighbours of other queries."""
+        kind, found = partial
+        if kind == "candidates":
+            self._start_half().merge(found)
+            return
+        rows, scores, self.neighbours[rows] = found
+        _write_rows(self.scores, rows, scores)
+
     def finish(self) -> None:
-        """Free the candidates."""
+        """Rank and score the queries by their candidates."""
+        if self.half is None:
+            return
+        depth = self.depth_for(self.sets.relevant)
+        for some in slices(len(self.matrix.order), RANKED_AT_A_TIME):
+            values, places = self.half.entries(some)
+            rows, items = self.matrix.order[some], self.matrix.order[places]
+            ranked = rerank_near_ties(self.matrix, rows, values, items, depth, sets=self.sets, ordered=self.ordered)
+            self._score(rows, ranked)
         self.half = None
 
-    def _score(self, matrix: SimilarityMatrix, rows: Tensor, columns: Tensor) -> None:
+    def _score(self, rows: Tensor, columns: Tensor) -> None:
         relevance, relevant = self.sets.is_relevant(rows, columns), self.sets.relevant[rows]
         for metric in self.metrics:
             if metric.family in _graded:
-                score = self._score_grades(metric, matrix, rows, columns[:, : metric["k"]])
+                score = self._score_grades(metric, rows, columns[:, : metric["k"]])
             else:
                 score = _first_ranks[metric.family](metric, relevance, relevant)
             self.scores[metric.name][rows] = score
         self.neighbours[rows] = columns[:, : self.kept]
 
-    def _score_grades(self, metric: Metric, matrix: SimilarityMatrix, rows: Tensor, columns: Tensor) -> Tensor:
+    def _score_grades(self, metric: Metric, rows: Tensor, columns: Tensor) -> Tensor:
         overlap = self.options["overlap"]
         grades = self.sets.grades(rows, columns, overlap)
         if overlap == "shared":
@@ -175,7 +215,7 @@ class NearestNeighbours(Collector):
         else:
             ideal = torch.empty_like(grades)
             for some in slices(len(rows), max(1, WORKING_BYTES // (8 * len(self.sets.gallery_classes)))):
-                all_grades = matrix.mask_excluded(self.sets.all_grades(rows[some], overlap), rows[some])
+                all_grades = self.matrix.mask_excluded(self.sets.all_grades(rows[some], overlap), rows[some])
                 ideal[some] = all_grades.topk(columns.shape[1], dim=1).values.clamp_(min=0)
         return _graded[metric.family](self.options, grades, ideal)
 
@@ -197,6 +237,19 @@ class RelevantRanks(Collector):
             function, _ = _relevant_ranks[metric.family]
             self.scores[metric.name][tile.rows] = function(metric, others)
 
+    def partial(self, rows: Tensor) -> Any:
+        """The scores of these queries."""
+        return rows, {name: score[rows] for name, score in self.scores.items()}
+
+    def merge(self, partial: Any) -> None:
+        """Take the scores of other queries."""
+        _write_rows(self.scores, *partial)
+
 
 def _unknown_scores(sets: LabelledSets) -> Tensor:
     return torch.full((len(sets.queries),), torch.nan, dtype=torch.float64, device=sets.queries.device)
+
+
+def _write_rows(scores: Mapping[str, Tensor], rows: Tensor, found: Mapping[str, Tensor]) -> None:
+    for name, score in found.items():
+        scores[name][rows] = score

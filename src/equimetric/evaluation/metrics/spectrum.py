@@ -15,6 +15,7 @@ from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.label_sets import MultiLabelSets
+from equimetric.evaluation.engine.mapped import Vectors
 from equimetric.evaluation.evidence import Detail, Evidence, Score
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic, shift_to
@@ -36,7 +37,7 @@ class SingularValues(Detail):
     class_spectrum: Floats
 
 
-def singular_values(vectors: Tensor) -> Tensor:
+def singular_values(vectors: Vectors) -> Tensor:
     """Of the vectors (N, D) as a matrix, not centred: (min(N, D),) float64, falling.
 
     X and the triangle R of X = QR have the same ones. R grows block by block; unlike those of XᵀX, its singular

@@ -16,6 +16,7 @@ from torch import Tensor
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.class_sums import distances_within_classes
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.exact_sums import ExactSums
 from equimetric.evaluation.engine.label_sets import MultiLabelSets
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.tiles import Strip, Tile
@@ -25,14 +26,17 @@ from equimetric.evaluation.metrics.alignment import DECIMAL, check_vector_distan
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic, shift_to
 from equimetric.evaluation.result import Evaluation
 from equimetric.ops.blocks import slices
+from equimetric.threads import map_lanes
 
 __all__ = ["ClassPotentials", "PairPotential"]
 
 POTENTIAL_ENTRIES = 2**18
 """Similarities turned into potentials at a time; they should stay in the cache."""
 
+SUMMED_EXPONENT = 20.0
+"""Potentials e^{−x} up to this are added as they are, in fixed point, which holds them to nine digits."""
 LARGE_EXPONENT = 300.0
-"""Potentials e^{−x} up to this are added as they are; float64 ends at e^{−745}."""
+"""Potentials e^{−x} up to this can be told from 0 in float64, which ends at e^{−745}."""
 
 
 @dataclass(frozen=True)
@@ -54,64 +58,90 @@ class ClassPotentials(Detail):
 class PairPotential(Collector):
     """Σ e^{−t d²} over the pairs of every query, (N,) float64, for each requested t.
 
-    Unit vectors have d² ≤ 4 and are summed up as they are. Vectors of any length have potentials that no number is
-    small enough for, so their logarithms are kept instead.
+    Unit vectors have d² ≤ 4, and for small t their potentials are summed up as they are. Others have potentials that no
+    number is small enough for, so their logarithms are kept instead, query by query.
     """
+
+    accepts_columns = True
 
     def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[Metric]) -> None:
         super().__init__(sets, options, metrics)
         check_vector_distances(sets, "uniformity")
-        self.logarithms = sets.geometry != "cosine" or 4 * max(metric["t"] for metric in metrics) > LARGE_EXPONENT
-        zeros = torch.zeros(len(sets.queries), dtype=torch.float64, device=sets.queries.device)
-        nothing = zeros.log() if self.logarithms else zeros
-        self.sums: dict[float, Tensor] = {metric["t"]: nothing.clone() for metric in metrics}
+        self.logarithms = sets.geometry != "cosine" or 4 * max(metric["t"] for metric in metrics) > SUMMED_EXPONENT
+        nothing = torch.full((len(sets.queries),), -torch.inf, dtype=torch.float64, device=sets.queries.device)
+        self.temperatures: tuple[float, ...] = tuple(dict.fromkeys(metric["t"] for metric in metrics))
+        self.sums = {t: ExactSums(len(nothing), nothing.device) for t in self.temperatures if not self.logarithms}
+        self.log_sums = {t: nothing.clone() for t in self.temperatures if self.logarithms}
 
     def collect(self, tile: Tile) -> None:
         """Add the potentials of the tile; excluded pairs have none."""
-        for some in _cached_rows(tile.similarity):
-            for t, potentials in self.potentials(tile.part(some).distance()):
-                self.add(t, tile.rows[some], potentials, dim=1)
+        parts = _cached_rows(tile.similarity)
 
-    def potentials(self, distance: Tensor) -> Iterator[tuple[float, Tensor]]:
-        """Each t with e^{−t d²} of these distances, or with its logarithm."""
+        def sum_rows(some: slice) -> list[Tensor]:
+            potentials = self._potentials(tile.part(some).distance())
+            return [values.logsumexp(1) if self.logarithms else values.sum(dim=1).double() for values in potentials]
+
+        for some, found in zip(parts, map_lanes(sum_rows, parts), strict=True):
+            for t, terms in zip(self.temperatures, found, strict=True):
+                self._add(t, tile.rows[some], terms)
+
+    def _potentials(self, distance: Tensor) -> Iterator[Tensor]:
+        """e^{−t d²} of these distances for each t, or its logarithm."""
         squared_distance = distance.double().square_() if self.logarithms else distance.square_()
-        for t in self.sums:
+        for t in self.temperatures:
             exponents = -t * squared_distance
-            yield t, exponents if self.logarithms else exponents.exp_()
+            yield exponents if self.logarithms else exponents.exp_()
 
-    def add(self, t: float, queries: Tensor, potentials: Tensor, *, dim: int) -> None:
-        """Add the potentials along one dimension to those of the queries along the other."""
-        sums = self.sums[t]
+    def _add(self, t: float, queries: Tensor, terms: Tensor) -> None:
         if self.logarithms:
-            sums[queries] = torch.logaddexp(sums[queries], potentials.logsumexp(dim))
+            self.log_sums[t][queries] = torch.logaddexp(self.log_sums[t][queries], terms)
         else:
-            sums[queries] += potentials.sum(dim=dim).double()
+            self.sums[t].add(queries, terms)
 
     def accepts_strips(self) -> bool:
-        """A potential is the same from both sides."""
-        return True
+        """A potential is the same from both sides; logarithms are not added exactly."""
+        return not self.logarithms
 
     def collect_strip(self, strip: Strip) -> None:
         """Pairs with later queries also count for these."""
-        own = strip.rows.stop - strip.rows.start
-        for some in _cached_rows(strip.similarity):
-            queries, later = strip.queries[some], strip.items[own:]
-            for t, potentials in self.potentials(strip.matrix.distance(strip.similarity[some], queries)):
-                self.add(t, queries, potentials, dim=1)
-                self.add(t, later, potentials[:, own:], dim=0)
+        parts, own = _cached_rows(strip.similarity), strip.own
+        later = strip.similarity.new_zeros(len(self.temperatures), len(strip.items) - own, dtype=torch.float64)
+
+        def sum_both(some: slice) -> list[tuple[Tensor, Tensor]]:
+            distance = strip.matrix.distance(strip.similarity[some], strip.queries[some])
+            return [(values.sum(dim=1), values[:, own:].sum(dim=0)) for values in self._potentials(distance)]
+
+        for some, found in zip(parts, map_lanes(sum_both, parts), strict=True):
+            for t, total, (of_rows, of_columns) in zip(self.temperatures, later, found, strict=True):
+                self._add(t, strip.queries[some], of_rows.double())
+                total += of_columns
+        for t, total in zip(self.temperatures, later, strict=True):
+            self._add(t, strip.items[own:], total)
+
+    def partial(self, rows: Tensor) -> Any:
+        """The sums of all queries, or the logarithms of these."""
+        return [sums.partial() for sums in self.sums.values()], rows, [sums[rows] for sums in self.log_sums.values()]
+
+    def merge(self, partial: Any) -> None:
+        """Add the sums of other pairs, or take the logarithms of other queries."""
+        added, rows, logarithms = partial
+        for sums, others in zip(self.sums.values(), added, strict=True):
+            sums.merge(others)
+        for log_sums, found in zip(self.log_sums.values(), logarithms, strict=True):
+            log_sums[rows] = found
 
     def uniformity(self, t: float = 2.0) -> float:
         """Log mean e^{−t d²} over the pairs: lower is more even."""
         pairs = len(self.sets.queries) * self.sets.candidates
         pairs -= 0 if self.sets.excluded is None else len(self.sets.excluded)
         if self.logarithms:
-            return min(0.0, float(self.sums[t].logsumexp(0)) - math.log(pairs))
-        return math.log(math.fsum(self.sums[t].tolist()) / pairs)
+            return min(0.0, float(self.log_sums[t].logsumexp(0)) - math.log(pairs))
+        return math.log(math.fsum(self.sums[t].total().tolist()) / pairs)
 
     def by_class(self, metric: Metric) -> ClassPotentials:
         """Of one set: the potentials of each class, in all and within it."""
         classes, count, t = self.sets.query_classes, len(self.sets.class_labels), metric["t"]
-        sums = self.sums[t].exp() if self.logarithms else self.sums[t]
+        sums = self.log_sums[t].exp() if self.logarithms else self.sums[t].total()
         potential = torch.zeros(count, dtype=torch.float64, device=classes.device).index_add_(0, classes, sums)
         within = torch.zeros_like(potential)
         for number, block in distances_within_classes(self.sets.queries, classes, self.sets.queries, classes):

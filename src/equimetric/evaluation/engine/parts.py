@@ -1,0 +1,35 @@
+"""Lists that grow from tile to tile: joined in the order of the tiles, whoever has read them."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["TileParts", "concatenate"]
+
+
+class TileParts:
+    """Tuples of tensors, such as the distances and classes of some pairs, with the numbers of their tiles."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[tuple[int, int], tuple[Tensor, ...]]] = []
+
+    def add(self, number: tuple[int, int], *part: Tensor) -> None:
+        """Append what a tile leaves."""
+        self.parts.append((number, part))
+
+    def merge(self, other: "TileParts") -> None:
+        """Append what other tiles have left."""
+        self.parts += other.parts
+
+    def join(self) -> tuple[Tensor, ...]:
+        """All parts as one, by tile; the list is empty then."""
+        # Stable: a tile may leave several.
+        joined = concatenate([part for _, part in sorted(self.parts, key=lambda entry: entry[0])])
+        self.parts.clear()
+        return joined
+
+
+def concatenate(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Tensors of several blocks, the first with the first, …"""
+    return tuple(torch.cat(some) for some in zip(*parts, strict=True))
