@@ -21,6 +21,7 @@ from equimetric.evaluation.families import (
     parse_metrics,
 )
 from equimetric.evaluation.metrics.rankings import NearestNeighbours
+from equimetric.evaluation.parallel.runners import EngineName, choose_runner
 from equimetric.evaluation.parents import check_parent_metrics, number_parents
 from equimetric.evaluation.result import Evaluation
 
@@ -45,6 +46,8 @@ def evaluate(
     neighbours: int = 0,
     block_rows: int | None = None,
     prefilter: Prefilter = "auto",
+    jobs: int | None = None,
+    engine: EngineName = "local",
     progress: bool = False,
     **options: Any,
 ) -> Evaluation:
@@ -52,9 +55,11 @@ def evaluate(
 
     Every query is ranked against the whole gallery by similarity, ties by lower gallery index. Without a gallery the
     embeddings are their own, and each query is excluded from its own ranking by index, so duplicates of it count.
-    The result depends on neither block size nor number of threads.
+    The result depends on neither block size nor number of threads, and every bit of it is the same in one process, in
+    several and on a cluster.
 
-    embeddings    (N, D) tensor or array; half precision is computed in float32, float64 in float64
+    embeddings    (N, D) tensor or array; half precision is computed in float32, float64 in float64; an array that is
+                  memory-mapped (`numpy.load(file, mmap_mode="r")`) may be larger than memory, and is never copied
     labels        N integers of any type and size, or N strings; with several labels for each sample a multi-hot matrix
                   (N, C) of 0 and 1, or N Python sets: a pair is then positive if it shares a label
     gallery_…     (G, D) and G labels, where queries and gallery are different sets
@@ -75,8 +80,12 @@ def evaluate(
     gallery_parents  for metrics of rankings and of pairs; without a gallery parents alone
     cohort        other classes by which cosines are normalised (`Cohort`), for metrics of similarities
     neighbours    keep the gallery indices of the n nearest items of each query (all, where there are fewer)
-    block_rows    queries compared at a time; memory is block_rows × G; default: 64 MB
+    block_rows    queries compared at a time, by default as many as fit into 64 MB; metrics of all ranks and of
+                  identification take block_rows × G
     prefilter     find candidates by `bfloat16` products and compare these again: the same result; `auto` where faster
+    jobs          how many processes of one thread each compare; default: this one, with torch's threads, or with Ray
+                  one for every CPU of the cluster
+    engine        `local` processes on this machine, or tasks of a `ray` cluster (extra `equimetric[ray]`)
     progress      show a progress bar on standard error
     options       options of single metrics, such as the range of thresholds of `opis`, or the `overlap` of `ndcg@K`
     """
@@ -85,6 +94,7 @@ def evaluate(
         raise unknown_name("treatment of lone queries", lone, ["exclude", "zero"])
     if block_rows is not None and block_rows < 1:
         raise EquimetricError(f"block_rows is {block_rows}; give at least 1, or None to let memory decide")
+    run = choose_runner(jobs, engine)
     if neighbours < 0:
         raise EquimetricError(f"neighbours is {neighbours}; give how many nearest items to keep, or 0 for none")
     if parents is not None or gallery_parents is not None:
@@ -110,7 +120,7 @@ def evaluate(
         sets = replace(sets, parents=number_parents(sets, parents, gallery_parents))
     collectors = _build_collectors(parsed, sets, options)
     matrix = similarity_matrix(sets)
-    path = scan(matrix, collectors, block_rows=block_rows, prefilter=prefilter, progress=progress)
+    path = scan(matrix, collectors, block_rows=block_rows, prefilter=prefilter, progress=progress, run=run)
     evidence = Evidence(sets, options, collectors)
     scores = {metric.name: _score(metric, evidence) for metric in parsed}
 

@@ -1,0 +1,9 @@
+"""The scan in several processes: on this machine, or as tasks of a Ray cluster; the result is the same, bit for bit.
+
+Knows the tasks of the engine's scan and nothing of metrics.
+
+* `packing`   objects as bytes, their large arrays apart; `tasks` packs what a scan needs
+* `runners`   who reads the tiles, by the options `jobs` and `engine`
+* `local`     worker processes; `worker` is what they run
+* `cluster`   Ray tasks
+"""

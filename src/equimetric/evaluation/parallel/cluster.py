@@ -1,0 +1,82 @@
+"""Ray tasks: each reads a stretch of bands on some machine of a cluster, and returns what it has read.
+
+Embeddings in memory go into Ray's object store, once for every machine. Those that are mapped from a file stay there:
+all machines must find it under the same path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from equimetric.errors import EquimetricError
+from equimetric.evaluation.engine.scan import ScanTask
+from equimetric.evaluation.parallel.packing import ALIGNMENT, Bytes, address, pack, unpack
+from equimetric.evaluation.parallel.tasks import pack_task, unpack_task
+from equimetric.ray_clusters import connect_ray
+from equimetric.threads import use_threads
+
+__all__ = ["read_on_cluster", "read_stretch"]
+
+STRETCHES_PER_JOB = 4
+"""Each returns all its counts, so there are fewer than on one machine."""
+RETRIES = 2
+
+
+def read_on_cluster(task: ScanTask, advance: Callable[[int], None], *, jobs: int | None) -> None:
+    """Read all bands in up to `jobs` tasks at a time, by default one for every CPU of the cluster, and merge them."""
+    content, apart = pack_task(task)
+    with connect_ray(jobs) as ray:
+        jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        waiting = task.plan.cut(jobs * STRETCHES_PER_JOB)[::-1]
+        places = [address(part) % ALIGNMENT for part in apart]
+        stored = [_store(ray, part, place) for part, place in zip(apart, places, strict=True)]
+        submit = ray.remote(num_cpus=1, max_retries=RETRIES)(read_stretch).remote
+        running: dict[Any, range] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    stretch = waiting.pop()
+                    running[submit(content, stretch, places, *stored)] = stretch
+                done, _ = ray.wait(list(running))
+                task.merge(unpack(*_result(ray, done[0])))
+                advance(task.plan.tiles(running.pop(done[0])))
+        finally:
+            for one in running:
+                with suppress(ray.exceptions.RayError):
+                    ray.cancel(one, force=True)
+
+
+def _store(ray: Any, part: Bytes, place: int) -> Any:
+    """An array in the object store, where arrays begin at whole multiples of the alignment, after as many bytes.
+
+    Zeros, such as empty tables of counts, need not travel: their number is enough.
+    """
+    if not part.any():
+        return place + len(part)
+    return ray.put(np.concatenate([np.zeros(place, np.uint8), part]) if place else part)
+
+
+def read_stretch(content: bytes, stretch: range, places: list[int], *stored: Bytes | int) -> tuple[bytes, list[Bytes]]:
+    """What the collectors of a packed task read of a stretch of its bands, packed; `stored` begin at their places."""
+    arrays = [np.zeros(one, np.uint8) if isinstance(one, int) else one for one in stored]
+    task = unpack_task(content, [array[place:] for array, place in zip(arrays, places, strict=True)])
+    with use_threads(1):
+        task.read_apart(stretch, lambda _: None)
+    return pack(task.partials())
+
+
+def _result(ray: Any, task: Any) -> Any:
+    try:
+        return ray.get(task)
+    except ray.exceptions.RayTaskError as error:
+        cause = error.cause
+        raise (EquimetricError(str(cause)) if isinstance(cause, EquimetricError) else error) from None
+    except ray.exceptions.RayError as error:
+        first = str(error).strip().partition("\n")[0]
+        raise EquimetricError(
+            f"a Ray task ended without a result ({first}); was its process killed, or out of memory?"
+        ) from None

@@ -1,0 +1,128 @@
+"""Worker processes on this machine: they map the task from a temporary file and read stretches of its bands.
+
+Each worker takes the next stretch when it is done with one, and hands over all it has read at the end. Arrays of the
+task, the embeddings in memory among them, are in memory once for all workers; those that are mapped from a file are not
+copied at all.
+"""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import IO, Any
+
+from equimetric.errors import EquimetricError
+from equimetric.evaluation.engine.scan import ScanTask
+from equimetric.evaluation.parallel.packing import ALIGNMENT, Bytes, address, unpack
+from equimetric.evaluation.parallel.tasks import pack_task
+from equimetric.workers import WorkerEnded, WorkerProcess
+
+__all__ = ["read_in_processes", "write_spool"]
+
+STRETCHES_PER_JOB = 16
+"""So many that no worker waits long for the last one."""
+MODULE = "equimetric.evaluation.parallel.worker"
+
+Event = tuple[str, Any]
+
+
+def read_in_processes(task: ScanTask, advance: Callable[[int], None], *, jobs: int) -> None:
+    """Read all bands in up to `jobs` worker processes, of one thread each, and merge what they have read."""
+    stretches = task.plan.cut(jobs * STRETCHES_PER_JOB)
+    waiting: queue.SimpleQueue[range] = queue.SimpleQueue()
+    for stretch in stretches:
+        waiting.put(stretch)
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    handing_over = threading.Lock()
+    with ExitStack() as stack:
+        spool = stack.enter_context(tempfile.TemporaryFile(prefix="equimetric-"))
+        content, apart = pack_task(task)
+        places = write_spool(spool, apart)
+        del apart
+        start = pickle.dumps((spool.fileno(), places, sys.path)), content
+        workers = []
+        for _ in range(min(jobs, len(stretches))):
+            workers.append(stack.enter_context(WorkerProcess(MODULE, descriptors=[spool.fileno()])))
+        for worker in workers:
+            args = worker, start, waiting, events, handing_over
+            threading.Thread(target=_serve, args=args, daemon=True).start()
+        left = len(workers)
+        while left:
+            kind, found = events.get()
+            if kind == "tiles":
+                advance(found)
+            elif kind == "error":
+                raise found
+            else:
+                task.merge(unpack(*found))
+                handing_over.release()
+                left -= 1
+
+
+def _serve(
+    worker: WorkerProcess,
+    start: Sequence[bytes],
+    waiting: queue.SimpleQueue[range],
+    events: queue.SimpleQueue[Event],
+    handing_over: threading.Lock,
+) -> None:
+    """Keep a worker busy, and forward what it says to the thread that waits for events."""
+    try:
+        worker.send([b"start", *start])
+        while not waiting.empty():
+            try:
+                stretch = waiting.get_nowait()
+            except queue.Empty:
+                break
+            worker.send([b"read", pickle.dumps(stretch)])
+            while (message := _receive(worker))[0] == b"tiles":
+                events.put(("tiles", int.from_bytes(message[1], "little")))
+        # One at a time: partials may be large.
+        handing_over.acquire()
+        worker.send([b"hand over"])
+        _, content, *apart = _receive(worker)
+        events.put(("partials", (content, apart)))
+    except BaseException as error:
+        events.put(("error", error))
+
+
+def _receive(worker: WorkerProcess) -> list[bytearray]:
+    """The next message that is no error."""
+    try:
+        message = worker.receive()
+    except WorkerEnded as end:
+        raise EquimetricError(
+            f"a worker process ended without a result (exit code {end.exit_code}); was it killed, or out of memory? "
+            "Run it again, with fewer jobs if memory is short"
+        ) from None
+    if message[0] == b"refused":
+        raise EquimetricError(message[1].decode())
+    if message[0] == b"failed":
+        raise RuntimeError(f"a worker process failed:\n{message[1].decode()}")
+    return message
+
+
+def write_spool(spool: IO[bytes], apart: Sequence[Bytes]) -> list[tuple[int, int]]:
+    """Write arrays to a file, each at the alignment it has in memory; their places, (start, stop)."""
+    places, end = list[tuple[int, int]](), 0
+    try:
+        for content in apart:
+            start = end + (address(content) - end) % ALIGNMENT
+            end = start + len(content)
+            places.append((start, end))
+            if content.any():  # zeros are a hole in the file
+                spool.seek(start)
+                spool.write(content.data)
+        spool.truncate(max(end, 1))
+        spool.flush()
+    except OSError as error:
+        raise EquimetricError(
+            f"{end / 2**30:.1f} GiB that processes share cannot be written to {tempfile.gettempdir()!r} "
+            f"({error.strerror}); set TMPDIR to a larger folder"
+        ) from None
+    return places
