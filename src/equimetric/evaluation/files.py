@@ -1,9 +1,9 @@
-"""Embeddings read from a file: .npz, .parquet, or .npy with the labels in a .csv.
+"""Embeddings read from a file: .npz, .safetensors, .parquet, or .npy with the labels in a .csv or another .npy.
 
 A table (.parquet, .csv) has one row per embedding. Its column `label` holds the classes, integers or strings; an
 optional column `set` says `query` or `gallery` where the two differ. In a .parquet file the vectors are lists in a
 column `embedding`, or spread over floating-point columns, one per dimension, in the order of the file; other columns
-are ignored.
+are ignored. Large arrays of .npy and .safetensors files are mapped, and need not fit into memory: see `mapped_files`.
 """
 
 import csv
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
+from equimetric.evaluation.mapped_files import read_npy, read_safetensors
 
 __all__ = ["read_cohort", "read_embeddings", "read_vectors"]
 
@@ -28,6 +29,7 @@ IDS = ("ids",)
 """What trial lists call the rows: see `trial_lists`."""
 COHORT = ("cohort_embeddings", "cohort_labels")
 SIDES = ("query", "gallery")
+NAMED_ARRAYS = (".npz", ".safetensors")
 INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
@@ -36,9 +38,10 @@ def read_embeddings(
 ) -> dict[str, NDArray[Any]]:
     """The arrays `embeddings` and `labels`, and those of the gallery if present, as arguments of `evaluate`.
 
-    file     .npz with these arrays, .parquet, or .npy with an (N, D) array of embeddings
-    labels   the .csv with the labels of an .npy file; default: the same name with the ending .csv
-    parents  the array of an .npz file with the superclass of every sample, `gallery_…` for those of a gallery
+    file     .npz or .safetensors with these arrays, .parquet, or .npy with an (N, D) array of embeddings
+    labels   the .csv or .npy with the labels of an .npy file; default: the same name with the ending .csv
+    parents  the array of an .npz or .safetensors file with the superclass of every sample, `gallery_…` for those of a
+             gallery
     """
     file = Path(file)
     reader = READERS.get(file.suffix.lower())
@@ -48,10 +51,12 @@ def read_embeddings(
         raise EquimetricError(f"{str(file)!r} is not one of the file types that can be read: {', '.join(READERS)}")
     if labels is not None and file.suffix.lower() != ".npy":
         raise EquimetricError(f"{str(file)!r} holds its own labels; a file of labels goes only with an .npy file")
-    if reader is _read_npz:
-        return _read_npz(file, parents=parents)
+    if file.suffix.lower() in NAMED_ARRAYS:
+        return _read_named(file, parents=parents)
     if parents is not None:
-        raise EquimetricError(f"parents are read from an .npz file or from a run, not from {str(file)!r}")
+        raise EquimetricError(
+            f"parents are read from an .npz or .safetensors file or from a run, not from {str(file)!r}"
+        )
     return reader(file, Path(labels) if labels is not None else file.with_suffix(".csv"))
 
 
@@ -79,11 +84,11 @@ def read_vectors(file: Path | str) -> NDArray[Any]:
 def read_cohort(file: Path | str, *, beside: bool = False) -> dict[str, NDArray[Any]] | None:
     """The embeddings of a cohort, with labels where there are any, as arguments of `Cohort`.
 
-    An .npz file has the arrays `cohort_embeddings` and `cohort_labels`, or else `embeddings` and `labels`. With
-    `beside`, only a cohort that an .npz file has beside other embeddings; None where it has none.
+    An .npz or .safetensors file has the arrays `cohort_embeddings` and `cohort_labels`, or else `embeddings` and
+    `labels`. With `beside`, only a cohort that such a file has beside other embeddings; None where it has none.
     """
     file = Path(file)
-    stored = _load(file) if file.suffix.lower() in (".npz", ".npy") else None
+    stored = _load(file) if file.suffix.lower() in (*NAMED_ARRAYS, ".npy") and file.exists() else None
     if isinstance(stored, dict) and COHORT[0] in stored:
         return {name.removeprefix("cohort_"): stored[name] for name in COHORT if name in stored}
     if beside:
@@ -97,7 +102,8 @@ def read_cohort(file: Path | str, *, beside: bool = False) -> dict[str, NDArray[
     return found
 
 
-def _read_npz(file: Path, _: Path | None = None, *, parents: str | None = None) -> dict[str, NDArray[Any]]:
+def _read_named(file: Path, _: Path | None = None, *, parents: str | None = None) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz or .safetensors file."""
     arrays = _load(file)
     if not isinstance(arrays, dict):
         raise EquimetricError(
@@ -133,6 +139,8 @@ def _read_npy(file: Path, labels: Path) -> dict[str, NDArray[Any]]:
         raise EquimetricError(f"{str(file)!r} is not an .npy file of numbers; write one with numpy.save(file, …)")
     if embeddings.ndim != 2:
         raise EquimetricError(f"{str(file)!r} holds an array of shape {embeddings.shape}; it must be (N, D)")
+    if labels.suffix.lower() == ".npy":
+        return {"embeddings": embeddings, "labels": _read_label_array(labels, len(embeddings), file)}
     if not labels.exists():
         raise EquimetricError(
             f"there is no file {str(labels)!r} with the labels of {str(file)!r}; write it, with a column 'label', or "
@@ -145,6 +153,20 @@ def _read_npy(file: Path, labels: Path) -> dict[str, NDArray[Any]]:
             "give one line for each"
         )
     return _split_sides(embeddings, _parse_labels(columns["label"]), columns.get("set"), labels)
+
+
+def _read_label_array(labels: Path, count: int, file: Path) -> NDArray[Any]:
+    """The labels of an .npy file in another one."""
+    if not labels.exists():
+        raise EquimetricError(f"there is no file {str(labels)!r}; check the path")
+    found = read_npy(labels)
+    if found is None:
+        raise EquimetricError(f"{str(labels)!r} is not an .npy file of labels; write one with numpy.save(file, labels)")
+    if len(found) != count:
+        raise EquimetricError(
+            f"{str(file)!r} has {count} embeddings but {str(labels)!r} has {len(found)} labels; give one for each"
+        )
+    return np.asarray(found)
 
 
 def _read_csv(file: Path) -> dict[str, list[str]]:
@@ -256,6 +278,10 @@ def _parse_labels(texts: list[str]) -> NDArray[Any]:
 
 def _load(file: Path) -> Any:
     """A dict of arrays, one array, or None for a file that numpy cannot read without pickle."""
+    if file.suffix.lower() == ".safetensors":
+        return read_safetensors(file)
+    if file.suffix.lower() == ".npy":
+        return read_npy(file)
     try:
         # Opened here, because numpy leaves a file open that is not an archive.
         with file.open("rb") as stream:
@@ -269,7 +295,8 @@ def _load(file: Path) -> Any:
 
 
 READERS: dict[str, Callable[[Path, Path], dict[str, NDArray[Any]]]] = {
-    ".npz": _read_npz,
+    ".npz": _read_named,
+    ".safetensors": _read_named,
     ".parquet": _read_parquet,
     ".npy": _read_npy,
 }

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from equimetric.errors import EquimetricError, shown
 from equimetric.evaluation.engine.arrays import Integers
 from equimetric.evaluation.engine.inputs import LabelArray, LabelsLike, convert_labels
+from equimetric.evaluation.mapped_files import read_safetensors
 
 __all__ = ["TrialList", "TrialsLike", "read_ids", "read_trials"]
 
@@ -53,13 +54,17 @@ def read_trials(trials: TrialsLike, ids: LabelsLike | None, count: int) -> Trial
 
 
 def read_ids(file: Path, labels: Path | None = None) -> NDArray[Any] | None:
-    """The ids of the embeddings in a file: the array `ids` of an .npz, the column `id` of a table; None without.
+    """The ids of the embeddings in a file: the array `ids`, the column `id` of a table; None without.
 
-    labels  the .csv of an .npy file; default: the same name with the ending .csv
+    labels  the .csv or .npy of an .npy file; default: the same name with the ending .csv
     """
     if file.suffix.lower() == ".npz":
         with np.load(file, allow_pickle=False) as arrays:
             return arrays["ids"] if "ids" in arrays.files else None
+    if file.suffix.lower() == ".safetensors":
+        return read_safetensors(file).get("ids")
+    if labels is not None and labels.suffix.lower() == ".npy":
+        return None
     if file.suffix.lower() == ".parquet":
         parquet = import_module("pyarrow.parquet")
         return _listed(parquet.read_table(file)["id"].to_pylist()) if "id" in parquet.read_schema(file).names else None
