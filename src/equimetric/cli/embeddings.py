@@ -25,9 +25,11 @@ __all__ = [
 ]
 
 EMBEDDINGS_SOURCE = typer.Argument(
-    help="An .npz, .parquet or .npy file of embeddings and labels, or the folder of a run."
+    help="An .npz, .safetensors, .parquet or .npy file of embeddings and labels, or the folder of a run."
 )
-LABELS_FILE = typer.Option("--labels", help="The .csv with the labels of an .npy file; by default the one beside it.")
+LABELS_FILE = typer.Option(
+    "--labels", help="The .csv or .npy with the labels of an .npy file; by default the .csv beside it."
+)
 RUN_PART = typer.Option("--part", help="Which classes of a run: test, validation or train; round1, … of its rounds.")
 COHORT = typer.Option(
     "--cohort",

@@ -50,6 +50,7 @@ PLOTS = {
     equimetric evaluate runs/single/my-run --condition blur:2
     equimetric evaluate space.npz --trials list.csv
     equimetric evaluate space.npz --cohort other_classes.npz --plots figures
+    equimetric evaluate large.npy --labels labels.npy --jobs 8
     """,
 )
 def evaluate_command(
@@ -122,14 +123,24 @@ def evaluate_command(
         int | None,
         typer.Option("--block-rows", help="Queries per block, which bounds memory; by default what fits in 64 MB."),
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs", help="Compare in this many processes of one thread each: the same figures, bit for bit."
+        ),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option("--engine", help="Where they run: local, or ray for a cluster (equimetric[ray]).")
+    ] = "local",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: metrics by name, sizes.")] = False,
 ) -> None:
     """Evaluate embeddings exactly: retrieval, clustering, verification, threshold consistency.
 
     Embeddings may come from anywhere: an .npz file with arrays 'embeddings' and 'labels' (and 'gallery_embeddings',
-    'gallery_labels' where queries and gallery differ; labels may be multi-hot), a .parquet file with columns
-    'embedding' and 'label', or an .npy file with the labels in a .csv beside it. A run is evaluated on its test
-    classes, with its own metrics and geometry unless others are given: the figures are those of its result.
+    'gallery_labels' where queries and gallery differ; labels may be multi-hot), a .safetensors file of the same, a
+    .parquet file with columns 'embedding' and 'label', or an .npy file with the labels in a .csv beside it. Large
+    .npy and .safetensors files are read from disk as needed, and may be larger than memory. A run is evaluated on its
+    test classes, with its own metrics and geometry unless others are given: the figures are those of its result.
     """
     from equimetric.evaluation import ClassThresholds, evaluate
     from equimetric.evaluation.class_names import name_classes
@@ -154,6 +165,7 @@ def evaluate_command(
     gaps = [] if class_thresholds is None else [gap_metric(class_thresholds)]
     names = list(dict.fromkeys([*wanted, *drawn, *gaps]))
     options: dict[str, Any] = {"geometry": geometry or found.geometry, "block_rows": block_rows, "progress": True}
+    options |= {"jobs": jobs, "engine": engine}
     if overlap is not None:
         options["overlap"] = overlap
     result = evaluate(**found.arrays, metrics=names, cohort=found.cohort, **options)
