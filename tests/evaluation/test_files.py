@@ -176,7 +176,9 @@ def test_files_that_cannot_be_read(tmp_path, vectors):
         read_embeddings(vectors)
     with pytest.raises(EquimetricError, match=r"is not a \.csv file in UTF-8"):
         read_embeddings(vectors, labels=write_csv(tmp_path / "latin.csv", "label\nÄ\n", "latin-1"))
-    with pytest.raises(EquimetricError, match=r"not one of the file types that can be read: \.npz, \.parquet, \.npy"):
+    with pytest.raises(
+        EquimetricError, match=r"not one of the file types that can be read: \.npz, \.safetensors, \.parquet"
+    ):
         read_embeddings(write_csv(tmp_path / "space.txt", "1 2"))
     for name, message in (
         ("x.npz", "is not an .npz file"),

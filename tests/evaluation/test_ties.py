@@ -6,11 +6,12 @@ import torch
 from equimetric.evaluation import evaluate
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.exact import FixedPoint, exact_products, exact_rows
-from equimetric.evaluation.engine.nearest import find_nearest, first_k, top_entries
+from equimetric.evaluation.engine.nearest import find_nearest
+from equimetric.evaluation.engine.plan import plan_bands
 from equimetric.evaluation.engine.positive_ranks import count_above
 from equimetric.evaluation.engine.scan import scan
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
-from equimetric.evaluation.engine.tiles import default_block_rows
+from equimetric.evaluation.engine.top_entries import first_k, top_entries
 from equimetric.ops.blocks import TILE_BYTES, slices
 
 LABELS = torch.randint(0, 6, (70,), generator=torch.Generator().manual_seed(1))
@@ -182,7 +183,8 @@ def test_a_scan_visits_every_query_once_in_bounded_tiles_of_full_precision():
 
 def test_the_default_tile_keeps_to_its_budget():
     gallery = torch.zeros(1, 1).expand(200_000, 1)
-    rows = default_block_rows(SimilarityMatrix(torch.ones(1, 1), gallery))
+    matrix = SimilarityMatrix(torch.ones(1000, 1), gallery)
+    rows = plan_bands(matrix, [], None, coarse=False).bands[0].stop
     assert rows * 200_000 * 4 <= TILE_BYTES
     assert rows >= 64
 
