@@ -57,7 +57,7 @@ def list_methods() -> dict[str, MethodSummary]:
 def summarise_method(
     recipe: Mapping[str, Any], loss: Declaration, selection: Declaration, references: Declaration
 ) -> MethodSummary:
-    """A recipe with what it inherits from its parts, as `equimetric.objectives.recipes.Recipe` does."""
+    """A recipe with what it inherits from its parts, as `equimetric.objectives.recipe.Recipe` does."""
     own = recipe.get("options") or {}
     papers = dict.fromkeys(paper for part in (loss, selection) if (paper := part.keywords.get("paper")))
     options = {**references.options, **selection.options, **loss.options, **own}

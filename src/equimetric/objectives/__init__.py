@@ -1,7 +1,7 @@
 """Objectives: geometry × references × selection × loss, their sums, and the recipes of the literature.
 
-May import everything up to `references`. Nothing is imported before its first use: `recipes`, `grammar` and
-`published` need no torch.
+May import everything up to `references`. Nothing is imported before its first use: `recipe`, `recipes`,
+`grammar` and `published` need no torch.
 """
 
 from importlib import import_module
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from equimetric.objectives.grammar import parse_method
     from equimetric.objectives.objective import Objective, ObjectiveSum
     from equimetric.objectives.published import PUBLISHED
-    from equimetric.objectives.recipes import Context, Recipe, find_recipe
+    from equimetric.objectives.recipe import Context, Recipe
+    from equimetric.objectives.recipes import find_recipe
 
 __all__ = [
     "PUBLISHED",
@@ -29,10 +30,10 @@ __all__ = [
 # The functions `objective` and `recipes` are not here: modules of this package have these names.
 _MODULES = {
     "PUBLISHED": "published",
-    "Context": "recipes",
+    "Context": "recipe",
     "Objective": "objective",
     "ObjectiveSum": "objective",
-    "Recipe": "recipes",
+    "Recipe": "recipe",
     "build_objective": "composition",
     "compose": "composition",
     "find_recipe": "recipes",

@@ -12,7 +12,7 @@ from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 from equimetric.objectives.grammar import flatten_options, parse_method, route
 from equimetric.objectives.objective import SELECTS_ITSELF, Objective, ObjectiveSum, collect_proxies
-from equimetric.objectives.recipes import Context
+from equimetric.objectives.recipe import Context
 from equimetric.objectives.weights import check_class_weight
 from equimetric.ops.reductions import ROW_REDUCTIONS
 from equimetric.option_values import check_options

@@ -6,7 +6,8 @@ from typing import Any
 
 from equimetric.dotted import flatten
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
-from equimetric.objectives.recipes import ROLES, Recipe, find_recipe
+from equimetric.objectives.recipe import ROLES, Recipe
+from equimetric.objectives.recipes import find_recipe
 from equimetric.other_names import called_here
 
 __all__ = ["flatten_options", "parse_method", "route"]

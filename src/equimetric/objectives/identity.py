@@ -6,7 +6,8 @@ from typing import Any
 
 from equimetric.components import REFERENCES, SELECTIONS
 from equimetric.objectives.grammar import flatten_options, parse_method, route
-from equimetric.objectives.recipes import PARTS, ROWS, Recipe
+from equimetric.objectives.recipe import PARTS, Recipe
+from equimetric.objectives.recipes import ROWS
 
 __all__ = ["same_method"]
 

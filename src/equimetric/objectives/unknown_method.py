@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from equimetric.components import LOSSES, REFERENCES, SELECTIONS
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import GEOMETRIES
-from equimetric.objectives.recipes import Recipe
+from equimetric.objectives.recipe import Recipe
 from equimetric.other_names import KnownAs, called_here, spellings
 
 __all__ = ["unknown_method"]

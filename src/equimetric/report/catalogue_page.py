@@ -6,7 +6,8 @@ from pathlib import Path
 
 from equimetric.components import FAMILIES, LOSSES, SELECTIONS, format_value
 from equimetric.geometry import GEOMETRIES
-from equimetric.objectives.recipes import Recipe, recipes
+from equimetric.objectives.recipe import Recipe
+from equimetric.objectives.recipes import recipes
 
 __all__ = ["catalogue_page"]
 
