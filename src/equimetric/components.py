@@ -73,7 +73,7 @@ class Component:
         search: the range of each tunable option.
         like: for references, kinds in whose place they can stand: a loss that is defined for one of them takes these.
         separable: for losses, whether the rows of the pairs meet only in the loss's final means; or the option values
-            with which they do. For selections, whether each row is chosen from by itself.
+            with which they do. For selections, whether each row is chosen from by itself, or the option values for it.
         per_query: for losses that are not separable, whether their final means still run over queries.
         exempt: law of `LAWS` → why the method breaks it.
 
@@ -103,7 +103,8 @@ class Component:
         """Whether rows meet only in the final means of the loss with these options."""
         if isinstance(self.separable, bool):
             return self.separable
-        return all({**self.options, **options}[name] == value for name, value in self.separable.items())
+        given = {**self.options, **options}
+        return all(given[name] is value or given[name] == value for name, value in self.separable.items())
 
     @property
     def summary(self) -> str:
@@ -232,7 +233,7 @@ def selection(
     search: Mapping[str, SearchSpace] | None = None,
     exempt: Mapping[str, str] | None = None,
     also: tuple[str, ...] = (),
-    separable: bool = True,
+    separable: bool | Mapping[str, object] = True,
     known_as: tuple[str, ...] = (),
 ) -> Callable[[Definition], Definition]:
     """Register a selection: a function `(pairs, *, options) -> Pairs | Triplets | TripletBand`."""

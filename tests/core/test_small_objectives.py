@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import logsigmoid, normalize
 
 import equimetric as em
+from equimetric.errors import EquimetricError
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3])
 NUMBER = len(LABELS)
@@ -82,3 +83,67 @@ def test_a_close_positive_does_not_calm_its_negatives():
             pushes[method, angle] = weights[0, 2].item()
     assert pushes["ntxent", 0.1] < 1e-3 < pushes["ntxent", 1.0]
     assert pushes["dcl", 0.1] == pytest.approx(pushes["dcl", 1.0])
+
+
+# GIST.
+
+
+def kept_negatives(objective, embeddings, labels=LABELS, **options):
+    pairs = objective.pairs(embeddings, labels, **options)
+    chosen = objective.select(pairs)
+    assert torch.equal(chosen.positive, pairs.positive)
+    return chosen.negative
+
+
+@pytest.mark.parametrize(
+    ("options", "bound"),
+    [
+        ({}, lambda closest: closest),
+        ({"margin": 0.1}, lambda closest: closest - 0.1),
+        ({"margin": 0.1, "margin_kind": "relative"}, lambda closest: 0.9 * closest),
+    ],
+)
+@pytest.mark.parametrize("guided", [False, True])
+def test_false_negatives_are_those_a_guide_finds_closer_than_the_closest_positive(guided, options, bound):
+    embeddings, guide = random(NUMBER, 3), random(20, 6, seed=1)
+    places = torch.tensor([7, 3, 11, 0, 19, 4, 2, 13])
+    judged = cosines(guide[places] if guided else embeddings)
+    positive, negative = masks()
+    expected = torch.zeros_like(negative)
+    for i, j in negative.nonzero().tolist():
+        closest = judged[i][positive[i]].max() if positive[i].any() else torch.inf
+        expected[i, j] = judged[i, j] <= bound(closest)
+    found = kept_negatives(
+        em.objective("gist", **options, **({"guide": guide} if guided else {})), embeddings, index=places
+    )
+    assert torch.equal(found, expected)
+    assert expected.sum() < negative.sum()
+
+
+@pytest.mark.parametrize("loss", ["ntxent", "supcon", "dcl", "nca", "multi_similarity"])
+def test_any_loss_takes_the_mask(loss):
+    embeddings = random(NUMBER, 3)
+    positive, negative = masks()
+    judged = cosines(embeddings)
+    closest = judged.masked_fill(~positive, -torch.inf).amax(1, keepdim=True)
+    closest[~positive.any(1)] = torch.inf
+    relation = positive, negative & (judged <= closest)
+    torch.testing.assert_close(
+        em.objective(loss, selection="gist")(embeddings, LABELS), em.objective(loss)(embeddings, relation)
+    )
+
+
+def test_a_guide_is_checked_and_needs_to_know_the_samples():
+    guide = random(20, 6)
+    objective = em.objective("gist", guide=guide)
+    assert not objective.separable, "columns are looked up, too"
+    assert em.objective("gist").separable
+    assert not objective.state_dict(), "the guide is given, not learned"
+    with pytest.raises(EquimetricError, match="gist keeps the guide of 20 images; it needs index="):
+        objective(random(NUMBER, 3), LABELS)
+    with pytest.raises(EquimetricError, match="gist keeps the guide of 20 images; it needs index="):
+        objective(random(NUMBER, 3), LABELS, index=torch.arange(NUMBER) + 15)
+    with pytest.raises(EquimetricError, match="guide must be a matrix"):
+        em.objective("gist", guide=guide[0])
+    with pytest.raises(EquimetricError, match="unknown kind of margin"):
+        em.objective("gist", margin_kind="percent")

@@ -132,6 +132,14 @@ ROWS = (
         note="members that cannot be predicted from one another",
     ),
     Recipe(
+        "gist",
+        "GIST",
+        "ntxent",
+        selection="gist",
+        options={"temperature": 0.01},
+        note="negatives that are closer than the closest positive are taken for positives without the label",
+    ),
+    Recipe(
         "xbm",
         "XBM",
         "contrastive_cosine",

@@ -100,12 +100,12 @@ def class_labels(pairs: Pairs, loss: str, classes: int | None = None) -> Tensor:
     return labels
 
 
-def rows_of_training_set(pairs: Pairs, loss: str, images: int) -> Tensor:
-    """(Q,) the position of each query in a training set of `images`."""
+def rows_of_training_set(pairs: Pairs, loss: str, images: int, kept: str = "the clusters") -> Tensor:
+    """(Q,) the position of each query in a training set of `images`, of which the loss keeps something."""
     index = queries(pairs, loss).index
     if index is None or (len(index) and not 0 <= int(index.min()) <= int(index.max()) < images):
         raise EquimetricError(
-            f"{loss} keeps the clusters of {images} images; it needs index=… with every sample's place among them"
+            f"{loss} keeps {kept} of {images} images; it needs index=… with every sample's place among them"
         )
     return index
 
