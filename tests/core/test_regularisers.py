@@ -1,6 +1,7 @@
 """Regularisers as terms of a sum: of embeddings, and of the proxies that another term learns."""
 
 import copy
+import math
 import pickle
 
 import pytest
@@ -49,7 +50,38 @@ def regular_face(vectors, per_class=1):
     return sum(nearest) / len(nearest)
 
 
-OF_EMBEDDINGS = {"lp": (lp, {"p": 3.0, "lp.power": 2.0}), "zero_mean": (zero_mean, {})}
+def variance(vectors, deviation=1.0, epsilon=1e-4):
+    return (deviation - (vectors.var(0) + epsilon).sqrt()).clamp_min(0).mean()
+
+
+def covariance(vectors):
+    return (torch.cov(vectors.T).square() * (1 - torch.eye(vectors.shape[1]))).sum() / vectors.shape[1]
+
+
+def koleo(vectors, epsilon=1e-8):
+    nearest = [min((unit(v) - unit(w)).norm() for j, w in enumerate(vectors) if j != i) for i, v in enumerate(vectors)]
+    return -torch.stack(nearest).add(epsilon).log().mean()
+
+
+def mean_similarity(vectors, target=0.1):
+    return (sum(unit(v) @ unit(w) for v in vectors for w in vectors) / len(vectors) ** 2 - target) ** 2
+
+
+def gor(vectors, labels=LABELS):
+    found = [unit(v) @ unit(w) for v, a in zip(vectors, labels) for w, b in zip(vectors, labels) if a != b]  # noqa: B905
+    found = torch.stack(found)
+    return found.mean() ** 2 + (found.square().mean() - 1 / vectors.shape[1]).clamp_min(0)
+
+
+OF_EMBEDDINGS = {
+    "lp": (lp, {"p": 3.0, "lp.power": 2.0}),
+    "zero_mean": (zero_mean, {}),
+    "variance": (variance, {"deviation": 1.0}),
+    "covariance": (covariance, {}),
+    "koleo": (koleo, {}),
+    "mean_similarity": (mean_similarity, {"target": 0.1}),
+    "gor": (gor, {}),
+}
 
 
 @pytest.mark.parametrize("name", OF_EMBEDDINGS)
@@ -69,6 +101,11 @@ OF_PROXIES = {
     "regular_face": (regular_face, {}),
     "lp": (lp, {"p": 3.0, "power": 2.0, "lp.references": "proxy_set"}),
     "zero_mean": (zero_mean, {"zero_mean.references": "proxy_set"}),
+    "variance": (variance, {"variance.references": "proxy_set"}),
+    "covariance": (covariance, {"covariance.references": "proxy_set"}),
+    "koleo": (koleo, {"koleo.references": "proxy_set"}),
+    "mean_similarity": (mean_similarity, {"target": 0.1, "mean_similarity.references": "proxy_set"}),
+    "gor": (lambda proxies: gor(proxies, range(len(proxies))), {"gor.references": "proxy_set"}),
 }
 
 
@@ -193,6 +230,22 @@ def test_pair_weights_leave_a_regulariser_of_proxies_out():
     with pytest.warns(UserWarning, match="leave out 'regular_face'"):
         weights = em.pair_weights(objective, batch(), LABELS)
     torch.testing.assert_close(weights, em.pair_weights(build("arcface"), batch(), LABELS))
+
+
+def test_variance_and_covariance_are_the_terms_of_vicreg():
+    embeddings = batch().requires_grad_()
+    whole = build("vicreg", invariance=0.0, variance=3.0, covariance=0.5)(embeddings, LABELS)
+    terms = build("3*variance + 1*covariance")(embeddings, LABELS)
+    torch.testing.assert_close(whole, terms)
+    torch.testing.assert_close(*(torch.autograd.grad(value, embeddings) for value in (whole, terms)))
+
+
+def test_coincident_samples_have_a_finite_entropy():
+    embeddings = torch.ones(6, 5, requires_grad=True)
+    value = em.objective("koleo")(embeddings, LABELS)
+    value.backward()
+    assert value.item() == pytest.approx(-math.log(1e-8), rel=1e-4)
+    assert (embeddings.grad == 0).all()
 
 
 def test_a_vector_of_zeros_has_a_finite_gradient():

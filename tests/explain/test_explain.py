@@ -30,12 +30,15 @@ def test_worked_weights(case):
     torch.testing.assert_close(weights, torch.tensor(case["expected"], dtype=torch.float64), rtol=0, atol=1e-6)
 
 
-# They depend on more than the cosines: raw or centred vectors, lengths, a learned similarity, a hierarchy.
-NOT_OF_COSINES = {"npairs", "angular_npairs_combo", "snr_contrastive", "pddm", "hier", "vicreg", "lp", "zero_mean"}
+# They depend on more than the cosines: raw or centred vectors, lengths, a learned similarity, a hierarchy, tangents.
+NOT_OF_COSINES = {
+    *("npairs", "angular_npairs_combo", "snr_contrastive", "pddm", "hier", "vicreg", "lp", "zero_mean"),
+    *("variance", "covariance", "hyp"),
+}
 PAIR_LOSSES = [
     name
     for name in sorted(recipes())
-    if LOSSES[recipes()[name].loss].family in ("ranking", "ap-surrogate", "regulariser")
+    if (LOSSES[recipes()[name].loss].family in ("ranking", "ap-surrogate", "regulariser") or name == "contextual")
     and LOSSES[recipes()[name].loss].definition.__module__ != "equimetric.losses.weighted"
     and recipes()[name].references is None
     and recipes()[name].stands_alone

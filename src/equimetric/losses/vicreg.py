@@ -43,20 +43,27 @@ def vicreg(
     views = [queries.embeddings] if queries.references is None else [queries.embeddings, queries.references]
     apart = ops.mean(-pairs.similarity, pairs.positive, pairs.weight) / queries.embeddings.shape[1]
     weights = [pairs.query_weight, None if pairs.weight is None else pairs.weight.amax(0)]
-    moments = torch.stack([spread(*each, deviation, epsilon) for each in zip(views, weights, strict=False)])
-    still, common = moments.mean(0).unbind()
+    moments = [covariances(*each) for each in zip(views, weights, strict=False)]
+    still = torch.stack([lack_of_variance(each, deviation, epsilon) for each in moments]).mean()
+    common = torch.stack([squared_covariance(each) for each in moments]).mean()
     return invariance * apart + variance * still + 2 * covariance * common
 
 
-def spread(embeddings: Tensor, weight: Tensor | None, deviation: float, epsilon: float) -> Tensor:
-    """(2,) v and c of (N, D) embeddings by their (N,) weights; one sample has variance 0."""
+def covariances(embeddings: Tensor, weight: Tensor | None = None) -> Tensor:
+    """(D, D) covariances of (N, D) embeddings by their (N,) weights; those of one sample are 0."""
     if weight is None:
         centred = embeddings - embeddings.mean(0)
-        products = centred.T @ centred / max(1, len(embeddings) - 1)
-    else:
-        times = weight.to(embeddings)
-        centred = embeddings - ops.divide(times @ embeddings, times.sum())
-        products = (times[:, None] * centred).T @ centred / (times.sum() - 1).clamp_min(1)
-    variances = products.diagonal()
-    still = (deviation - (variances + epsilon).sqrt()).relu().mean()
-    return torch.stack([still, (products.square().sum() - variances.square().sum()) / len(products)])
+        return centred.T @ centred / max(1, len(embeddings) - 1)
+    times = weight.to(embeddings)
+    centred = embeddings - ops.divide(times @ embeddings, times.sum())
+    return (times[:, None] * centred).T @ centred / (times.sum() - 1).clamp_min(1)
+
+
+def lack_of_variance(covariance: Tensor, deviation: float, epsilon: float) -> Tensor:
+    """Mean over the coordinates of [deviation − √(variance + ε)]₊."""
+    return (deviation - (covariance.diagonal() + epsilon).sqrt()).relu().mean()
+
+
+def squared_covariance(covariance: Tensor) -> Tensor:
+    """Sum of the squares beside the diagonal, over the number of coordinates."""
+    return (covariance.square().sum() - covariance.diagonal().square().sum()) / len(covariance)

@@ -1,0 +1,29 @@
+"""KoLeo: every embedding away from its nearest neighbour, which spreads all of them evenly."""
+
+from torch import Tensor
+
+from equimetric import ops
+from equimetric.components import loss
+from equimetric.option_values import Positive
+from equimetric.pairs import Pairs
+
+
+@loss(
+    "koleo",
+    title="KoLeo",
+    family="regulariser",
+    separable=True,
+    paper="Sablayrolles, Douze, Schmid, Jégou: Spreading vectors for similarity search (2019)",
+    geometry=("euclidean", "cosine"),
+    references=("batch", "proxy_set"),
+    exempt={"monotone": "the nearest neighbour is pushed away whatever its label"},
+    known_as=("KoLeoLoss", "KozachenkoLeonenko"),
+)
+def koleo(pairs: Pairs, *, epsilon: Positive = 1e-8) -> Tensor:
+    """Estimated entropy of the embeddings, negated; add it to any objective with a small weight.
+
+    L = −mean_i log(min_{j≠i} d_ij + ε), over all other samples of the batch, of any label.
+    """
+    nearest = ops.special.row_min(pairs.distance(), pairs.any)[:, 0]
+    alone = ~ops.has_any(pairs.any)
+    return ops.mean(-(nearest.masked_fill(alone, 1.0) + epsilon).log(), ~alone)

@@ -1,0 +1,27 @@
+"""The variance term of VICReg by itself."""
+
+from torch import Tensor
+
+from equimetric import ops
+from equimetric.components import loss
+from equimetric.losses.vicreg import covariances, lack_of_variance
+from equimetric.option_values import Positive
+from equimetric.pairs import Pairs
+
+
+@loss(
+    "variance",
+    title="Variance",
+    family="regulariser",
+    paper="Bardes, Ponce, LeCun: VICReg: variance-invariance-covariance regularization (2022)",
+    geometry="none",
+    references=("batch", "proxy_set"),
+    takes="batch",
+)
+def variance(pairs: Pairs, *, deviation: Positive = 1.0, epsilon: Positive = 1e-4) -> Tensor:
+    """Every coordinate of the raw embeddings must vary; add it to any objective.
+
+    L = 1/D Σ_d [deviation − √(Var(x_d) + ε)]₊, the variance over the batch.
+    """
+    queries = ops.require.queries(pairs, "variance")
+    return lack_of_variance(covariances(queries.embeddings, queries.weight), deviation, epsilon)
