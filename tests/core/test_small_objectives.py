@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
-from torch.nn.functional import logsigmoid, normalize
+from torch.nn.functional import cross_entropy, logsigmoid, normalize
 
 import equimetric as em
 from equimetric.errors import EquimetricError
+from equimetric.losses.large_margin import multiply_angle
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3])
 NUMBER = len(LABELS)
@@ -147,3 +148,136 @@ def test_a_guide_is_checked_and_needs_to_know_the_samples():
         em.objective("gist", guide=guide[0])
     with pytest.raises(EquimetricError, match="unknown kind of margin"):
         em.objective("gist", margin_kind="percent")
+
+
+# Margins.
+
+
+def with_weights(method, classes=4, dim=5, **options):
+    torch.manual_seed(2)
+    return em.objective(method, classes=classes, dim=dim, **options).double()
+
+
+def classify(cosine, margin, scale=64.0, labels=LABELS):
+    """The mean cross-entropy after the cosine of the right class is replaced."""
+    logits = scale * torch.stack([row.index_copy(0, y[None], margin(row[y], i)[None]) for i, (row, y) in
+                                  enumerate(zip(cosine, labels, strict=True))])  # fmt: skip
+    return cross_entropy(logits, labels)
+
+
+LENGTHS = torch.linspace(5, 130, NUMBER, dtype=torch.float64)[:, None]
+
+
+def test_adaface_widens_the_margin_by_quality():
+    objective, embeddings = with_weights("adaface", h=1.2), LENGTHS * normalize(random(NUMBER, 5))
+    objective.references.weight.data[2] = embeddings[0]
+    lengths = LENGTHS[:, 0].clamp(1e-3, 100)
+    quality = (1.2 * (lengths - lengths.mean()) / (lengths.std() + 1e-3)).clamp(-1, 1)
+    assert (quality == 1).any()
+
+    def expected(embeddings):
+        cosine = cosines(embeddings, objective.references.weight).clamp(-1 + 1e-3, 1 - 1e-3)
+        assert (cosine == 1 - 1e-3).any()
+
+        def margin(cosine, i):
+            angle = (cosine.acos() - 0.4 * quality[i]).clamp(1e-3, math.pi - 1e-3)
+            return angle.cos() - 0.4 - 0.4 * quality[i]
+
+        return classify(cosine, margin)
+
+    assert_equal_with_gradient(objective, expected, embeddings, LABELS)
+
+
+def test_the_statistics_of_adaface_are_its_state():
+    objective, embeddings = with_weights("adaface", rate=0.3), LENGTHS * normalize(random(NUMBER, 5))
+    assert [objective.loss.mean.item(), objective.loss.deviation.item()] == [20, 100]
+    lengths = LENGTHS[:, 0].clamp_max(100)
+    objective.eval()(embeddings, LABELS)
+    assert objective.loss.mean == 20, "only training changes them"
+    objective.train()(embeddings, LABELS)
+    torch.testing.assert_close(objective.loss.mean, 0.3 * lengths.mean() + 0.7 * 20)
+    torch.testing.assert_close(objective.loss.deviation, 0.3 * lengths.std() + 0.7 * 100)
+    objective(embeddings[:1], LABELS[:1])
+    # One sample has no deviation.
+    torch.testing.assert_close(objective.loss.deviation, 0.7 * (0.3 * lengths.std() + 0.7 * 100))
+    other = with_weights("adaface", rate=0.3)
+    other.load_state_dict(objective.state_dict())
+    torch.testing.assert_close(other.eval()(embeddings, LABELS), objective.eval()(embeddings, LABELS))
+
+
+def test_adaface_counts_lengths_by_weight():
+    weight = torch.tensor([2, 0, 1, 1, 3, 1, 1, 2])
+    rows = torch.arange(NUMBER).repeat_interleave(weight)
+    embeddings = LENGTHS * normalize(random(NUMBER, 5))
+    values = [
+        with_weights("adaface")(embeddings, LABELS, sample_weight=weight),
+        with_weights("adaface")(embeddings[rows], LABELS[rows]),
+    ]
+    torch.testing.assert_close(*values)
+
+
+def test_magface_has_margin_and_pull_by_length():
+    objective, embeddings = with_weights("magface"), LENGTHS * normalize(random(NUMBER, 5))
+
+    def expected(embeddings):
+        cosine = cosines(embeddings, objective.references.weight)
+        lengths = embeddings.norm(dim=1).clamp(10, 110)
+        margins = 0.45 + 0.35 / 100 * (lengths - 10)
+        assert margins[-1].item() == pytest.approx(0.8)
+
+        def margin(cosine, i):
+            return (cosine.acos() + margins[i]).cos() if cosine > 0 else cosine
+
+        return classify(cosine, margin) + 35 * (lengths / 110**2 + 1 / lengths).mean()
+
+    assert_equal_with_gradient(objective, expected, embeddings, LABELS)
+    with pytest.raises(EquimetricError, match="shortest < longest"):
+        with_weights("magface", shortest=120.0)(embeddings, LABELS)
+
+
+@pytest.mark.parametrize("method", ["adaface", "magface"])
+def test_margins_by_length_need_class_weights_of_unit_length(method):
+    with pytest.raises(EquimetricError, match="normalize_proxies=True"):
+        with_weights(method, normalize_proxies=False)(random(NUMBER, 5), LABELS)
+
+
+@pytest.mark.parametrize(
+    ("combined", "method", "options"),
+    [
+        ({"m2": 0.5, "m3": 0.0}, "arcface", {"mode": "plain"}),
+        ({"m2": 0.0, "m3": 0.35}, "cosface", {}),
+        ({"m2": 0.0, "m3": 0.0, "scale": 20.0}, "normalized_softmax", {"temperature": 0.05}),
+    ],
+)
+def test_the_combined_margin_holds_the_others(combined, method, options):
+    embeddings = random(NUMBER, 5)
+    found = with_weights("combined_margin", mode="plain", **combined)(embeddings, LABELS)
+    torch.testing.assert_close(found, with_weights(method, initial="normal", **options)(embeddings, LABELS))
+
+
+def test_the_combined_margin_goes_on_falling_beyond_a_half_turn():
+    """With a factor alone it is SphereFace's rule; with all three it is continuous and falls."""
+    objective = with_weights("combined_margin", m1=4.0, m2=0.0, m3=0.0, scale=8.0)
+
+    def sphere(embeddings):
+        cosine = cosines(embeddings, objective.references.weight)
+        return classify(cosine, lambda cosine, _: multiply_angle(cosine, 4), 8.0)
+
+    assert_equal_with_gradient(objective, sphere, random(NUMBER, 5), LABELS)
+    angles = torch.linspace(0.001, math.pi - 0.001, 4000, dtype=torch.float64)
+    proxy, other = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+    objective = with_weights("combined_margin", classes=2, dim=2, m1=1.7, m2=0.4, m3=0.1, scale=1.0, reduction="none")
+    objective.references.weight.data = torch.stack([proxy, other]).double()
+    points = torch.stack([angles.cos(), angles.sin()], 1)
+    losses = objective(points, torch.zeros(4000, dtype=torch.int64))
+    logits = -(losses.exp() - 1).log() + angles.sin()
+    plain = (1.7 * angles + 0.4).cos() - 0.1
+    inside = 1.7 * angles + 0.4 < math.pi
+    torch.testing.assert_close(logits[inside], plain[inside])
+    assert (logits.diff() < 0).all()
+    assert logits.diff().abs().max() < 0.01, "without a jump"
+
+
+def test_an_unknown_mode_is_an_error():
+    with pytest.raises(EquimetricError, match="unknown combined_margin mode 'hard'"):
+        with_weights("combined_margin", mode="hard")(random(NUMBER, 5), LABELS)

@@ -16,11 +16,12 @@ from equimetric.search_space import Uniform
 MODES = ("plain", "monotone", "easy")
 
 
-def add_angle(cosine: Tensor, angle: float) -> Tensor:
+def add_angle(cosine: Tensor, angle: float | Tensor) -> Tensor:
     """cos(θ + angle) from cos θ, with a bounded gradient at θ = 0 and π, where that of arccos is infinite."""
+    turn = (angle.cos(), angle.sin()) if isinstance(angle, Tensor) else (cos(angle), sin(angle))
     tiny = 1e-12 if cosine.dtype == torch.float64 else 1e-7
     sine = (1 - cosine.square()).clamp_min(tiny).sqrt()
-    return cosine * cos(angle) - sine * sin(angle)
+    return cosine * turn[0] - sine * turn[1]
 
 
 @loss(

@@ -97,6 +97,20 @@ ROWS = (
         note="class weights of unit length, embeddings of any",
     ),
     Recipe(
+        "adaface",
+        "AdaFace",
+        "adaface",
+        options={"normalize_proxies": True},
+        note="class weights of unit length, embeddings of any",
+    ),
+    Recipe(
+        "magface",
+        "MagFace",
+        "magface",
+        options={"normalize_proxies": True},
+        note="class weights of unit length, embeddings of any",
+    ),
+    Recipe(
         "magnet_clusters",
         "Magnet, clustered",
         "magnet",

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from equimetric.errors import unknown_name
+from equimetric.errors import EquimetricError, unknown_name
 from equimetric.ops.exponentials import log_sum_exp
 from equimetric.ops.masks import has_any
 from equimetric.ops.reductions import mean, reduce_rows, row_mean
 from equimetric.pairs import Pairs
 
-__all__ = ["cross_entropy", "pair_cross_entropy", "replace_positives"]
+__all__ = ["cross_entropy", "pair_cross_entropy", "replace_positives", "split_lengths"]
 
 
 def replace_positives(values: Tensor, pairs: Pairs, change: Callable[[Tensor], Tensor]) -> Tensor:
@@ -23,6 +23,18 @@ def replace_positives(values: Tensor, pairs: Pairs, change: Callable[[Tensor], T
         return torch.where(pairs.positive, change(values), values)
     column = pairs.target[:, None]
     return values.scatter(1, column, change(values.gather(1, column)))
+
+
+def split_lengths(pairs: Pairs, loss: str) -> tuple[Tensor, Tensor]:
+    """(Q, R) cosines and (Q, 1) lengths of queries that are compared raw, by dot product, with unit class weights."""
+    queries = pairs.queries
+    if queries is None or not isinstance(queries.target_length, float):
+        raise EquimetricError(
+            f"loss {loss!r} reads a margin from the length of each embedding and compares by angle; "
+            "use references='proxies' with normalize_proxies=True and without a bias"
+        )
+    lengths: Tensor = torch.linalg.vector_norm(queries.embeddings, dim=1, keepdim=True)
+    return pairs.similarity / torch.threshold(lengths, 1e-12, 1.0), lengths
 
 
 def cross_entropy(

@@ -4,15 +4,15 @@ Vectors:      inner_products, squared_distance, pairwise, negative_distance, squ
 Masks:        masked_sum, count, row_max, row_min, row_argmax, row_argmin, list_positives, first_pairs, draw_columns,
               hardest_entries
 Ratios:       ratio, reduce_rows, sum_rows, count_references
-Terms:        similarity (of a hinge), pair_cross_entropy, replace_positives, row_violation, quadruplet_mean,
-              soft_histograms
+Terms:        similarity (of a hinge), pair_cross_entropy, replace_positives, split_lengths, row_violation,
+              quadruplet_mean, soft_histograms
 Gradients:    scale_gradient, sum_in_parts, separable
 Clusters:     cluster_classes, group_rows, MedoidSearch, widest_gaps
 """
 
 from equimetric.ops.chunks import separable
 from equimetric.ops.class_pairs import first_pairs
-from equimetric.ops.classification import pair_cross_entropy, replace_positives
+from equimetric.ops.classification import pair_cross_entropy, replace_positives, split_lengths
 from equimetric.ops.draws import draw_columns, hardest_entries, row_argmax, row_argmin
 from equimetric.ops.exponentials import row_violation
 from equimetric.ops.gradients import scale_gradient, sum_in_parts
@@ -67,6 +67,7 @@ __all__ = [
     "separable",
     "similarity",
     "soft_histograms",
+    "split_lengths",
     "squared_chord",
     "squared_distance",
     "sum_in_parts",

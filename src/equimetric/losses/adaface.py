@@ -1,0 +1,77 @@
+"""AdaFace: a margin that follows the quality of an image, read from the length of its embedding."""
+
+from math import pi
+
+import torch
+from torch import Tensor, nn
+
+from equimetric import ops
+from equimetric.components import loss
+from equimetric.option_values import NotNegative, Positive, Share
+from equimetric.pairs import Pairs
+from equimetric.search_space import Uniform
+
+EDGE = 1e-3
+"""Cosines stay this far from ±1 and angles from 0 and π, where gradients are infinite; lengths above it, up to 100."""
+
+
+@loss(
+    "adaface",
+    title="AdaFace",
+    family="classification",
+    per_query=True,
+    paper="Kim, Jain, Liu: AdaFace: quality adaptive margin for face recognition (2022)",
+    geometry="dot",
+    references="proxies",
+    search={"m": Uniform(0.0, 1.0), "h": Uniform(0.0, 1.0), "scale": Uniform(0.01, 200.0)},
+    exempt={"finite differences": "the quality follows from the length but counts as a constant"},
+)
+class AdaFace(nn.Module):
+    """Classify by angle, with a larger margin of the angle for long embeddings and of the cosine for short ones.
+
+    L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos(θ_y − m q) − m − m q), the angle kept
+    in (0, π), q = h (‖x‖ − μ)/(σ + 0.001), cut to [−1, 1], a constant. μ and σ are the mean and the deviation of the
+    lengths: in training `rate` parts of the batch's and 1 − rate of those before it. They are part of the state; at
+    first 20 and 100. The class weights are of unit length (`normalize_proxies=True`), the embeddings are not.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(
+        self,
+        *,
+        m: NotNegative = 0.4,
+        h: NotNegative = 0.333,
+        scale: Positive = 64.0,
+        rate: Share = 1.0,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.m, self.h, self.scale, self.rate, self.reduction = m, h, scale, rate, reduction
+        self.register_buffer("mean", torch.tensor(20.0))
+        self.register_buffer("deviation", torch.tensor(100.0))
+
+    def forward(self, pairs: Pairs) -> Tensor:
+        """The loss of pairs of raw queries and unit class weights."""
+        cosine, lengths = ops.special.split_lengths(pairs, "adaface")
+        cosine = cosine.clamp(EDGE - 1, 1 - EDGE)
+        quality = self.quality(lengths.detach().clamp(EDGE, 100.0), pairs.query_weight)
+
+        def add_margin(cosine: Tensor) -> Tensor:
+            angle = (cosine.acos() - self.m * quality).clamp(EDGE, pi - EDGE)
+            return angle.cos() - self.m * (1 + quality)
+
+        logits = self.scale * ops.special.replace_positives(cosine, pairs, add_margin)
+        return ops.cross_entropy(logits, pairs, reduction=self.reduction)
+
+    @torch.no_grad()
+    def quality(self, lengths: Tensor, weight: Tensor | None) -> Tensor:
+        """(B, 1) q of each length; in training the batch, by its weights, first changes μ and σ."""
+        if self.training:
+            times = torch.ones_like(lengths) if weight is None else weight.to(lengths)[:, None]
+            mean = ops.divide((times * lengths).sum(), times.sum())
+            variance = ops.divide((times * (lengths - mean).square()).sum(), times.sum() - 1)
+            self.mean.lerp_(mean.to(self.mean), self.rate)
+            self.deviation.lerp_(variance.sqrt().to(self.deviation), self.rate)
+        return (self.h * (lengths - self.mean.to(lengths)) / (self.deviation.to(lengths) + EDGE)).clamp(-1, 1)

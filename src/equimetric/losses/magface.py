@@ -1,0 +1,52 @@
+"""MagFace: a margin that grows with the length of an embedding, so that length tells quality."""
+
+import torch
+from torch import Tensor
+
+from equimetric import ops
+from equimetric.components import loss
+from equimetric.errors import EquimetricError
+from equimetric.losses.arcface import add_angle
+from equimetric.option_values import NotNegative, Positive
+from equimetric.pairs import Pairs
+from equimetric.search_space import LogUniform, Uniform
+
+
+@loss(
+    "magface",
+    title="MagFace",
+    family="classification",
+    per_query=True,
+    paper="Meng, Zhao, Huang, Zhou: MagFace: a universal representation for face recognition and quality (2021)",
+    geometry="dot",
+    references="proxies",
+    search={"least_margin": Uniform(0.0, 0.8), "most_margin": Uniform(0.2, 1.2), "lam": LogUniform(1.0, 100.0)},
+)
+def magface(
+    pairs: Pairs,
+    *,
+    least_margin: NotNegative = 0.45,
+    most_margin: NotNegative = 0.8,
+    shortest: Positive = 10.0,
+    longest: Positive = 110.0,
+    lam: NotNegative = 35.0,
+    scale: Positive = 64.0,
+) -> Tensor:
+    """Classify by angle with a margin for easy samples to be long, and a pull on all of them to be long.
+
+    L = mean_i −log softmax(z_i)_{y_i} + lam · mean_i (a_i / longest² + 1 / a_i), a = ‖x‖ cut to [shortest, longest],
+    z_c = scale · cos θ_c, z_y = scale · cos(θ_y + m(a)) where cos θ_y > 0, m(a) in radians rises from `least_margin` at
+    the shortest to `most_margin` at the longest. The class weights are of unit length (`normalize_proxies=True`).
+    """
+    if not shortest < longest:
+        raise EquimetricError(f"magface needs shortest < longest, got {shortest} and {longest}")
+    cosine, lengths = ops.special.split_lengths(pairs, "magface")
+    lengths = lengths.clamp(shortest, longest)
+    margin = least_margin + (most_margin - least_margin) / (longest - shortest) * (lengths - shortest)
+
+    def add_margin(cosine: Tensor) -> Tensor:
+        return torch.where(cosine > 0, add_angle(cosine, margin), cosine)
+
+    logits = scale * ops.special.replace_positives(cosine, pairs, add_margin)
+    pull = (lengths / longest**2 + 1 / lengths)[:, 0]
+    return ops.cross_entropy(logits, pairs) + lam * ops.mean(pull)
