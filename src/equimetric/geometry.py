@@ -12,11 +12,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 
 import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
+from equimetric.ops.hyperbolic import hyperbolic_distance
 from equimetric.ops.noise import negative_noise
 from equimetric.ops.products import (
     inner_products,
@@ -28,10 +30,17 @@ from equimetric.ops.products import (
 )
 from equimetric.registry import import_plugins
 
+NUMBER = r"\d+(?:\.\d+)?"
+"""In the name of a geometry."""
+
+CURVATURE, CLIP = 0.1, 2.3
+"""Of a hyperbolic geometry, unless given: those of hyperbolic vision transformers (Ermolov et al., 2022)."""
+
 __all__ = [
     "BUILT_IN",
     "GEOMETRIES",
     "Geometry",
+    "HyperbolicGeometry",
     "LpGeometry",
     "add_geometry",
     "find_geometry",
@@ -106,6 +115,33 @@ class LpGeometry(Geometry):
         )
 
 
+class HyperbolicGeometry(Geometry):
+    """s = −d(q, r), the distance in the Poincaré ball of curvature −c, where trees fit with little distortion.
+
+    Embeddings are tangent vectors at the origin, not longer than `clip`, and the points they lead to are compared:
+    d = 2/√c asinh(√c‖u − v‖ / √((1 − c‖u‖²)(1 − c‖v‖²))), u = tanh(√c‖x‖) x / (√c‖x‖). As c goes to 0 this is twice the
+    distance of the vectors. The names `hyperbolic` (c = 0.1), `hyperbolic0.5`, `hyperbolic1-clip5` and
+    `hyperbolic1-clipinf` stand for it.
+    """
+
+    def __init__(self, curvature: float = CURVATURE, clip: float = CLIP) -> None:
+        for value, name in ((curvature, "curvature"), (clip, "clip")):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise EquimetricError(f"the {name} of a hyperbolic geometry is a number above 0, got {value!r}")
+        if curvature == inf:
+            raise EquimetricError("the curvature of a hyperbolic geometry must be finite")
+        super().__init__(
+            "hyperbolic"
+            + (f"{curvature:g}" if (curvature, clip) != (CURVATURE, CLIP) else "")
+            + (f"-clip{clip:g}" if clip != CLIP else ""),
+            partial(negative_hyperbolic_distance, curvature=float(curvature), clip=float(clip)),
+            summary=f"s = −distance in the Poincaré ball of curvature −{curvature:g}",
+            to_distance=torch.neg,
+            normalize=False,
+            default_margin=0.1,
+        )
+
+
 # Functions, not lambdas: objectives are pickled with their geometry.
 
 
@@ -113,6 +149,11 @@ def negative_lp_distance(queries: Tensor, references: Tensor, *, p: float) -> Te
     """(Q, R) −‖q − r‖_p, without the (Q, R, D) differences; the gradient at coincident points is 0."""
     # By products of matrices, as for p = 2 by default, coincident points would have a distance.
     return -torch.cdist(queries, references, p=p, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def negative_hyperbolic_distance(queries: Tensor, references: Tensor, *, curvature: float, clip: float) -> Tensor:
+    """(Q, R) −d of the points that tangent vectors at the origin lead to."""
+    return -hyperbolic_distance(queries, references, curvature, clip)
 
 
 def chord_from_cosine(similarity: Tensor) -> Tensor:
@@ -185,7 +226,6 @@ GEOMETRIES: dict[str, Geometry] = {
     )
 }
 
-
 BUILT_IN = frozenset(GEOMETRIES)
 """Names of the geometries that losses list."""
 
@@ -204,9 +244,12 @@ def find_geometry(geometry: str | Geometry) -> Geometry:
         import_plugins()
     if geometry in GEOMETRIES:
         return GEOMETRIES[geometry]
-    power = re.fullmatch(r"l(\d+(?:\.\d+)?|inf)", geometry)
+    curved = re.fullmatch(rf"hyperbolic({NUMBER})?(?:-clip({NUMBER}|inf))?", geometry)
+    if curved is not None:
+        return HyperbolicGeometry(float(curved[1] or CURVATURE), float(curved[2] or CLIP))
+    power = re.fullmatch(rf"l({NUMBER}|inf)", geometry)
     if power is None:
-        raise unknown_name("geometry", geometry, [*GEOMETRIES, "l1", "l3", "linf"])
+        raise unknown_name("geometry", geometry, [*GEOMETRIES, "l1", "l3", "linf", "hyperbolic"])
     p = float(power[1])
     return GEOMETRIES["euclidean"] if p == 2 else LpGeometry(p)
 

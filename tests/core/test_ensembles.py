@@ -272,13 +272,18 @@ def hierarchy(**options):
 
 
 def test_hyperbolic_distance_and_map():
-    loss = hierarchy(c=0.3, riemannian=False).loss
-    points = loss.in_ball(random(5, 4))
-    for x, u in zip(random(5, 4), points, strict=True):
-        length = min(x.norm().item(), 2.3)
-        torch.testing.assert_close(u, math.tanh(math.sqrt(0.3) * length) / math.sqrt(0.3) * normalize(x, dim=0))
+    vectors, root = random(5, 4).requires_grad_(), math.sqrt(0.3)
+    lengths = vectors.norm(dim=1, keepdim=True).clamp_max(2.3)
+    points = (root * lengths).tanh() / root * normalize(vectors)
     expected = torch.stack([torch.stack([mobius_distance(u, v, 0.3) for v in points[2:]]) for u in points[:2]])
-    torch.testing.assert_close(loss.distance(points[:2], points[2:]), expected)
+    metric = (1 - 0.3 * points.detach().square().sum(1, keepdim=True)).square() / 4
+    (euclidean,) = torch.autograd.grad(expected.sum(), vectors)
+    for riemannian, gradient in ((False, euclidean), (True, metric * euclidean)):
+        loss = hierarchy(c=0.3, riemannian=riemannian).loss
+        tangents = loss.in_ball(vectors)
+        found = loss.distance(tangents[:2], tangents[2:])
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(torch.autograd.grad(found.sum(), vectors)[0], gradient)
 
 
 def test_points_at_the_edge_of_the_ball_keep_finite_distances():

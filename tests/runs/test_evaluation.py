@@ -202,7 +202,15 @@ def test_impossible_evaluations_are_found_in_the_configuration(evaluation, messa
 
 
 @pytest.mark.parametrize(
-    ("geometry", "unit"), [("cosine", True), ("l1", True), ("linf", True), ("euclidean", False), ("dot", False)]
+    ("geometry", "unit"),
+    [
+        ("cosine", True),
+        ("l1", True),
+        ("linf", True),
+        ("euclidean", False),
+        ("dot", False),
+        ("hyperbolic", False),
+    ],
 )
 def test_the_geometry_decides_whether_embeddings_have_unit_length(geometry, unit, sources, tmp_path):
     trained = train({**sources["features"], "evaluation": {"geometry": geometry}}, folder=tmp_path / "run")

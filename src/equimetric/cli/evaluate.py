@@ -67,7 +67,8 @@ def evaluate_command(
     geometry: Annotated[
         str | None,
         typer.Option(
-            "--geometry", help="cosine, euclidean, dot, hamming (of the signs), l1, l3, linf; by default cosine."
+            "--geometry",
+            help="cosine, euclidean, dot, hamming (of the signs), l1, l3, linf, hyperbolic; by default cosine.",
         ),
     ] = None,
     parents: Annotated[

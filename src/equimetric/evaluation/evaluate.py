@@ -72,7 +72,8 @@ def evaluate(
                   `macro:` before a name, such as `macro:recall@1`: the mean over classes of the means of each class
     ks            the K of the default's `recall@K`
     geometry      compare by `cosine`, `euclidean` distance, `dot` product, or `hamming` distance of the signs;
-                  by a Lp distance `l1`, `l3`, `linf` of the unit vectors, or by a `Geometry` of your own
+                  by a Lp distance `l1`, `l3`, `linf` of the unit vectors, by that of `hyperbolic` space, or by a
+                  `Geometry` of your own
     lone          queries without a relevant gallery item: `exclude` them from the means, or count them as `zero`
     query_ids     N and G image ids, integers or strings: a query and a gallery item with the same id are one image
     gallery_ids   and are not compared; without a gallery query_ids alone

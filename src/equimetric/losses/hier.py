@@ -12,9 +12,6 @@ from equimetric.option_values import Count, NotNegative, Positive
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
-EDGE = 1e-3
-"""Points of the ball keep this share of its radius away from its edge, where distances are infinite."""
-
 
 @loss(
     "hier",
@@ -83,21 +80,16 @@ class HierarchicalRegulariser(nn.Module):
         )
 
     def in_ball(self, vectors: Tensor) -> Tensor:
-        """Vectors cut to some length and mapped into the Poincaré ball."""
-        length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp_min(1e-12)
-        scaled = math.sqrt(self.c) * length.clamp_max(self.clip_r)
-        points: Tensor = vectors / length * scaled.tanh().clamp_max(1 - EDGE) / math.sqrt(self.c)
+        """The tangent vectors of points of the ball; with `riemannian` their gradients are those of the points."""
         if not self.riemannian:
-            return points
-        return ops.special.scale_gradient(
-            points, (1 - self.c * points.detach().square().sum(1, keepdim=True)).square() / 4
-        )
+            return vectors
+        lengths = torch.linalg.vector_norm(vectors.detach(), dim=1, keepdim=True).clamp_max(self.clip_r)
+        # 1 − c‖u‖² = 1 / cosh²(√c‖x‖).
+        return ops.special.scale_gradient(vectors, (math.sqrt(self.c) * lengths).cosh() ** -4 / 4)
 
     def distance(self, ones: Tensor, others: Tensor) -> Tensor:
         """(N, M) distances in the ball."""
-        stretch = [(1 - self.c * points.square().sum(1)).rsqrt() for points in (ones, others)]
-        euclidean = -ops.special.negative_distance(ones, others)
-        return 2 / math.sqrt(self.c) * (math.sqrt(self.c) * euclidean * stretch[0][:, None] * stretch[1]).asinh()
+        return ops.special.hyperbolic_distance(ones, others, self.c, self.clip_r)
 
     def hierarchy(self, to_proxies: Tensor, closeness: Tensor, weight: Tensor | None = None) -> Tensor:
         """The mean over drawn triples of (N, M) distances to the proxies, related by (N, N) closeness."""

@@ -15,6 +15,7 @@ from equimetric.search_space import LogUniform
     family="ranking",
     separable=True,
     paper="Sohn: Multi-class N-pair loss (2016); Chen, Kornblith, Norouzi, Hinton: SimCLR (2020)",
+    geometry=("cosine", "euclidean", "sqeuclidean", "dot"),
     search={"temperature": LogUniform(1e-4, 100.0)},
     known_as=("InfoNCE", "SimCLR", "MultipleNegativesRankingLoss"),
 )

@@ -15,6 +15,7 @@ from equimetric.search_space import LogUniform
     family="ranking",
     separable=True,
     paper="Khosla et al.: Supervised contrastive learning (2020)",
+    geometry=("cosine", "euclidean", "sqeuclidean", "dot"),
     search={"temperature": LogUniform(0.01, 0.5)},
     exempt={"monotone": "positives compete in the denominator: one that holds more than 1/|P| of the sum is let go"},
     known_as=("SupervisedContrastiveLoss",),

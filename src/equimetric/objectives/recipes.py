@@ -154,6 +154,16 @@ ROWS = (
         note="negatives that are closer than the closest positive are taken for positives without the label",
     ),
     Recipe(
+        "hyp",
+        "Hyp",
+        "ntxent",
+        geometry="hyperbolic",
+        options={"temperature": 0.2},
+        source="Ermolov, Mirvakhabova, Khrulkov, Sebe, Oseledets: Hyperbolic vision transformers (2022)",
+        note="compares by distances in hyperbolic space",
+        known_as=("HypViT", "HyperbolicVisionTransformer"),
+    ),
+    Recipe(
         "xbm",
         "XBM",
         "contrastive_cosine",

@@ -1,6 +1,6 @@
 """Operations that a few methods need: look here before writing a kernel of your own.
 
-Vectors:      inner_products, squared_distance, pairwise, negative_distance, squared_chord, safe_sqrt, linear
+Vectors:      inner_products, squared_distance, pairwise, hyperbolic_distance, squared_chord, safe_sqrt, linear
 Masks:        masked_sum, count, row_max, row_min, row_argmax, row_argmin, list_positives, first_pairs, draw_columns,
               hardest_entries
 Ratios:       ratio, reduce_rows, sum_rows, count_references
@@ -19,13 +19,13 @@ from equimetric.ops.gradients import scale_gradient, sum_in_parts
 from equimetric.ops.groups import group_rows
 from equimetric.ops.hinges import similarity
 from equimetric.ops.histograms import soft_histograms
+from equimetric.ops.hyperbolic import hyperbolic_distance
 from equimetric.ops.kmeans import cluster_classes
 from equimetric.ops.layers import linear
 from equimetric.ops.medoids import MedoidSearch
 from equimetric.ops.positive_pairs import list_positives
 from equimetric.ops.products import (
     inner_products,
-    negative_distance,
     pairwise,
     safe_sqrt,
     squared_chord,
@@ -46,11 +46,11 @@ __all__ = [
     "first_pairs",
     "group_rows",
     "hardest_entries",
+    "hyperbolic_distance",
     "inner_products",
     "linear",
     "list_positives",
     "masked_sum",
-    "negative_distance",
     "pair_cross_entropy",
     "pairwise",
     "quadruplet_mean",

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from equimetric.components import FAMILIES, LOSSES, SELECTIONS, format_value
-from equimetric.geometry import GEOMETRIES
+from equimetric.geometry import GEOMETRIES, HyperbolicGeometry, LpGeometry
 from equimetric.objectives.recipe import Recipe
 from equimetric.objectives.recipes import recipes
 
@@ -19,6 +19,12 @@ Every name below can be given to `em.objective(name, **options)`, to `method = "
 `equimetric methods NAME`. Names add up: `"contrastive+tcm"`. Options are flat; each goes to the part that owns it,
 and the parts themselves can be exchanged with `geometry=`, `references=` and `selection=`.
 """
+
+PARAMETRIC = {
+    "`l1`, `l1.5`, `linf` …": LpGeometry,
+    "`hyperbolic`, `hyperbolic0.5`, `hyperbolic1-clip5` …": HyperbolicGeometry,
+}
+"""Names of geometries with numbers in them."""
 
 
 def catalogue_page() -> str:
@@ -36,6 +42,7 @@ def catalogue_page() -> str:
         sections.append(f"| {names} | {cell(selection.summary)} | {options} |")
     sections.append("\n## Geometries\n\n| name | similarity |\n|---|---|")
     sections += [f"| `{geometry.name}` | {cell(geometry.summary)} |" for geometry in GEOMETRIES.values()]
+    sections += [f"| {names} | {cell(first_line(geometry))} |" for names, geometry in PARAMETRIC.items()]
     return "\n".join(sections) + "\n"
 
 
@@ -54,6 +61,11 @@ def entry(recipe: Recipe) -> str:
         f"```text\n{inspect.getdoc(LOSSES[recipe.loss].definition)}\n```\n\n"
         f"Geometry `{geometry}`, references `{references.name}`, selection `{selection.name}`. {recipe.paper}.\n{table}"
     )
+
+
+def first_line(definition: type) -> str:
+    """The first line of a docstring, without its full stop."""
+    return (inspect.getdoc(definition) or "").split("\n")[0].rstrip(".")
 
 
 def cell(text: str) -> str:

@@ -71,7 +71,9 @@ class EvaluationConfig(Strict):
     )
     ks: list[int] | None = Field(None, min_length=1, description="shorthand: replaces the recall@K of `metrics`")
     selected_by: str = Field("map@r", description="validation metric that selects the best weights; higher is better")
-    geometry: str = Field("cosine", description="as for `equimetric evaluate`: cosine, euclidean, dot, l1, l3, linf …")
+    geometry: str = Field(
+        "cosine", description="as for `equimetric evaluate`: cosine, euclidean, dot, l1, l3, linf, hyperbolic …"
+    )
     binarise: bool = Field(False, description="compare the signs of the embeddings by Hamming distance")
     cohort: CohortConfig | None = Field(
         None,

@@ -221,10 +221,10 @@ def _find_same_images(
 
 
 def find_own_geometry(geometry: GeometryLike) -> Geometry:
-    """A Lp distance by name, a geometry that was registered, or one of the user's own."""
+    """A Lp or hyperbolic distance by name, a geometry that was registered, or one of the user's own."""
     # Those of objectives that the scan does not know would be slow and inexact, or compare nothing.
     if isinstance(geometry, str) and geometry in BUILT_IN:
-        raise unknown_name("geometry of an evaluation", geometry, [*GEOMETRY_NAMES, "l1", "linf"])
+        raise unknown_name("geometry of an evaluation", geometry, [*GEOMETRY_NAMES, "l1", "linf", "hyperbolic"])
     return find_geometry(geometry)
 
 
