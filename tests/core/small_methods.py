@@ -6,5 +6,7 @@ OPTIONS = {
     "dreml": {"members": 2},
     "a_bier": {"hidden": 4},
     "manifold": {"proxies": 3},
+    "intra_batch": {"heads": 1, "hidden": 6},
+    "hist": {"hidden": 6},
     "hier": {"proxies": 7, "topk": 4, "per_anchor": 3},
 }

@@ -195,6 +195,9 @@ CONTINUOUS = {
     "manifold": {"dim": 4, "classes": 4, "proxies": 3},
     "vicreg": {},
     "dynamic_soft_margin": {},
+    "group": {"dim": 4, "classes": 4, "anchors": 1},
+    "intra_batch": {"dim": 4, "classes": 4},
+    "hist": {"dim": 4, "classes": 4, "hidden": 5},
     "mean_similarity": {},
 }
 

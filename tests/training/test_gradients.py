@@ -45,7 +45,13 @@ class InParts(SingleLearner):
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize(
     ("method", "options"),
-    [("proxy_anchor", {"classes": 6, "dim": 5}), ("multi_similarity", {}), ("recall_at_k_surrogate", {"simix": True})],
+    [
+        ("proxy_anchor", {"classes": 6, "dim": 5}),
+        ("multi_similarity", {}),
+        ("recall_at_k_surrogate", {"simix": True}),
+        ("intra_batch", {"classes": 6, "dim": 5, "heads": 1}),
+        ("hist", {"classes": 6, "dim": 5, "hidden": 4}),
+    ],
 )
 def test_two_passes_equal_one_pass_over_the_same_parts_bit_for_bit(dropout, method, options):
     learner = make(dropout, method, **options)

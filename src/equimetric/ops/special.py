@@ -1,6 +1,7 @@
 """Operations that a few methods need: look here before writing a kernel of your own.
 
-Vectors:      inner_products, squared_distance, pairwise, hyperbolic_distance, squared_chord, safe_sqrt, linear
+Vectors:      inner_products, squared_distance, pairwise, hyperbolic_distance, squared_chord, safe_sqrt
+Layers:       linear, layer_norm, BatchNorm
 Masks:        masked_sum, count, row_max, row_min, row_argmax, row_argmin, list_positives, first_pairs, draw_columns,
               hardest_entries
 Ratios:       ratio, reduce_rows, sum_rows, count_references
@@ -21,7 +22,7 @@ from equimetric.ops.hinges import similarity
 from equimetric.ops.histograms import soft_histograms
 from equimetric.ops.hyperbolic import hyperbolic_distance
 from equimetric.ops.kmeans import cluster_classes
-from equimetric.ops.layers import linear
+from equimetric.ops.layers import BatchNorm, layer_norm, linear
 from equimetric.ops.medoids import MedoidSearch
 from equimetric.ops.positive_pairs import list_positives
 from equimetric.ops.products import (
@@ -38,6 +39,7 @@ from equimetric.ops.rows import count_references, sum_rows
 from equimetric.ops.trees import widest_gaps
 
 __all__ = [
+    "BatchNorm",
     "MedoidSearch",
     "cluster_classes",
     "count",
@@ -48,6 +50,7 @@ __all__ = [
     "hardest_entries",
     "hyperbolic_distance",
     "inner_products",
+    "layer_norm",
     "linear",
     "list_positives",
     "masked_sum",
