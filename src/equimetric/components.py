@@ -43,7 +43,7 @@ LAWS = {
     "monotone": "no positive is pushed away, no negative pulled closer",
     "static shapes": "compiles as one graph",
     "alone": "is an objective without another term beside it",
-    "any batch": "takes a batch of any labels in any order",
+    "any batch": "takes a batch of any size, with any labels in any order",
 }
 """What the contract tests demand of every method, unless one of its parts is exempt."""
 

@@ -268,6 +268,114 @@ def test_what_a_batch_exchanges_is_trained_and_saved_but_takes_no_part_in_embedd
     assert torch.equal(learner.embed(images), before)
 
 
+# Contextual similarity: neighbourhoods.
+
+RECIPE = {
+    "contrastive_cosine.pos_offset": 0.75,
+    "contrastive_cosine.lam": 0.6,
+    "contrastive_cosine.reduction": "nonzero",
+    "mean_similarity.target": 0.25,
+}
+
+
+def test_worked_contextual_similarity():
+    case = WORKED["contextual"]
+    embeddings, labels = float64(case["embeddings"]).requires_grad_(), torch.tensor(case["labels"])
+    together = em.objective("0.4*contextual + 0.5*contrastive_cosine + 0.1*mean_similarity", **RECIPE)
+    assert together.objectives[0].loss.options == {
+        "k": case["k"], "epsilon": case["epsilon"], "slope": case["slope"], "keep_signs": False
+    }  # fmt: skip
+    terms = together.terms(embeddings, labels)
+    close(terms["contextual"] / 0.4, case["context"])
+    close(terms["contrastive_cosine"] / 0.5, case["contrastive"])
+    close(terms["mean_similarity"] / 0.1, case["regulariser"])
+    total = together(embeddings, labels)
+    close(total, case["total"])
+    close(torch.autograd.grad(total, embeddings)[0], case["grad_total"])
+    value = em.objective("contextual")(embeddings, labels)
+    close(torch.autograd.grad(value, embeddings)[0], case["grad_context"])
+
+
+def contextual_by_loops(similarity, labels, k, epsilon):
+    """Similarities of neighbourhoods, and the loss, from the definition."""
+    number = len(labels)
+    distance = (2 - 2 * similarity).clamp_min(0)
+
+    def members(n):
+        radius = distance.sort(1).values[:, n - 1] + epsilon
+        return [{j for j in range(number) if distance[i, j] <= radius[i]} for i in range(number)]
+
+    near, nearer, everyone = members(k), members(k // 2), set(range(number))
+    linked = torch.zeros(number, number, dtype=torch.float64)
+    for i in range(number):
+        for j in near[i]:
+            both = len(near[i] & near[j]) / len(near[i])
+            outside = everyone - near[i]
+            neither = len(outside - near[j]) / len(outside) if outside else 0.0
+            linked[i, j] = (both + neither) / 2
+    mutual = [[j for j in nearer[i] if i in nearer[j]] for i in range(number)]
+    expanded = torch.stack([linked[rows].mean(0) for rows in mutual])
+    similar = (expanded + expanded.T) / 2
+    same = labels[:, None] == labels
+    terms = torch.where(same, (1 - similar).square(), similar.square())
+    return similar, terms.fill_diagonal_(0).sum() / number**2
+
+
+@pytest.mark.parametrize(("k", "epsilon"), [(4, 0.05), (5, 0.0), (2, 0.3), (31, 0.05)])
+def test_contextual_similarity_is_its_definition(k, epsilon):
+    embeddings = random(len(LABELS), 6, seed=k)
+    units = normalize(embeddings)
+    similar, expected = contextual_by_loops(units @ units.T, LABELS, k, epsilon)
+    assert ((similar >= 0) & (similar <= 1)).all()
+    torch.testing.assert_close(em.objective("contextual", k=k, epsilon=epsilon)(embeddings, LABELS), expected)
+
+
+def test_worked_similarity_of_neighbourhoods():
+    case = WORKED["contextual"]
+    units = normalize(float64(case["embeddings"]))
+    similar, value = contextual_by_loops(units @ units.T, torch.tensor(case["labels"]), 4, 0.05)
+    close(similar[0], case["similarity_row0"])
+    close(value, case["context"])
+
+
+def test_a_perfect_batch_has_only_the_penalty_of_its_mean():
+    embeddings = torch.eye(8, dtype=torch.float64)[LABELS]
+    terms = em.objective("contextual+contrastive_cosine+mean_similarity", **RECIPE).terms(embeddings, LABELS)
+    assert terms["contextual"].item() == pytest.approx(0, abs=1e-12)
+    assert terms["contrastive_cosine"].item() == 0
+    assert terms["mean_similarity"].item() == pytest.approx((1 / 8 - 1 / 4) ** 2)
+
+
+def test_a_collapsed_batch_is_finite_and_a_batch_of_one_neighbourhood_an_error():
+    embeddings = torch.ones(8, 3, dtype=torch.float64, requires_grad=True)
+    value = em.objective("contextual")(embeddings, LABELS[:8])
+    value.backward()
+    # All are neighbours of all, and nobody is outside: w = 1/2.
+    assert value.item() == pytest.approx((64 - 8) / 4 / 64)
+    assert embeddings.grad.isfinite().all()
+    with pytest.raises(EquimetricError, match=r"more than 4, got 4; enlarge the batch or lower k"):
+        em.objective("contextual")(random(4, 3), LABELS[:4])
+    with pytest.raises(EquimetricError, match="k must be a whole number of 2 or more"):
+        em.objective("contextual", k=1)
+
+
+def test_contextual_similarity_moves_pairs_the_wrong_way_unless_signs_are_kept():
+    pairs = em.objective("contextual").pairs(random(len(LABELS), 6), LABELS)
+
+    def gradient(**options):
+        similarity = pairs.similarity.clone().requires_grad_()
+        value = em.objective("contextual", **options).value(pairs.replace(similarity=similarity))
+        return value.detach(), torch.autograd.grad(value, similarity)[0]
+
+    value, free = gradient()
+    assert (free[pairs.positive] > 1e-9).any()
+    assert (free[pairs.negative] < -1e-9).any()
+    same, kept = gradient(keep_signs=True)
+    assert same == value
+    right = torch.where(pairs.positive, free.clamp_max(0), torch.where(pairs.negative, free.clamp_min(0), 0))
+    torch.testing.assert_close(kept, right)
+
+
 # HIST: class distributions and their hypergraph.
 
 

@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy, logsigmoid, normalize
 
 import equimetric as em
+from equimetric.components import SELECTIONS
 from equimetric.errors import EquimetricError
 from equimetric.losses.large_margin import multiply_angle
 
@@ -148,6 +149,24 @@ def test_a_guide_is_checked_and_needs_to_know_the_samples():
         em.objective("gist", guide=guide[0])
     with pytest.raises(EquimetricError, match="unknown kind of margin"):
         em.objective("gist", margin_kind="percent")
+
+
+def test_names_of_other_libraries_lead_here():
+    names = {
+        "SigLIP": "sigmoid",
+        "DCLLoss": "dcl",
+        "KoLeoLoss": "koleo",
+        "GlobalOrthogonalRegularizationLoss": "gor",
+        "CombinedMarginLoss": "combined_margin",
+        "AdaFaceLoss": "adaface",
+        "MagFaceLoss": "magface",
+        "ContextualSimilarity": "contextual",
+        "GroupLoss": "group",
+    }
+    for theirs, ours in names.items():
+        with pytest.raises(EquimetricError, match=f"'{ours}'"):
+            em.objective(theirs)
+    assert "GISTEmbedLoss" in SELECTIONS["gist"].known_as
 
 
 # Margins.

@@ -197,6 +197,7 @@ CONTINUOUS = {
     "dynamic_soft_margin": {},
     "group": {"dim": 4, "classes": 4, "anchors": 1},
     "intra_batch": {"dim": 4, "classes": 4},
+    "contextual": {"k": 3},
     "hist": {"dim": 4, "classes": 4, "hidden": 5},
     "mean_similarity": {},
 }

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from equimetric.ops.products import plain_arithmetic
 
-__all__ = ["scale_gradient", "scale_saved", "sum_in_parts", "sum_scalars", "with_gradient"]
+__all__ = ["keep_signs", "scale_gradient", "scale_saved", "sum_in_parts", "sum_scalars", "with_gradient"]
 
 PART_ENTRIES = 2**20
 """Numbers that one part of a sum may hold."""
@@ -23,6 +23,29 @@ def scale_gradient(values: Tensor, factor: Tensor | float) -> Tensor:
     """The values; backward multiplies their gradient by `factor`, and −1 reverses it."""
     fixed = values.detach()
     return fixed + factor * (values - fixed)
+
+
+class KeptSigns(torch.autograd.Function):
+    """Similarities whose gradient never pushes a positive away nor pulls a negative closer."""
+
+    @staticmethod
+    def forward(context: Any, similarity: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """The similarities."""
+        context.save_for_backward(positive, negative)
+        return similarity.clone()
+
+    @staticmethod
+    def backward(context: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient below 0 for positives, above 0 for negatives, and 0 elsewhere."""
+        positive, negative = context.saved_tensors
+        gradient = grad_outputs[0]
+        return positive * gradient.clamp_max(0) + negative * gradient.clamp_min(0), None, None
+
+
+def keep_signs(similarity: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    """The similarities; backward drops what would push a positive away or pull a negative closer."""
+    kept: Tensor = KeptSigns.apply(similarity, positive, negative)  # type: ignore[no-untyped-call]
+    return kept
 
 
 def scale_saved(grad_output: Tensor, gradient: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ Masks:        masked_sum, count, row_max, row_min, row_argmax, row_argmin, list_
 Ratios:       ratio, reduce_rows, sum_rows, count_references
 Terms:        similarity (of a hinge), pair_cross_entropy, replace_positives, split_lengths, row_violation,
               quadruplet_mean, soft_histograms
-Gradients:    scale_gradient, sum_in_parts, separable
+Gradients:    scale_gradient, keep_signs, sum_in_parts, separable
 Clusters:     cluster_classes, group_rows, MedoidSearch, widest_gaps
 """
 
@@ -16,7 +16,7 @@ from equimetric.ops.class_pairs import first_pairs
 from equimetric.ops.classification import pair_cross_entropy, replace_positives, split_lengths
 from equimetric.ops.draws import draw_columns, hardest_entries, row_argmax, row_argmin
 from equimetric.ops.exponentials import row_violation
-from equimetric.ops.gradients import scale_gradient, sum_in_parts
+from equimetric.ops.gradients import keep_signs, scale_gradient, sum_in_parts
 from equimetric.ops.groups import group_rows
 from equimetric.ops.hinges import similarity
 from equimetric.ops.histograms import soft_histograms
@@ -50,6 +50,7 @@ __all__ = [
     "hardest_entries",
     "hyperbolic_distance",
     "inner_products",
+    "keep_signs",
     "layer_norm",
     "linear",
     "list_positives",
