@@ -1,4 +1,5 @@
 import json
+import math
 import warnings
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def test_a_loss_is_its_pair_weights(method, symmetric):
     )
 
 
-@pytest.mark.parametrize("method", ["npairs", "snr_contrastive"])
+@pytest.mark.parametrize("method", ["npairs", "snr_contrastive", "hyp"])
 def test_a_loss_of_other_similarities_is_its_pair_weights(method):
     """The same where the similarity is no function of the cosine: the weights are those of the similarity itself."""
     objective = em.objective(method, **({"l2_reg": 0.0} if method == "npairs" else {}))
@@ -107,7 +108,7 @@ def test_episodes_of_unequal_size_have_the_weights_of_their_mean():
     )
 
 
-@pytest.mark.parametrize("method", ["magnet", "spectral", "hdc", "bier", "hier"])
+@pytest.mark.parametrize("method", ["magnet", "spectral", "hdc", "bier", "hier", "group", "hist", "variance"])
 def test_a_loss_of_embeddings_has_no_weights_of_pairs(method):
     with pytest.raises(EquimetricError, match="reads the embeddings themselves"):
         em.pair_weights(build_objective(method, {}, CONTEXT).double(), batch(), LABELS)
@@ -120,6 +121,8 @@ def test_a_loss_of_embeddings_has_no_weights_of_pairs(method):
         ("snr_contrastive", {"reg": 0.1}),
         ("angular_npairs_combo", {}),
         ("pddm", {"dim": 5}),
+        ("adaface", {"classes": 4, "dim": 5}),
+        ("magface", {"classes": 4, "dim": 5}),
     ],
 )
 def test_weights_warn_of_a_loss_that_also_reads_embeddings(method, options):
@@ -266,6 +269,25 @@ def test_the_noise_ratio_takes_the_cosine_of_centred_vectors():
     # d = 2 − 2 cos is below the margin of 1 from a cosine of ½ on.
     assert pushed.min() == pytest.approx(0.5, abs=0.02)
     assert (curves.positive[curves.similarity < 0.99] > 0).all()
+
+
+def test_curves_of_hyperbolic_distances_are_of_unit_tangent_vectors():
+    at = curve("contrastive", geometry="hyperbolic", neg_margin=3.0, reduction="sum")
+    # d = 2/√c asinh(sinh(2√c) √((1 − cos)/2)), c = 0.1, is the margin of 3 at this cosine.
+    cosine = 1 - 2 * (math.sinh(3 * math.sqrt(0.1) / 2) / math.sinh(2 * math.sqrt(0.1))) ** 2
+    assert (at("negative", cosine - 0.01), at("negative", cosine + 0.01)) == (0, 1)
+
+
+def test_curves_are_of_embeddings_with_many_dimensions():
+    """At one dimension random directions have squared cosines of 1, and GOR would not mind any."""
+    at = curve("gor", other_side=())
+    for cosine in (-0.5, 0.2, 0.9):
+        assert at("negative", cosine) == pytest.approx(4 * cosine, abs=1e-2)
+
+
+def test_a_loss_of_neighbourhoods_has_weights_but_no_curve():
+    with pytest.raises(EquimetricError, match="has no curve of one moving pair: it reads a batch as a whole"):
+        weight_curves(em.objective("contextual"))
 
 
 @pytest.mark.parametrize("method", ["sphereface", "large_margin_softmax"])

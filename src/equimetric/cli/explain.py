@@ -62,7 +62,7 @@ def find_objective(name: str) -> "Objective | ObjectiveSum":
     from equimetric.objectives.composition import objective
 
     if ":" not in name:
-        return build_objective(name, {}, Context(classes=2, dim=1, images=1))
+        return build_objective(name, {}, Context(classes=2, dim=64, images=1))
     found = import_object(name)
     if isinstance(found, Objective | ObjectiveSum):
         return found

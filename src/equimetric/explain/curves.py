@@ -8,10 +8,14 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.explain.weights import FROM_COSINE, require_similarities, signed_weights
+from equimetric.geometry import HyperbolicGeometry
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.pairs import Pairs, Queries
 
 __all__ = ["WeightCurves", "weight_curves"]
+
+DIM = 64
+"""Of the embeddings, for losses that read it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +68,15 @@ def weight_curves(
 
 def one_anchor(objective: Objective, cosines: Tensor, positive: Tensor) -> Pairs:
     """One query with references at these cosines, in the objective's own geometry."""
-    # For centred vectors of equal length the noise-to-signal ratio is the squared distance of their unit vectors.
-    name = "sqeuclidean" if objective.geometry.name == "snr" else objective.geometry.name
-    similarity = FROM_COSINE.get(name, FROM_COSINE["cosine"])(cosines)
+    if isinstance(objective.geometry, HyperbolicGeometry):
+        circle = torch.cat([cosines, (1 - cosines.square()).clamp_min(0).sqrt()]).T
+        similarity = objective.geometry.measure(torch.eye(1, 2, dtype=cosines.dtype), circle)
+    else:
+        # For centred vectors of equal length the noise-to-signal ratio is the squared distance of their unit vectors.
+        name = "sqeuclidean" if objective.geometry.name == "snr" else objective.geometry.name
+        similarity = FROM_COSINE.get(name, FROM_COSINE["cosine"])(cosines)
     first = torch.zeros(1, dtype=torch.int64)
     # All vectors have length 1, also the one that represents a class.
-    queries = Queries(torch.ones(1, 1, dtype=cosines.dtype), labels=first, index=first, target_length=1.0)
+    anchor = torch.eye(1, DIM, dtype=cosines.dtype)
+    queries = Queries(anchor, labels=first, index=first, target_length=1.0)
     return Pairs(similarity, positive, ~positive, geometry=objective.geometry, queries=queries)
