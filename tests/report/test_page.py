@@ -5,11 +5,13 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from equimetric.errors import EquimetricError
 from equimetric.report import GalleryRow, comparison_table, render_html, to_csv, to_latex, to_markdown, write_report
+from equimetric.report.sections.gallery import data_uri
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 HOSTILE = """<script>alert('1')</script><img src=x onerror="alert(2)">"""
@@ -86,10 +88,21 @@ def test_nothing_outside_the_file_is_referenced(study):
     for _, attributes in page.elements:
         for name in ("src", "href", "xlink:href", "srcset", "poster", "action"):
             assert attributes.get(name, "#").startswith(("#", "data:image/png;base64,"))
+
     assert "@import" not in text
     assert all(reference.startswith("#") for reference in re.findall(r"url\(([^)]*)\)", text))
     namespaces = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     assert set(re.findall(r"https?://[^\"'\s<)]+", text)) <= namespaces
+
+
+def test_photographs_are_shown_as_jpeg_and_drawings_pixel_by_pixel():
+    noise = np.random.default_rng(0).integers(0, 256, (3, 300, 200), dtype=np.uint8)
+    photograph, drawing = data_uri(noise), data_uri(noise[:, :64, :64])
+    assert photograph.startswith("data:image/jpeg;base64,")
+    assert drawing.startswith("data:image/png;base64,")
+    opened = Image.open(io.BytesIO(base64.b64decode(drawing.partition(",")[2])))
+    assert np.array_equal(np.asarray(opened).transpose(2, 0, 1), noise[:, :64, :64])
+    assert max(Image.open(io.BytesIO(base64.b64decode(photograph.partition(",")[2]))).size) <= 104
 
 
 def test_ids_are_unique(page):

@@ -77,16 +77,18 @@ def query(row: GalleryRow) -> dict[str, Any]:
 
 
 def picture(image: Image) -> dict[str, Any]:
-    """An image of shape (C, H, W) as an inline PNG, and whether its pixels stay visible when it is enlarged."""
+    """An image of shape (C, H, W) inline, and whether its pixels stay visible when it is enlarged."""
     return {"source": data_uri(image), "enlarged": max(image.shape[1:]) <= _LARGEST_PIXELATED}
 
 
 def data_uri(image: Image) -> str:
-    """An image of shape (C, H, W) as an inline PNG, scaled down to twice the size shown."""
+    """An image of shape (C, H, W), scaled down to twice the size shown: a photograph as an inline JPEG, else a PNG."""
     from PIL import Image as Pillow
 
     pixels = Pillow.fromarray(np.ascontiguousarray(image[0] if image.shape[0] == 1 else image.transpose(1, 2, 0)))
     pixels.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE), Pillow.Resampling.LANCZOS)
     stream = io.BytesIO()
-    pixels.save(stream, format="PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
+    # A study shows a thousand photographs, which are a fifth of the size as JPEG.
+    kind = "jpeg" if image.shape[0] == 3 and max(image.shape[1:]) > _LARGEST_PIXELATED else "png"
+    pixels.save(stream, format=kind, optimize=True, **({"quality": 80} if kind == "jpeg" else {}))
+    return f"data:image/{kind};base64," + base64.b64encode(stream.getvalue()).decode("ascii")
