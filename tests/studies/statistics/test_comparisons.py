@@ -203,6 +203,16 @@ def test_rows_share_a_group_exactly_if_they_are_not_different(seed):
     assert set().union(*groups) == set(names)
 
 
+def test_letters_of_many_rows_come_at_once():
+    """Forty pairs of rows that differ have 2^40 largest groups."""
+    names = [f"row {i}" for i in range(80)]
+    different = list(itertools.pairwise(names))[::2]
+    groups = tied_groups(names, different)
+    assert len(groups) < 20
+    for pair in itertools.combinations(names, 2):
+        assert any(set(pair) <= set(group) for group in groups) == (pair not in different)
+
+
 def test_possible_ranks():
     assert possible_ranks("abc", [("a", "c")]) == {"a": (1, 2), "b": (1, 3), "c": (2, 3)}
 

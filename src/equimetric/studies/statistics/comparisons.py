@@ -107,13 +107,13 @@ class RowComparisons:
         self._require_all_pairs("ties with the best row")
         return tuple(name for name in self.rows if (self.best, name) not in self._better)
 
-    @property
+    @cached_property
     def letters(self) -> dict[str, str]:
         """Rows that share a letter cannot be told apart: neither is better."""
         self._require_all_pairs("letters")
         return compact_letters(tuple(self.rows), self._better)
 
-    @property
+    @cached_property
     def rank_intervals(self) -> dict[str, tuple[int, int]]:
         """Best and worst rank that the verdicts leave to every row; only differences that matter count."""
         self._require_all_pairs("ranks")

@@ -1,6 +1,7 @@
 """Rows that cannot be told apart: letters, and the ranks that remain possible."""
 
 import string
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 __all__ = ["compact_letters", "possible_ranks", "tied_groups"]
@@ -9,21 +10,29 @@ __all__ = ["compact_letters", "possible_ranks", "tied_groups"]
 def tied_groups(names: Sequence[str], different: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
     """Groups such that two rows share a group exactly if they are not `different`, each in the order of the names.
 
-    Insert and absorb (Piepho 2004): start with one group of all; every different pair splits the groups that hold
-    both; a group inside another is dropped, and in the end those whose pairs the others hold together, too.
+    All largest groups can be exponentially many. So a group is grown, in the order of the names, from each pair that
+    shares none yet, until no row can be added; in the end groups are dropped whose pairs the others hold together, too.
     """
-    groups = [frozenset(names)]
+    places = {name: place for place, name in enumerate(names)}
+    tied = [set(range(len(names))) for _ in names]
     for one, other in different:
-        split = [
-            part
-            for group in groups
-            for part in ((group - {one}, group - {other}) if {one, other} <= group else (group,))
-        ]
-        unique = list(dict.fromkeys(split))
-        groups = [group for group in unique if not any(group < larger for larger in unique)]
-    order = {name: place for place, name in enumerate(names)}
-    ranked = sorted(sorted(order[name] for name in group) for group in groups)
-    return [tuple(names[place] for place in group) for group in _without_redundant(ranked)]
+        tied[places[one]].discard(places[other])
+        tied[places[other]].discard(places[one])
+    groups: list[list[int]] = []
+    joined: list[set[int]] = [set() for _ in names]
+    for first in range(len(names)):
+        for second in sorted(tied[first]):
+            if second < first or second in joined[first]:
+                continue
+            group, candidates = {first, second}, tied[first] & tied[second]
+            for place in sorted(candidates - group):
+                if place in candidates:
+                    group.add(place)
+                    candidates &= tied[place]
+            groups.append(sorted(group))
+            for place in group:
+                joined[place] |= group
+    return [tuple(names[place] for place in group) for group in _without_redundant(sorted(groups))]
 
 
 def compact_letters(names: Sequence[str], different: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -51,9 +60,12 @@ def possible_ranks(names: Sequence[str], better: Iterable[tuple[str, str]]) -> d
 
 def _without_redundant(groups: list[list[int]]) -> list[list[int]]:
     """Drop groups, the last first, while every row and every pair stays in another."""
-    kept = list(groups)
+    held = Counter((one, two) for group in groups for one in group for two in group)
+    kept = []
     for group in reversed(groups):
-        others = [other for other in kept if other is not group]
-        if all(any({one, two} <= set(other) for other in others) for one in group for two in group):
-            kept = others
-    return kept
+        pairs = [(one, two) for one in group for two in group]
+        if all(held[pair] > 1 for pair in pairs):
+            held.subtract(pairs)
+        else:
+            kept.append(group)
+    return kept[::-1]
