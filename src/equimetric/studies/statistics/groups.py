@@ -10,8 +10,8 @@ __all__ = ["compact_letters", "possible_ranks", "tied_groups"]
 def tied_groups(names: Sequence[str], different: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
     """Groups such that two rows share a group exactly if they are not `different`, each in the order of the names.
 
-    All largest groups can be exponentially many. So a group is grown, in the order of the names, from each pair that
-    shares none yet, until no row can be added; in the end groups are dropped whose pairs the others hold together, too.
+    All largest groups can be exponentially many. So a group is grown from each pair that shares none yet, by the row
+    that brings most such pairs, until none can be added; groups are dropped whose pairs others hold together.
     """
     places = {name: place for place, name in enumerate(names)}
     tied = [set(range(len(names))) for _ in names]
@@ -25,10 +25,10 @@ def tied_groups(names: Sequence[str], different: Iterable[tuple[str, str]]) -> l
             if second < first or second in joined[first]:
                 continue
             group, candidates = {first, second}, tied[first] & tied[second]
-            for place in sorted(candidates - group):
-                if place in candidates:
-                    group.add(place)
-                    candidates &= tied[place]
+            while candidates := candidates - group:
+                place = min(candidates, key=lambda one: (-len(group - joined[one]), one))
+                group.add(place)
+                candidates &= tied[place]
             groups.append(sorted(group))
             for place in group:
                 joined[place] |= group
