@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from list_batches import LABELS, WORKED, assert_equal_with_gradient, batch, float64, ranked_lists, unit, worked_set
@@ -10,6 +11,7 @@ import equimetric as em
 from equimetric.errors import EquimetricError
 from equimetric.losses.hierarchical_triplet import build_class_tree
 from equimetric.losses.pddm import PositionDependentMetric
+from equimetric.ops.contingency import Agreement, Moves
 from equimetric.ops.special import MedoidSearch
 
 
@@ -71,8 +73,8 @@ def clustering_by_loops(distance, labels, gamma, sweeps):
 @pytest.mark.parametrize("gamma", [0.0, 1.0, 30.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_structured_clustering_finds_the_medoids_of_the_definition(seed, gamma, sweeps, monkeypatch):
-    # Few tables at once, so that the bound on what can win is used.
-    monkeypatch.setattr("equimetric.ops.medoids.CONTINGENCY_ENTRIES", 60)
+    # Few trials at once, so that the bound on what can win is used, and clusters are tried again after an exchange.
+    monkeypatch.setattr("equimetric.ops.medoids.FIRST_TRIALS", 2)
     embeddings, member = batch(seed), torch.unique(LABELS, return_inverse=True)[1]
     with torch.no_grad():
         distance = torch.cdist(unit(embeddings), unit(embeddings), compute_mode="donot_use_mm_for_euclid_dist")
@@ -91,16 +93,46 @@ def test_worked_medoids(case):
     assert greedy.tolist() == case["greedy_medoids"]
     medoids = search.exchange(greedy, case["options"]["pam_iters"])
     assert medoids.tolist() == case["medoids"]
-    assert search.one_minus_nmi(search.assign(medoids)[None], len(medoids)).item() == pytest.approx(
-        case["parts"]["one_minus_nmi"], abs=1e-9
-    )
+    delta = search.agreement.one_minus_nmi(search.nearest(medoids).counts).item()
+    assert delta == pytest.approx(case["parts"]["one_minus_nmi"], abs=1e-9)
 
 
 def test_structured_clustering_with_duplicates_keeps_medoids_their_own():
     embeddings = torch.ones(6, 2, dtype=torch.float64)
     search = MedoidSearch(torch.cdist(embeddings, embeddings), torch.tensor([0, 0, 1, 1, 2, 2]), 1.0)
     medoids = search.exchange(search.greedy(), 2)
-    assert search.assign(medoids)[medoids].tolist() == [0, 1, 2]
+    assert search.nearest(medoids).cluster[medoids].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("trials", [1, 5, 128])
+@pytest.mark.parametrize("seed", range(4))
+def test_medoids_among_ties_are_those_of_the_definition(seed, trials, monkeypatch):
+    monkeypatch.setattr("equimetric.ops.medoids.FIRST_TRIALS", trials)
+    generator = torch.Generator().manual_seed(seed)
+    # Points of a grid: many coincide, and many distances are equal.
+    points = torch.randint(0, 4, (18, 2), generator=generator).double()
+    member = torch.unique(torch.randint(0, 6, (18,), generator=generator), return_inverse=True)[1]
+    distance = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    for gamma in (0.5, 5.0, 50.0):
+        medoids, _ = clustering_by_loops(distance.tolist(), member.tolist(), gamma, 3)
+        search = MedoidSearch(distance, member, gamma)
+        assert search.exchange(search.greedy(), 3).tolist() == medoids
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_agreement_after_moves_is_that_of_the_moved_clustering(weighted):
+    generator = np.random.default_rng(0)
+    member, cluster = generator.integers(0, 5, 40), generator.integers(0, 6, 40)
+    weight = generator.integers(1, 4, 40) * 0.3 if weighted else None
+    agreement = Agreement(member, weight)
+    trials = np.stack([np.where(generator.random(40) < share, generator.integers(0, 7, 40), cluster)
+                       for share in (0.0, 0.1, 0.5, 1.0)])  # fmt: skip
+    trial, sample = (trials != cluster).nonzero()
+    updated = agreement.one_minus_nmi(agreement.count(cluster, 7), Moves(trial, sample, trials[trial, sample]), 4)
+    counted = [agreement.one_minus_nmi(agreement.count(one, 7)).item() for one in trials]
+    np.testing.assert_allclose(updated, counted, rtol=0, atol=1e-12)
+    if not weighted:
+        np.testing.assert_allclose(counted, [1 - nmi(member.tolist(), one.tolist()) for one in trials], atol=1e-12)
 
 
 def test_worked_spectral_and_its_closed_gradient():

@@ -52,7 +52,7 @@ def structured_clustering(pairs: Pairs, *, gamma: NotNegative = 1.0, pam_iters: 
         times = None if weight is None else weight.double().cpu()
         search = ops.special.MedoidSearch(distance.double().cpu(), member.cpu(), gamma, times)
         nearest, delta = search.solve(pam_iters)
-        true_medoid = search.class_medoids()[search.member]
+        true_medoid = search.class_medoids()
     true, best = (distance[every, medoid.to(labels.device)] for medoid in (true_medoid, nearest))
     spread = true.sum() - best.sum() if weight is None else torch.dot(weight.to(distance), true - best)
     return (spread + gamma * delta).relu()

@@ -1,124 +1,180 @@
 """Loss-augmented clustering around medoids, greedily and by exchanges (PAM)."""
 
 from collections.abc import Callable
-from functools import partial
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from equimetric.ops.contingency import Agreement, Counts, Moves
 
 __all__ = ["MedoidSearch"]
 
 TIE = 1e-12
 """Scores no further apart than this are equal; the lowest index wins."""
 
-CONTINGENCY_ENTRIES = 2**20
-"""Size of the contingency tables counted at once."""
+FIRST_TRIALS = 128
+"""Candidates that are tried together at first; then twice as many each time."""
+
+COMPARED = 2**20
+"""Distances of candidates to samples that are compared at once."""
+
+OWN = -1.0
+"""Distance of a medoid to itself: below all others, also to a copy of it."""
+
+Indices = NDArray[np.int64]
+Numbers = NDArray[np.float64]
+
+
+class Nearest(NamedTuple):
+    """The two nearest medoids of each sample, the first of equals; a medoid is its own nearest."""
+
+    cluster: Indices
+    distance: Numbers
+    second_cluster: Indices
+    second_distance: Numbers
+    counts: Counts
 
 
 class MedoidSearch:
     """Loss-augmented inference: medoids that maximise F(S) + γ Δ(S).
 
-    Every sample counts once, or as often as its (B,) weight above 0 says.
+    Every sample counts once, or as often as its (B,) weight above 0 says. Δ of a trial is that of the clustering it
+    starts from, updated for the samples that change their cluster.
     """
 
     def __init__(self, distance: Tensor, member: Tensor, gamma: float, weight: Tensor | None = None) -> None:
-        self.distance = distance
-        self.member = member
+        self.given = distance
+        # Row c: the distances of all samples to candidate c.
+        self.distance = np.ascontiguousarray(distance.T.numpy())
+        self.member = member.numpy()
         self.gamma = gamma
-        self.weight = weight
-        self.classes = int(member.max()) + 1
-        counts = torch.arange(len(member) + 1, dtype=torch.float64)
-        self.table = torch.special.xlogy(counts, counts)
-        self.times = torch.ones_like(member) if weight is None else weight
-        self.class_term = self.n_log_n(torch.zeros(self.classes).to(self.times).index_add(0, member, self.times)).sum()
+        self.weight = None if weight is None else weight.numpy()
+        self.agreement = Agreement(self.member, self.weight)
+        self.classes = self.agreement.classes
+        self.most = max(1, COMPARED // len(member))
 
-    def n_log_n(self, counts: Tensor) -> Tensor:
-        """(…,) n log n: whole numbers from a table."""
-        found: Tensor = self.table[counts] if self.weight is None else torch.special.xlogy(counts, counts)
-        return found
-
-    def sum_samples(self, distance: Tensor, rows: Tensor | None = None) -> Tensor:
-        """(C,) Σ_i w_i d_ic of (B, C) distances, or of (A, C) those of the samples `rows`."""
-        if self.weight is None:
-            return distance.sum(0)
-        return (self.weight if rows is None else self.weight[rows]) @ distance
+    def sum_samples(self, distance: Numbers) -> Numbers:
+        """(C,) Σ_i w_i d_ci of (C, B) distances."""
+        return np.asarray(distance.sum(1) if self.weight is None else distance @ self.weight)
 
     def solve(self, sweeps: int) -> tuple[Tensor, float]:
         """(B,) the medoid of each sample in the best clustering found, and its Δ."""
         medoids = self.exchange(self.greedy(), sweeps)
-        cluster = self.assign(medoids)
-        return medoids[cluster], self.one_minus_nmi(cluster[None], len(medoids)).item()
+        state = self.nearest(medoids)
+        return torch.from_numpy(medoids[state.cluster]), self.agreement.one_minus_nmi(state.counts).item()
 
-    def greedy(self) -> Tensor:
+    def greedy(self) -> Indices:
         """(K,) medoids, each the one that adds most to F + γ Δ of those before it."""
-        nearest = torch.full_like(self.distance[0], torch.inf)
-        cluster = torch.zeros_like(self.member)
+        nearest, cluster = np.full(len(self.member), np.inf), np.zeros_like(self.member)
+        reached, taken = np.empty_like(self.distance), np.empty_like(self.distance, dtype=bool)
         medoids: list[int] = []
         for number in range(self.classes):
-            energy = -self.sum_samples(torch.minimum(self.distance, nearest[:, None]))
-            energy[medoids] = -torch.inf
+            energy = -self.sum_samples(np.minimum(self.distance, nearest, out=reached))
+            energy[medoids] = -np.inf
             # Row c: the samples that medoid c takes over, itself always.
-            taken = (nearest > self.distance.T).fill_diagonal_(True)
-            clusters = torch.where(taken, number, cluster)
-            best = self.best(energy, clusters.__getitem__, number + 1)
-            cluster = clusters[best]
-            nearest = torch.minimum(nearest, self.distance[:, best])
+            np.fill_diagonal(np.less(self.distance, nearest, out=taken), True)
+            best = self.best(energy, self.take_over(taken, cluster, number))
+            cluster[taken[best]] = number
+            nearest = reached[best].copy()
             medoids.append(best)
-        return torch.tensor(medoids)
+        return np.array(medoids)
 
-    def exchange(self, medoids: Tensor, sweeps: int) -> Tensor:
-        """(K,) medoids after sweeps of PAM, which exchange each for the best member of its cluster."""
-        for _ in range(sweeps):
-            before, cluster = medoids.clone(), self.assign(medoids)
-            for number in range(len(medoids)):
-                members = (cluster == number).nonzero()[:, 0]
-                trials = medoids.repeat(len(members), 1)
-                trials[:, number] = members
-                energy = -self.sum_samples(self.distance[members][:, members], members)
-                best = self.best(energy, partial(self.assign_some, trials), len(medoids))
-                medoids[number] = members[best]
-            if torch.equal(medoids, before):
-                break
-        return medoids
+    def take_over(self, taken: NDArray[np.bool_], cluster: Indices, number: int) -> Callable[[Indices], Numbers]:
+        """The function from (A,) candidates to Δ where each takes samples over into the new cluster `number`."""
+        counts = self.agreement.count(cluster, number + 1)
 
-    def best(self, energy: Tensor, clusters: Callable[[Tensor], Tensor], number: int) -> int:
-        """The candidate of the largest energy + γ Δ; `clusters` gives (A, B) the clusterings of some candidates.
+        def delta(candidates: Indices) -> Numbers:
+            # A single cluster says nothing, whatever its medoid.
+            if not number:
+                return np.ones(len(candidates))
+            trial, sample = np.divmod(np.flatnonzero(taken[candidates]), len(cluster))
+            moves = Moves(trial, sample, np.full_like(sample, number))
+            return self.agreement.one_minus_nmi(counts, moves, len(candidates))
+
+        return delta
+
+    def best(self, energy: Numbers, delta: Callable[[Indices], Numbers]) -> int:
+        """The candidate of the largest energy + γ Δ; `delta` gives Δ of some candidates.
 
         Δ ≤ 1, so candidates are tried by descending energy until energy + γ cannot win.
         """
-        score = torch.full_like(energy, -torch.inf)
-        step = max(1, CONTINGENCY_ENTRIES // (number * self.classes))
-        for candidates in torch.split(energy.argsort(descending=True, stable=True), step):
-            if energy[candidates[0]] + self.gamma < score.max() - TIE:
+        score = np.full_like(energy, -np.inf)
+        order = np.argsort(-energy, kind="stable")
+        first, trials = 0, min(FIRST_TRIALS, self.most)
+        while first < len(order) and energy[order[first]] + self.gamma >= score.max() - TIE:
+            part = order[first : first + trials]
+            score[part] = energy[part] + self.gamma * delta(part)
+            first, trials = first + trials, min(2 * trials, self.most)
+        return int(np.flatnonzero(score >= score.max() - TIE)[0])
+
+    def exchange(self, medoids: Indices, sweeps: int) -> Indices:
+        """(K,) medoids after sweeps of PAM, which exchange each for the best member of its cluster."""
+        for _ in range(sweeps):
+            before, medoids = medoids, self.sweep(medoids)
+            if np.array_equal(medoids, before):
                 break
-            score[candidates] = energy[candidates] + self.gamma * self.one_minus_nmi(clusters(candidates), number)
-        return int((score >= score.max() - TIE).nonzero()[0])
+        return medoids
 
-    def assign(self, medoids: Tensor) -> Tensor:
-        """(…, B) the number of every sample's nearest medoid among (…, K), the first of equals; medoids their own."""
-        cluster = self.distance[:, medoids].movedim(0, -2).argmin(-1)
-        return cluster.scatter(-1, medoids, torch.arange(medoids.shape[-1]).expand_as(medoids))
+    def sweep(self, medoids: Indices) -> Indices:
+        """(K,) medoids, each exchanged for the best member of its cluster, given the exchanges before it.
 
-    def assign_some(self, trials: Tensor, candidates: Tensor) -> Tensor:
-        """(A, B) clusterings around some of the (…, K) trials."""
-        return self.assign(trials[candidates])
+        Several clusters are tried at once, with the medoids as they are; those behind an exchange are tried again.
+        """
+        state = self.nearest(medoids)
+        energy = -self.sum_samples(self.distance * (state.cluster[:, None] == state.cluster))
+        medoids, members = medoids.copy(), np.argsort(state.cluster, kind="stable")
+        ends = np.cumsum(np.bincount(state.cluster))
+        first, start, trials = 0, 0, FIRST_TRIALS
+        while first < len(medoids):
+            last = max(first + 1, int(np.searchsorted(ends, start + min(trials, self.most), "right")))
+            candidates, begins = members[start : ends[last - 1]], np.r_[start, ends[first : last - 1]] - start
+            numbers = np.repeat(np.arange(first, last), np.diff(begins, append=len(candidates)))
+            score = energy[candidates] + self.gamma * self.exchange_delta(state, candidates, numbers)
+            best = np.flatnonzero(score >= np.maximum.reduceat(score, begins)[numbers - first] - TIE)
+            chosen = candidates[best[np.searchsorted(best, begins)]]
+            exchanged = np.flatnonzero(chosen != medoids[first:last])
+            trials *= 2
+            if len(exchanged):
+                last, trials = first + int(exchanged[0]) + 1, FIRST_TRIALS
+                medoids[last - 1] = chosen[exchanged[0]]
+                state = self.nearest(medoids)
+            first, start = last, int(ends[last - 1])
+        return medoids
 
-    def one_minus_nmi(self, cluster: Tensor, number: int) -> Tensor:
-        """(A,) 1 − NMI of (A, B) clusterings into `number` clusters, from counts n and their n log n."""
-        cell = cluster * self.classes + self.member
-        counts = torch.zeros(len(cluster), number * self.classes, dtype=self.times.dtype)
-        counts = counts.scatter_add(1, cell, self.times.expand_as(cell))
-        joint = self.n_log_n(counts).sum(1)
-        cluster_term = self.n_log_n(counts.view(len(cluster), number, self.classes).sum(2)).sum(1)
-        whole = self.n_log_n(self.times.sum())
-        information = joint - cluster_term - self.class_term + whole
-        entropies = (whole - cluster_term) * (whole - self.class_term)
-        return 1 - torch.where(entropies > 0, information / entropies.clamp_min(TIE).sqrt(), 0)
+    def exchange_delta(self, state: Nearest, candidates: Indices, numbers: Indices) -> Numbers:
+        """(A,) Δ with each candidate in place of the medoid of the cluster that `numbers` says."""
+        number = numbers[:, None]
+        # A cluster without its medoid: its samples go to their second nearest.
+        own = state.cluster == number
+        rest = np.where(own, state.second_cluster, state.cluster)
+        bound = np.where(own, state.second_distance, state.distance)
+        distance = self.distance[candidates]
+        distance[np.arange(len(candidates)), candidates] = OWN
+        taken = (distance < bound) | ((distance == bound) & (number < rest))
+        cluster = np.where(taken, number, rest)
+        places = np.flatnonzero(cluster != state.cluster)
+        moves = Moves(*np.divmod(places, len(state.cluster)), cluster.ravel()[places])
+        return self.agreement.one_minus_nmi(state.counts, moves, len(candidates))
+
+    def nearest(self, medoids: Indices) -> Nearest:
+        """The two nearest of (K,) medoids for every sample."""
+        distance, every = self.distance[medoids].T.copy(), np.arange(len(self.member))
+        distance[medoids, np.arange(len(medoids))] = OWN
+        cluster = distance.argmin(1)
+        smallest = distance[every, cluster]
+        distance[every, cluster] = np.inf
+        second = distance.argmin(1)
+        counts = self.agreement.count(cluster, len(medoids))
+        return Nearest(cluster, smallest, second, distance[every, second], counts)
 
     def class_medoids(self) -> Tensor:
-        """(K,) the sample of each class with the smallest sum of distances to its class."""
-        same = self.member[:, None] == self.member[None, :]
-        spread = self.sum_samples(self.distance.T.masked_fill(~same, 0))
-        return torch.stack(
-            [spread.masked_fill(self.member != number, torch.inf).argmin() for number in range(self.classes)]
-        )
+        """(B,) for each sample the one of its class with the smallest sum of distances to the class."""
+        others = torch.from_numpy(self.member[:, None] != self.member)
+        among = self.given.T.masked_fill(others, 0)
+        spread = among.sum(0) if self.weight is None else torch.from_numpy(self.weight) @ among
+        by_class = np.lexsort((spread.numpy(), self.member))
+        first = np.searchsorted(self.member[by_class], np.arange(self.classes))
+        return torch.from_numpy(by_class[first][self.member])

@@ -1,0 +1,99 @@
+"""How much clusterings say about classes, counted once and updated for the few samples that change their cluster."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Agreement", "Counts", "Moves"]
+
+SMALLEST = 1e-12
+"""Product of entropies from which its root is taken."""
+
+
+class Moves(NamedTuple):
+    """Samples that leave their cluster for another one in some trials: (E,) of each, one entry per move."""
+
+    trial: NDArray[np.int64]
+    sample: NDArray[np.int64]
+    target: NDArray[np.int64]
+    """The cluster that the sample goes to."""
+
+
+class Counts(NamedTuple):
+    """A clustering of B samples: how many of them every cluster has, and of every class."""
+
+    cluster: NDArray[np.int64]
+    """(B,) the cluster of each sample."""
+    cells: NDArray[Any]
+    """(K · C,) samples of each class in each cluster."""
+    sizes: NDArray[Any]
+    """(K,) samples in each cluster."""
+    joint: float
+    """Σ n log n of the cells."""
+    cluster_term: float
+    """Σ n log n of the sizes."""
+
+
+class Agreement:
+    """1 − NMI of (B,) classes and clusterings, NMI by the geometric mean of the entropies.
+
+    All its terms are sums of n log n, n numbers of samples, or sums of their weights.
+    """
+
+    def __init__(self, member: NDArray[np.int64], weight: NDArray[np.float64] | None = None) -> None:
+        self.member = member
+        self.weight = weight
+        self.times: NDArray[Any] = np.ones_like(member) if weight is None else weight
+        self.classes = int(member.max()) + 1
+        counts = np.arange(len(member) + 1)
+        self.table = counts * np.log(np.maximum(counts, 1))
+        self.class_term = self.n_log_n(np.bincount(member, weight)).sum()
+        self.whole = self.n_log_n(self.times.sum())
+
+    def n_log_n(self, counts: NDArray[Any]) -> NDArray[np.float64]:
+        """(…,) n log n: whole numbers from a table."""
+        if self.weight is None:
+            found: NDArray[np.float64] = self.table[counts]
+            return found
+        # What is left of weights that cancel may lie a little below 0.
+        present = np.maximum(counts, np.finfo(np.float64).tiny)
+        return np.asarray(present * np.log(present))
+
+    def count(self, cluster: NDArray[np.int64], number: int) -> Counts:
+        """The samples in each of `number` clusters."""
+        cells = np.bincount(cluster * self.classes + self.member, self.weight, number * self.classes)
+        sizes = cells.reshape(number, self.classes).sum(1)
+        joint, cluster_term = (float(self.n_log_n(counts).sum()) for counts in (cells, sizes))
+        return Counts(cluster, cells, sizes, joint, cluster_term)
+
+    def one_minus_nmi(self, counts: Counts, moves: Moves | None = None, trials: int = 1) -> NDArray[np.float64]:
+        """(T,) 1 − NMI of a clustering after the moves of each trial."""
+        joint, cluster_term = np.full(trials, counts.joint), np.full(trials, counts.cluster_term)
+        if moves is not None and len(moves.trial):
+            cells, change = self.list_changes(counts, moves)
+            joint += self.sum_changes(cells, change, counts.cells, trials)
+            cluster_term += self.sum_changes(cells // self.classes, change, counts.sizes, trials)
+        information = joint - cluster_term - self.class_term + self.whole
+        entropies = (self.whole - cluster_term) * (self.whole - self.class_term)
+        return np.asarray(1 - np.where(entropies > 0, information / np.sqrt(np.maximum(entropies, SMALLEST)), 0))
+
+    def list_changes(self, counts: Counts, moves: Moves) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """(2E,) cells that samples leave or enter, ascending by trial, cluster and class, and what they add to them."""
+        trial, classes, times = moves.trial * len(counts.sizes), self.member[moves.sample], self.times[moves.sample]
+        clusters = np.concatenate([trial + counts.cluster[moves.sample], trial + moves.target])
+        cells = clusters * self.classes + np.concatenate([classes, classes])
+        # Sorting numbers is several times faster than sorting their places, so each holds its place in its last bits.
+        bits = len(cells).bit_length()
+        ordered = np.sort((cells << bits) | np.arange(len(cells)))
+        return ordered >> bits, np.concatenate([-times, times])[ordered & ((1 << bits) - 1)]
+
+    def sum_changes(
+        self, places: NDArray[np.int64], change: NDArray[Any], counts: NDArray[Any], trials: int
+    ) -> NDArray[np.float64]:
+        """(T,) by how much Σ n log n of (P,) counts changes in each trial t, which owns the places tP … tP + P − 1."""
+        starts = np.flatnonzero(np.concatenate([[True], places[1:] != places[:-1]]))
+        trial, place = np.divmod(places[starts], len(counts))
+        before = counts[place]
+        gain = self.n_log_n(before + np.add.reduceat(change, starts)) - self.n_log_n(before)
+        return np.asarray(np.bincount(trial, gain, trials), dtype=np.float64)
