@@ -9,9 +9,9 @@ from torch.nn.functional import normalize
 
 import equimetric as em
 from equimetric.errors import EquimetricError
-from equimetric.losses import hier
 from equimetric.losses.dreml import balanced_map
 from equimetric.losses.members import proportional_sizes
+from equimetric.ops.draws import GumbelNoise
 from equimetric.ops.special import scale_gradient
 
 # Worked values: three members of three dimensions for BIER, one of four for HDC.
@@ -334,19 +334,13 @@ def test_hier_is_its_definition(monkeypatch):
     objective = hierarchy(c=c, margin=m, tau=tau, clip_r=1.5)
     noises, triples = [], []
     loss = objective.loss
-    drawn, empty_like = loss.draw_triples, torch.empty_like
+    drawn, exponential = loss.draw_triples, torch.Tensor.exponential_
 
-    class Noise:
-        """Notes what is drawn from the exponential distribution."""
+    def note(tensor, generator=None):
+        noises.append(exponential(tensor, generator=generator).clone())
+        return noises[-1].clone()
 
-        def __init__(self, tensor):
-            self.tensor = tensor
-
-        def exponential_(self, generator=None):
-            noises.append(empty_like(self.tensor).exponential_(generator=generator))
-            return noises[-1]
-
-    monkeypatch.setattr(hier.torch, "empty_like", Noise)
+    monkeypatch.setattr(torch.Tensor, "exponential_", note)
     loss.draw_triples = lambda *given: triples.append(drawn(*given)) or triples[-1]
     embeddings, labels = random(8, 4), torch.arange(8) % 4
     found = value_and_gradient(lambda x: objective(x, labels), embeddings)
@@ -392,19 +386,39 @@ def test_hier_is_its_definition(monkeypatch):
     torch.testing.assert_close(found, value_and_gradient(definition, embeddings))
 
 
-def test_a_few_triples_at_a_time_are_all_of_them(monkeypatch):
+@pytest.mark.parametrize("few_numbers", [2**15, 40])
+def test_a_few_triples_at_a_time_are_all_of_them(few_numbers, monkeypatch):
+    # Stretches of a longer row in the second case.
+    monkeypatch.setattr("equimetric.ops.draws.FEW_NUMBERS", few_numbers)
+
     def both():
-        objective = hierarchy()
+        objective = hierarchy(generator=torch.Generator().manual_seed(1), margin=0.4, tau=0.4)
         embeddings = random(8, 4).requires_grad_()
-        torch.manual_seed(3)
-        # The largest of equal noise is the nearest proxy, whatever the order of drawing.
-        monkeypatch.setattr(torch.Tensor, "exponential_", lambda tensor, generator=None: tensor.fill_(1.0))
-        value = objective(embeddings, torch.arange(8) % 4)
-        return value.detach(), *torch.autograd.grad(value, (embeddings, objective.loss.proxies))
+        value = objective(embeddings, torch.arange(8) % 4, sample_weight=torch.arange(8) / 4)
+        with torch.no_grad():
+            objective.loss.generator.manual_seed(1)
+            alone = objective(embeddings, torch.arange(8) % 4, sample_weight=torch.arange(8) / 4)
+        return value.detach(), alone, *torch.autograd.grad(value, (embeddings, objective.loss.proxies))
 
     at_once = both()
-    monkeypatch.setattr("equimetric.ops.gradients.PART_ENTRIES", 18)
-    torch.testing.assert_close(both(), at_once)
+    # Several tiles, the last of which is not full.
+    monkeypatch.setattr("equimetric.ops.ancestors.TILE", 24)
+    torch.testing.assert_close(both(), at_once, rtol=1e-9, atol=1e-12)
+
+
+def test_many_rows_of_noise_are_stretches_of_a_longer_one():
+    like, generator = torch.zeros((), dtype=torch.float64), torch.Generator()
+    few = GumbelNoise.draw((5, 3), like, generator.manual_seed(1)).rows(slice(1, 4))
+    drawn = torch.empty(5, 3, dtype=torch.float64).exponential_(generator=generator.manual_seed(1))
+    assert torch.equal(few, -drawn.log()[1:4])
+    noise = GumbelNoise.draw((4096, 128), like, generator)
+    rows = noise.rows(slice(None))
+    longer = torch.cat([noise.stretches[0], noise.stretches[1:, -1]])
+    places = [noise.which[row].item() for row in range(4096)]
+    assert all(torch.equal(rows[row], longer[place : place + 128]) for row, place in enumerate(places))
+    assert len(set(places)) > 3500
+    assert rows.mean().item() == pytest.approx(0.5772, abs=0.03)
+    assert rows.var().item() == pytest.approx(math.pi**2 / 6, abs=0.06)
 
 
 def test_hier_draws_from_its_own_generator_and_is_zero_without_neighbours():

@@ -4,7 +4,6 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
 from equimetric import ops
 from equimetric.components import loss
@@ -98,10 +97,11 @@ class HierarchicalRegulariser(nn.Module):
         if not triples.shape[1]:
             return to_proxies.sum() * 0
 
-        def loss(to_proxies: Tensor, triples: Tensor) -> Tensor:
-            return torch.dot(times[triples[0]], self.triple_loss(to_proxies, triples))
-
-        return ops.special.sum_in_parts(loss, to_proxies, triples) / times[triples[0]].sum()
+        count = times[triples[0]]
+        total = ops.special.ancestor_hinges(
+            to_proxies, triples, count, margin=self.margin, tau=self.tau, generator=self.generator
+        )
+        return total / count.sum()
 
     def draw_triples(self, closeness: Tensor, times: Tensor) -> Tensor:
         """(3, T) rows i, j and k, `per_anchor` triples for each sample that has reciprocal neighbours and others.
@@ -127,22 +127,3 @@ class HierarchicalRegulariser(nn.Module):
             for mask in (related, unrelated)
         )
         return torch.stack([anchors[:, None].expand_as(j), j, k]).flatten(1)
-
-    def triple_loss(self, to_proxies: Tensor, triples: Tensor) -> Tensor:
-        """(T,) the loss of each of (3, T) triples."""
-        i, j, k = (to_proxies[rows] for rows in triples)
-        farther = torch.maximum(i, j)
-        lower, ancestor = self.choose(farther)
-        upper, common = self.choose(torch.maximum(farther, k))
-        lowered = [(to * (lower - upper)).sum(1) for to in (i, j, k)]
-        value = (
-            (lowered[0] + self.margin).relu() + (lowered[1] + self.margin).relu() + (self.margin - lowered[2]).relu()
-        )
-        return value * (ancestor != common)
-
-    def choose(self, distance: Tensor) -> tuple[Tensor, Tensor]:
-        """(T, M) 1 for the proxy that is drawn, 0 for all others, with the gradient of a softmax; and its index."""
-        noise = -torch.empty_like(distance).exponential_(generator=self.generator).log()
-        share = (noise - distance / self.tau).softmax(1)
-        place = share.argmax(1)
-        return one_hot(place, share.shape[1]) + (share - share.detach()), place

@@ -1,11 +1,17 @@
 """Choosing entries of a similarity matrix: at random, or the largest."""
 
+from typing import NamedTuple, Self
+
 import torch
 from torch import Tensor
 
 from equimetric.ops.masks import flatnonzero
 
-__all__ = ["draw_columns", "hardest_entries", "row_argmax", "row_argmin"]
+__all__ = ["GumbelNoise", "draw_columns", "hardest_entries", "row_argmax", "row_argmin"]
+
+
+FEW_NUMBERS, REUSE = 2**15, 128
+"""From this many random numbers on, each that is drawn is used about this often."""
 
 
 def draw_columns(chances: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -16,6 +22,36 @@ def draw_columns(chances: Tensor, generator: torch.Generator | None) -> Tensor:
     if not len(chances):
         return torch.zeros(0, dtype=torch.int64, device=chances.device)
     return torch.multinomial(chances, 1, generator=generator)[:, 0]
+
+
+class GumbelNoise(NamedTuple):
+    """(T, M) random numbers of Gumbel's distribution.
+
+    Drawing takes many times longer than all that is computed with the numbers. So many rows are stretches of one long
+    row, each from a random place on: inside a row all numbers are independent, and in two rows the same number hardly
+    ever has the same column.
+    """
+
+    stretches: Tensor
+    """(L, M) rows, all those that overlap."""
+    which: Tensor
+    """(T,) one of them for each row of noise."""
+
+    @classmethod
+    def draw(cls, shape: tuple[int, int], like: Tensor, generator: torch.Generator | None) -> Self:
+        """Noise of the dtype and on the device of a tensor."""
+        rows, columns = shape
+        if rows * columns <= FEW_NUMBERS:
+            noise = -like.new_empty(shape).exponential_(generator=generator).log()
+            return cls(noise, torch.arange(rows, device=like.device))
+        places = max(FEW_NUMBERS, rows * columns // REUSE)
+        longer = like.new_empty(places + columns - 1).exponential_(generator=generator).log_().neg_()
+        which = torch.randint(places, (rows,), generator=generator, device=like.device)
+        return cls(longer.unfold(0, columns, 1), which)
+
+    def rows(self, part: slice, out: Tensor | None = None) -> Tensor:
+        """(P, M) noise of some of the T rows."""
+        return torch.index_select(self.stretches, 0, self.which[part], out=out)
 
 
 def row_argmax(values: Tensor, mask: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Values whose gradient is computed in the forward pass, or is scaled in backward."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,10 +8,7 @@ from torch import Tensor
 
 from equimetric.ops.products import plain_arithmetic
 
-__all__ = ["keep_signs", "scale_gradient", "scale_saved", "sum_in_parts", "sum_scalars", "with_gradient"]
-
-PART_ENTRIES = 2**20
-"""Numbers that one part of a sum may hold."""
+__all__ = ["keep_signs", "scale_gradient", "scale_saved", "sum_scalars", "with_gradient"]
 
 
 def sum_scalars(parts: Sequence[Tensor]) -> Tensor:
@@ -77,21 +74,3 @@ def with_gradient(value: Tensor, wrt: Tensor, gradient: Tensor) -> Tensor:
     """A scalar function of `wrt` with the given gradient, which has the shape of `wrt`."""
     result: Tensor = KnownGradient.apply(wrt, value, gradient)  # type: ignore[no-untyped-call]
     return result
-
-
-def sum_in_parts(function: Callable[[Tensor, Tensor], Tensor], values: Tensor, index: Tensor) -> Tensor:
-    """Σ function(values, part of the columns of `index`), where a column takes as many numbers as a row of `values`.
-
-    The gradient of each part is computed at once, so that only the graph of one part is held in memory.
-    """
-    parts = torch.split(index, max(1, PART_ENTRIES // values.shape[1]), 1)
-    if len(parts) == 1 or plain_arithmetic() or not values.requires_grad:
-        return sum_scalars([function(values, part) for part in parts])
-    leaf = values.detach().requires_grad_()
-    total, gradient = torch.zeros_like(leaf[0, 0]), torch.zeros_like(values)
-    for part in parts:
-        with torch.enable_grad():
-            value = function(leaf, part)
-        total += value.detach()
-        gradient += torch.autograd.grad(value, leaf)[0]
-    return with_gradient(total, values, gradient)

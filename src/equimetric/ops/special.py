@@ -6,17 +6,18 @@ Masks:        masked_sum, count, row_max, row_min, row_argmax, row_argmin, list_
               hardest_entries
 Ratios:       ratio, reduce_rows, sum_rows, count_references
 Terms:        similarity (of a hinge), pair_cross_entropy, replace_positives, split_lengths, row_violation,
-              quadruplet_mean, soft_histograms
-Gradients:    scale_gradient, keep_signs, sum_in_parts, separable
+              quadruplet_mean, soft_histograms, ancestor_hinges
+Gradients:    scale_gradient, keep_signs, separable
 Clusters:     cluster_classes, group_rows, MedoidSearch, widest_gaps
 """
 
+from equimetric.ops.ancestors import ancestor_hinges
 from equimetric.ops.chunks import separable
 from equimetric.ops.class_pairs import first_pairs
 from equimetric.ops.classification import pair_cross_entropy, replace_positives, split_lengths
 from equimetric.ops.draws import draw_columns, hardest_entries, row_argmax, row_argmin
 from equimetric.ops.exponentials import row_violation
-from equimetric.ops.gradients import keep_signs, scale_gradient, sum_in_parts
+from equimetric.ops.gradients import keep_signs, scale_gradient
 from equimetric.ops.groups import group_rows
 from equimetric.ops.hinges import similarity
 from equimetric.ops.histograms import soft_histograms
@@ -41,6 +42,7 @@ from equimetric.ops.trees import widest_gaps
 __all__ = [
     "BatchNorm",
     "MedoidSearch",
+    "ancestor_hinges",
     "cluster_classes",
     "count",
     "count_references",
@@ -74,7 +76,6 @@ __all__ = [
     "split_lengths",
     "squared_chord",
     "squared_distance",
-    "sum_in_parts",
     "sum_rows",
     "widest_gaps",
 ]
