@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.families import FAMILIES
@@ -26,6 +26,7 @@ __all__ = [
     "SELECTIONS",
     "Component",
     "FunctionModule",
+    "Scheduled",
     "format_value",
     "loss",
     "references",
@@ -162,6 +163,23 @@ class FunctionModule(nn.Module):
     def extra_repr(self) -> str:
         """The options, for `repr`."""
         return ", ".join([self.name, *(f"{name}={value!r}" for name, value in self.options.items())])
+
+
+class Scheduled(nn.Module):
+    """A loss, selection or kind of references with values that are a function of the training step.
+
+    `Objective.set_step` sets the step, which is in the state dict unless nothing depends on it.
+    """
+
+    step: Tensor
+
+    def __init__(self, *, persistent: bool = True) -> None:
+        super().__init__()
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64), persistent=persistent)
+
+    def set_step(self, step: int) -> None:
+        """The number of training steps before this one."""
+        self.step.fill_(step)
 
 
 LOSSES: Registry[Component] = Registry("loss", "equimetric.losses")

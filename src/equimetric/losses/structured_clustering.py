@@ -1,13 +1,15 @@
 """Structured clustering: the true clustering must beat every other one by a margin that grows with 1 − NMI."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from equimetric import ops
-from equimetric.components import loss
-from equimetric.option_values import NotNegative, Number
+from equimetric.components import Scheduled, loss
+from equimetric.option_values import Count, NotNegative, Number, Range
 from equimetric.pairs import Pairs
-from equimetric.search_space import LogUniform
+from equimetric.search_space import LogUniform, Uniform
 
 
 @loss(
@@ -18,7 +20,7 @@ from equimetric.search_space import LogUniform
     geometry=("euclidean", "cosine"),
     references="batch",
     takes="batch",
-    search={"gamma": LogUniform(1.0, 1e4)},
+    search={"gamma": LogUniform(1.0, 1e4), "decay": Uniform(0.7, 1.0)},
     exempt={
         "repetition": "a copy of a sample would be a further candidate for a medoid",
         "monotone": "samples are pushed from the medoids of a wrong clustering, also from those of their own class",
@@ -27,32 +29,54 @@ from equimetric.search_space import LogUniform
     },
     known_as=("FacilityLocation", "ClusteringLoss"),
 )
-def structured_clustering(pairs: Pairs, *, gamma: NotNegative = 1.0, pam_iters: Number = 5) -> Tensor:
+class StructuredClustering(Scheduled):
     """Score of the best wrong clustering around K medoids above that of the true one, K the number of classes.
 
     L = [max_{|S|=K} {F(S) + γ Δ(S)} − F̃]₊, F(S) = −Σ_i min_{c∈S} d_ic, Δ = 1 − NMI(y, nearest medoids) with the
     geometric mean of the entropies, F̃ = Σ_classes max_{c in class} −Σ_{i in class} d_ic. The maximum is sought
     greedily and then by `pam_iters` sweeps of exchanges. Medoids and Δ are constants to the gradient. Sums over i and
-    the counts in Δ are by the weights of samples; one of weight 0 is no medoid.
+    the counts in Δ are by the weights of samples; one of weight 0 is no medoid. After t training steps γ is
+    gamma · decay^⌊t / decay_steps⌋.
     """
-    _, labels = ops.require.whole_batch(pairs, "structured_clustering")
-    ops.require.finite(pairs.similarity, "structured_clustering")
-    every = torch.arange(len(labels), device=labels.device)
-    distance = pairs.distance().masked_fill(every[:, None] == every, 0)
-    weight = pairs.query_weight
-    if weight is not None:
-        present = weight.nonzero()[:, 0]
-        labels, weight, distance = labels[present], weight[present], distance[present][:, present]
-        every = every[: len(present)]
-    classes, member = torch.unique(labels, return_inverse=True)
-    if len(classes) in (0, 1, len(labels)):
-        return distance.sum() * 0
-    with torch.no_grad():
-        # A sequence of small steps, so not for an accelerator; in float64, which separates ties.
-        times = None if weight is None else weight.double().cpu()
-        search = ops.special.MedoidSearch(distance.double().cpu(), member.cpu(), gamma, times)
-        nearest, delta = search.solve(pam_iters)
-        true_medoid = search.class_medoids()
-    true, best = (distance[every, medoid.to(labels.device)] for medoid in (true_medoid, nearest))
-    spread = true.sum() - best.sum() if weight is None else torch.dot(weight.to(distance), true - best)
-    return (spread + gamma * delta).relu()
+
+    def __init__(
+        self,
+        *,
+        gamma: NotNegative = 1.0,
+        pam_iters: Number = 5,
+        decay: Annotated[float, Range(0.0, 1.0, without_low=True)] = 1.0,
+        decay_steps: Count = 100,
+    ) -> None:
+        super().__init__(persistent=decay < 1)
+        self.start, self.pam_iters = gamma, pam_iters
+        self.decay, self.decay_steps = decay, decay_steps
+
+    @property
+    def gamma(self) -> float:
+        """γ at this step."""
+        return self.start * self.decay ** (int(self.step) // self.decay_steps) if self.decay < 1 else self.start
+
+    def forward(self, pairs: Pairs) -> Tensor:
+        """The loss of a batch."""
+        _, labels = ops.require.whole_batch(pairs, "structured_clustering")
+        ops.require.finite(pairs.similarity, "structured_clustering")
+        every = torch.arange(len(labels), device=labels.device)
+        distance = pairs.distance().masked_fill(every[:, None] == every, 0)
+        weight = pairs.query_weight
+        if weight is not None:
+            present = weight.nonzero()[:, 0]
+            labels, weight, distance = labels[present], weight[present], distance[present][:, present]
+            every = every[: len(present)]
+        classes, member = torch.unique(labels, return_inverse=True)
+        if len(classes) in (0, 1, len(labels)):
+            return distance.sum() * 0
+        gamma = self.gamma
+        with torch.no_grad():
+            # A sequence of small steps, so not for an accelerator; in float64, which separates ties.
+            times = None if weight is None else weight.double().cpu()
+            search = ops.special.MedoidSearch(distance.double().cpu(), member.cpu(), gamma, times)
+            nearest, delta = search.solve(self.pam_iters)
+            true_medoid = search.class_medoids()
+        true, best = (distance[every, medoid.to(labels.device)] for medoid in (true_medoid, nearest))
+        spread = true.sum() - best.sum() if weight is None else torch.dot(weight.to(distance), true - best)
+        return (spread + gamma * delta).relu()

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from equimetric.components import FunctionModule
+from equimetric.components import FunctionModule, Scheduled
 from equimetric.errors import EquimetricError, no_tensor
 from equimetric.geometry import Geometry
 from equimetric.objectives.weights import check_weight, weigh_samples
@@ -66,6 +66,12 @@ class Summable(nn.Module):
     def parts(self) -> list[tuple[float, Objective]]:
         """The objectives that are added up, each with its weight."""
         raise NotImplementedError
+
+    def set_step(self, step: int) -> None:
+        """Set the training step, the first of which is 0, for all parts with values that depend on it."""
+        for part in self.modules():
+            if isinstance(part, Scheduled):
+                part.set_step(step)
 
     def forward(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> Tensor:
         """The scalar to minimise."""
