@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from equimetric.components import Scheduled
 from equimetric.data import CentreCrop, RandomCrop, Resize, Transform, View, transforms
 from equimetric.runs.model import load_weights
 from equimetric.stopping import Stopped, StopRequest, raise_stopped, stop_on_signals
@@ -35,6 +36,8 @@ CASES = {
     "mined classes": {"batch": {"kind": "hard_classes", "samples": 2}},
     "adaptive sampler": {"batch": {"kind": "smart_mining", "options": {"interval": 2, "neighbours": 20}}},
     "memory": {"method": "xbm", "options": {"start_iteration": 2, "size": 32}},
+    "curriculum": {"options": {"selection": "curriculum", "curriculum_steps": 6}},
+    "decayed gamma": {"method": "structured_clustering", "options": {"gamma": 9.0, "decay": 0.5, "decay_steps": 2}},
     "proxies": {"method": "proxy_nca", "optimizer": {"objective_name": "sgd"}},
     "several epochs of the sampler": {"batch": {"kind": "exhaustive", "options": {}}},
 }
@@ -86,6 +89,14 @@ def test_a_stopped_run_resumes_at_that_step_to_the_same_bits(case, tmp_path):
     train(config, folder=tmp_path / "run", progress=lambda step, figures: resumed.append((step, bool(figures))))
     assert resumed == [(7, False), (8, True)]
     require_equal(tmp_path / "run", tmp_path / "undisturbed")
+
+
+def test_the_loop_sets_the_step_of_schedules(tmp_path, monkeypatch):
+    steps = []
+    monkeypatch.setattr(Scheduled, "set_step", lambda _, step: steps.append(step))
+    config = configuration({"options": {"selection": "curriculum", "end": [0.25, 1.0]}, "batch": {"per_step": 2}})
+    train(config, folder=tmp_path / "run")
+    assert steps == list(range(STEPS))
 
 
 @pytest.fixture

@@ -1,0 +1,100 @@
+"""Curricula: pairs or triples of a difficulty that changes over training, from the easy to the hard."""
+
+from math import nan
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from equimetric.components import Scheduled, selection
+from equimetric.errors import EquimetricError
+from equimetric.option_values import Count
+from equimetric.pairs import Pairs, TripletBand, Triplets, round_ties
+from equimetric.selection.hdc import bound
+
+PAPER = "Bengio, Louradour, Collobert, Weston: Curriculum learning (2009)"
+Band = tuple[float, float]
+EASY: Band = (0.0, 0.5)
+ALL: Band = (0.0, 1.0)
+
+
+class Curriculum(Scheduled):
+    """A band of difficulties, from the easiest, 0, to the hardest of a batch, 1, that moves with the training step."""
+
+    def __init__(self, start: Band, end: Band, curriculum_steps: int) -> None:
+        super().__init__()
+        self.start, self.end = check_band("start", start), check_band("end", end)
+        self.curriculum_steps = curriculum_steps
+
+    def band(self) -> Band:
+        """The lowest and the highest share at this step."""
+        done = min(1.0, int(self.step) / self.curriculum_steps)
+        low, high = ((1 - done) * first + done * last for first, last in zip(self.start, self.end, strict=True))
+        return low, high
+
+    def inside(self, difficulty: Tensor, times: Tensor) -> Tensor:
+        """Where the difficulty lies in the band; each of the n entries is counted as often as `times` says.
+
+        These are the ⌊low · n⌋ + 1st to the ⌈high · n⌉-th easiest, and those that tie with either.
+        """
+        low, high = self.band()
+        return (difficulty >= -bound(-difficulty, times, 1 - low)) & (difficulty <= bound(difficulty, times, high))
+
+
+def check_band(name: str, given: Any) -> Band:
+    """Two rising shares."""
+    try:
+        low, high = map(float, given)
+    except (TypeError, ValueError):
+        low, high = nan, nan
+    if not 0 <= low < high <= 1:
+        raise EquimetricError(f"{name} of a curriculum must be two rising shares such as (0.0, 0.5), got {given!r}")
+    return low, high
+
+
+@selection("curriculum", paper=PAPER, separable=False)
+class PairCurriculum(Curriculum):
+    """Keep positives and negatives of a difficulty that changes over training.
+
+    A positive is the harder the farther, a negative the harder the closer it is. Of either kind the pairs between two
+    shares of the batch's pairs in order of difficulty are kept: the band `start` at step 0, `end` from step
+    `curriculum_steps` on, and in between in proportion to the step. (0.0, 1.0) keeps all. `Objective.set_step` sets
+    the step.
+    """
+
+    def __init__(self, *, start: Band = EASY, end: Band = ALL, curriculum_steps: Count = 1000) -> None:
+        super().__init__(start, end, curriculum_steps)
+
+    def forward(self, pairs: Pairs) -> Pairs:
+        """The pairs of this step's band."""
+        similarity, counted = pairs.similarity.detach(), pairs.count_queries()
+        return pairs.keep(
+            positive=self.inside(-similarity, counted.multiplicity(pairs.positive)),
+            negative=self.inside(similarity, counted.multiplicity(pairs.negative)),
+        )
+
+
+@selection(
+    "curriculum_triplets",
+    paper=PAPER,
+    separable=False,
+    exempt={"static shapes": "the triples are listed"},
+)
+class TripletCurriculum(Curriculum):
+    """Keep triples of a difficulty that changes over training: the larger s_an − s_ap, the harder.
+
+    Of all triples of the batch in order of difficulty those between two shares are kept: the band `start` at step 0,
+    `end` from step `curriculum_steps` on, and in between in proportion to the step. (0.0, 1.0) keeps all.
+    `Objective.set_step` sets the step.
+    """
+
+    def __init__(self, *, start: Band = EASY, end: Band = ALL, curriculum_steps: Count = 1000) -> None:
+        super().__init__(start, end, curriculum_steps)
+
+    def forward(self, pairs: Pairs) -> Triplets:
+        """The triples of this step's band."""
+        every = TripletBand(pairs).triplets()
+        difficulty, queries = round_ties(every.violation()), pairs.query_weight
+        times = torch.ones_like(difficulty) if every.weight is None else every.weight
+        kept = self.inside(difficulty, times if queries is None else times * queries[every.anchor])
+        return Triplets.chosen(pairs, every.anchor[kept], every.positive[kept], every.negative[kept])
