@@ -45,8 +45,17 @@ class PositionDependentMetric(nn.Module):
 
     def score(self, one: Tensor, other: Tensor) -> Tensor:
         """(…,) learned similarity of (…, D) embeddings; symmetric."""
-        difference = ops.unit(ops.special.linear(self.difference, (one - other).abs()).relu())
-        position = ops.unit(ops.special.linear(self.position, (one + other) / 2).relu())
+        return self.compare(self.add_position(one), self.add_position(other))
+
+    def add_position(self, embeddings: Tensor) -> Tensor:
+        """(…, D + H) embeddings with their share of W_v v + b_v: that of a pair is the sum of two."""
+        return torch.cat([embeddings, ops.special.linear(self.position, embeddings) / 2], -1)
+
+    def compare(self, one: Tensor, other: Tensor) -> Tensor:
+        """(…,) learned similarity of (…, D + H) embeddings with their positions."""
+        dim = self.difference.in_features
+        difference = ops.unit(ops.special.linear(self.difference, (one[..., :dim] - other[..., :dim]).abs()).relu())
+        position = ops.unit((one[..., dim:] + other[..., dim:]).relu())
         joint = ops.special.linear(self.joint, torch.cat([difference, position], -1)).relu()
         return ops.special.linear(self.readout, joint).squeeze(-1)
 
@@ -54,12 +63,13 @@ class PositionDependentMetric(nn.Module):
         """The loss of a batch; gradients are formed for the chosen pairs only."""
         dim = self.difference.in_features
         embeddings, _ = ops.require.whole_batch(pairs, "pddm", dim)
-        scores = ops.special.pairwise(self.score, embeddings, width=max(self.joint.in_features, dim))
+        samples = self.add_position(embeddings)
+        scores = ops.special.pairwise(self.compare, samples, width=max(self.joint.in_features, dim))
         anchor = torch.arange(len(embeddings), device=scores.device)
         positive = ops.special.row_argmin(scores, pairs.positive)
         negative = ops.special.row_argmax(scores, pairs.negative)
         edges = ((anchor, positive), (anchor, negative), (positive, negative[positive]))
-        near, far, far_from_positive = (self.score(embeddings[i], embeddings[j]) for i, j in edges)
+        near, far, far_from_positive = (self.compare(samples[i], samples[j]) for i, j in edges)
         learned = (self.a + far - near).relu() + (self.a + far_from_positive - near).relu()
         near, far, far_from_positive = (pairs.similarity[i, j] for i, j in edges)
         plain = (self.b + far - near).relu() + (self.b + far_from_positive - near).relu()
