@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import example_learners  # noqa: F401  (registers a learner)
 import pytest
 import torch
+from small_learners import SMALL, merge
 
 from equimetric.configuration import load_config
 from equimetric.learners import LEARNERS, Batch
@@ -46,7 +47,7 @@ def configuration(name, **tables):
             "checkpoint_seconds": 0,
         },
     }
-    return {**base, **{table: {**base.get(table, {}), **values} for table, values in tables.items()}}
+    return merge(merge(base, SMALL.get(name, {})), tables)
 
 
 def make(name, **tables):

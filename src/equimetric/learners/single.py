@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
 from equimetric.batches import Groups
+from equimetric.errors import EquimetricError
 from equimetric.learners.batch import Batch
 from equimetric.learners.epoch_view import EpochView
 from equimetric.learners.learner import Learner, LearnerParts, Outputs, learner
 from equimetric.learners.parts.networks import backbone_features, objective_terms
 from equimetric.objectives import Objective, ObjectiveSum
 
-__all__ = ["EpochHook", "GroupKeeper", "SingleLearner"]
+__all__ = ["EpochHook", "GroupKeeper", "SingleLearner", "inspect_epoch", "refuse_epoch_hooks"]
 
 
 @runtime_checkable
@@ -32,6 +33,22 @@ class GroupKeeper(Protocol):
 
     def row_groups(self) -> tuple[Tensor, Tensor] | None:
         """(N,) cluster and (N,) weight of every training row, where they are kept."""
+
+
+def inspect_epoch(objective: Objective | ObjectiveSum, embeddings: Callable[[], Tensor], labels: Tensor) -> None:
+    """Call every part of an objective that has an `on_epoch` of its own."""
+    for part in objective.modules():
+        if isinstance(part, EpochHook):
+            part.on_epoch(embeddings, labels)
+
+
+def refuse_epoch_hooks(objective: Objective | ObjectiveSum, learner: str) -> None:
+    """Raise an error for an objective that wants to inspect the whole training set, which a learner cannot show it."""
+    if any(isinstance(part, EpochHook) for part in objective.modules()):
+        raise EquimetricError(
+            f"learner {learner!r} does not show the whole training set to the objectives of its members, and "
+            "the configured one needs that; choose another method, or the learner 'single'"
+        )
 
 
 @learner("single")
@@ -89,9 +106,7 @@ class SingleLearner(Learner):
 
     def on_epoch(self, view: EpochView) -> None:
         """Call every part of the objective that has an `on_epoch` of its own."""
-        for part in self.objective.modules():
-            if isinstance(part, EpochHook):
-                part.on_epoch(view.embeddings, view.labels)
+        inspect_epoch(self.objective, view.embeddings, view.labels)
 
     def groups(self) -> Groups | None:
         """The clusters of the first part of the objective that keeps them."""

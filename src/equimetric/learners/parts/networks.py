@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from torch import Tensor, nn
 
@@ -11,7 +12,10 @@ from equimetric.errors import EquimetricError
 from equimetric.learners.batch import Batch
 from equimetric.objectives import Objective, ObjectiveSum
 
-__all__ = ["backbone_features", "join_groups", "objective_terms"]
+__all__ = ["backbone_features", "feature_dim", "join_groups", "objective_terms", "require_loss"]
+
+
+Loss = TypeVar("Loss", bound=nn.Module)
 
 
 def objective_terms(
@@ -27,6 +31,16 @@ def objective_terms(
                 f"{name!r} has a value for each query, but training minimises one number; choose reduction='mean'"
             )
     return terms
+
+
+def require_loss(objective: Objective | ObjectiveSum, kind: type[Loss], name: str) -> Loss:
+    """The loss of an objective, where it is the one that the paper of a learner, of the same name, trains members with."""
+    loss = objective.loss if isinstance(objective, Objective) else None
+    if isinstance(loss, kind) and getattr(loss, "name", name) == name:
+        return loss
+    raise EquimetricError(
+        f"learner {name!r} forms the members that the loss of its paper trains, no others; set method = {name!r}"
+    )
 
 
 def join_groups(
@@ -45,3 +59,15 @@ def backbone_features(network: EmbeddingNetwork, images: Tensor, stage: str | No
     if stage is None or network.backbone is None:
         return network.features(images)
     return network.backbone.forward_to(images, stage).mean((2, 3))
+
+
+def feature_dim(network: EmbeddingNetwork) -> int:
+    """How many features the head of a network takes."""
+    if network.backbone is not None:
+        return network.backbone.features
+    for module in network.head.modules():
+        if isinstance(module, nn.Linear):
+            return module.in_features
+        if isinstance(module, nn.LayerNorm):
+            return module.normalized_shape[-1]
+    raise EquimetricError("the head shows no size of its features: it has no linear map and no layer normalisation")

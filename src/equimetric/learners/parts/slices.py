@@ -14,7 +14,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 
-__all__ = ["Slices", "aggregate", "share"]
+__all__ = ["Slices", "aggregate", "require_sizes", "share"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,12 @@ class Slices:
     @classmethod
     def equal(cls, dim: int, count: int, name: str = "member") -> Slices:
         """`count` members that share `dim` dimensions, the first ones with one more where they do not divide evenly."""
-        return cls({f"{name}{number}": size for number, size in enumerate(share(dim, count), start=1)})
+        return cls.of(share(dim, count), name)
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], name: str = "member") -> Slices:
+        """Members of these sizes, numbered."""
+        return cls({f"{name}{number}": size for number, size in enumerate(sizes, start=1)})
 
     @property
     def dim(self) -> int:
@@ -45,6 +50,13 @@ def share(dim: int, count: int) -> list[int]:
     if not 1 <= count <= dim:
         raise EquimetricError(f"{dim} dimensions cannot be shared by {count} members; each needs at least one")
     return [dim // count + (place < dim % count) for place in range(count)]
+
+
+def require_sizes(option: str, sizes: Sequence[int]) -> None:
+    """Raise an error unless an option is a list of one or more dimensions."""
+    listed = isinstance(sizes, Sequence) and not isinstance(sizes, str) and len(sizes) > 0
+    if not listed or not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes):
+        raise EquimetricError(f"{option} must be a list of whole numbers of 1 or more, got {sizes!r}")
 
 
 def aggregate(members: Sequence[Tensor], weights: Sequence[float] | None = None) -> Tensor:

@@ -1,0 +1,15 @@
+"""Small configurations of the learners that need other values than their defaults to train on a few small images."""
+
+SMALL = {
+    "s2sd": {"learner": {"options": {"dims": [12, 16], "features_after": 2}}},
+    "matryoshka": {"learner": {"options": {"sizes": [8, 4, 2]}}},
+}
+"""Tables of a run's configuration, by learner."""
+
+
+def merge(base, tables):
+    """The tables of a configuration with further values; a value that is no table replaces the one before."""
+    merged = dict(base)
+    for name, values in tables.items():
+        merged[name] = {**base.get(name, {}), **values} if isinstance(values, dict) else values
+    return merged
