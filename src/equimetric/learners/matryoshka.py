@@ -1,0 +1,119 @@
+"""Matryoshka: an embedding whose first dimensions are an embedding, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from torch import Tensor, nn
+
+from equimetric.backbones import EmbeddingNetwork
+from equimetric.errors import EquimetricError
+from equimetric.geometry import unit
+from equimetric.learners.batch import Batch
+from equimetric.learners.epoch_view import EpochView
+from equimetric.learners.learner import LearnerParts, Outputs, learner
+from equimetric.learners.parts.networks import join_groups, objective_terms
+from equimetric.learners.parts.slices import require_sizes
+from equimetric.learners.single import SingleLearner, inspect_epoch
+from equimetric.objectives import Objective, ObjectiveSum
+
+__all__ = ["Matryoshka", "halved_sizes"]
+
+SMALLEST = 8
+"""Dimensions of the smallest prefix, unless sizes are given."""
+
+
+def halved_sizes(dim: int) -> list[int]:
+    """dim, dim/2, dim/4, …, as long as they are 8 or more."""
+    sizes = [dim]
+    while sizes[-1] // 2 >= SMALLEST:
+        sizes.append(sizes[-1] // 2)
+    return sizes
+
+
+@learner(
+    "matryoshka",
+    paper="Kusupati, Bhatt, Rege, Wallingford, Sinha, Ramanujan, Howard-Snyder, Chen, Kakade, Jain, Farhadi: "
+    "Matryoshka representation learning (2022)",
+)
+class Matryoshka(SingleLearner):
+    """One network whose embedding is trained at several lengths: L = Σ_s w_s L_s(f(x)[:s]), each L_s an own objective.
+
+    What is evaluated is the whole embedding; the prefixes are its members, so the table of members shows accuracy and
+    threshold consistency by dimension.
+    """
+
+    def __init__(
+        self,
+        network: EmbeddingNetwork,
+        objective: Objective | ObjectiveSum,
+        prefixes: Mapping[int, Objective | ObjectiveSum],
+        weights: Mapping[int, float],
+    ) -> None:
+        super().__init__(network, objective)
+        self.sizes = list(prefixes)
+        self.prefixes = nn.ModuleList(prefixes.values())
+        self.weights = dict(weights)
+
+    @classmethod
+    def build(
+        cls, parts: LearnerParts, *, sizes: Sequence[int] | None = None, weights: Sequence[float] | None = None
+    ) -> Matryoshka:
+        """Prefixes of these sizes, the largest the configured dimension, with a weight for each; all 1 by default."""
+        chosen = halved_sizes(parts.dim) if sizes is None else list(sizes)
+        require_sizes("learner 'matryoshka': sizes", chosen)
+        if max(chosen) != parts.dim or len(set(chosen)) < len(chosen):
+            raise EquimetricError(
+                f"learner 'matryoshka': sizes must be different, the largest model.dim = {parts.dim}, got {chosen}"
+            )
+        shares = [1.0] * len(chosen) if weights is None else list(weights)
+        if len(shares) != len(chosen) or not all(isinstance(one, int | float) and one > 0 for one in shares):
+            raise EquimetricError(
+                f"learner 'matryoshka': weights must be {len(chosen)} numbers above 0, one for each size, got {weights}"
+            )
+        network, objective = parts.network(), parts.objective()
+        smaller = sorted((size for size in chosen if size < parts.dim), reverse=True)
+        return cls(
+            network,
+            objective,
+            {size: parts.objective(size) for size in smaller},
+            dict(zip(chosen, shares, strict=True)),
+        )
+
+    @property
+    def each(self) -> Mapping[int, Objective | ObjectiveSum]:
+        """The objectives of the prefixes by size, without that of the whole."""
+        return dict(zip(self.sizes, self.prefixes, strict=True))  # type: ignore[arg-type]
+
+    def members(self, outputs: Outputs) -> dict[str, Tensor]:
+        """The prefixes that are shorter than the whole, longest first."""
+        return {f"first{size}": unit(outputs["embedding"][:, :size]) for size in self.sizes}
+
+    def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """The terms of the whole embedding and of every prefix, each times its weight."""
+        embedding = outputs["embedding"]
+        whole = embedding.shape[1]
+        terms = {
+            name: self.weights[whole] * value
+            for name, value in objective_terms(self.objective, embedding, batch).items()
+        }
+        for size, objective in self.each.items():
+            for name, value in objective_terms(objective, embedding[:, :size], batch).items():
+                terms[f"first{size} {name}"] = self.weights[size] * value
+        return terms
+
+    def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
+        """Trunk and head of the network, and what all objectives learn."""
+        return join_groups([super().parameter_groups(), {"objective": list(self.prefixes.parameters())}])
+
+    def on_epoch(self, view: EpochView) -> None:
+        """Call every part of the objectives that has an `on_epoch` of its own, with the prefix that it sees."""
+        super().on_epoch(view)
+        for size, objective in self.each.items():
+            inspect_epoch(objective, partial(prefix_of, view, size), view.labels)
+
+
+def prefix_of(view: EpochView, size: int) -> Tensor:
+    """(N, size) the first dimensions of the training set's embeddings, at unit length."""
+    return unit(view.embeddings()[:, :size])
