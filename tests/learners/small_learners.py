@@ -3,6 +3,11 @@
 SMALL = {
     "s2sd": {"learner": {"options": {"dims": [12, 16], "features_after": 2}}},
     "matryoshka": {"learner": {"options": {"sizes": [8, 4, 2]}}},
+    "dreml": {"method": "dreml", "options": {"members": 3}},
+    "bier": {"method": "bier"},
+    "a_bier": {"method": "a_bier", "options": {"hidden": 5}},
+    "hdc": {"method": "hdc", "learner": {"options": {"hidden": 6, "dropout": 0.0}}},
+    "abe": {"learner": {"options": {"members": 2}}},
 }
 """Tables of a run's configuration, by learner."""
 

@@ -1,5 +1,7 @@
 """DREML: members that classify by random groups of classes, each by groups of its own."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -52,8 +54,8 @@ class RandomizedMembers(nn.Module):
             raise unknown_name("kind of proxies", proxies, ("static", "learned"))
         self.sizes = equal_sizes(dim, members, "dreml")
         self.embedding_multiplier = embedding_multiplier
-        maps = [balanced_map(classes, size, derive_seed(seed, "meta-classes", m)) for m, size in enumerate(self.sizes)]
-        self.register_buffer("meta_classes", torch.stack(maps, 1))
+        self.seed = seed
+        self.register_buffer("meta_classes", balanced_maps(classes, self.sizes, seed))
         learned = [nn.Parameter(torch.randn(size, size)) for size in self.sizes]
         self.proxies = nn.ParameterList(learned if proxies == "learned" else [])
 
@@ -79,6 +81,12 @@ class RandomizedMembers(nn.Module):
         cosine = ops.unit(output.to(finer)) @ ops.unit(proxies.to(finer)).T
         compared = Pairs(cosine, positive, ~positive, target=target)
         return proxy_nca(compared, embedding_multiplier=self.embedding_multiplier)
+
+
+def balanced_maps(classes: int, groups: Sequence[int], seed: int) -> Tensor:
+    """(classes, members) the group of each class for every member, each drawn by itself."""
+    maps = [balanced_map(classes, count, derive_seed(seed, "meta-classes", m)) for m, count in enumerate(groups)]
+    return torch.stack(maps, 1)
 
 
 def balanced_map(classes: int, groups: int, seed: int) -> Tensor:

@@ -34,7 +34,7 @@ def objective_terms(
 
 
 def require_loss(objective: Objective | ObjectiveSum, kind: type[Loss], name: str) -> Loss:
-    """The loss of an objective, where it is the one that the paper of a learner, of the same name, trains members with."""
+    """The loss of an objective, where it is the one that the paper of the learner of this name trains members with."""
     loss = objective.loss if isinstance(objective, Objective) else None
     if isinstance(loss, kind) and getattr(loss, "name", name) == name:
         return loss

@@ -54,8 +54,8 @@ def share(dim: int, count: int) -> list[int]:
 
 def require_sizes(option: str, sizes: Sequence[int]) -> None:
     """Raise an error unless an option is a list of one or more dimensions."""
-    listed = isinstance(sizes, Sequence) and not isinstance(sizes, str) and len(sizes) > 0
-    if not listed or not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes):
+    given = sizes if isinstance(sizes, Sequence) else ()
+    if not given or not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in given):
         raise EquimetricError(f"{option} must be a list of whole numbers of 1 or more, got {sizes!r}")
 
 
