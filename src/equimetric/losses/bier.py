@@ -79,6 +79,8 @@ class BoostedMembers(nn.Module):
         self.beta1, self.beta2, self.c_neg = beta1, beta2, c_neg
         self.boosting, self.diversity = boosting, diversity
         self.lambda_div, self.lambda_w = lambda_div, lambda_w
+        # A learner that lets the last layer alone learn from R computes it from other outputs.
+        self.includes_diversity = True
         both = combinations(self.sizes, 2) if diversity == "adversarial" else ()
         self.regressors = nn.ModuleList(Regressor(larger, hidden, smaller) for smaller, larger in both)
 
@@ -86,10 +88,16 @@ class BoostedMembers(nn.Module):
         """The loss of a batch."""
         outputs = member_slices(ops.require.batch_embeddings(pairs, "bier"), self.sizes, "bier")
         value = self.boost(pairs, [ops.unit(output) for output in outputs])
-        if self.lambda_div and self.diversity != "none" and len(outputs) > 1:
-            diversity = self.activations(outputs) if self.diversity == "activation" else self.adversary(outputs)
-            value = value + self.lambda_div * diversity
-        return value
+        return value + self.lambda_div * self.penalty(outputs) if self.includes_diversity and self.diverse else value
+
+    @property
+    def diverse(self) -> bool:
+        """Whether members are kept unlike each other."""
+        return self.lambda_div > 0 and self.diversity != "none" and len(self.sizes) > 1
+
+    def penalty(self, outputs: Sequence[Tensor]) -> Tensor:
+        """R, from the outputs of the members."""
+        return self.activations(outputs) if self.diversity == "activation" else self.adversary(outputs)
 
     def margin(self, similarity: Tensor, negative: Tensor) -> Tensor:
         """(…, B) a: how far pairs are on the correct side."""
