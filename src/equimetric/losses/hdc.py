@@ -14,6 +14,9 @@ from equimetric.option_values import NotNegative
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
+RATIOS = (1.0, 0.5, 0.2)
+"""The published shares of hard pairs, one for each member."""
+
 
 @loss(
     "hdc",
@@ -32,7 +35,7 @@ from equimetric.search_space import Uniform
 def hdc(
     pairs: Pairs,
     *,
-    ratios: Sequence[float] = (1.0, 0.5, 0.2),
+    ratios: Sequence[float] = RATIOS,
     margin: float = 1.0,
     negative_factor: NotNegative = 10.0,
     cascade: bool = False,
