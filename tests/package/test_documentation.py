@@ -28,6 +28,7 @@ def python_blocks(page):
         "docs/training.md",
         "docs/studies.md",
         "docs/objectives.md",
+        "docs/learners.md",
         "docs/evaluation.md",
         "docs/one-threshold.md",
     ],
