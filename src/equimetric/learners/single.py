@@ -100,8 +100,7 @@ class SingleLearner(Learner):
         initial_head_by_pca(self.network.head, features())
 
     def before_step(self, step: int) -> bool:
-        """Follow the network's freeze plan and the schedules of the objective."""
-        self.objective.set_step(step)
+        """Follow the network's freeze plan."""
         return self.network.before_step(step)
 
     def on_epoch(self, view: EpochView) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from equimetric.components import Scheduled
 from equimetric.configuration import load_config
 from equimetric.processes import init_processes
 from equimetric.runs.access import require_writable
@@ -82,6 +83,7 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
     config, learner, optimizer, state = session.config, session.learner, session.optimizer, session.state
     per_step = config.batch.per_step
     meter, spread = LossMeter(config), BatchSpread(session)
+    scheduled = [part for part in learner.modules() if isinstance(part, Scheduled)]
     with (
         open_log(session.run, config, state.step) as log,
         stop_request(session, meter) as stop,
@@ -104,6 +106,8 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
             elif step == first:
                 batches = continue_epoch(session, step)
             session.seed("step", step)
+            for part in scheduled:
+                part.set_step(step)
             factor = learning_rate_factor(config.optimizer, step, config.training.steps, state.lowered)
             set_learning_rates(optimizer, factor)
             optimizer.zero_grad()
