@@ -168,8 +168,8 @@ class FunctionModule(nn.Module):
 class Scheduled(nn.Module):
     """A loss, selection or kind of references with values that are a function of the training step.
 
-    Training sets the step, in a loop of one's own `Objective.set_step`; it is in the state dict unless nothing depends on
-    it.
+    Training sets the step, and `Objective.set_step` does in a loop of one's own; it is in the state dict unless nothing
+    depends on it.
     """
 
     step: Tensor
