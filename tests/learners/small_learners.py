@@ -1,5 +1,10 @@
 """Small configurations of the learners that need other values than their defaults to train on a few small images."""
 
+from pathlib import Path
+
+FEW_GLYPHS = str(Path(__file__).parent / "few_glyphs.json")
+"""Twelve characters of three scripts for training, nine for the test."""
+
 SMALL = {
     "s2sd": {"learner": {"options": {"dims": [12, 16], "features_after": 2}}},
     "matryoshka": {"learner": {"options": {"sizes": [8, 4, 2]}}},
@@ -7,6 +12,15 @@ SMALL = {
     "bier": {"method": "bier"},
     "a_bier": {"method": "a_bier", "options": {"hidden": 5}},
     "hdc": {"method": "hdc", "learner": {"options": {"hidden": 6, "dropout": 0.0}}},
+    "divide_and_conquer": {"learner": {"options": {"clusters": 2, "joint": 0.1}}},
+    "hierarchical_divide_and_conquer": {"learner": {"options": {"clusters": 4, "joint": 0.1}}},
+    "attributes": {
+        "data": {"name": "glyphs", "split": {"file": FEW_GLYPHS}},
+        "learner": {"options": {"names": ["script", "block"]}},
+    },
+    "mic": {"learner": {"options": {"clusters": 4, "rho": 10.0}}},
+    "shared_features": {"learner": {"options": {"rho": 10.0}}},
+    "diva": {"learner": {"options": {"rho": 10.0, "queue": 30}}},
     "abe": {"learner": {"options": {"members": 2}}},
 }
 """Tables of a run's configuration, by learner."""

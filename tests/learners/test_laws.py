@@ -28,7 +28,7 @@ from equimetric.training.placement import Placement
 NAMES = list(LEARNERS)
 TRAINED = [name for name in NAMES if LEARNERS[name].trains]
 CPU = Placement(torch.device("cpu"), "float64")
-SHAPE = DataShape(channels=1, vectors=False, classes=3, images=24)
+SHAPE = DataShape(channels=1, vectors=False, classes=3, images=24, attributes={"script": 3, "block": 3, "face": 1})
 
 
 def configuration(name, **tables):

@@ -8,7 +8,7 @@ from torch import Tensor
 from equimetric.data.dataset import Dataset
 from equimetric.errors import EquimetricError, did_you_mean
 
-__all__ = ["attribute_ids", "class_attribute_ids", "find_attribute"]
+__all__ = ["attribute_ids", "class_attribute_ids", "count_values", "find_attribute"]
 
 
 def attribute_ids(data: Dataset) -> dict[str, Tensor]:
@@ -21,6 +21,14 @@ def attribute_ids(data: Dataset) -> dict[str, Tensor]:
         number = {value: place for place, value in enumerate(sorted(set(values)))}
         found[name] = torch.tensor([number[value] for value in values])
     return found
+
+
+def count_values(data: Dataset, rows: Tensor) -> dict[str, int]:
+    """How many different values every attribute has among some rows."""
+    labels = torch.unique(data.labels[rows]).tolist()
+    by_class = {name: len({values[label] for label in labels}) for name, values in data.class_attributes.items()}
+    chosen = rows.tolist() if data.sample_attributes else []
+    return by_class | {name: len({values[row] for row in chosen}) for name, values in data.sample_attributes.items()}
 
 
 def find_attribute(attributes: Mapping[str, Tensor], name: str, option: str) -> Tensor:

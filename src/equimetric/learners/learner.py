@@ -56,6 +56,8 @@ class LearnerParts(Protocol):
     Attributes:
         dim: the configured embedding dimension.
         classes, images: size of the training set.
+        attributes: number of different values of every attribute of the training set, by name.
+        steps, validate_every: length of the run, and steps between its validations.
         seed: of the run.
         trains_trunk: whether backbones are trained; False on a frozen one and on given features.
     """
@@ -70,6 +72,15 @@ class LearnerParts(Protocol):
     def images(self) -> int: ...  # noqa: D102
 
     @property
+    def attributes(self) -> Mapping[str, int]: ...  # noqa: D102
+
+    @property
+    def steps(self) -> int: ...  # noqa: D102
+
+    @property
+    def validate_every(self) -> int: ...  # noqa: D102
+
+    @property
     def seed(self) -> int: ...  # noqa: D102
 
     @property
@@ -77,6 +88,9 @@ class LearnerParts(Protocol):
 
     def network(self, dim: int | None = None) -> EmbeddingNetwork:
         """The configured network, of another embedding dimension where given."""
+
+    def head(self, network: EmbeddingNetwork, dim: int) -> nn.Module:
+        """A further head of the configured kind on the features of a network."""
 
     def objective(self, dim: int | None = None, classes: int | None = None) -> Objective | ObjectiveSum:
         """The configured objective, for embeddings of a dimension and labels below a number of classes."""

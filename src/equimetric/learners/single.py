@@ -7,13 +7,14 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
+from equimetric.backbones import EmbeddingNetwork
 from equimetric.batches import Groups
 from equimetric.errors import EquimetricError
 from equimetric.learners.batch import Batch
 from equimetric.learners.epoch_view import EpochView
-from equimetric.learners.learner import Learner, LearnerParts, Outputs, learner
-from equimetric.learners.parts.networks import backbone_features, objective_terms
+from equimetric.learners.learner import LearnerParts, Outputs, learner
+from equimetric.learners.parts.networks import objective_terms
+from equimetric.learners.parts.one_network import NetworkLearner
 from equimetric.objectives import Objective, ObjectiveSum
 
 __all__ = ["EpochHook", "GroupKeeper", "SingleLearner", "inspect_epoch", "refuse_epoch_hooks"]
@@ -52,24 +53,19 @@ def refuse_epoch_hooks(objective: Objective | ObjectiveSum, learner: str) -> Non
 
 
 @learner("single")
-class SingleLearner(Learner):
+class SingleLearner(NetworkLearner):
     """A network trained with one objective, or with a sum of them."""
 
     weighs_samples = True
 
     def __init__(self, network: EmbeddingNetwork, objective: Objective | ObjectiveSum) -> None:
-        super().__init__()
-        self.network = network
+        super().__init__(network)
         self.objective = objective
 
     @classmethod
     def build(cls, parts: LearnerParts) -> SingleLearner:
         """The configured network and objective."""
         return cls(parts.network(), parts.objective())
-
-    def prepare(self, images: Tensor) -> Tensor:
-        """Images by the input convention of the backbone's weights; features as they are."""
-        return self.network.prepare(images)
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """The network's embeddings, not normalised: objectives do that where their paper does."""
@@ -86,22 +82,6 @@ class SingleLearner(Learner):
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
         """Trunk and head of the network, and what the objective learns."""
         return {**self.network.parameter_groups(), "objective": self.objective.parameters()}
-
-    def frozen_backbone(self) -> Backbone | None:
-        """The network's backbone."""
-        return self.network.backbone
-
-    def features(self, images: Tensor, stage: str | None = None) -> Tensor:
-        """Features of the network's backbone; after a stage the mean of its maps."""
-        return backbone_features(self.network, images, stage)
-
-    def init_head(self, features: Callable[[], Tensor]) -> None:
-        """Start the network's head at the principal components."""
-        initial_head_by_pca(self.network.head, features())
-
-    def before_step(self, step: int) -> bool:
-        """Follow the network's freeze plan."""
-        return self.network.before_step(step)
 
     def on_epoch(self, view: EpochView) -> None:
         """Call every part of the objective that has an `on_epoch` of its own."""

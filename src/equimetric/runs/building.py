@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 import torch
+from torch import nn
 
 from equimetric.backbones import Backbone, EmbeddingNetwork, FreezePlan, build_head, build_trunk
 from equimetric.errors import EquimetricError, did_you_mean
@@ -40,6 +42,7 @@ class RunParts:
     shared: Shared | None = None
     _networks: int = field(default=0, init=False)
     _objectives: int = field(default=0, init=False)
+    _heads: int = field(default=0, init=False)
 
     @property
     def dim(self) -> int:
@@ -56,6 +59,21 @@ class RunParts:
     def images(self) -> int:
         """Training images."""
         return self.shape.images
+
+    @property
+    def attributes(self) -> Mapping[str, int]:
+        """Numbers of values, by attribute of the training set."""
+        return self.shape.attributes
+
+    @property
+    def steps(self) -> int:
+        """The budget; a final model may stop earlier."""
+        return self.config.training.steps
+
+    @property
+    def validate_every(self) -> int:
+        """Steps between validations."""
+        return self.config.training.validate_every
 
     def network(self, dim: int | None = None) -> EmbeddingNetwork:
         """A freshly initialised network.
@@ -76,6 +94,13 @@ class RunParts:
         if model.frozen:
             network.freeze_backbone()
         return network
+
+    def head(self, network: EmbeddingNetwork, dim: int) -> nn.Module:
+        """A freshly initialised head on the features of a network."""
+        self._heads += 1
+        self._seed("head", self._heads)
+        features = self.shape.channels if network.backbone is None else network.backbone.features
+        return build_head(self.config.model.head, features, dim, self.config.model.dropout)
 
     def backbone(self) -> Backbone:
         """The configured backbone; a frozen one that other runs have built, too, where these are kept."""

@@ -26,6 +26,7 @@ from equimetric.data import (
     train_in_round,
     transform,
 )
+from equimetric.data.attributes import count_values
 from equimetric.data.registry import describe_dataset
 from equimetric.errors import unknown_name
 from equimetric.runs.configuration import DataConfig, ModelConfig
@@ -78,6 +79,7 @@ class RunData:
             vectors=self.vectors,
             classes=len(torch.unique(labels)),
             images=len(labels),
+            attributes=count_values(self.dataset, self.split.train),
         )
 
     @cached_property

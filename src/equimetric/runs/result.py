@@ -31,6 +31,7 @@ class DataShape(BaseModel):
         vectors: whether the data are feature vectors in place of images.
         classes: number of training classes.
         images: number of training images.
+        attributes: number of different values among them, by attribute.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,6 +40,7 @@ class DataShape(BaseModel):
     vectors: bool
     classes: int
     images: int
+    attributes: dict[str, int] = {}
 
 
 class RunSource(BaseModel):

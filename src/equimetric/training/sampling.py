@@ -31,9 +31,13 @@ def build_run_batches(
     *,
     kind: str | None = None,
     task: str = MAIN,
+    classes: int | None = None,
     attributes: Callable[[], Mapping[str, Tensor]] = dict,
 ) -> Batches:
-    """The configured sampler over (N,) labels, before its first batch; `attributes()` are (N,) ids by name."""
+    """The configured sampler over (N,) labels, before its first batch; `attributes()` are (N,) ids by name.
+
+    `classes` replaces the configured number in a batch.
+    """
     batch = config.batch
     assert batch.classes is not None, "fit_to_data chooses a number"
     options = dict(batch.options) if kind in (None, batch.kind) else {}
@@ -43,7 +47,7 @@ def build_run_batches(
     return build_batches(
         kind or batch.kind,
         labels,
-        classes=batch.classes,
+        classes=classes or batch.classes,
         samples=batch.samples,
         batches=config.training.steps * batch.per_step,
         seed=config.seed if task == MAIN else derive_seed(config.seed, "task", task),
@@ -128,7 +132,11 @@ class TaskBatches:
         rows = None if bool(drawn.all()) else drawn.nonzero()[:, 0]
         own = labels if rows is None else labels[rows]
         attributes = partial(self.take_attributes, rows)
-        batches = build_run_batches(self.config, own, kind=task.batches, task=task.name, attributes=attributes)
+        # A cluster may have fewer classes than a batch of the whole training set.
+        fewer = None if task.labels is None else min(self.config.batch.classes or 1, len(own.unique()))
+        batches = build_run_batches(
+            self.config, own, kind=task.batches, task=task.name, classes=fewer, attributes=attributes
+        )
         return TaskSampler(task, labels, rows, batches)
 
     def take_attributes(self, rows: Tensor | None) -> Mapping[str, Tensor]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from equimetric.learners.batch import Task
 from equimetric.ops.kmeans import kmeans
 
-__all__ = ["cluster", "leave_out_single", "match_clusters"]
+__all__ = ["cluster", "cluster_tasks", "leave_out_single", "match_clusters"]
 
 
 def cluster(points: Tensor, count: int, *, seed: int, previous: Tensor | None = None, starts: int = 5) -> Tensor:
@@ -38,3 +41,13 @@ def leave_out_single(clusters: Tensor, labels: Tensor, least: int = 2) -> Tensor
     keys = clusters * (int(labels.max()) + 1) + labels
     _, place, counts = torch.unique(keys, return_inverse=True, return_counts=True)
     return torch.where(counts[place] >= least, clusters, -1)
+
+
+def cluster_tasks(names: Iterable[str], clusters: Tensor, labels: Tensor) -> tuple[Task, ...]:
+    """A task for every cluster, by its name, whose labels are the classes; none for clusters of fewer than two."""
+    tasks = []
+    for number, name in enumerate(names):
+        own = torch.where(clusters == number, labels, -1)
+        if len(own[own >= 0].unique()) > 1:
+            tasks.append(Task(name, labels=own))
+    return tuple(tasks)

@@ -1,0 +1,41 @@
+"""Learners that are built on one network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
+from equimetric.learners.learner import Learner
+from equimetric.learners.parts.networks import backbone_features
+
+__all__ = ["NetworkLearner"]
+
+
+class NetworkLearner(Learner):
+    """A learner with one network: how images get in, its features, its start and its freeze plan."""
+
+    def __init__(self, network: EmbeddingNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """Images by the input convention of the backbone's weights; features as they are."""
+        return self.network.prepare(images)
+
+    def frozen_backbone(self) -> Backbone | None:
+        """The network's backbone."""
+        return self.network.backbone
+
+    def features(self, images: Tensor, stage: str | None = None) -> Tensor:
+        """Features of the network's backbone; after a stage the mean of its maps."""
+        return backbone_features(self.network, images, stage)
+
+    def init_head(self, features: Callable[[], Tensor]) -> None:
+        """Start the network's head at the principal components."""
+        initial_head_by_pca(self.network.head, features())
+
+    def before_step(self, step: int) -> bool:
+        """Follow the network's freeze plan."""
+        return self.network.before_step(step)
