@@ -59,7 +59,6 @@ class DivideAndConquer(SlicedLearner):
         self.phases = phases
         self.period = phases.period
         self.seed = seed
-        self.step = 0
         self.register_buffer("clusters", torch.full((images,), -1))
         self.register_buffer("drawn", torch.full((images,), -1))
         self.register_buffer("labels", torch.full((images,), -1))
@@ -105,11 +104,6 @@ class DivideAndConquer(SlicedLearner):
         divided = () if self.joint else cluster_tasks(self.slices.sizes, self.drawn, self.labels)
         return divided or (Task(),)
 
-    def before_step(self, step: int) -> bool:
-        """Note the step, by which phases are told apart."""
-        self.step = step
-        return super().before_step(step)
-
     def on_epoch(self, view: EpochView) -> None:
         """Cluster the training set again, unless the joint phase has begun."""
         self.joint.fill_(self.phases.is_joint(self.step))
@@ -128,5 +122,4 @@ class DivideAndConquer(SlicedLearner):
 
     def late_parts(self) -> list[LatePart]:
         """The joint phase, and what the objectives bring in later."""
-        joint = LatePart("The joint phase", self.phases.joint_from, "steps", "learner.options.joint")
-        return [*super().late_parts(), joint]
+        return [*super().late_parts(), self.phases.late_part()]

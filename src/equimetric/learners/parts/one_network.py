@@ -19,6 +19,7 @@ class NetworkLearner(Learner):
     def __init__(self, network: EmbeddingNetwork) -> None:
         super().__init__()
         self.network = network
+        self.step = 0
 
     def prepare(self, images: Tensor) -> Tensor:
         """Images by the input convention of the backbone's weights; features as they are."""
@@ -37,5 +38,6 @@ class NetworkLearner(Learner):
         initial_head_by_pca(self.network.head, features())
 
     def before_step(self, step: int) -> bool:
-        """Follow the network's freeze plan."""
+        """Follow the network's freeze plan, and note the step, which phases and seeds depend on."""
+        self.step = step
         return self.network.before_step(step)

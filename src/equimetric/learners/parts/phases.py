@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from equimetric.learners.learner import LearnerParts
+from equimetric.learners.learner import LatePart, LearnerParts
 
 __all__ = ["Phases"]
 
@@ -27,6 +27,10 @@ class Phases:
         if joint == 0:
             return cls(period, inf)
         return cls(period, max(int((1 - joint) * parts.steps) // period, 1) * period)
+
+    def late_part(self) -> LatePart:
+        """The joint phase, for runs that end before it."""
+        return LatePart("The joint phase", self.joint_from, "steps", "learner.options.joint")
 
     def is_joint(self, step: int) -> bool:
         """Whether a step belongs to the joint phase."""
