@@ -1,0 +1,159 @@
+"""MIC: an auxiliary head explains what classes have in common, so that the class head need not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.backbones import EmbeddingNetwork
+from equimetric.geometry import unit
+from equimetric.learners.batch import Batch, Task
+from equimetric.learners.epoch_view import EpochView
+from equimetric.learners.learner import LearnerParts, Outputs, learner
+from equimetric.learners.parts.clusters import cluster
+from equimetric.learners.parts.decorrelation import Decorrelation
+from equimetric.learners.parts.headed import CLASS, HeadedLearner
+from equimetric.learners.parts.networks import objective_terms
+from equimetric.objectives import Objective, ObjectiveSum
+from equimetric.ops.blocks import sum_by_group
+from equimetric.option_values import Count, NotNegative, Positive, Share
+from equimetric.seeding import derive_seed
+
+__all__ = ["MiningInterclassCharacteristics", "standardise_by_class"]
+
+AUXILIARY = "auxiliary"
+
+
+@learner(
+    "mic", paper="Roth, Brattoli, Ommer: MIC: mining interclass characteristics for improved metric learning (2019)"
+)
+class MiningInterclassCharacteristics(HeadedLearner):
+    """A class head and an auxiliary head, which learns groups of images that are alike across classes.
+
+    The first groups are clusters of the features after the class means are taken away; later ones are clusters of the
+    auxiliary embedding. Each step trains one head by its own labels, and in both kinds of steps ρ · decorrelation
+    keeps the class embedding free of what the auxiliary one knows. Only the class head is evaluated.
+    """
+
+    clusters: Tensor
+
+    def __init__(
+        self,
+        network: EmbeddingNetwork,
+        head: nn.Module,
+        objectives: tuple[Objective | ObjectiveSum, Objective | ObjectiveSum],
+        decorrelation: Decorrelation,
+        *,
+        images: int,
+        number: int,
+        rho: float,
+        probability: float,
+        noise: float,
+        stage: str | None,
+        period: int | None,
+        seed: int,
+    ) -> None:
+        super().__init__(network, {AUXILIARY: head})
+        self.objective, self.auxiliary_objective = objectives
+        self.decorrelation = decorrelation
+        self.number, self.rho, self.probability, self.noise = number, rho, probability, noise
+        self.stage, self.period, self.seed = stage, period, seed
+        self.register_buffer("clusters", torch.full((images,), -1))
+
+    @classmethod
+    def build(
+        cls,
+        parts: LearnerParts,
+        *,
+        clusters: Count = 30,
+        rho: NotNegative = 2500.0,
+        probability: Positive = 0.8,
+        noise: Share = 0.2,
+        dim: Count | None = None,
+        stage: str | None = None,
+        period: Count | None = None,
+    ) -> MiningInterclassCharacteristics:
+        """An auxiliary head of `dim` dimensions, by default as many as the class head.
+
+        clusters     number of groups
+        rho          weight of the decorrelation; the paper's: 2500 for CUB, 500 for Cars (150 groups), 250 for SOP (50)
+        probability  auxiliary steps for each class step
+        noise        share of auxiliary labels that are replaced by random ones in every batch
+        stage        of the backbone, whose features are grouped first; by default its end
+        period       steps between clusterings; by default those between validations
+        """
+        network, size = parts.network(), dim or parts.dim
+        return cls(
+            network,
+            parts.head(network, size),
+            (parts.objective(), parts.objective(size, clusters)),
+            Decorrelation(size, parts.dim),
+            images=parts.images,
+            number=clusters,
+            rho=rho,
+            probability=probability,
+            noise=noise,
+            stage=stage,
+            period=period,
+            seed=parts.seed,
+        )
+
+    def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """The terms of the head that the batch is drawn for, and the decorrelation of both."""
+        objective, labels = self.objective, batch.labels
+        if batch.task == AUXILIARY:
+            objective, labels = self.auxiliary_objective, self.replace_some(labels)
+        terms = objective_terms(objective, outputs[batch.task], batch, labels)
+        named = {f"{batch.task} {name}": value for name, value in terms.items()}
+        return {**named, "decorrelation": self.rho * self.decorrelation(outputs[CLASS], outputs[AUXILIARY])}
+
+    def replace_some(self, labels: Tensor) -> Tensor:
+        """The labels, a share of them replaced by random ones."""
+        chosen = torch.rand(len(labels), device=labels.device) < self.noise
+        return torch.where(chosen, torch.randint_like(labels, self.number), labels)
+
+    def training_only(self) -> Iterable[nn.Module]:
+        """Objectives, the auxiliary head and the regressor."""
+        return [*super().training_only(), self.decorrelation]
+
+    def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
+        """Trunk and heads, the regressor as "adversary", and what the objectives learn."""
+        return {
+            **super().parameter_groups(),
+            "adversary": self.decorrelation.parameters(),
+            "objective": [*self.objective.parameters(), *self.auxiliary_objective.parameters()],
+        }
+
+    def members(self, outputs: Outputs) -> dict[str, Tensor]:  # noqa: ARG002
+        """None: the auxiliary head is no embedding of classes."""
+        return {}
+
+    def tasks(self) -> Sequence[Task]:
+        """Class steps, and auxiliary steps with the groups as labels."""
+        return Task(CLASS), Task(AUXILIARY, labels=self.clusters, probability=self.probability)
+
+    def on_epoch(self, view: EpochView) -> None:
+        """Group the training images: first by class-standardised features, later by the auxiliary embedding."""
+        before = self.clusters.cpu()
+        grouped = bool((before >= 0).all())
+        if grouped:
+            points = unit(view.outputs(AUXILIARY)[AUXILIARY])
+        else:
+            points = standardise_by_class(unit(view.features(self.stage)), view.labels)
+        seed = derive_seed(self.seed, "clusters", self.step)
+        self.clusters.copy_(cluster(points, self.number, seed=seed, previous=before if grouped else None))
+
+
+def standardise_by_class(points: Tensor, labels: Tensor) -> Tensor:
+    """(N, D) points minus the mean of their class, by the standard deviation inside it; 0 in classes without any."""
+    labels = labels.to(points.device)
+    count = labels.bincount()[:, None]
+
+    def mean(values: Tensor) -> Tensor:
+        return sum_by_group(values, labels, len(count)) / count
+
+    centred = points - mean(points)[labels].to(points)
+    deviation = mean(centred.square()).sqrt()[labels].to(points)
+    return centred / deviation.clamp_min(1e-6)
