@@ -1,0 +1,78 @@
+"""Shared features: a second slice learns what different classes have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+
+from equimetric.backbones import EmbeddingNetwork
+from equimetric.learners.batch import Batch
+from equimetric.learners.learner import LearnerParts, Outputs, learner
+from equimetric.learners.parts.decorrelation import Decorrelation
+from equimetric.learners.parts.networks import objective_terms
+from equimetric.learners.parts.sliced import SlicedLearner
+from equimetric.learners.parts.slices import Slices, share
+from equimetric.learners.parts.triples import require_triples, triple_terms, triples_of_three_classes
+from equimetric.objectives import Objective, ObjectiveSum
+from equimetric.option_values import NotNegative
+
+__all__ = ["SharedFeatures"]
+
+
+@learner(
+    "shared_features",
+    paper="Milbich, Roth, Brattoli, Ommer: Sharing matters for generalization in deep metric learning (2020)",
+)
+class SharedFeatures(SlicedLearner):
+    """A slice for classes, and one for triples of three different classes: only shared properties can order these.
+
+    L = L(class) + α · L(shared) + ρ · decorrelation(class, shared). Both slices of unit length stand side by side.
+    """
+
+    def __init__(
+        self,
+        network: EmbeddingNetwork,
+        slices: Slices,
+        objective: Objective | ObjectiveSum,
+        shared_objective: Objective | ObjectiveSum,
+        *,
+        alpha: float,
+        rho: float,
+    ) -> None:
+        super().__init__(network, slices)
+        self.objective = objective
+        self.shared_objective = shared_objective
+        self.decorrelation = Decorrelation(slices.sizes["shared"], slices.sizes["class"])
+        self.alpha, self.rho = alpha, rho
+
+    @classmethod
+    def build(cls, parts: LearnerParts, *, alpha: NotNegative = 1.0, rho: NotNegative = 500.0) -> SharedFeatures:
+        """Two slices that share the dimension; `alpha` weighs the shared one, `rho` the decorrelation."""
+        sizes = dict(zip(("class", "shared"), share(parts.dim, 2), strict=True))
+        shared = require_triples(parts.objective(sizes["shared"]), "shared_features")
+        return cls(parts.network(), Slices(sizes), parts.objective(sizes["class"]), shared, alpha=alpha, rho=rho)
+
+    def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """The terms of both slices, and their decorrelation."""
+        own, shared = outputs["class"], outputs["shared"]
+        triples = triples_of_three_classes(shared, batch.labels)
+        terms = objective_terms(self.objective, own, batch)
+        others = triple_terms(self.shared_objective, shared, triples, batch)
+        return {
+            **{f"class {name}": value for name, value in terms.items()},
+            **{f"shared {name}": self.alpha * value for name, value in others.items()},
+            "decorrelation": self.rho * self.decorrelation(own, shared),
+        }
+
+    def training_only(self) -> Iterable[nn.Module]:
+        """The objectives and the regressor."""
+        return [*super().training_only(), self.decorrelation]
+
+    def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
+        """Trunk and head, the regressor as "adversary", and what the objectives learn."""
+        return {
+            **self.network.parameter_groups(),
+            "adversary": self.decorrelation.parameters(),
+            "objective": [*self.objective.parameters(), *self.shared_objective.parameters()],
+        }
