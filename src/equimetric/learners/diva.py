@@ -69,7 +69,7 @@ class DiverseVisualFeatures(SlicedLearner):
         momentum: float,
     ) -> None:
         super().__init__(network, slices, weights)
-        self.objectives = nn.ModuleDict(zip(HEADS, objectives, strict=False))
+        self.objectives = nn.ModuleDict(dict(zip(HEADS, objectives, strict=False)))
         sizes = slices.sizes
         self.decorrelations = nn.ModuleDict({name: Decorrelation(sizes[name], sizes[HEADS[0]]) for name in HEADS[1:]})
         self.key_network = MovingAverage(network, momentum)

@@ -54,7 +54,7 @@ class DivideAndConquer(SlicedLearner):
         seed: int,
     ) -> None:
         super().__init__(network, slices)
-        self.objectives = nn.ModuleDict(zip(slices.sizes, objectives, strict=True))
+        self.objectives = nn.ModuleDict(dict(zip(slices.sizes, objectives, strict=True)))
         self.whole = whole
         self.phases = phases
         self.period = phases.period

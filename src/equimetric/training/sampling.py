@@ -133,7 +133,7 @@ class TaskBatches:
         own = labels if rows is None else labels[rows]
         attributes = partial(self.take_attributes, rows)
         # A cluster may have fewer classes than a batch of the whole training set.
-        fewer = None if task.labels is None else min(self.config.batch.classes or 1, len(own.unique()))
+        fewer = None if task.labels is None else min(self.config.batch.classes or 1, len(torch.unique(own)))
         batches = build_run_batches(
             self.config, own, kind=task.batches, task=task.name, classes=fewer, attributes=attributes
         )

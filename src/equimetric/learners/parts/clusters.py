@@ -48,6 +48,6 @@ def cluster_tasks(names: Iterable[str], clusters: Tensor, labels: Tensor) -> tup
     tasks = []
     for number, name in enumerate(names):
         own = torch.where(clusters == number, labels, -1)
-        if len(own[own >= 0].unique()) > 1:
+        if len(torch.unique(own[own >= 0])) > 1:
             tasks.append(Task(name, labels=own))
     return tuple(tasks)

@@ -34,7 +34,7 @@ def triples_of_three_classes(embedding: Tensor, labels: Tensor) -> Tensor:
     The negative is drawn among other classes by distance weighting, as in Wu et al. (2017), and the positive
     uniformly among the classes that remain. Anchors without a negative near enough are left out.
     """
-    if len(labels.unique()) < 3:
+    if len(torch.unique(labels)) < 3:
         raise EquimetricError("triples of three classes need batches of three classes or more; raise batch.classes")
     points, other = unit(embedding.detach().to(torch.float64)), labels[:, None] != labels
     pairs = Pairs(points @ points.T, ~other, other, geometry=find_geometry("cosine"), queries=Queries(points, labels))
