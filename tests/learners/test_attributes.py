@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from several_tasks import assert_embeddings_ignore_training_only, assert_improves, note_batches
-from test_laws import configuration, make, make_batch
+from making import batch_for, configuration, make, require_training_only
+from several_tasks import note_batches
 
 from equimetric.data import load_dataset
 from equimetric.data.attributes import attribute_ids, count_values
@@ -20,7 +20,7 @@ HEADS = ["class", "script", "block"]
 @pytest.mark.parametrize("task", HEADS)
 def test_a_batch_trains_its_head_alone(task):
     learner = make(NAME)
-    batch = make_batch(learner, task)
+    batch = batch_for(learner, task)
     sum(learner.losses(learner.outputs(batch), batch).values()).backward()
     heads = {"class": learner.network.head, **learner.heads}
     assert {name for name, head in heads.items() if head.weight.grad is not None} == {task}
@@ -28,7 +28,7 @@ def test_a_batch_trains_its_head_alone(task):
 
 def test_embeddings_are_those_of_the_classes():
     learner = make(NAME)
-    assert_embeddings_ignore_training_only(learner, make_batch(learner, "class").images)
+    require_training_only(learner, batch_for(learner, "class"))
 
 
 def test_batches_have_the_labels_of_their_attribute(tmp_path, monkeypatch):
@@ -78,8 +78,3 @@ def test_names_must_be_attributes():
         build(["scirpt"])
     with pytest.raises(EquimetricError, match="different from each other"):
         build(["script", "script"])
-
-
-@pytest.mark.slow
-def test_it_learns_glyphs(tmp_path):
-    assert_improves(NAME, {"names": ["script"]}, tmp_path)

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from several_tasks import assert_embeddings_ignore_training_only, assert_improves
-from test_laws import configuration, make, make_batch
+from making import batch_for, configuration, make, require_training_only
 
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
@@ -44,7 +43,7 @@ def test_the_contrast_with_keys_is_its_formula(vectors):
 
 def test_keys_are_queued_in_order_and_have_no_gradient():
     learner = make(NAME, learner={"options": {"queue": 30, "rho": 10.0}})
-    batch = make_batch(learner, "main")
+    batch = batch_for(learner)
     outputs = learner.outputs(batch)
     assert not outputs["key"].requires_grad
     learner.losses(outputs, batch)
@@ -77,7 +76,7 @@ def test_the_network_of_the_keys_follows_every_step(tmp_path, monkeypatch):
 
 def test_slices_have_declared_weights():
     learner = make(NAME, learner={"options": {"weights": [0.5, 1.0, 1.0, 2.0], "queue": 8}}).eval()
-    outputs = learner.outputs(make_batch(learner, "main"))
+    outputs = learner.outputs(batch_for(learner))
     whole = learner.embedding(outputs)
     lengths = torch.stack([part.norm(dim=1) for part in whole.split(2, dim=1)], dim=1)
     expected = torch.tensor([0.5, 1.0, 1.0, 2.0], dtype=torch.float64) / 6.25**0.5
@@ -94,14 +93,8 @@ def test_two_samples_of_a_class_are_too_few(tmp_path):
 
 def test_embeddings_ignore_what_only_training_needs():
     learner = make(NAME)
-    assert_embeddings_ignore_training_only(learner, make_batch(learner, "main").images)
     network = sum(parameter.numel() for parameter in learner.network.parameters())
-    needless = {id(one): one.numel() for module in learner.training_only() for one in module.parameters()}
+    cost = require_training_only(learner, batch_for(learner))
     regressors = 3 * ((2 + 1) * 512 + (512 + 1) * 2)
-    assert sum(needless.values()) == network + regressors, "a copy of the network and three regressors"
-    assert learner.forward_passes == 1
-
-
-@pytest.mark.slow
-def test_it_learns_glyphs(tmp_path):
-    assert_improves(NAME, {"rho": 50.0, "queue": 640}, tmp_path)
+    assert cost.training_only == network + regressors, "a copy of the network and three regressors"
+    assert (cost.forward_passes, cost.dim) == (1, 8)

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from several_tasks import assert_improves, note_batches
-from test_laws import configuration, make, make_batch
+from making import batch_for, configuration, make
+from several_tasks import note_batches
 
+from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 from equimetric.learners.parts.clusters import cluster_tasks
 from equimetric.learners.parts.phases import Phases
@@ -17,7 +18,7 @@ SLICES = {"slice1": slice(0, 4), "slice2": slice(4, 8)}
 @pytest.mark.parametrize("task", SLICES)
 def test_a_batch_of_a_cluster_touches_its_slice_alone(task):
     learner = make(NAME)
-    batch = make_batch(learner, task)
+    batch = batch_for(learner, task)
     sum(learner.losses(learner.outputs(batch), batch).values()).backward()
     gradient = learner.network.head.weight.grad.norm(dim=1)
     inside = torch.zeros(8, dtype=torch.bool)
@@ -28,14 +29,14 @@ def test_a_batch_of_a_cluster_touches_its_slice_alone(task):
 
 def test_the_joint_phase_touches_every_slice():
     learner = make(NAME)
-    batch = make_batch(learner, "main")
+    batch = batch_for(learner)
     sum(learner.losses(learner.outputs(batch), batch).values()).backward()
     assert (learner.network.head.weight.grad.norm(dim=1) > 0).all()
 
 
 def test_slices_of_unit_length_stand_side_by_side():
     learner = make(NAME).eval()
-    outputs = learner.outputs(make_batch(learner, "main"))
+    outputs = learner.outputs(batch_for(learner))
     whole = learner.embedding(outputs)
     members = learner.members(outputs)
     assert list(members) == list(SLICES)
@@ -90,6 +91,7 @@ def test_its_cost_is_that_of_one_network(tmp_path):
     assert [(member.name, member.dim) for member in result.members] == [("slice1", 4), ("slice2", 4)]
 
 
-@pytest.mark.slow
-def test_it_learns_glyphs(tmp_path):
-    assert_improves(NAME, {"clusters": 4}, tmp_path)
+@pytest.mark.parametrize("name", [NAME, "hierarchical_divide_and_conquer", "attributes", "mic"])
+def test_objectives_that_inspect_the_training_set_are_refused(name):
+    with pytest.raises(EquimetricError, match=f"learner '{name}' does not show the whole training set"):
+        make(name, method="magnet")

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from several_tasks import assert_embeddings_ignore_training_only, assert_improves, note_batches
-from test_laws import configuration, make, make_batch
+from making import batch_for, configuration, make, require_training_only
+from several_tasks import note_batches
 
 from equimetric.errors import EquimetricError
 from equimetric.learners.hierarchical_divide_and_conquer import Masks, split_cluster, split_clusters
@@ -75,7 +75,7 @@ def prepared(masks="fixed"):
 def test_a_batch_of_a_cluster_trains_its_half():
     learner = prepared()
     learner.step = 2
-    batch = make_batch(learner, "cluster2")
+    batch = batch_for(learner, "cluster2")
     sum(learner.losses(learner.outputs(batch), batch).values()).backward()
     moved = learner.network.head.weight.grad.norm(dim=1) > 0
     assert moved.tolist() == [False] * 4 + [True] * 4
@@ -86,7 +86,7 @@ def test_the_trunk_stands_still_after_a_split():
     learner = prepared()
     learner.step = 3
     assert learner.stands_still
-    batch = make_batch(learner, "cluster1")
+    batch = batch_for(learner, "cluster1")
     sum(learner.losses(learner.outputs(batch), batch).values()).backward()
     assert all(parameter.grad is None for parameter in learner.network.backbone.parameters())
     learner.step = 5
@@ -95,7 +95,7 @@ def test_the_trunk_stands_still_after_a_split():
 
 def test_learned_masks_have_a_weighted_penalty():
     learner = prepared("learned")
-    batch = make_batch(learner, "cluster1")
+    batch = batch_for(learner, "cluster1")
     terms = learner.losses(learner.outputs(batch), batch)
     torch.testing.assert_close(terms["orthogonality"], 0.5 * learner.masks.penalty(2))
     sum(terms.values()).backward()
@@ -117,8 +117,8 @@ def test_clusters_double_and_the_end_is_joint(tmp_path, monkeypatch):
 
 def test_embeddings_ignore_masks():
     learner = prepared("learned")
-    assert_embeddings_ignore_training_only(learner, make_batch(learner, "main").images)
-    assert list(learner.members(learner.outputs(make_batch(learner, "main")))) == ["mask1", "mask2"]
+    require_training_only(learner, batch_for(learner))
+    assert list(learner.members(learner.outputs(batch_for(learner)))) == ["mask1", "mask2"]
 
 
 def test_options_are_checked():
@@ -126,9 +126,3 @@ def test_options_are_checked():
         make(NAME, learner={"options": {"clusters": 6}})
     with pytest.raises(EquimetricError, match="masks are 'fixed' or 'learned', not 'soft'"):
         make(NAME, learner={"options": {"masks": "soft"}})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("masks", ["fixed", "learned"])
-def test_it_learns_glyphs(masks, tmp_path):
-    assert_improves(NAME, {"clusters": 4, "masks": masks, "period": 10}, tmp_path)

@@ -1,4 +1,4 @@
-"""Every ensemble learns from a few dozen steps on printed characters."""
+"""Every ensemble, and every learner of several tasks, learns from a few dozen steps on printed characters."""
 
 import json
 
@@ -14,6 +14,15 @@ LEARNERS = {
     "a_bier": {"method": "a_bier"},
     "hdc": {"method": "hdc", "learner": {"options": {"hidden": 64, "dropout": 0.0}}},
     "abe": {"method": "contrastive", "learner": {"options": {"members": 2}}},
+    "divide_and_conquer": {"method": "margin", "learner": {"options": {"clusters": 4, "period": 10}}},
+    "attributes": {"method": "margin", "learner": {"options": {"names": ["script"]}}},
+    "mic": {"method": "margin", "learner": {"options": {"rho": 100.0, "period": 10}}},
+    "shared_features": {"method": "margin", "learner": {"options": {"rho": 50.0}}},
+    "diva": {"method": "margin", "learner": {"options": {"rho": 50.0, "queue": 640}}},
+    "hierarchical_divide_and_conquer": {
+        "method": "margin",
+        "learner": {"options": {"clusters": 4, "masks": "learned", "period": 8}},
+    },
 }
 
 

@@ -10,15 +10,11 @@ from unittest.mock import Mock
 import example_learners  # noqa: F401  (registers a learner)
 import pytest
 import torch
-from small_learners import SMALL, merge
+from making import batch_for, configuration, make
 
-from equimetric.configuration import load_config
-from equimetric.learners import LEARNERS, Batch
+from equimetric.learners import LEARNERS
 from equimetric.processes import SINGLE
-from equimetric.runs.building import build_learner
-from equimetric.runs.configuration import RunConfig
 from equimetric.runs.model import load, load_weights
-from equimetric.runs.result import DataShape
 from equimetric.stopping import Stopped
 from equimetric.training import train
 from equimetric.training.distributed import Trainable
@@ -28,37 +24,6 @@ from equimetric.training.placement import Placement
 NAMES = list(LEARNERS)
 TRAINED = [name for name in NAMES if LEARNERS[name].trains]
 CPU = Placement(torch.device("cpu"), "float64")
-SHAPE = DataShape(channels=1, vectors=False, classes=3, images=24, attributes={"script": 3, "block": 3, "face": 1})
-
-
-def configuration(name, **tables):
-    base = {
-        "method": "contrastive",
-        "learner": {"name": name},
-        "data": {"name": "digits", "transform": "affine"},
-        "model": {"dim": 8, "frozen_batch_norm": True},
-        "batch": {"classes": 3, "samples": 4},
-        "optimizer": {"name": "sgd", "lr": 0.01, "schedule": "constant"},
-        "training": {
-            "steps": 7,
-            "validate_every": 3,
-            "log_every": 1,
-            "precision": "float64",
-            "checkpoint_seconds": 0,
-        },
-    }
-    return merge(merge(base, SMALL.get(name, {})), tables)
-
-
-def make(name, **tables):
-    return build_learner(load_config(configuration(name, **tables), RunConfig), SHAPE).double()
-
-
-def make_batch(learner, task):
-    generator = torch.Generator().manual_seed(3)
-    images = torch.rand(24, 1, 8, 8, generator=generator, dtype=torch.float64)
-    views = tuple(images + 0.01 * number for number in range(1, learner.views))
-    return Batch(images, torch.arange(24) % 3, torch.arange(24), views=views, task=task)
 
 
 def log_of(folder):
@@ -73,7 +38,7 @@ class KilledError(Exception):
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_of_outputs_depend_on_their_own_image_alone(name):
     learner = make(name).eval()
-    batch = make_batch(learner, learner.tasks()[0].name)
+    batch = batch_for(learner, learner.tasks()[0].name)
     whole = learner.outputs(batch)
     part = learner.outputs(batch.rows(slice(5, 9)))
     assert whole.keys() == part.keys()
@@ -84,7 +49,7 @@ def test_rows_of_outputs_depend_on_their_own_image_alone(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_embeddings_have_unit_length_unless_raw_ones_are_evaluated(name):
     learner = make(name).eval()
-    images = make_batch(learner, "").images
+    images = batch_for(learner, "").images
     torch.testing.assert_close(learner.embed(images).norm(dim=1), torch.ones(24, dtype=torch.float64))
     raw = make(name, evaluation={"geometry": "euclidean"}).eval()
     assert (raw.embed(images).norm(dim=1) - 1).abs().max() > 1e-3
@@ -111,7 +76,7 @@ def test_every_trainable_parameter_is_in_one_group(name):
 @pytest.mark.parametrize("name", TRAINED)
 def test_losses_leave_outputs_as_they_are(name):
     learner = make(name).train()
-    batch = make_batch(learner, learner.tasks()[0].name)
+    batch = batch_for(learner, learner.tasks()[0].name)
     outputs = learner.outputs(batch)
     before = {key: rows.detach().clone() for key, rows in outputs.items()}
     learner.losses(outputs, batch)
@@ -124,7 +89,7 @@ def test_a_batch_part_by_part_has_the_gradient_of_the_whole(name):
     for at_once in (None, 7):
         learner = make(name).train()
         torch.manual_seed(1)
-        backward(Trainable(learner), make_batch(learner, learner.tasks()[0].name), CPU, SINGLE, at_once=at_once)
+        backward(Trainable(learner), batch_for(learner, learner.tasks()[0].name), CPU, SINGLE, at_once=at_once)
         gradients.append({key: parameter.grad for key, parameter in learner.named_parameters()})
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-9, atol=1e-12)
 
@@ -181,7 +146,7 @@ def test_a_run_that_is_killed_before_its_test_finishes_later(name, tmp_path, mon
 
 @pytest.mark.parametrize("name", NAMES)
 def test_frozen_features_equal_images_at_step_zero(name, tmp_path):
-    if build_learner(load_config(configuration(name), RunConfig), SHAPE).frozen_backbone() is None:
+    if make(name).frozen_backbone() is None:
         return
     models = [{"frozen": frozen, "head_init": "random"} for frozen in (False, True)]
     runs = [configuration(name, data={"transform": "none"}, model=model) for model in models]

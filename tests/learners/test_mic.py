@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from several_tasks import assert_embeddings_ignore_training_only, assert_improves, note_batches
-from test_laws import configuration, make, make_batch
+from making import batch_for, configuration, make, require_training_only
+from several_tasks import note_batches
 
 from equimetric.learners.mic import standardise_by_class
 from equimetric.training import train
@@ -26,7 +26,7 @@ def test_standardised_points_have_mean_0_and_deviation_1_in_every_class():
 @pytest.mark.parametrize("task", ["class", "auxiliary"])
 def test_both_kinds_of_steps_decorrelate(task):
     learner = make(NAME)
-    batch = make_batch(learner, task)
+    batch = batch_for(learner, task)
     outputs = learner.outputs(batch)
     terms = learner.losses(outputs, batch)
     assert {name.split()[0] for name in terms} == {task, "decorrelation"}
@@ -39,8 +39,8 @@ def test_both_kinds_of_steps_decorrelate(task):
 
 def test_embeddings_need_the_class_head_alone():
     learner = make(NAME)
-    assert_embeddings_ignore_training_only(learner, make_batch(learner, "class").images)
-    assert learner.members(learner.outputs(make_batch(learner, "class"))) == {}
+    require_training_only(learner, batch_for(learner, "class"))
+    assert learner.members(learner.outputs(batch_for(learner, "class"))) == {}
 
 
 def test_a_share_of_auxiliary_labels_is_random():
@@ -69,8 +69,3 @@ def test_auxiliary_batches_have_groups_as_labels(tmp_path, monkeypatch):
     head, regressor = model.learner.heads["auxiliary"].weight.numel() + 8, (8 + 1) * 512 + (512 + 1) * 8
     assert model.result.cost.training_only == head + regressor
     assert model.result.cost.dim == 8
-
-
-@pytest.mark.slow
-def test_it_learns_glyphs(tmp_path):
-    assert_improves(NAME, {"rho": 100.0}, tmp_path)

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from several_tasks import assert_embeddings_ignore_training_only, assert_improves
-from test_laws import make, make_batch
+from making import batch_for, make, require_training_only
 
 import equimetric as em
 from equimetric.errors import EquimetricError
@@ -77,15 +76,8 @@ def test_a_loss_without_triples_is_an_error():
 
 def test_embeddings_ignore_what_only_training_needs():
     learner = make(NAME)
-    assert_embeddings_ignore_training_only(learner, make_batch(learner, "main").images)
-    assert {
-        name: rows.shape[1] for name, rows in learner.members(learner.outputs(make_batch(learner, "main"))).items()
-    } == {
+    require_training_only(learner, batch_for(learner))
+    assert {name: rows.shape[1] for name, rows in learner.members(learner.outputs(batch_for(learner))).items()} == {
         "class": 4,
         "shared": 4,
     }
-
-
-@pytest.mark.slow
-def test_it_learns_glyphs(tmp_path):
-    assert_improves(NAME, {"rho": 50.0}, tmp_path)

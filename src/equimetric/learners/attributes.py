@@ -15,6 +15,7 @@ from equimetric.learners.epoch_view import EpochView
 from equimetric.learners.learner import LearnerParts, Outputs, learner
 from equimetric.learners.parts.headed import CLASS, HeadedLearner
 from equimetric.learners.parts.networks import objective_terms
+from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.option_values import Count, Positive
 
@@ -42,6 +43,7 @@ class AttributeHeads(HeadedLearner):
     ) -> None:
         super().__init__(network, heads)
         self.objectives = nn.ModuleDict(objectives)
+        refuse_epoch_hooks(objectives[CLASS], "attributes")
         self.share = share
         self.member_labels = {name: name for name in heads}
         self.register_buffer("ids", torch.full((len(heads), images), -1))

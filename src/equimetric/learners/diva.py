@@ -24,6 +24,7 @@ from equimetric.learners.parts.triples import (
     triples_inside_classes,
     triples_of_three_classes,
 )
+from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.option_values import Count, NotNegative, Positive, Share
 from equimetric.pairs import Pairs, Queries
@@ -70,6 +71,7 @@ class DiverseVisualFeatures(SlicedLearner):
     ) -> None:
         super().__init__(network, slices, weights)
         self.objectives = nn.ModuleDict(dict(zip(HEADS, objectives, strict=False)))
+        refuse_epoch_hooks(self.own_objective(HEADS[0]), "diva")
         sizes = slices.sizes
         self.decorrelations = nn.ModuleDict({name: Decorrelation(sizes[name], sizes[HEADS[0]]) for name in HEADS[1:]})
         self.key_network = MovingAverage(network, momentum)

@@ -17,6 +17,7 @@ from equimetric.learners.parts.networks import objective_terms
 from equimetric.learners.parts.phases import Phases
 from equimetric.learners.parts.sliced import SlicedLearner
 from equimetric.learners.parts.slices import Slices
+from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.option_values import Count, Share
 from equimetric.seeding import derive_seed
@@ -56,6 +57,7 @@ class DivideAndConquer(SlicedLearner):
         super().__init__(network, slices)
         self.objectives = nn.ModuleDict(dict(zip(slices.sizes, objectives, strict=True)))
         self.whole = whole
+        refuse_epoch_hooks(whole, "divide_and_conquer")
         self.phases = phases
         self.period = phases.period
         self.seed = seed

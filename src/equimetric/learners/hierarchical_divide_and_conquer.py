@@ -18,6 +18,7 @@ from equimetric.learners.parts.clusters import cluster, cluster_tasks, leave_out
 from equimetric.learners.parts.networks import objective_terms
 from equimetric.learners.parts.one_network import NetworkLearner
 from equimetric.learners.parts.phases import Phases
+from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.ops.kmeans import kmeans
 from equimetric.option_values import Count, NotNegative, Share
@@ -105,6 +106,7 @@ class HierarchicalDivideAndConquer(NetworkLearner):
     ) -> None:
         super().__init__(network)
         self.objective = objective
+        refuse_epoch_hooks(objective, "hierarchical_divide_and_conquer")
         self.masks = masks
         self.weight, self.still, self.phases, self.seed = weight, still, phases, seed
         self.period = phases.period

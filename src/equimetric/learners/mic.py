@@ -16,6 +16,7 @@ from equimetric.learners.parts.clusters import cluster
 from equimetric.learners.parts.decorrelation import Decorrelation
 from equimetric.learners.parts.headed import CLASS, HeadedLearner
 from equimetric.learners.parts.networks import objective_terms
+from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.ops.blocks import sum_by_group
 from equimetric.option_values import Count, NotNegative, Positive, Share
@@ -57,6 +58,7 @@ class MiningInterclassCharacteristics(HeadedLearner):
     ) -> None:
         super().__init__(network, {AUXILIARY: head})
         self.objective, self.auxiliary_objective = objectives
+        refuse_epoch_hooks(self.objective, "mic")
         self.decorrelation = decorrelation
         self.number, self.rho, self.probability, self.noise = number, rho, probability, noise
         self.stage, self.period, self.seed = stage, period, seed

@@ -14,6 +14,7 @@ from equimetric.learners.parts.networks import objective_terms
 from equimetric.learners.parts.sliced import SlicedLearner
 from equimetric.learners.parts.slices import Slices, share
 from equimetric.learners.parts.triples import require_triples, triple_terms, triples_of_three_classes
+from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.option_values import NotNegative
 
@@ -43,6 +44,7 @@ class SharedFeatures(SlicedLearner):
         super().__init__(network, slices)
         self.objective = objective
         self.shared_objective = shared_objective
+        refuse_epoch_hooks(objective, "shared_features")
         self.decorrelation = Decorrelation(slices.sizes["shared"], slices.sizes["class"])
         self.alpha, self.rho = alpha, rho
 

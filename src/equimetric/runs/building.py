@@ -13,6 +13,7 @@ from torch import nn
 from equimetric.backbones import Backbone, EmbeddingNetwork, FreezePlan, build_head, build_trunk
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.learners import LEARNERS, Learner
+from equimetric.learners.parts.networks import feature_dim
 from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
 from equimetric.option_values import check_options
 from equimetric.runs.configuration import RunConfig
@@ -99,8 +100,7 @@ class RunParts:
         """A freshly initialised head on the features of a network."""
         self._heads += 1
         self._seed("head", self._heads)
-        features = self.shape.channels if network.backbone is None else network.backbone.features
-        return build_head(self.config.model.head, features, dim, self.config.model.dropout)
+        return build_head(self.config.model.head, feature_dim(network), dim, self.config.model.dropout)
 
     def backbone(self) -> Backbone:
         """The configured backbone; a frozen one that other runs have built, too, where these are kept."""
