@@ -13,7 +13,7 @@ SMALL = {
     "a_bier": {"method": "a_bier", "options": {"hidden": 5}},
     "hdc": {"method": "hdc", "learner": {"options": {"hidden": 6, "dropout": 0.0}}},
     "divide_and_conquer": {"learner": {"options": {"clusters": 2, "joint": 0.1}}},
-    "hierarchical_divide_and_conquer": {"learner": {"options": {"clusters": 4, "joint": 0.1}}},
+    "hierarchical_divide_and_conquer": {"learner": {"options": {"clusters": 4, "masks": "learned", "joint": 0.1}}},
     "attributes": {
         "data": {"name": "glyphs", "split": {"file": FEW_GLYPHS}},
         "learner": {"options": {"names": ["script", "block"]}},
