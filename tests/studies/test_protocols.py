@@ -25,7 +25,7 @@ def study_of(protocol, **changes):
     return load_study_config({"name": "s", "protocol": protocol, **own, **changes})
 
 
-def test_the_protocols_of_the_issue_are_there():
+def test_seven_protocols_are_there():
     assert tuple(list_protocols()) == NAMES
 
 
@@ -139,6 +139,12 @@ def test_a_protocol_of_ones_own_extends_another_and_is_found_beside_the_study(tm
     assert (study.protocol, study.protocol_version, study.training.steps) == ("mine", 3, 60)
     assert study.training.patience == 900
     assert study.departures == {}
+
+
+def test_another_update_rule_does_away_with_the_momentum_of_the_protocol():
+    with pytest.raises(EquimetricError, match="'adamw' has no momentum to set"):
+        study_of("reality-check", optimizer={"name": "adamw"})
+    assert study_of("reality-check", optimizer={"name": "adamw", "momentum": 0.0}).optimizer.name == "adamw"
 
 
 def test_mistakes_are_one_sentence(tmp_path):

@@ -77,7 +77,8 @@ class OptimizerConfig(Strict):
         rules += [("objective_", self.objective_name or self.name, self.objective_momentum, self.objective_eps)]
         rules += [(f"groups.{key}.", own.name or self.name, own.momentum, own.eps) for key, own in self.groups.items()]
         for before, name, momentum, eps in rules:
-            if momentum is not None and name in ("adam", "adamw"):
+            # A study sets 0 where its protocol has a momentum for another rule.
+            if momentum and name in ("adam", "adamw"):
                 raise ValueError(
                     f"{name!r} has no momentum to set; leave {before}momentum out or choose 'rmsprop' or 'sgd'"
                 )
