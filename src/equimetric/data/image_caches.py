@@ -79,9 +79,11 @@ class DiskCache:
             return None if found is None or (damaged is not None and found.inode == damaged.inode) else found
 
         try:
+            # Asked before it is opened: another process may write it in between.
+            was_there = (folder / "table.npy").exists()
             found = find()
             if found is None:
-                if damaged is None and (folder / "table.npy").exists():
+                if damaged is None and was_there:
                     warnings.warn(f"{folder} is damaged; the images are decoded and cached again", stacklevel=2)
                 with unfinished_folder(folder) as unfinished:
                     found = find() or cls.write(folder, unfinished, images, channels)
