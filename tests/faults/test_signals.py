@@ -44,7 +44,7 @@ def disturb(process, number, seed, folder, total):
     """Send a signal once a study has logged a number of lines, and a little later."""
     draw = random.Random(seed)
     lines, delay = draw.randrange(total), draw.uniform(0, 0.05)
-    assert wait_until(lambda: process.poll() is not None or (folder / "index.json").exists())
+    assert wait_until(lambda: process.poll() is not None or (folder / "index.jsonl").exists())
     assert wait_until(lambda: process.poll() is not None or lines_logged(folder) >= lines)
     time.sleep(delay)
     assert process.poll() is None, "the study ended before it could be disturbed"
