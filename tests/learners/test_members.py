@@ -59,6 +59,21 @@ def test_members_of_frozen_features_are_slices_of_one_head(tmp_path):
     assert [member.dim for member in result.members] == [4, 3, 3]
 
 
+def test_objectives_of_members_see_the_whole_training_set_by_their_own_member(tmp_path, monkeypatch):
+    seen = []
+
+    def note(part, embeddings, labels):
+        rows = embeddings()
+        seen.append((id(part), rows.shape, len(labels)))
+        assert torch.allclose(rows.norm(dim=1), torch.ones(len(labels)))
+
+    monkeypatch.setattr("equimetric.losses.hierarchical_triplet.HierarchicalTriplet.on_epoch", note)
+    train({**CONFIG, "method": "hierarchical_triplet"}, folder=tmp_path)
+    assert {shape[1] for _, shape, _ in seen} == {4, 3}
+    assert len({part for part, _, _ in seen}) == 3
+    assert all(shape[0] == images for _, shape, images in seen)
+
+
 def test_alignment_knows_rotations_and_scale():
     generator = torch.Generator().manual_seed(0)
     one = torch.randn(200, 4, dtype=torch.float64, generator=generator)

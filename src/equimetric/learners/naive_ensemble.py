@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +11,11 @@ from torch import Tensor, nn
 from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
+from equimetric.learners.epoch_view import EpochView
 from equimetric.learners.learner import Learner, LearnerParts, Outputs, learner
 from equimetric.learners.parts.networks import backbone_features, join_groups, objective_terms
 from equimetric.learners.parts.slices import Slices, aggregate
+from equimetric.learners.single import inspect_epoch
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.option_values import Count
 
@@ -105,3 +108,13 @@ class NaiveEnsemble(Learner):
         """Follow the networks' freeze plan."""
         changed = [network.before_step(step) for network in self.each]
         return any(changed)
+
+    def on_epoch(self, view: EpochView) -> None:
+        """Call every part of the objectives that has an `on_epoch` of its own, with the embeddings of its member."""
+        for name, objective in zip(self.slices.sizes, self.own_objectives, strict=True):
+            inspect_epoch(objective, partial(member_of, view, name), view.labels)
+
+
+def member_of(view: EpochView, name: str) -> Tensor:
+    """(N, d) unit-length embeddings of the training set by one member."""
+    return unit(view.outputs(name)[name])
