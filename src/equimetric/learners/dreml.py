@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from equimetric.learners.batch import Batch
+from equimetric.learners.epoch_view import EpochView
 from equimetric.learners.learner import LearnerParts, Outputs, learner
 from equimetric.learners.naive_ensemble import NaiveEnsemble
 from equimetric.learners.parts.networks import objective_terms, require_loss
@@ -40,3 +41,6 @@ class Dreml(NaiveEnsemble):
         return objective_terms(
             self.own_objectives[0], torch.cat([outputs[name] for name in self.slices.sizes], dim=1), batch
         )
+
+    def on_epoch(self, view: EpochView) -> None:
+        """Nothing: one loss serves all members, and inspects batches alone."""
