@@ -190,6 +190,10 @@ def test_the_command_lists_and_explains_protocols(equimetric):
     assert "Musgrave" in out
     assert "On cars: training.validate_every = 500, training.patience = 1400" in out
     assert "temperature 0.0001…100 log" in out
+    code, out, _ = equimetric("protocols", "unbiased")
+    assert code == 0
+    assert "model.dim = 64, 128, 256, 512, 1024, 2048" in out
+    assert "bn_inception" in out
     code, out, _ = equimetric("protocols", "unified-view", "--toml")
     assert code == 0
     assert 'protocol = "unified-view"' in out

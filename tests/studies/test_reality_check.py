@@ -107,6 +107,7 @@ def test_separated_accuracy_is_the_mean_of_the_folds_and_joined_that_of_the_embe
     (joined,) = (run for run in record.joined if (run.method, run.seed) == ("N. Softmax", 1))
     assert joined.metrics["map@r"] == pytest.approx(expected["map@r"], abs=1e-6)
     assert joined.metrics["recall@1"] == pytest.approx(expected["recall@1"], abs=1e-6)
+    assert joined.seconds == pytest.approx(runs[0].seconds + runs[1].seconds)
 
 
 def test_scores_of_classes_average_to_the_metric(finished):

@@ -15,7 +15,9 @@ from equimetric.checksums import json_document
 from equimetric.report import render_html
 from equimetric.runs.key import RunKey
 from equimetric.studies import load_study
+from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.index import PlannedRun, StudyIndex, format_line
+from equimetric.studies.store import name_data
 
 STUDY = {
     "name": "small",
@@ -52,6 +54,20 @@ def write_old_index(folder):
 
 def metrics_of(record):
     return [(run.method, run.seed, dict(run.metrics)) for run in record.runs]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "expected"),
+    [
+        ("features", {"file": "vectors/birds.npz"}, "birds"),
+        ("manifest", {"file": "grocery/labels.csv"}, "grocery"),
+        ("manifest", {"file": "labels.csv"}, "small"),
+        ("folder", {"root": "photos/"}, "photos"),
+        ("glyphs", {}, "glyphs"),
+    ],
+)
+def test_data_of_ones_own_is_called_by_its_folder_or_file(data, options, expected):
+    assert name_data(StudyConfig(**{**STUDY, "data": {"name": data, "options": options}})) == expected
 
 
 def test_the_report_needs_neither_data_nor_the_working_folder(features, tmp_path, monkeypatch):

@@ -71,8 +71,11 @@ def explain_protocol(protocol: "Protocol") -> None:
         # Indented lines are literal.
         literal = paragraph.startswith("    ")
         show(f"\n{paragraph if literal else ' '.join(paragraph.split())}", wrap=not literal)
-    values = {key: value for key, value in flatten(protocol.study) if not key.startswith("methods.")}
-    console.print(build_table(("key", "value"), ((key, format_value(value)) for key, value in values.items())))
+    values = [(key, value) for key, value in flatten(protocol.study) if not key.startswith(("methods.", "sweeps."))]
+    console.print(build_table(("key", "value"), ((key, format_value(value)) for key, value in values)))
+    sweeps = protocol.study.get("sweeps", {})
+    if sweeps:
+        console.print(build_table(("sweep", "points"), ((name, describe_points(one)) for name, one in sweeps.items())))
     methods = protocol.study.get("methods", {})
     if methods:
         rows = ((row, table.get("method", row), describe_search(table)) for row, table in methods.items())
@@ -80,6 +83,18 @@ def explain_protocol(protocol: "Protocol") -> None:
     for data, changes in protocol.datasets.items():
         differing = ", ".join(f"{key} = {format_value(value)}" for key, value in flatten(changes))
         show(f"On {data}: {differing}", wrap=True)
+
+
+def describe_points(sweep: Mapping[str, Any]) -> str:
+    """'model.dim = 64, 128' for values of one key; else a line for each point with all it changes."""
+    from equimetric.dotted import flatten
+
+    if "values" in sweep:
+        return f"{sweep['key']} = {', '.join(map(format_value, sweep['values']))}"
+    return "\n".join(
+        f"{point}: {', '.join(f'{key} = {format_value(value)}' for key, value in flatten(changes))}"
+        for point, changes in sweep["points"].items()
+    )
 
 
 def describe_search(table: Mapping[str, Any]) -> str:

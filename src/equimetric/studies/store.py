@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from equimetric.checksums import json_document, read_json, toml_document
@@ -28,6 +28,9 @@ from equimetric.studies.rows import BASE, list_rows
 from equimetric.studies.search import budget
 
 __all__ = ["load_study", "read_index", "save_study"]
+
+OWN_FILES = {"arrays": "file", "features": "file", "folder": "root", "manifest": "file"}
+"""Data of the user's own → the option that says where it is."""
 
 ADVICE = "run `equimetric compare` with the study's file again: it keeps the finished runs"
 
@@ -82,7 +85,7 @@ def load_study(folder: str | Path) -> StudyRecord:
         galleries={} if dataset is None else galleries(study.name, folders, dataset),
         shown=shown_metrics(study),
         primary_metric=study.evaluation.selected_by,
-        joined=tuple(run_record(run, folder, index) for run in ended if run.outcome.key.role == "joined"),
+        joined=tuple(joined_record(run, folder, index, runs) for run in ended if run.outcome.key.role == "joined"),
         swept=tuple(
             run_record(run, folder, index)
             for run in ended
@@ -92,12 +95,28 @@ def load_study(folder: str | Path) -> StudyRecord:
         shifts=stored.get("shifts", {}),
         searches=read_searches(study, index),
         recipes={row.name: (row.method, row.options) for row in list_rows(study).values() if row.kind == "trained"},
-        dataset=study.data.name,
+        dataset=name_data(study),
         protocol=f"{study.protocol} {study.protocol_version}" if study.protocol_version else "",
         departures=study.departures,
         judged=study.statistics,
         ledger=Ledger.load(folder),
     )
+
+
+def name_data(study: StudyConfig) -> str:
+    """The data set; for the user's own data its folder or file, or the study where a path names none."""
+    data = study.data
+    if data.name not in OWN_FILES:
+        return data.name
+    place = Path(str(data.options.get(OWN_FILES[data.name], "")))
+    return (place.parent if data.name == "manifest" else place).stem or study.name
+
+
+def joined_record(run: EndedRun, folder: Path, index: StudyIndex, runs: Sequence[EndedRun]) -> RunRecord:
+    """The record of fold models side by side, whose time is that of all their trainings."""
+    record = run_record(run, folder, index)
+    trained = (one.outcome for one in runs if one.planned.key.method == record.method)
+    return replace(record, seconds=sum(one.seconds for one in trained if one.key.seed == record.seed))
 
 
 def find_shifts(plan: StudyPlan) -> dict[str, float]:
