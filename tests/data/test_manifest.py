@@ -34,6 +34,13 @@ def test_paths_and_labels(images):
     assert listed.images[torch.arange(4)].shape == (4, 3, 8, 8)
 
 
+def test_images_in_memory_are_those_in_the_files(images):
+    listed, held = manifest(images, PLAIN), manifest(images, PLAIN, in_memory=True)
+    assert isinstance(held.images, torch.Tensor)
+    assert torch.equal(held.images, listed.images[torch.arange(4)])
+    assert held.labels.tolist() == listed.labels.tolist()
+
+
 def test_other_columns_and_another_root(images):
     text = "\ufefffile;\n".replace(";", ",kind,fold") + "0.png,b,train\n1.png,a,val\n2.png,c,TEST\n"
     listed = manifest(images, text, root=images / "images", path="file", label="kind", split="fold")

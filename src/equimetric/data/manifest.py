@@ -37,6 +37,7 @@ def load_manifest(
     channels: int = 3,
     damaged: Damaged = "refuse",
     min_images: int = 1,
+    in_memory: bool = False,
     cache: CacheKind = "none",
     decoding: Decoding = "exact",
 ) -> Dataset:
@@ -48,6 +49,7 @@ def load_manifest(
     and the bounding box x, y, w, h in pixels of the upright image; an empty box means the whole image.
     `superclass` names a column, or several, that become class attributes of these names, `weights` one that becomes a
     sample attribute (`data.weights` of a run). Labels that are all whole numbers are ordered by value, others as text.
+    With `in_memory` all images are decoded once, at the start: right for small ones that are used many times.
     """
     file = Path(file).expanduser()
     superclasses = _names(superclass)
@@ -70,7 +72,13 @@ def load_manifest(
         sample_attributes={name: columns[name] for name in weighed},
     )
     return listed.dataset(
-        size=size, channels=channels, damaged=damaged, min_images=min_images, cache=cache, decoding=decoding
+        size=size,
+        channels=channels,
+        damaged=damaged,
+        min_images=min_images,
+        cache=cache,
+        decoding=decoding,
+        in_memory=in_memory,
     )
 
 

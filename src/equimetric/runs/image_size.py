@@ -43,9 +43,9 @@ def fit_images(config: ConditionsLike) -> ConditionsLike:
 
 
 def keep_in_files(data: DataConfig) -> DataConfig:
-    """The data with images in their files, where the data set has the choice and the options do not make it."""
-    optional = "in_memory" in describe_dataset(data.name).options
-    if not optional or "size" in data.options or "in_memory" in data.options:
+    """The data with images in their files, where the data set would hold them and the options do not say so."""
+    held = describe_dataset(data.name).options.get("in_memory", False)
+    if not held or "size" in data.options or "in_memory" in data.options:
         return data
     return with_options(data, in_memory=False)
 
