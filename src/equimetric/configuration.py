@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 LARGEST_INTEGER = 2**63 - 1
+MOST_PROBLEMS = 3
+"""How many of the problems of a configuration an error tells."""
 
 
 class Strict(BaseModel):
@@ -68,7 +70,9 @@ def load_config(
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise EquimetricError(where + "; ".join(explain(model, e) for e in error.errors())) from None
+        problems = [explain(model, problem) for problem in error.errors()]
+        more = [f"and {len(problems) - MOST_PROBLEMS} more"] if len(problems) > MOST_PROBLEMS else []
+        raise EquimetricError(where + "; ".join(problems[:MOST_PROBLEMS] + more)) from None
 
 
 def load_stored_config(file: Path, model: type[Model], advice: str) -> Model:

@@ -131,3 +131,8 @@ def test_long_values_are_shown_without_their_middle():
     assert len(shown("x" * 10**6)) <= 202
     assert shown("x" * 10**6).startswith("'xxx")
     assert shown(10**4299) == shown(10**9999) == "a number of more than 200 digits"
+
+
+def test_an_error_tells_the_first_problems_and_how_many_more_there_are():
+    with pytest.raises(EquimetricError, match=r"unknown key 'a'.*'b'.*'c'.*; and 2 more$"):
+        load_config({"method": "triplet", **dict.fromkeys("abcde", 1)}, RunConfig)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, field_validator
 
 from equimetric.configuration import Strict, load_config
-from equimetric.errors import unknown_name
+from equimetric.errors import EquimetricError, unknown_name
 from equimetric.studies.ledger.factors import FACTORS, FactorName, check_varies
 from equimetric.studies.ledger.metrics import note_on_metrics
 from equimetric.studies.ledger.record import EntryStatus, Ledger, LedgerEntry, waive
@@ -81,16 +81,6 @@ class ComparisonDescription(Strict):
     common: MethodSettings = Field(default_factory=MethodSettings, description="settings that all methods share")
     methods: dict[str, MethodSettings] = Field(min_length=2, description="one table for each method")
 
-    @classmethod
-    def explain_unknown(cls, path: str, key: str) -> str:
-        """Say where a study belongs, which has other keys."""
-        if key in ("seeds", "protocol", "baselines", "training"):
-            return (
-                f"unknown key {path!r}: a study is checked by `equimetric compare` before its first step, and "
-                "`equimetric audit` takes its folder"
-            )
-        return super().explain_unknown(path, key)
-
     @field_validator("varies")
     @classmethod
     def _varies_are_known(cls, varies: list[str]) -> list[str]:
@@ -106,9 +96,23 @@ class ComparisonDescription(Strict):
         }
 
 
+def refuse_study(values: dict[str, Any]) -> dict[str, Any]:
+    """Say where a study belongs, which has other keys."""
+    found = [key for key in ("seeds", "protocol", "baselines", "training", "data") if key in values]
+    if found:
+        raise EquimetricError(
+            f"{found[0]!r} is a key of a study, not of a described comparison: a study is checked by "
+            "`equimetric compare` before its first step, and `equimetric audit` takes its folder"
+        )
+    return values
+
+
 def audit_description(source: ComparisonDescription | Mapping[str, Any] | str | Path) -> Ledger:
     """The ledger of a comparison that is described in a TOML file, a mapping or a `ComparisonDescription`."""
-    described = source if isinstance(source, ComparisonDescription) else load_config(source, ComparisonDescription)
+    if isinstance(source, ComparisonDescription):
+        described = source
+    else:
+        described = load_config(source, ComparisonDescription, complete=refuse_study)
     methods = described.settings()
     entries, notes = waive(check_description(methods, described.varies), described.waivers)
     return Ledger(
