@@ -21,6 +21,11 @@ SMALL = {
     "mic": {"learner": {"options": {"clusters": 4, "rho": 10.0}}},
     "shared_features": {"learner": {"options": {"rho": 10.0}}},
     "diva": {"learner": {"options": {"rho": 10.0, "queue": 30}}},
+    "pads": {
+        "method": "pads",
+        "data": {"name": "glyphs", "split": {"file": FEW_GLYPHS}},
+        "learner": {"options": {"period": 2}},
+    },
     "abe": {"learner": {"options": {"members": 2}}},
 }
 """Tables of a run's configuration, by learner."""

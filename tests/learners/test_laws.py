@@ -193,6 +193,7 @@ def test_two_processes_equal_one(name, of_two_processes, tmp_path):
         atol=1e-11,
     )
     for line, expected in zip(log_of(of_two_processes / name), log_of(tmp_path), strict=True):
-        figures = {key: value for key, value in line.items() if key not in ("kind", "terms")}
+        figures = {key: value for key, value in line.items() if key not in ("kind", "terms", "learner")}
         tolerance = {"rel": 1e-8} if line["kind"] == "train" else {"abs": 1e-5}
         assert figures == pytest.approx({key: expected[key] for key in figures}, **tolerance)
+        assert line.get("learner", {}) == pytest.approx(expected.get("learner", {}), rel=1e-8)

@@ -148,7 +148,7 @@ def test_a_part_of_the_objective_may_begin_epochs():
     learner.objective = compose("triplet") + compose("contrastive")
     learner.objective.objectives[0].loss = PullToMeans()
     view, labels = torch.randn(6, 8), torch.tensor([0, 0, 0, 1, 1, 2])
-    learner.on_epoch(EpochView(learner, labels, dict, [], lambda function: {"embedding": view}, None))
+    learner.on_epoch(EpochView(learner, labels, dict, [], lambda function, rows: {"embedding": view}, None))
     state = learner.state_dict()
     assert state["objective.objectives.0.loss.class_sizes"].tolist() == [3, 2, 1]
     assert state["objective.objectives.0.loss.total"] == view.sum()

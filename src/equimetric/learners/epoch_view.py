@@ -30,7 +30,7 @@ class EpochView:
         labels: Tensor,
         attributes: Callable[[], Mapping[str, Tensor]],
         history: Sequence[Mapping[str, Any]],
-        apply: Callable[[Callable[[Tensor], Outputs]], dict[str, Tensor]],
+        apply: Callable[[Callable[[Tensor], Outputs], Tensor | None], dict[str, Tensor]],
         evaluate: Callable[[Tensor, Tensor, Sequence[str]], dict[str, float]],
     ) -> None:
         self.labels = labels
@@ -42,11 +42,14 @@ class EpochView:
 
     @cached_property
     def _outputs(self) -> dict[str, Tensor]:
-        return self._apply(lambda images: self._learner.outputs(Batch.unlabelled(images)))
+        return self._apply(lambda images: self._learner.outputs(Batch.unlabelled(images)), None)
+
+    def _embed(self, rows: Tensor | None) -> Tensor:
+        return self._apply(lambda images: {"embedding": self._learner.embed(images)}, rows)["embedding"]
 
     @cached_property
     def _embeddings(self) -> Tensor:
-        return self._apply(lambda images: {"embedding": self._learner.embed(images)})["embedding"]
+        return self._embed(None)
 
     @cached_property
     def attributes(self) -> Mapping[str, Tensor]:
@@ -63,8 +66,8 @@ class EpochView:
 
     def features(self, stage: str | None = None) -> Tensor:
         """(N, F) pooled features of the learner's backbone, at its end or after a named stage."""
-        return self._apply(lambda images: {"features": self._learner.features(images, stage)})["features"]
+        return self._apply(lambda images: {"features": self._learner.features(images, stage)}, None)["features"]
 
     def evaluate(self, rows: Tensor, metrics: Sequence[str]) -> dict[str, float]:
-        """Metrics of the embeddings of some training rows, which are each other's gallery."""
-        return self._evaluate(self._embeddings[rows], self.labels[rows], metrics)
+        """Metrics of the embeddings of some training rows, which are each other's gallery; no other row is embedded."""
+        return self._evaluate(self._embed(rows), self.labels[rows], metrics)

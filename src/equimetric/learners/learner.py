@@ -246,6 +246,10 @@ class Learner(nn.Module):
     def on_epoch(self, view: EpochView) -> None:
         """Inspect the whole training set: cluster it, refresh teachers, update a policy."""
 
+    def figures(self) -> Mapping[str, float]:
+        """What it has to say of itself in every line of the log, by name; nothing by default."""
+        return {}
+
     def before_step(self, step: int) -> bool:
         """Called before every step; True where other parameters require gradients from here on."""
         return False

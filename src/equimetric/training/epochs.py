@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from torch import Tensor
 
+from equimetric.data import take_images
 from equimetric.data.attributes import attribute_ids
 from equimetric.evaluation import evaluate
 from equimetric.learners import Batch, EpochView
+from equimetric.learners.learner import Outputs
 from equimetric.runs.embedding import apply_in_blocks
 from equimetric.training.distributed import sync_batch_norm
 from equimetric.training.loading import load_batches
@@ -53,6 +55,10 @@ def view_training_set(session: Session) -> EpochView:
     learner, processes, data = session.learner, session.processes, session.data
     images = data.images("train")
 
+    def apply(function: Callable[[Tensor], Outputs], rows: Tensor | None) -> dict[str, Tensor]:
+        chosen = images if rows is None else take_images(images, rows)
+        return apply_in_blocks(learner, function, chosen, processes=processes)
+
     def score(embeddings: Tensor, labels: Tensor, metrics: Sequence[str]) -> dict[str, float]:
         return processes.broadcast(dict(evaluate(embeddings, labels, metrics=metrics)) if processes.is_main else {})
 
@@ -61,6 +67,6 @@ def view_training_set(session: Session) -> EpochView:
         session.train_data.labels,
         partial(attribute_ids, session.train_data),
         session.state.history,
-        lambda function: apply_in_blocks(learner, function, images, processes=processes),
+        apply,
         score,
     )

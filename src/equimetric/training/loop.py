@@ -134,7 +134,8 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
             state.step, state.seconds = step + 1, time.perf_counter() - began
             if session.logs(state.step):
                 meter.read()
-                log.write({**meter.record(state.step, state.seconds), **spread.record()})
+                own = {"learner": figures} if (figures := dict(learner.figures())) else {}
+                log.write({**meter.record(state.step, state.seconds), **spread.record(), **own})
             if session.validates(state.step):
                 validate(session, log)
                 session.save_if_due()
