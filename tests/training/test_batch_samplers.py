@@ -320,7 +320,7 @@ def test_parts_keep_whole_classes_pairs_and_triples():
         anchors, positives = torch.tensor(batch).view(2, 2)
         assert (LABELS[anchors] == LABELS[positives]).all()
     for batch in ShardedBatches(make("smart_mining"), 1, 2):
-        anchors, positives, negatives = LABELS[batch].view(3, 2)
+        anchors, positives, negatives = LABELS[batch].view(2, 3).T
         assert (anchors == positives).all()
         assert (anchors != negatives).all()
 

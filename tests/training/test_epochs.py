@@ -1,13 +1,15 @@
 """Batches and objectives that look at the embeddings of the training set at the start of every epoch."""
 
 import json
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from equimetric.batches import BATCHES, Batches, SmartMiningBatches
+from equimetric.batches import BATCHES, Batches, NeighbourClassBatches, SmartMiningBatches
 from equimetric.configuration import load_config
 from equimetric.data import load_dataset
 from equimetric.errors import EquimetricError
@@ -17,6 +19,7 @@ from equimetric.losses.magnet import Magnet
 from equimetric.objectives import compose
 from equimetric.ops.kmeans import cluster_classes
 from equimetric.ops.reductions import mean
+from equimetric.pairs import Triplets
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.model import load, load_weights
@@ -39,6 +42,7 @@ KINDS = {
     "superclasses": ("contrastive", {"classes": 2, "samples": 4, "options": {"superclass": "parity"}}),
     "clusters": ("magnet_clusters", {"classes": 4, "samples": 3}),
 }
+FEW_DIGITS = str(Path(__file__).parents[1] / "learners" / "few_digits.json")
 OPTIONS = {"prototypical": {"episodes": 2}}
 
 
@@ -124,6 +128,56 @@ def test_batches_are_refreshed_once_per_epoch_before_the_first_is_drawn(tmp_path
     train(configuration("contrastive", {"classes": 2, "samples": 4}), folder=tmp_path)
     assert len(seen) == 3
     assert all(embeddings == labels for embeddings, labels in seen)
+
+
+@pytest.mark.parametrize("kind", ["neighbour_classes", "hierarchy", "smart_mining", "clusters"])
+def test_every_epoch_mines_the_whole_training_set_as_it_is_then(tmp_path, monkeypatch, kind):
+    mined = []
+    mine = BATCHES[kind].mine
+    monkeypatch.setattr(BATCHES[kind], "mine", lambda *given: (mined.append(given[1]), mine(*given))[1])
+    method, batch = KINDS[kind]
+    train(configuration(method, {"kind": kind, **batch}), folder=tmp_path)
+    training = int((load_dataset("digits").labels < 3).sum())
+    assert [len(embeddings) for embeddings in mined] == [training] * 3
+    assert not any(torch.equal(one, other) for one, other in pairwise(mined))
+
+
+def test_the_triples_of_smart_mining_may_be_all_that_a_loss_sees(tmp_path, monkeypatch):
+    _, batch = KINDS["smart_mining"]
+    config = configuration("triplet+global_loss", {"kind": "smart_mining", **batch})
+    config["options"] = {"triplet.selection": "triplet_rows", "triplet.margin": 0.2, "global_loss.lam": 0.8}
+    counted = []
+    listed = Triplets.listed
+
+    def noted(pairs, rows):
+        counted.append(len(rows))
+        return listed(pairs, rows)
+
+    monkeypatch.setattr(Triplets, "listed", noted)
+    train(config, folder=tmp_path)
+    assert set(counted) == {8}
+
+
+def test_batches_are_mined_without_the_classes_that_a_learner_holds_out(tmp_path, monkeypatch):
+    nearest = []
+    mine = NeighbourClassBatches.mine
+
+    def noted(batches, embeddings):
+        found = mine(batches, embeddings)
+        nearest.append((batches.labels.unique(), found["nearest"]))
+        return found
+
+    monkeypatch.setattr(NeighbourClassBatches, "mine", noted)
+    config = configuration("pads", {"kind": "neighbour_classes", "classes": 3, "samples": 4})
+    config |= {
+        "data": {"name": "digits", "split": {"file": FEW_DIGITS}},
+        "learner": {"name": "pads", "options": {"period": 2}},
+    }
+    trained = train(config, folder=tmp_path)
+    held_out = trained.learner.held_out.nonzero()[:, 0]
+    for classes, others in nearest:
+        assert torch.isin(held_out, classes).sum() == 0
+        assert len(others) == len(classes) == len(trained.learner.held_out) - len(held_out)
 
 
 class PullToMeans(nn.Module):

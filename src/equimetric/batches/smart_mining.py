@@ -19,17 +19,17 @@ __all__ = ["SmartMiningBatches"]
 class SmartMiningBatches(MinedBatches):
     """Batches of triples from the nearest neighbours of each sample in the training set, after Harwood et al. (2017).
 
-    Rows a_1 … a_T, p_1 … p_T, n_1 … n_T. Among the anchor's `neighbours` nearest samples, the negative is the first of
-    another class from rank ρ on; the positive is a random sample of the anchor's class farther away than it, or else
-    the farthest of five random ones. `record` counts the triples with a loss above zero: after every `interval` steps
-    ρ grows by a tenth if their share is above 0.8, and shrinks by a tenth, never below 1, if it is below 0.4. Every
-    sample whose class has another one is an anchor once per pass.
+    Rows a_1, p_1, n_1, a_2, p_2, n_2 …; with selection='triplet_rows' a loss sees these triples and no others. Among
+    the anchor's `neighbours` nearest samples, the negative is the first of another class from rank ρ on; the positive
+    is a random sample of the anchor's class farther away than it, or else the farthest of five random ones. `record`
+    counts the triples with a loss above zero: after every `interval` steps ρ grows by a tenth if their share is above
+    0.8, and shrinks by a tenth, never below 1, if it is below 0.4. Every sample whose class has another one is an
+    anchor once per pass.
 
     In training `observe` does the recording: a triple has a loss above zero where ‖a − n‖² − ‖a − p‖² < `margin` for
     embeddings of unit length, so the margin should be that of the loss.
     """
 
-    by_role: ClassVar[bool] = True
     adapts: ClassVar[bool] = True
 
     def __init__(
@@ -113,7 +113,7 @@ class SmartMiningBatches(MinedBatches):
     @torch.no_grad()
     def observe(self, embeddings: Tensor) -> None:
         """Record how many triples of the (3T, D) embeddings violate the margin."""
-        anchors, positives, negatives = unit(embeddings).chunk(3)
+        anchors, positives, negatives = unit(embeddings).unflatten(0, (-1, 3)).unbind(1)
         to_positive, to_negative = ((anchors - others).square().sum(1) for others in (positives, negatives))
         self.record(int((to_negative - to_positive < self.margin).sum()), len(anchors))
 

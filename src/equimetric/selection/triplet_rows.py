@@ -14,7 +14,7 @@ from equimetric.pairs import Pairs, Triplets
     separable=False,
     exempt={
         **dict.fromkeys(("permutation", "doubling", "multiplicity"), "the order of the rows is the list of triples"),
-        "any batch": "needs a batch of triples, such as those of 'fixed_triplets'",
+        "any batch": "needs a batch of triples, such as those of 'fixed_triplets' and 'smart_mining'",
     },
 )
 def triplet_rows(pairs: Pairs) -> Triplets:
@@ -23,6 +23,6 @@ def triplet_rows(pairs: Pairs) -> Triplets:
     if rows % 3 or rows != pairs.similarity.shape[1]:
         raise EquimetricError(
             f"selection 'triplet_rows' takes batches of triples, three rows each, compared with themselves, not "
-            f"{rows} × {pairs.similarity.shape[1]}; draw them with batch.kind = 'fixed_triplets'"
+            f"{rows} × {pairs.similarity.shape[1]}; draw them with batch.kind = 'fixed_triplets' or 'smart_mining'"
         )
     return Triplets.listed(pairs, torch.arange(rows, device=pairs.similarity.device).view(-1, 3))
