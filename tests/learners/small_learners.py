@@ -5,6 +5,9 @@ from pathlib import Path
 FEW_GLYPHS = str(Path(__file__).parent / "few_glyphs.json")
 """Twelve characters of three scripts for training, nine for the test."""
 
+FEW_DIGITS = str(Path(__file__).parent / "few_digits.json")
+"""Eight digits for training, some of which validate, two for the test."""
+
 SMALL = {
     "s2sd": {"learner": {"options": {"dims": [12, 16], "features_after": 2}}},
     "matryoshka": {"learner": {"options": {"sizes": [8, 4, 2]}}},
@@ -23,7 +26,7 @@ SMALL = {
     "diva": {"learner": {"options": {"rho": 10.0, "queue": 30}}},
     "pads": {
         "method": "pads",
-        "data": {"name": "glyphs", "split": {"file": FEW_GLYPHS}},
+        "data": {"split": {"file": FEW_DIGITS}},
         "learner": {"options": {"period": 2}},
     },
     "abe": {"learner": {"options": {"members": 2}}},

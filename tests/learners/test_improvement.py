@@ -24,6 +24,7 @@ LEARNERS = {
     "shared_features": {"method": "margin", "learner": {"options": {"rho": 50.0}}},
     # The decorrelation of slices of 8 dimensions, in place of the paper's 128, is (128 / 8)² times as large.
     "diva": {"method": "margin", "learner": {"options": {"rho": 6.0, "queue": 640}}},
+    "pads": {"method": "pads", "learner": {"options": {"period": 5}}},
     "hierarchical_divide_and_conquer": {
         "method": "margin",
         "learner": {"options": {"clusters": 4, "masks": "learned", "period": 8}},
