@@ -126,9 +126,10 @@ class PolicyAdaptedSampling(SingleLearner):
         rows = self.held_out.cpu()[labels.cpu()].nonzero()[:, 0]
         held, left = int(self.held_out.sum()), int((~self.held_out).sum())
         if left < FEWEST:
+            way_out = "lower learner.options.share" if held > FEWEST else f"take data of {2 * FEWEST} or more"
             raise EquimetricError(
                 f"learner 'pads' holds {held} of {held + left} training classes out to reward its policy, and "
-                f"{left} to train on is too few; lower learner.options.share, or take data of more classes"
+                f"{left} to train on is too few; {way_out}"
             )
         if not (labels[rows].bincount() > 1).any():
             raise EquimetricError(
