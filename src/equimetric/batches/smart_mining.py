@@ -113,7 +113,7 @@ class SmartMiningBatches(MinedBatches):
     @torch.no_grad()
     def observe(self, embeddings: Tensor) -> None:
         """Record how many triples of the (3T, D) embeddings violate the margin."""
-        anchors, positives, negatives = unit(embeddings).unflatten(0, (-1, 3)).unbind(1)
+        anchors, positives, negatives = unit(embeddings).view(-1, 3, embeddings.shape[1]).unbind(1)
         to_positive, to_negative = ((anchors - others).square().sum(1) for others in (positives, negatives))
         self.record(int((to_negative - to_positive < self.margin).sum()), len(anchors))
 
