@@ -25,6 +25,7 @@ from equimetric.data.manifest import load_manifest
 from equimetric.data.near_duplicates import NearDuplicate, near_duplicates
 from equimetric.data.omniglot import load_omniglot
 from equimetric.data.online_products import load_online_products
+from equimetric.data.pairs import load_pairs
 from equimetric.data.registry import DATASETS, DatasetDescription, dataset_descriptions, load_dataset
 from equimetric.data.rounds import divide_rounds, train_in_round
 from equimetric.data.shifted_splits import (
@@ -96,6 +97,7 @@ __all__ = [
     "load_manifest",
     "load_omniglot",
     "load_online_products",
+    "load_pairs",
     "near_duplicates",
     "parse_condition",
     "prepare",

@@ -14,7 +14,7 @@ from equimetric.data.registry import dataset
 from equimetric.errors import EquimetricError, did_you_mean, shown
 from equimetric.files import require_file, why_no_file
 
-__all__ = ["load_arrays", "load_features"]
+__all__ = ["array_dataset", "check_vectors", "load_arrays", "load_features", "read_npz", "take_array"]
 
 FEATURE_NAMES = ("features", "embeddings")
 
@@ -28,9 +28,9 @@ def load_arrays(*, file: str | Path, weights: str | None = None) -> Dataset:
     attributes, and so is the array of numbers that `weights` names (`data.weights` of a run).
     """
     file = Path(file).expanduser()
-    stored = _read_npz(file)
-    images = torch.from_numpy(_channels_first(_take(stored, ("images",), file), file))
-    return _dataset(file, images, _take(stored, ("labels",), file), stored, weights)
+    stored = read_npz(file)
+    images = torch.from_numpy(_channels_first(take_array(stored, ("images",), file), file))
+    return array_dataset(file, images, take_array(stored, ("labels",), file), stored, weights)
 
 
 @dataset("features")
@@ -46,22 +46,28 @@ def load_features(*, file: str | Path, labels: str | Path | None = None, weights
         stored = _labels_beside(file, None if labels is None else Path(labels).expanduser(), weights)
         stored["features"] = _read_npy(file)
     else:
-        stored = _read_npz(file)
-    features = _take(stored, FEATURE_NAMES, file)
-    if features.ndim != 2 or features.dtype.kind not in "fiu":
+        stored = read_npz(file)
+    vectors = check_vectors(take_array(stored, FEATURE_NAMES, file), "features", file)
+    return array_dataset(file, vectors, take_array(stored, ("labels",), file), stored, weights)
+
+
+def check_vectors(array: NDArray[Any], what: str, file: Path) -> torch.Tensor:
+    """The (N, D) array of a file in float32; an error where it is none of finite numbers."""
+    if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise EquimetricError(
-            f"the features in {str(file)!r} must be numbers of shape (N, D), not {features.dtype} of {features.shape}"
+            f"the {what} in {str(file)!r} must be numbers of shape (N, D), not {array.dtype} of {array.shape}"
         )
     with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, which is refused below
-        vectors = torch.from_numpy(np.asarray(features, dtype=np.float32))
+        vectors = torch.from_numpy(np.asarray(array, dtype=np.float32))
     if not torch.isfinite(vectors).all():
-        raise EquimetricError(f"the features in {str(file)!r} have values that are not finite; compute them again")
-    return _dataset(file, vectors, _take(stored, ("labels",), file), stored, weights)
+        raise EquimetricError(f"the {what} in {str(file)!r} have values that are not finite; compute them again")
+    return vectors
 
 
-def _dataset(
+def array_dataset(
     file: Path, images: torch.Tensor, labels: NDArray[Any], stored: dict[str, NDArray[Any]], weights: str | None
 ) -> Dataset:
+    """The data set of images, or vectors, with the labels, split and attributes of a file's arrays."""
     if labels.ndim != 1 or len(labels) != len(images) or labels.dtype.kind not in "iuUS":
         column = labels.ndim == 2 and labels.shape[1] == 1
         advice = "labels.squeeze(1)" if column else "labels.astype(int)" if labels.dtype.kind in "bf" else ""
@@ -78,7 +84,7 @@ def _dataset(
         and array.dtype.kind in "US"
     }
     if weights is not None:
-        attributes[weights] = _weights(_take(stored, (weights,), file), len(images), weights, file)
+        attributes[weights] = _weights(take_array(stored, (weights,), file), len(images), weights, file)
     if "split" in stored:
         attributes["part"] = _parts(stored["split"].tolist(), len(images), file)
     numbered = torch.from_numpy(numbers.astype(np.int64))
@@ -122,14 +128,16 @@ def _channels_first(images: NDArray[Any], file: Path) -> NDArray[np.uint8]:
     return np.ascontiguousarray(images)
 
 
-def _take(stored: dict[str, NDArray[Any]], names: tuple[str, ...], file: Path) -> NDArray[Any]:
+def take_array(stored: dict[str, NDArray[Any]], names: tuple[str, ...], file: Path) -> NDArray[Any]:
+    """The first of these arrays that a file has."""
     for name in names:
         if name in stored:
             return stored[name]
     raise EquimetricError(f"{str(file)!r} has no array {names[0]!r}; {did_you_mean(names[0], stored)}")
 
 
-def _read_npz(file: Path) -> dict[str, NDArray[Any]]:
+def read_npz(file: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an .npz file by name."""
     require_file(file, "check the path")
     try:
         with np.load(file, allow_pickle=False) as stored:

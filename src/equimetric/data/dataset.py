@@ -17,6 +17,7 @@ from equimetric.data.views import View, view_tensor
 from equimetric.errors import EquimetricError, unknown_name
 
 __all__ = [
+    "ITEM",
     "PARTS",
     "Dataset",
     "Images",
@@ -32,6 +33,9 @@ Images: TypeAlias = Tensor | ImageFiles
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 
+ITEM = "item"
+"""Sample attribute of paired data: rows of the same value show one item."""
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -44,7 +48,8 @@ class Dataset:
     query or gallery where queries are searched for in a gallery. `fingerprint` identifies the content and is computed
     unless given (`content_fingerprint`). What was left out: `unreadable` image files and other `skipped` files, as
     'path (reason)', and `small_classes` with their numbers of images. `alike` says why images of different classes look
-    alike, where they do by their nature, such as those of characters.
+    alike, where they do by their nature, such as those of characters. `modalities` are the dimensions of two kinds of
+    feature vectors that stand side by side, by name: an image and its text.
     """
 
     name: str
@@ -58,6 +63,7 @@ class Dataset:
     skipped: tuple[str, ...] = field(default=(), repr=False)
     small_classes: Mapping[str, int] = field(default_factory=dict, repr=False)
     alike: str = field(default="", repr=False)
+    modalities: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         _check_images(self)
@@ -66,6 +72,11 @@ class Dataset:
         _check_attributes("sample", self.sample_attributes, len(self))
         for part in set(self.sample_attributes.get("part", ())) - set(PARTS):
             raise unknown_name(f"part of data set {self.name!r}", part, PARTS)
+        if self.modalities and (len(self.images.shape) != 2 or sum(self.modalities.values()) != self.channels):
+            raise EquimetricError(
+                f"the modalities of data set {self.name!r} must share the dimensions of its feature vectors, "
+                f"not be {dict(self.modalities)} of vectors with {self.channels}"
+            )
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", content_fingerprint(self))
 
@@ -220,11 +231,14 @@ def content_fingerprint(dataset: Dataset) -> str:
     digest = hashlib.sha256()
     _update_images(digest, dataset.images)
     _update(digest, dataset.labels)
-    described = {
+    described: dict[str, Any] = {
         "class_names": dataset.class_names,
         "class_attributes": dict(dataset.class_attributes),
         "sample_attributes": {key: values for key, values in dataset.sample_attributes.items() if key != "file"},
     }
+    # Data of one modality keep the fingerprint that they always had.
+    if dataset.modalities:
+        described["modalities"] = list(dataset.modalities.items())
     digest.update(json.dumps(described, sort_keys=True).encode())
     return digest.hexdigest()
 

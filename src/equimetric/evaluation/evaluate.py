@@ -64,7 +64,8 @@ def evaluate(
                   (N, C) of 0 and 1, or N Python sets: a pair is then positive if it shares a label
     gallery_…     (G, D) and G labels, where queries and gallery are different sets
     metrics       names; default: precision@1, recall@K for `ks`, r_precision, map@r
-                  retrieval: `recall@K`, `precision@K`, `map@K`, `ndcg@K`, `r_precision`, `map@r`, `map`, `mrr`
+                  retrieval: `recall@K`, `precision@K`, `map@K`, `ndcg@K`, `r_precision`, `map@r`, `map`, `mrr`,
+                  `median_rank`
                   clustering: `nmi`, `ami`, `f1`; verification: `auc`, `eer`, `tar@far=1e-3`
                   few-shot and open-set: `fewshot@5x1`, `open_auroc`, `oscr`, `rank1@fpir=1e-2`, `fnir@fpir=1e-2`
                   consistency of a threshold: `opis`, `opis@10%`, `opis_far`, `opis_frr`, `opis_noise`

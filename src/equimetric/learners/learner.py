@@ -57,6 +57,7 @@ class LearnerParts(Protocol):
         dim: the configured embedding dimension.
         classes, images: size of the training set.
         attributes: number of different values of every attribute of the training set, by name.
+        modalities: of paired data, the dimensions of the two kinds of vectors that stand side by side, by name.
         steps, validate_every: length of the run, and steps between its validations.
         seed: of the run.
         trains_trunk: whether backbones are trained; False on a frozen one and on given features.
@@ -75,6 +76,9 @@ class LearnerParts(Protocol):
     def attributes(self) -> Mapping[str, int]: ...  # noqa: D102
 
     @property
+    def modalities(self) -> Mapping[str, int]: ...  # noqa: D102
+
+    @property
     def steps(self) -> int: ...  # noqa: D102
 
     @property
@@ -86,8 +90,8 @@ class LearnerParts(Protocol):
     @property
     def trains_trunk(self) -> bool: ...  # noqa: D102
 
-    def network(self, dim: int | None = None) -> EmbeddingNetwork:
-        """The configured network, of another embedding dimension where given."""
+    def network(self, dim: int | None = None, *, features: int | None = None) -> EmbeddingNetwork:
+        """The configured network, of another embedding dimension, or for a part of given features."""
 
     def head(self, network: EmbeddingNetwork, dim: int) -> nn.Module:
         """A further head of the configured kind on the features of a network."""
@@ -127,6 +131,9 @@ class Learner(nn.Module):
 
     member_labels: Mapping[str, str] = MappingProxyType({})
     """Members that are judged by an attribute of the data in place of the classes, with its name."""
+
+    paired: tuple[str, str] | None = None
+    """Two members that lie in one space: one is searched for by the other."""
 
     paper: str = ""
     """Authors, title, year."""

@@ -8,12 +8,13 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
+from equimetric.backbones import EmbeddingNetwork, initial_head_by_pca
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
 from equimetric.learners.epoch_view import EpochView
-from equimetric.learners.learner import Learner, LearnerParts, Outputs, learner
-from equimetric.learners.parts.networks import backbone_features, join_groups, objective_terms
+from equimetric.learners.learner import LearnerParts, Outputs, learner
+from equimetric.learners.parts.networks import join_groups, objective_terms
+from equimetric.learners.parts.several_networks import NetworksLearner
 from equimetric.learners.parts.slices import Slices, aggregate
 from equimetric.learners.single import inspect_epoch
 from equimetric.objectives import Objective, ObjectiveSum
@@ -23,7 +24,7 @@ __all__ = ["NaiveEnsemble"]
 
 
 @learner("naive_ensemble")
-class NaiveEnsemble(Learner):
+class NaiveEnsemble(NetworksLearner):
     """M networks from different random starts, each with an objective of its own, on the same batches.
 
     The configured dimension is that of all members together, so that an ensemble is compared with one network of the
@@ -36,8 +37,7 @@ class NaiveEnsemble(Learner):
     def __init__(
         self, networks: Iterable[EmbeddingNetwork], objectives: Iterable[Objective | ObjectiveSum], slices: Slices
     ) -> None:
-        super().__init__()
-        self.networks = nn.ModuleList(networks)
+        super().__init__(networks)
         self.objectives = nn.ModuleList(objectives)
         self.slices = slices
         self.forward_passes = len(self.networks)
@@ -50,18 +50,9 @@ class NaiveEnsemble(Learner):
         return cls(map(parts.network, sizes), map(parts.objective, slices.sizes.values()), slices)
 
     @property
-    def each(self) -> Sequence[EmbeddingNetwork]:
-        """The networks."""
-        return list(self.networks)  # type: ignore[arg-type]
-
-    @property
     def own_objectives(self) -> Sequence[Objective | ObjectiveSum]:
         """The objectives, one for each member."""
         return list(self.objectives)  # type: ignore[arg-type]
-
-    def prepare(self, images: Tensor) -> Tensor:
-        """Images by the input convention of the backbones' weights; features as they are."""
-        return self.each[0].prepare(images)
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """(B, D / M) of every member."""
@@ -91,23 +82,10 @@ class NaiveEnsemble(Learner):
         """Trunks, heads and objectives of all members."""
         return join_groups([network.parameter_groups() for network in self.each], objective=self.objectives)
 
-    def frozen_backbone(self) -> Backbone | None:
-        """The one backbone of members that are heads; None where each has its own."""
-        return self.each[0].backbone if len(self.networks) == 1 else None
-
-    def features(self, images: Tensor, stage: str | None = None) -> Tensor:
-        """Features of the first member's backbone."""
-        return backbone_features(self.each[0], images, stage)
-
     def init_head(self, features: Callable[[], Tensor]) -> None:
         """Start every head at the principal components."""
         for network in self.each:
             initial_head_by_pca(network.head, features())
-
-    def before_step(self, step: int) -> bool:
-        """Follow the networks' freeze plan."""
-        changed = [network.before_step(step) for network in self.each]
-        return any(changed)
 
     def on_epoch(self, view: EpochView) -> None:
         """Call every part of the objectives that has an `on_epoch` of its own, with the embeddings of its member."""

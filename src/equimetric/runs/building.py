@@ -67,6 +67,11 @@ class RunParts:
         return self.shape.attributes
 
     @property
+    def modalities(self) -> Mapping[str, int]:
+        """Dimensions of the two kinds of vectors of paired data."""
+        return self.shape.modalities
+
+    @property
     def steps(self) -> int:
         """The budget; a final model may stop earlier."""
         return self.config.training.steps
@@ -76,8 +81,8 @@ class RunParts:
         """Steps between validations."""
         return self.config.training.validate_every
 
-    def network(self, dim: int | None = None) -> EmbeddingNetwork:
-        """A freshly initialised network.
+    def network(self, dim: int | None = None, *, features: int | None = None) -> EmbeddingNetwork:
+        """A freshly initialised network; on data that are features, for this number of them.
 
         The seed depends on the run's seed and on how many networks were built before, never on the method: all
         methods of a study start from the same weights.
@@ -88,7 +93,8 @@ class RunParts:
         if self.shape.vectors:
             if model.frozen:
                 raise EquimetricError("model.frozen computes features of images, and these data are features already")
-            return EmbeddingNetwork(None, build_head(model.head, self.shape.channels, dim or self.dim, model.dropout))
+            given = features or self.shape.channels
+            return EmbeddingNetwork(None, build_head(model.head, given, dim or self.dim, model.dropout))
         backbone = self.backbone()
         head = build_head(model.head, backbone.features, dim or self.dim, model.dropout)
         network = EmbeddingNetwork(backbone, head, FreezePlan.of(model.freeze))

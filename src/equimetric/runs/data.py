@@ -80,6 +80,7 @@ class RunData:
             classes=len(torch.unique(labels)),
             images=len(labels),
             attributes=count_values(self.dataset, self.split.train),
+            modalities=dict(self.dataset.modalities),
         )
 
     @cached_property

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from equimetric.data import Images
-from equimetric.learners import Learner
+from equimetric.learners import Batch, Learner
 from equimetric.processes import SINGLE, Processes
 
-__all__ = ["apply_in_blocks", "embed_images"]
+__all__ = ["apply_in_blocks", "embed_images", "embed_members"]
 
 MAX_BLOCK, MIN_BLOCK, PIXELS = 512, 16, 2**20
 """Images in the network at a time: about a million pixels together."""
@@ -25,6 +25,12 @@ def embed_images(
     """(N, C, H, W) uint8 or (N, F) features → (N, D) embeddings on the CPU, in evaluation mode."""
     function: ImageFunction = lambda part: {"embedding": learner.embed(part)}  # noqa: E731
     return apply_in_blocks(learner, function, images, block=block, processes=processes)["embedding"]
+
+
+def embed_members(learner: Learner, images: Images, *, processes: Processes = SINGLE) -> dict[str, Tensor]:
+    """(N, d) embeddings of every member of a learner by itself."""
+    function: ImageFunction = lambda part: learner.members(learner.outputs(Batch.unlabelled(part)))  # noqa: E731
+    return apply_in_blocks(learner, function, images, processes=processes)
 
 
 def apply_in_blocks(

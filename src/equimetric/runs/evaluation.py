@@ -22,9 +22,10 @@ from equimetric.learners import Learner
 from equimetric.processes import SINGLE, Processes
 from equimetric.runs.cohorts import RunCohorts, configured_setting, count_classes
 from equimetric.runs.configuration import EvaluationConfig, RunConfig
+from equimetric.runs.cross_modal import pair_members, require_paired
 from equimetric.runs.data import RunData, load_run_data
-from equimetric.runs.embedding import embed_images
-from equimetric.runs.evaluation_table import PARTS
+from equimetric.runs.embedding import embed_images, embed_members
+from equimetric.runs.evaluation_table import PARTS, Relevance
 from equimetric.runs.features import cached_features
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.model import TrainedModel, load
@@ -63,6 +64,7 @@ class LabelledEmbeddings:
         class_names: names by class id.
         cohort: other classes that similarities are normalised by, where the run asks for it.
         parents: (M,) superclasses, where items are compared within these alone.
+        classes: (M,) class ids, where the labels are others.
     """
 
     embeddings: Tensor
@@ -73,6 +75,7 @@ class LabelledEmbeddings:
     class_names: tuple[str, ...]
     cohort: Cohort | None = None
     parents: Tensor | None = None
+    classes: Tensor | None = None
 
     def plain(self) -> LabelledEmbeddings:
         """The same by plain cosines, as scores of the same kind, where a cohort normalises them."""
@@ -94,6 +97,7 @@ class LabelledEmbeddings:
             query=among(self.query),
             gallery=among(self.gallery),
             parents=None if self.parents is None else self.parents[kept],
+            classes=None if self.classes is None else self.classes[kept],
         )
 
     def arrays(self) -> dict[str, Any]:
@@ -128,10 +132,23 @@ def backbone_of_features(config: RunConfig, learner: Learner, data: RunData) -> 
 
 
 def embed_part(
-    learner: Learner, data: RunData, part: str, processes: Processes = SINGLE, *, cohort: Cohort | None = None
+    learner: Learner,
+    data: RunData,
+    part: str,
+    processes: Processes = SINGLE,
+    *,
+    cohort: Cohort | None = None,
+    across: Relevance | None = None,
 ) -> LabelledEmbeddings:
-    """The embeddings of one part of evaluation data: train, validation or test; with the cohort that is given."""
+    """The embeddings of one part of evaluation data: train, validation or test; with the cohort that is given.
+
+    With `across` they are those of two modalities, each to be searched for by the other.
+    """
     rows, split = data.rows(part), data.split
+    if across is not None:
+        require_paired(learner)
+        pairs = pair_members(learner, data, part, embed_members(learner, data.images(part), processes=processes))
+        return LabelledEmbeddings(**pairs.both_directions(across), class_names=data.dataset.class_names)
     embeddings = embed_images(learner, data.images(part), processes=processes)
     query, gallery = (split.query, split.gallery) if part == "test" else (None, None)
     return LabelledEmbeddings(
@@ -190,7 +207,8 @@ def per_query_arrays(scores: Evaluation, found: LabelledEmbeddings) -> dict[str,
     """Per query its row, label, scores and nearest neighbours, as rows of the data set; −1 where there are fewer."""
     queries = found.rows if found.query is None else found.rows[found.query]
     gallery = found.rows if found.gallery is None else found.rows[found.gallery]
-    labels = found.labels if found.query is None else found.labels[found.query]
+    classes = found.labels if found.classes is None else found.classes
+    labels = classes if found.query is None else classes[found.query]
     assert scores.neighbours is not None
     # Within parents a query may have fewer neighbours.
     neighbours = torch.where(scores.neighbours < 0, -1, gallery[scores.neighbours])
@@ -269,7 +287,8 @@ class OpenRun:
             # Test classes are in no cohort: without labels nothing has to be excluded.
             cohorts, labelled = RunCohorts(self.model.learner, data), part != "test"
             used = None if setting is None else cohorts.cohort(setting, labelled=labelled)
-            found = embed_part(self.model.learner, data, part, cohort=used)
+            across = self.config.evaluation.across
+            found = embed_part(self.model.learner, data, part, cohort=used, across=across)
         if parents is not None:
             return within_parents(found, self.data, parents, "--parents")
         return within_parents(found, self.data, self.config.evaluation.parents)

@@ -13,9 +13,10 @@ from equimetric.evaluation.cohort_choice import STRENGTHS
 from equimetric.evaluation.engine.inputs import GEOMETRY_NAMES, find_own_geometry
 from equimetric.evaluation.parents import check_parent_metrics
 
-__all__ = ["PARTS", "CohortConfig", "CohortPart", "EvaluationConfig"]
+__all__ = ["PARTS", "CohortConfig", "CohortPart", "EvaluationConfig", "Relevance"]
 
 CohortPart = Literal["train", "validation", "both"]
+Relevance = Literal["item", "class"]
 PARTS: tuple[CohortPart, ...] = ("train", "validation", "both")
 
 
@@ -84,6 +85,12 @@ class EvaluationConfig(Strict):
         None, description="compare within superclasses alone: an attribute of the data that holds them"
     )
 
+    across: Relevance | None = Field(
+        None,
+        description="measure how well one modality finds the other, with the learner 'two_encoders': the same 'item', "
+        "or any of the same 'class'",
+    )
+
     @model_validator(mode="after")
     def _geometry_exists(self) -> EvaluationConfig:
         if self.geometry not in GEOMETRY_NAMES:
@@ -103,7 +110,9 @@ class EvaluationConfig(Strict):
             if self.binarise or self.geometry != "cosine":
                 raise ValueError("a cohort normalises cosines; leave geometry and binarise out, or the cohort")
             check_cohort_metrics(parsed)
-        if self.parents is not None:
+        if self.across is not None and (self.parents is not None or self.cohort is not None):
+            raise ValueError("across searches one modality by the other; leave parents and cohort out")
+        if self.parents is not None or self.across is not None:
             check_parent_metrics(parsed)
         (selecting,) = parse_metrics(self.selected_by)
         if not METRICS[selecting.family].higher_is_better:

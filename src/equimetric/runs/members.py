@@ -11,12 +11,10 @@ from torch import Tensor
 
 from equimetric.data.attributes import attribute_ids, find_attribute
 from equimetric.evaluation import Evaluation
-from equimetric.learners import Batch, Learner
-from equimetric.processes import SINGLE, Processes
+from equimetric.learners import Learner
 from equimetric.runs.building import count_parameters
 from equimetric.runs.configuration import EvaluationConfig
 from equimetric.runs.data import RunData
-from equimetric.runs.embedding import apply_in_blocks
 from equimetric.runs.evaluation import LabelledEmbeddings, evaluate_defined
 from equimetric.runs.result import Cost, Diversity, MemberResult
 
@@ -39,18 +37,12 @@ def evaluate_members(
     data: RunData,
     found: LabelledEmbeddings,
     config: EvaluationConfig,
-    processes: Processes = SINGLE,
+    members: Mapping[str, Tensor],
 ) -> tuple[tuple[MemberResult, ...], Diversity | None]:
     """The scores of every member on the test images, by the classes or by its own attribute, and their diversity.
 
-    `found` are the embeddings of the whole. Nothing is chosen by these scores.
+    `found` are the embeddings of the whole, `members` those of its members. Nothing is chosen by these scores.
     """
-    members = apply_in_blocks(
-        learner,
-        lambda images: learner.members(learner.outputs(Batch.unlabelled(images))),
-        data.images("test"),
-        processes=processes,
-    )
     scores: dict[str, Evaluation] = {}
     for name, embeddings in members.items():
         labels, attribute = found.labels, learner.member_labels.get(name)

@@ -50,7 +50,7 @@ STEPS, WARMUP_SHARE = 600, 6
 def find_regime(values: Mapping[str, Any]) -> Regime:
     """What a configuration trains: a head on features, a pretrained network, or a network from scratch."""
     data, model = (to_values(values.get(table)) for table in ("data", "model"))
-    if model.get("frozen") or data.get("name") == "features":
+    if model.get("frozen") or data.get("name") in ("features", "pairs"):
         return "frozen features"
     return "fine-tuning" if model.get("pretrained") is not None else "from scratch"
 
@@ -87,7 +87,7 @@ def fit_to_data(config: AnyConditions, shape: DataShape) -> AnyConditions:
     """
     changes: dict[str, BaseModel] = {}
     if config.model.dim is None:
-        features = shape.channels if shape.vectors else LARGEST_DIM
+        features = min(shape.modalities.values(), default=shape.channels) if shape.vectors else LARGEST_DIM
         dim = max(1, min(LARGEST_DIM, features, shape.images - 1))
         changes["model"] = config.model.model_copy(update={"dim": dim})
     if config.batch.classes is None:

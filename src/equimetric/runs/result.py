@@ -12,6 +12,7 @@ __all__ = [
     "RESULT_SCHEMA",
     "CohortSetting",
     "Cost",
+    "CrossModalResult",
     "DataShape",
     "Diversity",
     "MemberResult",
@@ -32,6 +33,7 @@ class DataShape(BaseModel):
         classes: number of training classes.
         images: number of training images.
         attributes: number of different values among them, by attribute.
+        modalities: of paired data, the dimensions of the two kinds of vectors that stand side by side.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,6 +43,7 @@ class DataShape(BaseModel):
     classes: int
     images: int
     attributes: dict[str, int] = {}
+    modalities: dict[str, int] = {}
 
 
 class RunSource(BaseModel):
@@ -135,6 +138,26 @@ class Diversity(BaseModel):
     unlikeness: float
 
 
+class CrossModalResult(BaseModel):
+    """How well one modality finds the other, on the test classes.
+
+    Attributes:
+        query, gallery: which is searched for in which.
+        relevant: what is to be found: the same item, or any of the same class.
+        queries, items: how many there are.
+        metrics: recall, mean average precision and median rank.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    query: str
+    gallery: str
+    relevant: Literal["item", "class"]
+    queries: int
+    items: int
+    metrics: dict[str, float] = {}
+
+
 class RunResult(BaseModel):
     """What a run measured, or why it failed.
 
@@ -148,6 +171,7 @@ class RunResult(BaseModel):
         source: of a final model, the run that it repeats.
         cost: parameters, forward passes and dimensions.
         members, diversity: of an ensemble, on the test images; nothing is chosen by them.
+        cross_modal: of two encoders, how well one modality finds the other.
         error, traceback: of a failed run.
     """
 
@@ -172,6 +196,7 @@ class RunResult(BaseModel):
     cost: Cost | None = None
     members: tuple[MemberResult, ...] = ()
     diversity: Diversity | None = None
+    cross_modal: tuple[CrossModalResult, ...] = ()
     error: str | None = None
     traceback: str | None = None
 

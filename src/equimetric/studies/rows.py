@@ -73,7 +73,7 @@ def list_rows(study: StudyConfig) -> dict[str, RowSpec]:
 
 def baseline_row(study: StudyConfig, name: str) -> RowSpec:
     """A row of untrained networks: one run where nothing in it is random, one fold where it does not depend on it."""
-    given = study.model.pretrained is not None or study.data.name == "features"
+    given = study.model.pretrained is not None or study.data.name in ("features", "pairs")
     fixed = name == "raw_pixels" or (name in DETERMINISTIC and given)
     by_fold = name == "untrained" and study.model.head_init == "pca"
     return RowSpec(

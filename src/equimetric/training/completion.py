@@ -13,6 +13,8 @@ from equimetric.processes import Processes
 from equimetric.runs.building import count_parameters
 from equimetric.runs.cohorts import RunCohorts, cohort_notes
 from equimetric.runs.configuration import RunConfig
+from equimetric.runs.cross_modal import evaluate_across, pair_members
+from equimetric.runs.embedding import embed_members
 from equimetric.runs.evaluation import NEIGHBOURS, embed_part, evaluate_defined, per_query_arrays, within_parents
 from equimetric.runs.folder import FROZEN_WEIGHTS, RESULT, WEIGHTS, RunFolder
 from equimetric.runs.key import Role, RunKey
@@ -124,12 +126,19 @@ def evaluate_test(session: Session) -> tuple[dict[str, Any], dict[str, str], lis
     cohorts, wanted = RunCohorts(learner, data, processes), config.evaluation.cohort
     setting = None if wanted is None else cohorts.choose(wanted)
     cohort = None if setting is None else cohorts.cohort(setting)
-    found = embed_part(learner, data, "test", processes, cohort=cohort)
+    found = whole = embed_part(learner, data, "test", processes, cohort=cohort)
+    across = config.evaluation.across
+    if across is not None:
+        found = embed_part(learner, data, "test", processes, across=across)
     found = within_parents(found, data, config.evaluation.parents)
     how: dict[str, Any] = {"config": config.evaluation, "neighbours": NEIGHBOURS}
     scores, undefined = evaluate_defined(found, **how)
     session.run.write_per_query(per_query_arrays(scores, found))
     plain = {} if setting is None else dict(evaluate_defined(found.plain(), **how)[0])
-    members, diversity = evaluate_members(learner, data, found, config.evaluation, processes)
+    own = embed_members(learner, data.images("test"), processes=processes)
+    members, diversity = evaluate_members(learner, data, whole, config.evaluation, own)
     figures = {"metrics": dict(scores), "plain": plain, "cohort": setting, "members": members, "diversity": diversity}
+    if learner.paired is not None:
+        pairs = pair_members(learner, data, "test", own)
+        figures["cross_modal"] = evaluate_across(pairs, config.evaluation.compared_by())
     return {**figures, "cost": measure_cost(learner, found.embeddings.shape[1])}, undefined, scores.notes

@@ -22,6 +22,7 @@ from equimetric.learners import Learner
 from equimetric.objectives import Objective
 from equimetric.runs.cohorts import cohort_rows
 from equimetric.runs.configuration import Conditions, RunConfig
+from equimetric.runs.cross_modal import require_paired
 from equimetric.runs.data import RunData
 from equimetric.runs.embedding import embed_images
 from equimetric.runs.regimes import fit_to_data
@@ -68,6 +69,8 @@ def require_metrics(config: Conditions, data: RunData, dim: int) -> None:
 
 def require_trainable(config: RunConfig, data: RunData, learner: Learner) -> None:
     """Raise an error where the learner's head, optimiser or batches cannot be made from the data."""
+    if config.evaluation.across is not None:
+        require_paired(learner)
     if config.model.starts_by_pca:
         require_principal_directions(data, learner)
     if not is_compiled(learner):

@@ -50,7 +50,8 @@ def validate(session: Session, log: Log) -> None:
 def score(session: Session, log: Log) -> dict[str, float]:
     """The scores of the validation classes, logged with the spread of their embeddings."""
     state, processes = session.state, session.processes
-    found = embed_part(session.learner, session.data, "validation", processes)
+    across = session.config.evaluation.across
+    found = embed_part(session.learner, session.data, "validation", processes, across=across)
     found = within_parents(found, session.data, session.config.evaluation.parents)
     if state.step == 0:
         rehearse_test(session, found)

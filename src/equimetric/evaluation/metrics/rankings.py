@@ -61,16 +61,17 @@ def first_ranks_metric(name: str, **declaration: Any) -> Callable[[FirstRanksSco
 
 
 def relevant_ranks_metric(
-    name: str, *, first_only: bool = False, **declaration: Any
+    name: str, *, first_only: bool = False, median: bool = False, **declaration: Any
 ) -> Callable[[RelevantRanksScore], RelevantRanksScore]:
     """Register a metric of the ranks of all relevant items, (metric, others) → (Q,): see `families.metric`.
 
-    With `first_only` it reads the rank of the first relevant item alone.
+    With `first_only` it reads the rank of the first relevant item alone. With `median` it is the median over queries in
+    place of the mean.
     """
 
     def register(function: RelevantRanksScore) -> RelevantRanksScore:
         _relevant_ranks[name] = function, first_only
-        _register(name, RelevantRanks, function, declaration)
+        _register(name, RelevantRanks, function, declaration, median=median)
         return function
 
     return register
@@ -95,16 +96,29 @@ def _register(
     collector: "type[NearestNeighbours] | type[RelevantRanks]",
     function: Callable[..., Tensor],
     declaration: Mapping[str, Any],
+    *,
+    median: bool = False,
 ) -> None:
     def score(metric: Metric, evidence: Evidence) -> Score:
-        """The mean over queries; lone ones are excluded unless they count as zero."""
+        """The mean or median over queries; lone ones are excluded unless they count as zero."""
         per_query = evidence[collector].scores[metric.name]
         if evidence.options["lone"] == "exclude":
             per_query = per_query.masked_fill(evidence.sets.relevant == 0, torch.nan)
+        if median:
+            # Scores of single queries would be averaged by class and resampled as a mean.
+            return Score(find_median(per_query[~per_query.isnan()]))
         return Score.of_queries(per_query.cpu())
 
-    declared = register_metric(name, collectors=(collector,), macro=True, multi_label=True, **declaration)
+    declared = register_metric(name, collectors=(collector,), macro=not median, multi_label=True, **declaration)
     declared(update_wrapper(score, function))
+
+
+def find_median(values: Tensor) -> float:
+    """The middle value, or the mean of the two in the middle; NaN where there is none."""
+    if not len(values):
+        return torch.nan
+    middle = values.sort().values[(len(values) - 1) // 2 : len(values) // 2 + 1]
+    return float(middle.mean())
 
 
 class NearestNeighbours(Collector):

@@ -9,6 +9,7 @@ from equimetric.evaluation.metrics.rankings import first_ranks_metric, relevant_
 __all__ = [
     "K",
     "average_precision",
+    "first_rank",
     "map_at",
     "map_at_r",
     "precision_at",
@@ -50,6 +51,12 @@ def reciprocal_rank(others: Tensor) -> Tensor:
     """1 / rank of the first relevant item; 0 where there is none; (Q,)."""
     first = others[:, 0].double()
     return torch.where(first >= 0, 1 / (1 + first), 0.0)
+
+
+def first_rank(others: Tensor) -> Tensor:
+    """Rank of the first relevant item, from 1 on; infinite where there is none; (Q,)."""
+    first = others[:, 0].double()
+    return torch.where(first >= 0, 1 + first, torch.inf)
 
 
 def average_precision(others: Tensor) -> Tensor:
@@ -99,6 +106,14 @@ def _map(_: Metric, others: Tensor) -> Tensor:
 def _mrr(_: Metric, others: Tensor) -> Tensor:
     """Mean reciprocal rank of the first relevant item."""
     return reciprocal_rank(others)
+
+
+@relevant_ranks_metric(
+    "median_rank", first_only=True, median=True, examples=("median_rank",), percent=False, higher_is_better=False
+)
+def _median_rank(_: Metric, others: Tensor) -> Tensor:
+    """Median rank of the first relevant item, 1 at best."""
+    return first_rank(others)
 
 
 def _ranks(relevance: Tensor) -> Tensor:

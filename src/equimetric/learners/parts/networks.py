@@ -19,12 +19,23 @@ Loss = TypeVar("Loss", bound=nn.Module)
 
 
 def objective_terms(
-    objective: Objective | ObjectiveSum, embedding: Tensor, batch: Batch, labels: Tensor | None = None
+    objective: Objective | ObjectiveSum,
+    embedding: Tensor,
+    batch: Batch,
+    labels: Tensor | None = None,
+    *,
+    references: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """The terms of an objective for (B, d) embeddings of a batch, by its labels or by others; one number each."""
-    weights = {} if batch.weight is None else {"sample_weight": batch.weight}
+    """The terms of an objective for (B, d) embeddings of a batch, by its labels or by others; one number each.
+
+    With `references` the rows are compared with these embeddings of the same batch, and not among themselves.
+    """
     chosen = batch.labels if labels is None else labels
-    terms: dict[str, Tensor] = objective.terms(embedding, chosen, index=batch.index, **weights)
+    given: dict[str, Tensor] = {} if batch.weight is None else {"sample_weight": batch.weight}
+    if references is not None:
+        given |= {"reference_embeddings": references, "reference_labels": chosen}
+        given |= {} if batch.weight is None else {"reference_weight": batch.weight}
+    terms: dict[str, Tensor] = objective.terms(embedding, chosen, index=batch.index, **given)
     for name, value in terms.items():
         if value.ndim:
             raise EquimetricError(

@@ -1,0 +1,156 @@
+"""Two encoders into one space: images and their texts, or two views of one image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from equimetric.backbones import EmbeddingNetwork, initial_head_by_pca
+from equimetric.data.attributes import find_attribute
+from equimetric.data.dataset import ITEM
+from equimetric.errors import EquimetricError
+from equimetric.geometry import unit
+from equimetric.learners.batch import Batch
+from equimetric.learners.epoch_view import EpochView
+from equimetric.learners.learner import LearnerParts, Outputs, learner
+from equimetric.learners.parts.networks import join_groups, objective_terms
+from equimetric.learners.parts.several_networks import NetworksLearner
+from equimetric.learners.single import refuse_epoch_hooks
+from equimetric.objectives import Objective, ObjectiveSum
+from equimetric.references.batch import BatchReferences
+
+__all__ = ["TwoEncoders"]
+
+VIEWS = ("first", "second")
+"""What the two views of an image are called."""
+
+
+@learner(
+    "two_encoders",
+    paper="Radford et al.: Learning transferable visual models from natural language supervision (2021); "
+    "Zhai, Mustafa, Kolesnikov, Beyer: Sigmoid loss for language image pre-training (2023)",
+)
+class TwoEncoders(NetworksLearner):
+    """An encoder for each of two modalities, whose outputs are compared with each other, never among themselves.
+
+    L = ½ L(first → second) + ½ L(second → first), where L(a → b) is the objective with a as queries and b as explicit
+    references. Modalities are those of paired data. Elsewhere they are two views of an image: two augmentations in
+    training, twice the same image in evaluation. On a frozen backbone the encoders are two heads on its features.
+
+    The embedding of an item is the mean of both unit vectors; each modality by itself is a member.
+    """
+
+    weighs_samples = True
+    item: Tensor
+
+    def __init__(
+        self,
+        networks: Iterable[EmbeddingNetwork],
+        objective: Objective | ObjectiveSum,
+        modalities: Mapping[str, int],
+        *,
+        positives: Literal["item", "class"] = "item",
+        items: Tensor | None = None,
+    ) -> None:
+        super().__init__(networks)
+        refuse_epoch_hooks(objective, "two_encoders")
+        self.objective = require_explicit_references(objective)
+        self.modalities = dict(modalities)
+        first, second = self.modalities or VIEWS
+        self.paired = (first, second)
+        self.positives = positives
+        self.register_buffer("item", items)
+        backbones = sum(network.backbone is not None for network in self.each)
+        self.forward_passes = max(backbones, 1)
+        self.views = backbones or 1
+
+    @classmethod
+    def build(cls, parts: LearnerParts, *, positives: Literal["item", "class"] = "item") -> TwoEncoders:
+        """Encoders into one space of the configured dimension; `positives` are of the same item, or the same class."""
+        sizes = list(parts.modalities.values())
+        first = parts.network(features=sizes[0] if sizes else None)
+        if sizes:
+            second = parts.network(features=sizes[1])
+        elif parts.trains_trunk:
+            second = parts.network()
+        else:
+            second = EmbeddingNetwork(None, parts.head(first, parts.dim))
+        items = torch.full((parts.images,), -1) if ITEM in parts.attributes else None
+        return cls([first, second], parts.objective(), parts.modalities, positives=positives, items=items)
+
+    def outputs(self, batch: Batch) -> dict[str, Tensor]:
+        """(B, d) of both encoders, not normalised."""
+        return {
+            name: network(inputs)
+            for name, network, inputs in zip(self.names, self.each, self.split(batch), strict=True)
+        }
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The modalities."""
+        assert self.paired is not None
+        return self.paired
+
+    def split(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What either encoder takes: its part of the vectors, its view, or the same features."""
+        if self.modalities:
+            first, second = batch.images.split(list(self.modalities.values()), dim=1)
+            return first, second
+        if self.each[1].backbone is None:
+            features = self.each[0].features(batch.images)
+            return features, features
+        return batch.images, batch.views[0] if batch.views else batch.images
+
+    def embedding(self, outputs: Outputs) -> Tensor:
+        """(B, d) the mean of both modalities, each of unit length unless raw embeddings are evaluated."""
+        first, second = (self.scale(outputs[name]) for name in self.names)
+        return self.scale((first + second) / 2)
+
+    def members(self, outputs: Outputs) -> dict[str, Tensor]:
+        """Each modality by itself."""
+        return {name: unit(outputs[name]) for name in self.names}
+
+    def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """The terms of both directions, half each."""
+        labels = self.labels(batch)
+        terms = {}
+        for query, reference in (self.names, self.names[::-1]):
+            found = objective_terms(self.objective, outputs[query], batch, labels, references=outputs[reference])
+            terms |= {f"{query} to {reference} {name}": value / 2 for name, value in found.items()}
+        return terms
+
+    def labels(self, batch: Batch) -> Tensor:
+        """(B,) what positives have in common: the class, the item, or the row of the training set that it is."""
+        if self.positives == "class":
+            return batch.labels
+        return batch.index if self.item is None else self.item[batch.index]
+
+    def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
+        """Trunks and heads of both encoders, and what the objective learns."""
+        return join_groups([network.parameter_groups() for network in self.each], objective=self.objective)
+
+    def init_head(self, features: Callable[[], Tensor]) -> None:
+        """Start every head at the principal components of its own modality."""
+        sizes = list(self.modalities.values())
+        rows = features()
+        for network, own in zip(self.each, rows.split(sizes, dim=1) if sizes else (rows, rows), strict=True):
+            initial_head_by_pca(network.head, own)
+
+    def on_epoch(self, view: EpochView) -> None:
+        """Read which rows show the same item."""
+        if self.item is not None:
+            self.item.copy_(find_attribute(view.attributes, ITEM, "learner.options.positives"))
+
+
+def require_explicit_references(objective: Objective | ObjectiveSum) -> Objective | ObjectiveSum:
+    """The objective; an error where it cannot compare one set of embeddings with another."""
+    for _, part in objective.parts():
+        if part.takes == "batch" or not isinstance(part.references, BatchReferences):
+            raise EquimetricError(
+                f"learner 'two_encoders' compares one modality with the other, and {part.name!r} compares with "
+                "references of its own; choose a method of pairs or triples, such as 'sigmoid' or 'ntxent'"
+            )
+    return objective
