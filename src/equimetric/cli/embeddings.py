@@ -108,9 +108,11 @@ def load_embeddings(
         record_opening(source, command)
     arrays = found.arrays()
     used = arrays.pop("cohort", None)
-    pooled = {"embeddings": found.embeddings, "labels": found.labels}
+    across = config.evaluation.across is not None
+    pooled = {} if across else {"embeddings": found.embeddings, "labels": found.labels}
     origin = {
-        "class_names": found.class_names,
+        # Across modalities the labels are of either search, not class ids.
+        "class_names": None if across else found.class_names,
         "model": weights_sha256(source),
         "preprocessing": describe_preprocessing(source),
     }

@@ -1,6 +1,7 @@
 """`equimetric evaluate`."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,6 +49,7 @@ PLOTS = {
     equimetric evaluate runs/single/my-run --json
     equimetric evaluate runs/single/my-run --parents alphabet
     equimetric evaluate runs/single/my-run --condition blur:2
+    equimetric evaluate images.npz --gallery texts.npz -m recall@1,map@r,median_rank
     equimetric evaluate space.npz --trials list.csv
     equimetric evaluate space.npz --cohort other_classes.npz --plots figures
     equimetric evaluate large.npy --labels labels.npy --jobs 8
@@ -97,6 +99,13 @@ def evaluate_command(
     intervals: Annotated[
         bool, typer.Option("--intervals", help="Add 95 % intervals, from resampling whole classes.")
     ] = False,
+    gallery: Annotated[
+        Path | None,
+        typer.Option(
+            "--gallery",
+            help="A second file of embeddings, in which those of the first are searched for: texts for images.",
+        ),
+    ] = None,
     compare: Annotated[
         Path | None,
         typer.Option("--compare", help="Other embeddings of the same queries: differences, intervals, p-values."),
@@ -147,13 +156,17 @@ def evaluate_command(
     from equimetric.evaluation.class_names import name_classes
 
     if condition == "all":
-        others = (ks, parents, overlap, cohort, compare, class_thresholds, plots, trials)
+        others = (ks, parents, overlap, cohort, gallery, compare, class_thresholds, plots, trials)
         if intervals or any(option is not None for option in others):
             raise EquimetricError("--condition all prints one table; beside it give --metrics, --part and --json alone")
         show_conditions(source, part, None if metrics is None else split_names(metrics), as_json)
         return
     of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
     found = load_embeddings(source, labels, part, parents, of_cohort, command="evaluate", condition=condition)
+    if gallery is not None:
+        if compare is not None or trials is not None:
+            raise EquimetricError("--gallery takes the place of one set; leave --compare and --trials out")
+        found = search_in(found, source, gallery, parents)
     if trials is not None:
         from equimetric.cli.trials import show_trials
 
@@ -210,6 +223,19 @@ def evaluate_command(
         typer.echo(json.dumps(document))
     else:
         show("\n".join(lines))
+
+
+def search_in(found: EmbeddingSource, source: Path, gallery: Path, parents: str | None) -> EmbeddingSource:
+    """The embeddings of a file as queries, those of another as their gallery."""
+    if source.is_dir() or gallery.is_dir():
+        raise EquimetricError("--gallery takes two files of embeddings; a run has queries and gallery of its own")
+    if "gallery_embeddings" in found.arrays:
+        raise EquimetricError(f"{str(source)!r} has a gallery of its own; leave --gallery out")
+    from equimetric.evaluation.files import read_embeddings
+
+    searched = read_embeddings(gallery, None, parents)
+    arrays = {f"gallery_{name}": searched[name] for name in ("embeddings", "labels", "parents") if name in searched}
+    return replace(found, arrays={**found.arrays, **arrays})
 
 
 def show_conditions(run: Path, part: str, metrics: list[str] | None, as_json: bool) -> None:

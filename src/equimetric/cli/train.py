@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from equimetric.cli.command import TRAIN, command
 from equimetric.cli.console import format_figures, literal, progress_bar, show, show_path
 from equimetric.errors import EquimetricError
 from equimetric.escaping import one_line
+
+if TYPE_CHECKING:
+    from equimetric.runs.result import RunResult
 
 __all__ = ["train_command"]
 
@@ -84,8 +87,26 @@ def train_command(
     if trained.metrics:
         chosen = "best validation at" if run.refit is None else "weights of"
         show(f"Test classes, none of them used in training ({chosen} step {trained.best_step}):")
+        if run.evaluation.across is not None:
+            show(f"  One modality searched for by the other, both ways; relevant: the same {run.evaluation.across}.")
     for name, value in trained.metrics.items():
         show(f"  {name:<14} {format_score(name, value)}")
+    show_searches(trained.result)
     for note in trained.result.notes:
         show(note, wrap=True)
     show_path("Run", trained.folder)
+
+
+def show_searches(result: "RunResult") -> None:
+    """A table of how well one modality finds the other, for a learner of two encoders."""
+    from equimetric.evaluation import format_score
+
+    if not result.cross_modal:
+        return
+    names = list(result.cross_modal[0].metrics)
+    searches = [f"{one.query} → {one.gallery}" for one in result.cross_modal]
+    width = max(map(len, ("search", *searches)))
+    show(f"  {'search':<{width}}  relevant  {'  '.join(f'{name:>9}' for name in names)}")
+    for one, search in zip(result.cross_modal, searches, strict=True):
+        scores = "  ".join(f"{format_score(name, one.metrics[name]).strip():>{max(9, len(name))}}" for name in names)
+        show(f"  {search:<{width}}  {one.relevant:<8}  {scores}")

@@ -183,6 +183,10 @@ class Learner(nn.Module):
         """(B, D) embeddings of prepared images."""
         return self.embedding(self.outputs(Batch.unlabelled(images)))
 
+    def encode(self, modality: str, inputs: Tensor) -> Tensor:
+        """(B, d) unit-length embeddings of prepared inputs of one modality alone, by a learner of two encoders."""
+        raise EquimetricError(f"learner {type(self).__name__} has no modalities; embed whole items")
+
     def forward(self, images: Tensor) -> Tensor:
         """(B, D) embeddings of prepared images."""
         return self.embed(images)

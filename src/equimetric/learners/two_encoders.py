@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from equimetric.backbones import EmbeddingNetwork, initial_head_by_pca
 from equimetric.data.attributes import find_attribute
 from equimetric.data.dataset import ITEM
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
 from equimetric.learners.epoch_view import EpochView
@@ -97,7 +97,7 @@ class TwoEncoders(NetworksLearner):
     def split(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """What either encoder takes: its part of the vectors, its view, or the same features."""
         if self.modalities:
-            first, second = batch.images.split(list(self.modalities.values()), dim=1)
+            first, second = torch.split(batch.images, list(self.modalities.values()), dim=1)
             return first, second
         if self.each[1].backbone is None:
             features = self.each[0].features(batch.images)
@@ -109,6 +109,19 @@ class TwoEncoders(NetworksLearner):
         first, second = (self.scale(outputs[name]) for name in self.names)
         return self.scale((first + second) / 2)
 
+    def encode(self, modality: str, inputs: Tensor) -> Tensor:
+        """(B, d) unit-length embeddings of prepared inputs of one modality alone: texts to search images by."""
+        if modality not in self.names:
+            raise unknown_name("modality", modality, self.names)
+        place = self.names.index(modality)
+        expected = list(self.modalities.values())[place] if self.modalities else None
+        if expected is not None and (inputs.ndim != 2 or inputs.shape[1] != expected):
+            raise EquimetricError(
+                f"the modality {modality!r} has vectors of {expected} dimensions, not an array of {tuple(inputs.shape)}"
+            )
+        own, first = self.each[place], self.each[0]
+        return unit(own(inputs if own.backbone is not None else first.features(inputs)))
+
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
         """Each modality by itself."""
         return {name: unit(outputs[name]) for name in self.names}
@@ -116,7 +129,7 @@ class TwoEncoders(NetworksLearner):
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The terms of both directions, half each."""
         labels = self.labels(batch)
-        terms = {}
+        terms: dict[str, Tensor] = {}
         for query, reference in (self.names, self.names[::-1]):
             found = objective_terms(self.objective, outputs[query], batch, labels, references=outputs[reference])
             terms |= {f"{query} to {reference} {name}": value / 2 for name, value in found.items()}
@@ -136,7 +149,7 @@ class TwoEncoders(NetworksLearner):
         """Start every head at the principal components of its own modality."""
         sizes = list(self.modalities.values())
         rows = features()
-        for network, own in zip(self.each, rows.split(sizes, dim=1) if sizes else (rows, rows), strict=True):
+        for network, own in zip(self.each, torch.split(rows, sizes, dim=1) if sizes else (rows, rows), strict=True):
             initial_head_by_pca(network.head, own)
 
     def on_epoch(self, view: EpochView) -> None:

@@ -96,7 +96,7 @@ def pair_members(learner: Learner, data: RunData, part: str, members: Mapping[st
         if items is not None and sizes:
             vectors = data.images(part)
             assert isinstance(vectors, Tensor), "modalities are feature vectors"
-            chosen = first_rows(vectors.split(sizes, dim=1)[place], items)
+            chosen = first_rows(torch.split(vectors, sizes, dim=1)[place], items)
         own = rows[chosen]
         shown = own if items is None else items[chosen]
         return Modality(name, members[name][chosen], own, data.dataset.labels[own], shown)

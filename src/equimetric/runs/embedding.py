@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,10 +21,19 @@ ImageFunction = Callable[[Tensor], Mapping[str, Tensor]]
 
 
 def embed_images(
-    learner: Learner, images: Images, *, block: int | None = None, processes: Processes = SINGLE
+    learner: Learner,
+    images: Images,
+    *,
+    modality: str | None = None,
+    block: int | None = None,
+    processes: Processes = SINGLE,
 ) -> Tensor:
-    """(N, C, H, W) uint8 or (N, F) features → (N, D) embeddings on the CPU, in evaluation mode."""
-    function: ImageFunction = lambda part: {"embedding": learner.embed(part)}  # noqa: E731
+    """(N, C, H, W) uint8 or (N, F) features → (N, D) embeddings on the CPU, in evaluation mode.
+
+    With a modality the images, or features, are of that one alone.
+    """
+    embed = learner.embed if modality is None else partial(learner.encode, modality)
+    function: ImageFunction = lambda part: {"embedding": embed(part)}  # noqa: E731
     return apply_in_blocks(learner, function, images, block=block, processes=processes)["embedding"]
 
 

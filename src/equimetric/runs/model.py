@@ -48,10 +48,11 @@ class TrainedModel:
         """The step of the weights that are kept."""
         return self.result.best_step
 
-    def embed(self, images: Images) -> Tensor:
+    def embed(self, images: Images, *, modality: str | None = None) -> Tensor:
         """(N, C, H, W) uint8, in memory or in files, or (N, F) features → (N, D) embeddings.
 
-        Images pass the run's test view first, exactly as its test images did.
+        Images pass the run's test view first, exactly as its test images did. With a `modality` of a learner of two
+        encoders, such as "text", they are of that one alone.
         """
         if not isinstance(images, Tensor | ImageFiles):
             raise no_tensor(images, "images")
@@ -59,7 +60,7 @@ class TrainedModel:
         if view is not None and len(images.shape) == 4:
             images = view_images(images, view)
         with use_threads(self.config.training.threads):
-            return embed_images(self.learner, images)
+            return embed_images(self.learner, images, modality=modality)
 
     def __repr__(self) -> str:
         figures = ", ".join(f"{name} {value:.4f}" for name, value in self.metrics.items()) or "no class left"

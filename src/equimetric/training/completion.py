@@ -126,18 +126,23 @@ def evaluate_test(session: Session) -> tuple[dict[str, Any], dict[str, str], lis
     cohorts, wanted = RunCohorts(learner, data, processes), config.evaluation.cohort
     setting = None if wanted is None else cohorts.choose(wanted)
     cohort = None if setting is None else cohorts.cohort(setting)
-    found = whole = embed_part(learner, data, "test", processes, cohort=cohort)
-    across = config.evaluation.across
-    if across is not None:
-        found = embed_part(learner, data, "test", processes, across=across)
-    found = within_parents(found, data, config.evaluation.parents)
+    whole = embed_part(learner, data, "test", processes, cohort=cohort)
+    found = whole = within_parents(whole, data, config.evaluation.parents)
+    if config.evaluation.across is not None:
+        found = embed_part(learner, data, "test", processes, across=config.evaluation.across)
     how: dict[str, Any] = {"config": config.evaluation, "neighbours": NEIGHBOURS}
     scores, undefined = evaluate_defined(found, **how)
     session.run.write_per_query(per_query_arrays(scores, found))
     plain = {} if setting is None else dict(evaluate_defined(found.plain(), **how)[0])
     own = embed_members(learner, data.images("test"), processes=processes)
     members, diversity = evaluate_members(learner, data, whole, config.evaluation, own)
-    figures = {"metrics": dict(scores), "plain": plain, "cohort": setting, "members": members, "diversity": diversity}
+    figures: dict[str, Any] = {
+        "metrics": dict(scores),
+        "plain": plain,
+        "cohort": setting,
+        "members": members,
+        "diversity": diversity,
+    }
     if learner.paired is not None:
         pairs = pair_members(learner, data, "test", own)
         figures["cross_modal"] = evaluate_across(pairs, config.evaluation.compared_by())

@@ -19,6 +19,7 @@ from equimetric.data.transforms import identity
 from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.evaluation import Cohort, evaluate
 from equimetric.learners import Learner
+from equimetric.learners.parts.networks import feature_dim
 from equimetric.objectives import Objective
 from equimetric.runs.cohorts import cohort_rows
 from equimetric.runs.configuration import Conditions, RunConfig
@@ -159,7 +160,7 @@ def require_principal_directions(data: RunData, learner: Learner) -> None:
     for network in learner.modules():
         if not isinstance(network, EmbeddingNetwork) or isinstance(network.head, torch.nn.Identity):
             continue
-        features = data.shape.channels if network.backbone is None else network.backbone.features
+        features = feature_dim(network)
         try:
             require_directions(network.head, data.shape.images, features)
         except EquimetricError as error:
