@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +22,8 @@ from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.references.batch import BatchReferences
 
 __all__ = ["TwoEncoders"]
+
+POSITIVES = ("item", "class")
 
 VIEWS = ("first", "second")
 """What the two views of an image are called."""
@@ -52,7 +53,7 @@ class TwoEncoders(NetworksLearner):
         objective: Objective | ObjectiveSum,
         modalities: Mapping[str, int],
         *,
-        positives: Literal["item", "class"] = "item",
+        positives: str = "item",
         items: Tensor | None = None,
     ) -> None:
         super().__init__(networks)
@@ -68,8 +69,10 @@ class TwoEncoders(NetworksLearner):
         self.views = backbones or 1
 
     @classmethod
-    def build(cls, parts: LearnerParts, *, positives: Literal["item", "class"] = "item") -> TwoEncoders:
+    def build(cls, parts: LearnerParts, *, positives: str = "item") -> TwoEncoders:
         """Encoders into one space of the configured dimension; `positives` are of the same item, or the same class."""
+        if positives not in POSITIVES:
+            raise unknown_name("learner.options.positives", positives, POSITIVES)
         sizes = list(parts.modalities.values())
         first = parts.network(features=sizes[0] if sizes else None)
         if sizes:

@@ -81,9 +81,10 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
         if values["data"][name] is None:
             # A run without it has the key it had before there was such an option.
             del values["data"][name]
-    if values["evaluation"]["parents"] is None:
-        # A run whose items are all compared has the key it had before there were parents.
-        del values["evaluation"]["parents"]
+    for name in ("parents", "across"):
+        if values["evaluation"][name] is None:
+            # A run whose items are all compared has the key it had before there were parents, or modalities.
+            del values["evaluation"][name]
     if values["refit"] is None:
         # A run that is no refit has the key it had before there were any.
         del values["refit"]
