@@ -25,6 +25,7 @@ LEARNERS = {
     # The decorrelation of slices of 8 dimensions, in place of the paper's 128, is (128 / 8)² times as large.
     "diva": {"method": "margin", "learner": {"options": {"rho": 6.0, "queue": 640}}},
     "pads": {"method": "pads", "learner": {"options": {"period": 5}}},
+    "two_encoders": {"method": "ntxent", "learner": {"options": {"positives": "class"}}},
     "hierarchical_divide_and_conquer": {
         "method": "margin",
         "learner": {"options": {"clusters": 4, "masks": "learned", "period": 8}},
