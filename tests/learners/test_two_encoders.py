@@ -223,6 +223,7 @@ def test_across_modalities_is_what_selects_and_what_evaluate_prints(pairs_file, 
     by_item = [one.metrics for one in trained.result.cross_modal if one.relevant == "item"]
     for name in ("recall@1", "recall@5"):
         assert trained.metrics[name] == pytest.approx(sum(one[name] for one in by_item) / 2)
+    assert [member.name for member in trained.result.members] == ["image", "text", "both"]
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     values = [line["mrr"] for line in lines if line["kind"] == "validation"]
     assert max(values) > 1.3 * values[0], "the validation items are found better than at the start"

@@ -34,7 +34,8 @@ def member_table(study: StudyRecord) -> PlainTable | None:
         whole = [mean_of(name, [(run.seed, run.metrics.get(name)) for run in of_method]) for name in metrics]
         differ = [mean_of(name, [(run.seed, run.diversity.get(name)) for run in of_method]) for name in DIVERSITY]
         dim = of_method[0].cost.get("dim")
-        rows.append(TableRow((text(method), text("all together"), text(dim), text("class"), *whole, *differ)))
+        judged = "class" if study.across is None else f"{study.across}, across modalities"
+        rows.append(TableRow((text(method), text("all together"), text(dim), text(judged), *whole, *differ)))
         for place, member in enumerate(of_method[0].members):
             found = [(run.seed, run.members[place]["metrics"]) for run in of_method]
             scores = [mean_of(name, [(seed, values.get(name)) for seed, values in found]) for name in metrics]

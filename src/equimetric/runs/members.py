@@ -38,13 +38,16 @@ def evaluate_members(
     found: LabelledEmbeddings,
     config: EvaluationConfig,
     members: Mapping[str, Tensor],
+    others: Mapping[str, Tensor] | None = None,
 ) -> tuple[tuple[MemberResult, ...], Diversity | None]:
     """The scores of every member on the test images, by the classes or by its own attribute, and their diversity.
 
-    `found` are the embeddings of the whole, `members` those of its members. Nothing is chosen by these scores.
+    `found` are the embeddings of the whole, `members` those of its members; `others` are scored beside them. Nothing is
+    chosen by these scores.
     """
+    scored = {**members, **(others or {})}
     scores: dict[str, Evaluation] = {}
-    for name, embeddings in members.items():
+    for name, embeddings in scored.items():
         labels, attribute = found.labels, learner.member_labels.get(name)
         if attribute is not None:
             option = f"the member {name!r}"
@@ -53,9 +56,9 @@ def evaluate_members(
         scores[name], _ = evaluate_defined(own, config)
     results = tuple(
         MemberResult(
-            name=name, dim=members[name].shape[1], labels=learner.member_labels.get(name), metrics=dict(scores[name])
+            name=name, dim=scored[name].shape[1], labels=learner.member_labels.get(name), metrics=dict(scores[name])
         )
-        for name in members
+        for name in scored
     )
     by_class = [name for name in members if name not in learner.member_labels]
     return results, diversity({name: members[name] for name in by_class}, scores)

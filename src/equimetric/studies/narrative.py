@@ -122,6 +122,7 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
         "Evaluation": f"{study.evaluation.compared_by()} geometry"
         + (f", {study.evaluation.cohort.describe()}" if study.evaluation.cohort else "")
         + (f", within each {study.evaluation.parents}" if study.evaluation.parents else "")
+        + (f", same {study.evaluation.across} across modalities" if study.evaluation.across else "")
         + f", best weights by {study.evaluation.selected_by}",
         "Budget": f"{training.steps} steps, validation every {training.validate_every}",
         "Seeds": ", ".join(map(str, study.seeds)),

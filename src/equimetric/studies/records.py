@@ -129,6 +129,7 @@ class StudyRecord:
         dataset: name of the data.
         protocol: name and version; `departures` are the keys in which the study differs from it.
         primary_metric: orders the methods and is plotted; larger must be better.
+        across: "item" or "class" where one modality is searched for by the other.
         shown: the metrics that become columns of the table; empty for all measured ones.
         judged: how differences are judged.
         ledger: what is fair about it, where that was checked.
@@ -141,6 +142,7 @@ class StudyRecord:
     runs: tuple[RunRecord, ...]
     galleries: Mapping[str, tuple[GalleryRow, ...]] = field(default_factory=dict)
     primary_metric: str = "map@r"
+    across: str | None = None
     shown: tuple[str, ...] = ()
     joined: tuple[RunRecord, ...] = ()
     swept: tuple[RunRecord, ...] = ()

@@ -85,6 +85,7 @@ def load_study(folder: str | Path) -> StudyRecord:
         galleries={} if dataset is None else galleries(study.name, folders, dataset),
         shown=shown_metrics(study),
         primary_metric=study.evaluation.selected_by,
+        across=study.evaluation.across,
         joined=tuple(joined_record(run, folder, index, runs) for run in ended if run.outcome.key.role == "joined"),
         swept=tuple(
             run_record(run, folder, index)

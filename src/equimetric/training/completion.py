@@ -27,6 +27,9 @@ from equimetric.training.session import Session
 
 __all__ = ["find_finished", "finish_run"]
 
+BOTH = "both"
+"""Whole items among the members, where the figures of a run are those of a search across modalities."""
+
 
 def find_finished(run: RunFolder, config: RunConfig, key: RunKey, processes: Processes) -> TrainedModel | None:
     """The model of this very run where the folder holds it finished; None where it has to be trained.
@@ -135,7 +138,9 @@ def evaluate_test(session: Session) -> tuple[dict[str, Any], dict[str, str], lis
     session.run.write_per_query(per_query_arrays(scores, found))
     plain = {} if setting is None else dict(evaluate_defined(found.plain(), **how)[0])
     own = embed_members(learner, data.images("test"), processes=processes)
-    members, diversity = evaluate_members(learner, data, whole, config.evaluation, own)
+    # Where one modality is searched for by the other, the figures of whole items stand beside those of each alone.
+    whole_items = {} if config.evaluation.across is None else {BOTH: whole.embeddings}
+    members, diversity = evaluate_members(learner, data, whole, config.evaluation, own, whole_items)
     figures: dict[str, Any] = {
         "metrics": dict(scores),
         "plain": plain,
