@@ -83,6 +83,7 @@ OTHER_VALUES = {
     "evaluation.binarise": True,
     "evaluation.cohort": {"strength": 0.25},
     "evaluation.parents": "superclass",
+    "evaluation.across": "item",
     "refit": {"classes": "all", "steps": 5, "source": "0123"},
 }
 TOGETHER = {
