@@ -20,10 +20,10 @@ LEARNERS = {
     "abe": {"method": "contrastive", "learner": {"options": {"members": 2}}},
     "divide_and_conquer": {"method": "margin", "learner": {"options": {"clusters": 4, "period": 10}}},
     "attributes": {"method": "margin", "learner": {"options": {"names": ["script"]}}},
-    "mic": {"method": "margin", "learner": {"options": {"rho": 100.0, "period": 10}}},
+    "mic": {"method": "margin", "learner": {"options": {"rho": 10.0, "period": 10}}},
     "shared_features": {"method": "margin", "learner": {"options": {"rho": 50.0}}},
     # The decorrelation of slices of 8 dimensions, in place of the paper's 128, is (128 / 8)² times as large.
-    "diva": {"method": "margin", "learner": {"options": {"rho": 6.0, "queue": 640}}},
+    "diva": {"method": "margin", "learner": {"options": {"rho": 1.0, "queue": 640}}},
     "pads": {"method": "pads", "learner": {"options": {"period": 5}}},
     "two_encoders": {"method": "ntxent", "learner": {"options": {"positives": "class"}}},
     "hierarchical_divide_and_conquer": {
@@ -33,7 +33,7 @@ LEARNERS = {
 }
 
 
-STEPS = {"s2sd": 120, "bier": 120, "a_bier": 120, "diva": 300}
+STEPS = {"s2sd": 120, "bier": 120, "a_bier": 120, "diva": 120}
 """Those that learn slowly at first; the others have 40."""
 
 
