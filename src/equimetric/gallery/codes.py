@@ -1,0 +1,111 @@
+"""Int8 codes of vectors, and how far a product of codes may be from the product of the vectors.
+
+With x̂ = scale · codes(x) and likewise q̂,
+
+    |q·x − q̂·x̂| = |q·(x − x̂) + (q − q̂)·x̂| ≤ ‖q‖ ‖x − x̂‖ + ‖q − q̂‖ ‖x̂‖,   ‖x̂‖ ≤ ‖x‖ + ‖x − x̂‖.
+
+Codes of items have one scale, so that whole tiles of integer products are compared with one integer for each query.
+No entry is cut off: a scale that does not fit is replaced, and all items are coded again.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["ItemCodes", "QueryCodes", "choose_balance", "choose_scale", "encode", "encode_queries"]
+
+LARGEST = 127
+ROOM = 1.1
+"""A new scale leaves this much room, so that few later vectors need another one."""
+LARGEST_SHIFT = 2.0**29
+"""Of an item, as an integer; with the products of up to 90,000 columns it stays within 32 bits."""
+
+
+@dataclass(frozen=True)
+class ItemCodes:
+    """What the codes of all items have in common.
+
+    scale    of the codes
+    balance  what the first half of the columns is multiplied by before coding, and divided by in queries
+    length   largest ‖x‖ of the coded columns
+    shift    largest |shift|
+    """
+
+    scale: float
+    balance: float
+    length: float
+    shift: float
+
+    def balance_items(self, items: Tensor) -> Tensor:
+        """(N, C) float64 columns as they are coded."""
+        return items.double() * self._factors(items.shape[1])
+
+    def balance_queries(self, queries: Tensor) -> Tensor:
+        """(Q, C) queries whose products with the balanced items are those of the vectors."""
+        return queries.double() / self._factors(queries.shape[1])
+
+    def _factors(self, columns: int) -> Tensor:
+        factors = torch.ones(columns, dtype=torch.float64)
+        factors[: columns // 2] = self.balance
+        return factors
+
+
+@dataclass(frozen=True)
+class QueryCodes:
+    """Queries as integers.
+
+    codes     (Q, C) int8
+    unit      (Q,) what one unit of an integer product is worth
+    length    (Q,) ‖q‖
+    residual  (Q,) ‖q − q̂‖
+    """
+
+    codes: Tensor
+    unit: Tensor
+    length: Tensor
+    residual: Tensor
+
+    def error(self, items: ItemCodes, item_residual: float) -> Tensor:
+        """(Q,) how far q̂·x̂ may be from q·x where ‖x − x̂‖ ≤ `item_residual`."""
+        return self.length * item_residual + self.residual * (items.length + item_residual)
+
+
+def choose_scale(balanced: Tensor) -> float:
+    """A scale that fits all balanced vectors (N, C), with some room; any where all are zero."""
+    largest = float(balanced.abs().max())
+    return ROOM * largest / LARGEST if largest > 0 else 1.0
+
+
+def choose_balance(items: Tensor, halves: bool) -> float:
+    """The power of two that brings both halves of the columns to one range; 1 where they are no halves."""
+    if not halves:
+        return 1.0
+    middle = items.shape[1] // 2
+    first, second = (float(half.abs().max()) for half in (items[:, :middle], items[:, middle:]))
+    return float(2.0 ** torch.tensor(second / first).log2().round())
+
+
+def encode(balanced: Tensor, scale: float) -> tuple[Tensor, Tensor] | None:
+    """Codes (N, C) int8 and residuals ‖x − x̂‖ (N,) float32, rounded up; None where the scale is too small."""
+    codes = torch.round(balanced / scale)
+    if bool((codes.abs() > LARGEST).any()):
+        return None
+    residual = (balanced - codes * scale).norm(dim=1).float()
+    return codes.to(torch.int8), torch.nextafter(residual, torch.tensor(torch.inf))
+
+
+def encode_queries(queries: Tensor, items: ItemCodes) -> QueryCodes:
+    """Integers of queries (Q, C).
+
+    With shifts all queries have one scale, because a shift is added to the products of all of them.
+    """
+    balanced = items.balance_queries(queries)
+    largest = balanced.abs().amax(dim=1)
+    if items.shift > 0:
+        largest = largest.max().expand_as(largest)
+    least = items.shift / items.scale / LARGEST_SHIFT
+    scale = torch.where(largest > 0, largest / LARGEST, 1.0).clamp(min=least)
+    codes = torch.round(balanced / scale[:, None])
+    residual = (balanced - codes * scale[:, None]).norm(dim=1)
+    return QueryCodes(codes.to(torch.int8), scale * items.scale, balanced.norm(dim=1), residual)
