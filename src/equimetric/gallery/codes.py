@@ -71,9 +71,10 @@ class QueryCodes:
         return self.length * item_residual + self.residual * (items.length + item_residual)
 
 
-def choose_scale(balanced: Tensor) -> float:
-    """A scale that fits all balanced vectors (N, C), with some room; any where all are zero."""
-    largest = float(balanced.abs().max())
+def choose_scale(largest: float, scale: float | None = None) -> float:
+    """`scale`, if entries up to `largest` fit; else one that they fit with some room."""
+    if scale is not None and largest <= LARGEST * scale:
+        return scale
     return ROOM * largest / LARGEST if largest > 0 else 1.0
 
 
@@ -86,11 +87,9 @@ def choose_balance(items: Tensor, halves: bool) -> float:
     return float(2.0 ** torch.tensor(second / first).log2().round())
 
 
-def encode(balanced: Tensor, scale: float) -> tuple[Tensor, Tensor] | None:
-    """Codes (N, C) int8 and residuals ‖x − x̂‖ (N,) float32, rounded up; None where the scale is too small."""
+def encode(balanced: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Codes (N, C) int8 and residuals ‖x − x̂‖ (N,) float32, rounded up, at a scale that fits."""
     codes = torch.round(balanced / scale)
-    if bool((codes.abs() > LARGEST).any()):
-        return None
     residual = (balanced - codes * scale).norm(dim=1).float()
     return codes.to(torch.int8), torch.nextafter(residual, torch.tensor(torch.inf))
 

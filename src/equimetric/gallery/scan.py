@@ -76,7 +76,10 @@ def find_nearest(products: TileProducts, live: NDArray[np.bool_], k: int) -> Can
 
 def _first_cuts(products: TileProducts, live: NDArray[np.bool_], k: int) -> Tensor:
     """(Q,) affinities that k of the first items have, for every query."""
-    last = min(len(live), max(SEED, int(np.searchsorted(live.cumsum(), k)) + 1))
+    last = max(SEED, k)
+    while last < len(live) and np.count_nonzero(live[:last]) < k:
+        last *= 2
+    last = min(last, len(live))
     tile = products.tile(0, last)
     kth = tile[:, torch.from_numpy(live[:last])].topk(k, dim=1).values[:, -1]
     return kth.double() * products.unit - products.error(0, last)

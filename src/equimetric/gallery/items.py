@@ -1,0 +1,142 @@
+"""Ids and metadata of the items: Parquet files, each of consecutive rows, merged as they grow many."""
+
+import io
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from equimetric.errors import EquimetricError, shown
+from equimetric.files import write_atomically
+from equimetric.gallery.manifest import ItemPart
+
+__all__ = ["ID", "ItemTable", "make_table", "write_part"]
+
+ID = "id"
+
+
+class ItemTable:
+    """Ids and metadata of all rows, removed ones included; read when they are asked for.
+
+    The files are opened at once: another process may replace them by merged ones.
+    """
+
+    def __init__(self, folder: Path, parts: Sequence[ItemPart]) -> None:
+        self._opened = [(folder / part.file).open("rb") for part in parts]
+
+    @cached_property
+    def ids(self) -> Any:
+        """The ids of all rows, an Arrow array of strings."""
+        return self.column(ID).combine_chunks()
+
+    @property
+    def schema(self) -> Any:
+        """Names and types of the columns; None before the first row."""
+        return pq.read_schema(self._opened[0]) if self._opened else None
+
+    def column(self, name: str) -> Any:
+        """A column of all rows, an Arrow array in chunks."""
+        return self._read([name]).column(name)
+
+    def table(self) -> Any:
+        """All columns of all rows, an Arrow table."""
+        return self._read(None)
+
+    def tail(self, parts: int) -> list[Any]:
+        """The tables of the last parts."""
+        return [pq.read_table(file) for file in self._opened[len(self._opened) - parts :]]
+
+    def find(self, wanted: Sequence[str], live: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The live row of each id; −1 where there is none."""
+        rows = np.full(len(wanted), -1)
+        if self._opened and wanted:
+            place = pc.index_in(self.ids, value_set=pa.array(wanted, pa.string())).fill_null(-1).to_numpy()
+            found = np.flatnonzero((place >= 0) & live)
+            rows[place[found]] = found
+        return rows
+
+    def _read(self, columns: list[str] | None) -> Any:
+        return pa.concat_tables([pq.read_table(file, columns=columns) for file in self._opened])
+
+    def __del__(self) -> None:
+        for file in self._opened:
+            file.close()
+
+
+def make_table(ids: Sequence[str], metadata: Mapping[str, Any] | Any, count: int, schema: Any) -> Any:
+    """Ids and metadata as an Arrow table with the columns of `schema`, where that is known."""
+    names = _check_ids(ids, count)
+    given = (
+        dict(zip(metadata.column_names, metadata.columns, strict=True)) if isinstance(metadata, pa.Table) else metadata
+    )
+    if not isinstance(given, Mapping):
+        raise EquimetricError(
+            f"metadata are of type {type(given).__name__}; give a mapping of columns, such as {{'name': [...]}}"
+        )
+    if ID in given:
+        raise EquimetricError(f"the metadata have a column {ID!r}, which is that of the ids; rename it")
+    if schema is not None and {ID, *given} != set(schema.names):
+        raise EquimetricError(
+            f"the metadata have the columns {sorted(given)}, those of this gallery {sorted({*schema.names} - {ID})}; "
+            "give the same columns"
+        )
+    columns = {ID: pa.array(names, pa.string())}
+    for name, values in given.items():
+        columns[name] = _make_column(name, values, count, None if schema is None else schema.field(name).type)
+    return pa.table(columns)
+
+
+def write_part(
+    folder: Path, version: int, table: Any, items: ItemTable, parts: Sequence[ItemPart]
+) -> tuple[ItemPart, ...]:
+    """Write a table as a new part, and return all parts; smaller ones before it are merged into it.
+
+    A part is smaller than the one before it, so that there are few, and a row is copied a few times in all.
+    """
+    merged, rows = 0, table.num_rows
+    while merged < len(parts) and parts[-1 - merged].rows <= rows:
+        rows += parts[-1 - merged].rows
+        merged += 1
+    buffer = io.BytesIO()
+    pq.write_table(pa.concat_tables([*items.tail(merged), table]), buffer, write_page_checksum=True)
+    file = f"items-{version}.parquet"
+    write_atomically(folder / file, buffer.getvalue())
+    return *parts[: len(parts) - merged], ItemPart(file, rows)
+
+
+def _check_ids(ids: Sequence[str], count: int) -> list[str]:
+    if isinstance(ids, str):
+        raise EquimetricError("ids are one string; give a list of strings, one for each vector")
+    names = list(ids)
+    wrong = next((one for one in names if not isinstance(one, str)), None)
+    if wrong is not None:
+        raise EquimetricError(f"the id {shown(wrong)} is no string; give strings, such as str(number)")
+    if len(names) != count:
+        raise EquimetricError(f"there are {count} vectors but {len(names)} ids; give exactly one id for each")
+    if len(set(names)) < count:
+        twice = next(one for number, one in enumerate(names) if one in names[:number])
+        raise EquimetricError(f"the id {shown(twice)} occurs more than once; give every item an id of its own")
+    return [str(one) for one in names]
+
+
+def _make_column(name: str, values: Any, count: int, kind: Any) -> Any:
+    if not isinstance(name, str):
+        raise EquimetricError(f"the metadata have a column {shown(name)}, which is no string; name columns by strings")
+    try:
+        column = values if isinstance(values, pa.ChunkedArray | pa.Array) else pa.array(values)
+        column = column if kind is None else column.cast(kind)
+    except (pa.ArrowException, TypeError) as problem:
+        expected = "" if kind is None else f" as {kind}"
+        raise EquimetricError(
+            f"the metadata column {name!r} cannot be stored{expected} ({str(problem).splitlines()[0]}); give values of "
+            "one type"
+        ) from None
+    if len(column) != count:
+        raise EquimetricError(f"there are {count} vectors but {len(column)} values of {name!r}; give one for each")
+    return column

@@ -1,0 +1,106 @@
+"""`gallery.json`, the truth about a gallery: which files count, and how many of their rows.
+
+Files of numbers only grow. What is beyond the rows of the manifest, and every file that it does not name, is the rest
+of a write that was cut short.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from equimetric.checksums import json_document, read_json
+from equimetric.errors import DamagedFileError, EquimetricError
+from equimetric.files import write_atomically
+from equimetric.gallery.codes import ItemCodes
+
+__all__ = ["MANIFEST", "ItemPart", "Manifest"]
+
+MANIFEST = "gallery.json"
+FAMILY, SCHEMA = "equimetric.gallery", 1
+ADVICE = "restore the gallery from a copy, or make it again"
+
+
+@dataclass(frozen=True)
+class ItemPart:
+    """A Parquet file with ids and metadata of consecutive rows."""
+
+    file: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a gallery is.
+
+    tasks     of its certificates, which are files TASK.json; the first decides
+    identity  metadata column that names the identity of an item; None: its id
+    rows      rows of every file of numbers, removed ones included
+    version   number of commits, by which new files are named
+    codes     of what version the codes are; None before the first row
+    common    what the codes of all rows have in common
+    parts     ids and metadata, in the order of the rows
+    removed   file with the rows that were removed
+    """
+
+    tasks: tuple[str, ...]
+    identity: str | None = None
+    rows: int = 0
+    version: int = 0
+    codes: int | None = None
+    common: ItemCodes | None = None
+    parts: tuple[ItemPart, ...] = ()
+    removed: str | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """The manifest of a folder; an error where there is none, or a damaged or newer one."""
+        file = folder / MANIFEST
+        if not file.is_file():
+            raise EquimetricError(f"there is no gallery in {str(folder)!r}; make one with Gallery.create")
+        document = read_json(file, dict, ADVICE)
+        family, _, number = str(document.pop("schema", None)).partition("/")
+        if family != FAMILY or not number.isdecimal():
+            raise EquimetricError(f"{str(file)!r} is no manifest of a gallery; give a folder that Gallery.create made")
+        if int(number) > SCHEMA:
+            raise EquimetricError(
+                f"{str(folder)!r} has schema {number}, this version reads {SCHEMA}; upgrade equimetric"
+            )
+        try:
+            return cls(**_parse(document))
+        except (KeyError, TypeError, ValueError) as problem:
+            raise DamagedFileError(f"{file} is damaged ({problem})", ADVICE) from None
+
+    def write(self, folder: Path) -> None:
+        """Commit: replace the manifest of a folder by this one."""
+        write_atomically(folder / MANIFEST, json_document({"schema": f"{FAMILY}/{SCHEMA}", **asdict(self)}, indent=2))
+
+    def next(self, **changes: Any) -> "Manifest":
+        """The manifest of the next commit."""
+        return replace(self, version=self.version + 1, **changes)
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """The files of numbers, by what they hold."""
+        return {
+            "vectors": "vectors.f32",
+            "shifts": "shifts.f32",
+            "codes": f"codes-{self.codes}.i8",
+            "residuals": f"residuals-{self.codes}.f32",
+        }
+
+    @property
+    def files(self) -> set[str]:
+        """The names of all files that count."""
+        removed = set() if self.removed is None else {self.removed}
+        certificates = {f"{task}.json" for task in self.tasks}
+        return {MANIFEST, *self.numbers.values(), *(part.file for part in self.parts), *removed, *certificates}
+
+
+def _parse(document: dict[str, Any]) -> dict[str, Any]:
+    common = document["common"]
+    return {
+        **document,
+        "tasks": tuple(document["tasks"]),
+        "common": None if common is None else ItemCodes(**common),
+        "parts": tuple(ItemPart(**part) for part in document["parts"]),
+    }

@@ -1,0 +1,77 @@
+"""Files of numbers that only grow: appended to, mapped, or read row by row."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from equimetric.errors import DamagedFileError
+
+__all__ = ["VectorFile", "append_rows", "map_rows", "truncate_rows"]
+
+
+def append_rows(file: Path, before: int, rows: NDArray[Any]) -> None:
+    """Write rows behind the first `before`, over what an interrupted append may have left there, to the disk."""
+    with file.open("r+b" if file.exists() else "w+b") as opened:
+        opened.truncate(before * _row_bytes(rows.shape[1:], rows.dtype))
+        opened.seek(0, os.SEEK_END)
+        opened.write(np.ascontiguousarray(rows).data)
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+def truncate_rows(file: Path, size: int) -> None:
+    """Cut off what is beyond `size` bytes, the rest of an interrupted append."""
+    if file.exists() and file.stat().st_size > size:
+        os.truncate(file, size)
+
+
+def map_rows(file: Path, rows: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """The first rows of a file, (rows, *shape), mapped; nothing is read yet."""
+    _require_size(file, rows * _row_bytes(shape, dtype))
+    # A private copy on write, which torch takes without a warning; nobody writes.
+    return np.memmap(file, dtype, "c", shape=(rows, *shape))
+
+
+class VectorFile:
+    """Reads single rows of a file without mapping them, so that they take no memory afterwards."""
+
+    def __init__(self, file: Path, rows: int, columns: int) -> None:
+        self.columns, self.bytes = columns, _row_bytes((columns,), np.float32)
+        _require_size(file, rows * self.bytes)
+        self.descriptor = os.open(file, os.O_RDONLY)
+
+    def read(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(R, columns) float32 of ascending rows (R,); neighbours are read together."""
+        found = np.empty((len(rows), self.columns), np.float32)
+        if not len(rows):
+            return found
+        starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+        ends, buffer = np.append(starts[1:], len(rows)), found.data.cast("B")
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            self._fill(buffer[start * self.bytes : end * self.bytes], int(rows[start]) * self.bytes)
+        return found
+
+    def _fill(self, buffer: memoryview, offset: int) -> None:
+        """Read at an offset until the buffer is full: a long read may come in parts."""
+        while len(buffer):
+            read = os.preadv(self.descriptor, [buffer], offset)
+            if not read:
+                raise DamagedFileError("the vectors of a gallery end early", "restore it from a copy")
+            buffer, offset = buffer[read:], offset + read
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+
+def _row_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:
+    return int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
+
+
+def _require_size(file: Path, size: int) -> None:
+    there = file.stat().st_size
+    if there < size:
+        raise DamagedFileError(f"{file} is damaged ({there} bytes instead of {size})", "restore it from a copy")

@@ -1,0 +1,124 @@
+"""Certified search: candidates from bounds, then exact scores, then the order.
+
+The result is that of scoring every item in float64: the same items, the same decisions, the same order. Equal scores
+are ordered by id.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equimetric.gallery.comparison import Queries
+from equimetric.gallery.kernel import multiplies_codes_fast
+from equimetric.gallery.scan import Candidates, find_nearest, find_within
+from equimetric.gallery.snapshot import Snapshot
+from equimetric.gallery.tiles import TileProducts
+from equimetric.ops.blocks import disable_reduced_precision, slices
+
+__all__ = ["Found", "search_nearest", "search_within"]
+
+QUERIES = 256
+"""Queries of a batch: enough for fast products, few enough for tiles that stay in the cache."""
+PAIRS = 2**14
+"""Pairs that are scored at a time."""
+
+
+class Found(NamedTuple):
+    """What a query found, the closest first: rows, ids and exact scores."""
+
+    rows: list[int]
+    ids: list[str]
+    scores: list[float]
+
+
+def search_nearest(snapshot: Snapshot, queries: Queries, k: int) -> Iterator[Found]:
+    """The k closest live items of every query; all where there are fewer."""
+    k = min(k, snapshot.count)
+    if not k:
+        yield from (Found([], [], []) for _ in range(len(queries)))
+        return
+    for batch, candidates in _scan(snapshot, queries, lambda tiles, _: find_nearest(tiles, snapshot.live, k)):
+        query, item, score = _order(snapshot, batch, candidates)
+        yield from _split(snapshot, len(batch), query, item, score, k)
+
+
+def search_within(snapshot: Snapshot, queries: Queries, threshold: float) -> Iterator[Found]:
+    """All live items of every query that are closer than the threshold."""
+    if not snapshot.count:
+        yield from (Found([], [], []) for _ in range(len(queries)))
+        return
+    comparison = snapshot.comparison
+
+    def find(tiles: TileProducts, batch: Queries) -> Candidates:
+        return find_within(tiles, snapshot.live, comparison.affinity(threshold, batch.offset))
+
+    for batch, candidates in _scan(snapshot, queries, find):
+        query, item, score = _order(snapshot, batch, candidates)
+        closer = comparison.sign * score < comparison.sign * threshold
+        yield from _split(snapshot, len(batch), query[closer], item[closer], score[closer], None)
+
+
+def _scan(
+    snapshot: Snapshot, queries: Queries, find: Callable[[TileProducts, Queries], Candidates]
+) -> Iterator[tuple[Queries, Candidates]]:
+    """Batches of queries with their candidates."""
+    items = snapshot.codes if multiplies_codes_fast() else snapshot.floats
+    for rows in slices(len(queries), QUERIES):
+        batch = queries[rows]
+        with disable_reduced_precision(torch.device("cpu")):
+            candidates = find(items.products(batch.products), batch)
+        yield batch, candidates
+
+
+def _order(
+    snapshot: Snapshot, queries: Queries, candidates: Candidates
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Query, row and exact score of all candidates, by query, closest first, equal scores by id."""
+    score = _score(snapshot, queries, candidates).numpy()
+    query, item = candidates.query.numpy(), candidates.item.numpy()
+    closeness = snapshot.comparison.sign * score
+    order = np.lexsort((item, closeness, query))
+    tied = np.zeros(len(order), bool)
+    tied[1:] = (np.diff(query[order]) == 0) & (np.diff(closeness[order]) == 0)
+    tied[:-1] |= tied[1:].copy()
+    if tied.any():
+        places = np.flatnonzero(tied)
+        ids = np.array(snapshot.items.ids.take(item[order[places]]).to_pylist(), dtype=object)
+        rank = np.unique(ids, return_inverse=True)[1]
+        of_ties = order[places]
+        order[places] = of_ties[np.lexsort((rank, closeness[of_ties], query[of_ties]))]
+    return query[order], item[order], score[order]
+
+
+def _score(snapshot: Snapshot, queries: Queries, candidates: Candidates) -> Tensor:
+    """(P,) exact scores of candidates; every row is read once."""
+    rows, place = np.unique(candidates.item.numpy(), return_inverse=True)
+    vectors, places = snapshot.read_vectors(rows), torch.from_numpy(place)
+    scores = [
+        snapshot.comparison.scores(queries.vectors[candidates.query[some]], vectors[places[some]])
+        for some in slices(len(places), PAIRS)
+    ]
+    return torch.cat(scores) if scores else torch.empty(0, dtype=torch.float64)
+
+
+def _split(
+    snapshot: Snapshot,
+    queries: int,
+    query: NDArray[np.int64],
+    item: NDArray[np.int64],
+    score: NDArray[np.float64],
+    most: int | None,
+) -> Iterator[Found]:
+    """What each query found, at most `most`, with ids in place of rows."""
+    starts = np.searchsorted(query, np.arange(queries + 1))
+    lasts = starts[1:] if most is None else np.minimum(starts[1:], starts[:-1] + most)
+    kept = np.concatenate([np.arange(start, last) for start, last in zip(starts[:-1], lasts, strict=True)])
+    rows, scores = item[kept].tolist(), score[kept].tolist()
+    ids = snapshot.items.ids.take(item[kept]).to_pylist()
+    ends = np.cumsum(lasts - starts[:-1])
+    for start, last in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+        yield Found(rows[start:last], ids[start:last], scores[start:last])

@@ -1,0 +1,78 @@
+"""The rows of a gallery as one commit left them: what searches read, whatever is written meanwhile."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equimetric.gallery.comparison import Comparison
+from equimetric.gallery.items import ItemTable
+from equimetric.gallery.manifest import Manifest
+from equimetric.gallery.number_files import VectorFile, map_rows
+from equimetric.gallery.tiles import CodedItems, FloatItems
+
+__all__ = ["Snapshot"]
+
+
+class Snapshot:
+    """Opens the files of a manifest; numbers are mapped, so that this takes no time.
+
+    live   (rows,) bool, which rows were not removed
+    items  their ids and metadata
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, comparison: Comparison) -> None:
+        self.folder, self.manifest, self.comparison = folder, manifest, comparison
+        self.items = ItemTable(folder, manifest.parts)
+        self.live: NDArray[np.bool_] = np.ones(manifest.rows, bool)
+        if manifest.removed is not None:
+            self.live[np.load(folder / manifest.removed, allow_pickle=False)] = False
+        self.count = int(np.count_nonzero(self.live))
+        if manifest.rows:
+            self._reader = VectorFile(self._file("vectors"), manifest.rows, comparison.width)
+            self.codes = self._map_codes()
+
+    @cached_property
+    def floats(self) -> FloatItems:
+        """The items as vectors, mapped."""
+        assert self.manifest.common is not None
+        vectors = map_rows(self._file("vectors"), self.manifest.rows, (self.comparison.width,), np.float32)
+        return FloatItems(vectors, self.codes.shifts, self.manifest.common)
+
+    @cached_property
+    def identities(self) -> Any:
+        """The identity of every row, an Arrow array of strings."""
+        name = self.manifest.identity
+        return self.items.ids if name is None else self.items.column(name).combine_chunks()
+
+    @cached_property
+    def identity_count(self) -> int:
+        """How many identities the live rows have."""
+        return len(self.identities.filter(pa.array(self.live)).unique()) if self.count else 0
+
+    def read_vectors(self, rows: NDArray[np.int64]) -> Tensor:
+        """(R, E) float32 vectors of rows (R,) in any order."""
+        if not len(rows):
+            return torch.empty(0, self.comparison.width)
+        ascending, place = np.unique(rows, return_inverse=True)
+        return torch.from_numpy(self._reader.read(ascending))[torch.from_numpy(place)]
+
+    def all_vectors(self) -> list[Tensor]:
+        """The vectors of all rows, mapped; none before the first."""
+        return [torch.from_numpy(self.floats.vectors)] if self.manifest.rows else []
+
+    def _map_codes(self) -> CodedItems:
+        assert self.manifest.common is not None
+        rows = self.manifest.rows
+        codes = map_rows(self._file("codes"), rows, (self.comparison.columns,), np.int8)
+        residuals = map_rows(self._file("residuals"), rows, (), np.float32)
+        shifts = map_rows(self._file("shifts"), rows, (), np.float32) if self.comparison.has_shift else None
+        return CodedItems(codes, residuals, shifts, self.manifest.common)
+
+    def _file(self, name: str) -> Path:
+        return self.folder / self.manifest.numbers[name]

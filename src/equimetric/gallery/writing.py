@@ -1,0 +1,129 @@
+"""Changes of a gallery: what is new is written to the disk first, then the manifest that counts it.
+
+A kill at any moment leaves the last manifest and what it counts. The rest is swept when the gallery is next opened, or
+overwritten.
+"""
+
+import contextlib
+import fcntl
+import io
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equimetric.errors import StorageError
+from equimetric.files import explain_write_error, sweep, write_atomically
+from equimetric.gallery.codes import ItemCodes, choose_balance, choose_scale, encode
+from equimetric.gallery.items import write_part
+from equimetric.gallery.manifest import Manifest
+from equimetric.gallery.number_files import append_rows, truncate_rows
+from equimetric.gallery.snapshot import Snapshot
+from equimetric.ops.blocks import slices
+
+__all__ = ["append", "remove_rows", "sweep_leftovers", "write_lock"]
+
+OURS = re.compile(r"(codes|residuals|items|removed)-(\d+|None)\.\w+")
+"""Names of files that a manifest replaces."""
+LOCK = ".lock"
+CODED_ROWS = 2**15
+"""Rows that are coded at a time, in float64."""
+
+
+@contextlib.contextmanager
+def write_lock(folder: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Keep other writers of a gallery out; False where there is one, and `wait` is. A kill unlocks, too."""
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        held = True
+    except BlockingIOError:
+        held = False
+    try:
+        yield held
+    finally:
+        os.close(descriptor)
+
+
+def append(before: Snapshot, items: Tensor, table: Any) -> Manifest:
+    """Add items (N, E) with their ids and metadata; the manifest that counts them. The caller holds the lock."""
+    folder, old, comparison = before.folder, before.manifest, before.comparison
+    with _explain_errors(folder):
+        common = _measure(before, items)
+        same = old.common is not None and common.scale == old.common.scale
+        new = old.next(rows=old.rows + len(items), common=common, codes=old.codes if same else old.version + 1)
+        sources = [items] if same else [*before.all_vectors(), items]
+        codes, residuals = _encode_all([source[:, : comparison.columns] for source in sources], common)
+        append_rows(folder / new.numbers["vectors"], old.rows, items.numpy())
+        append_rows(folder / new.numbers["codes"], new.rows - len(codes), codes)
+        append_rows(folder / new.numbers["residuals"], new.rows - len(codes), residuals)
+        if comparison.has_shift:
+            append_rows(folder / new.numbers["shifts"], old.rows, comparison.shifts(items).float().numpy())
+        new = replace(new, parts=write_part(folder, new.version, table, before.items, old.parts))
+        new.write(folder)
+        return new
+
+
+def remove_rows(before: Snapshot, rows: NDArray[np.int64]) -> Manifest:
+    """Count rows as removed; the manifest that says so. The caller holds the lock."""
+    file, buffer = f"removed-{before.manifest.version + 1}.npy", io.BytesIO()
+    np.save(buffer, np.union1d(np.flatnonzero(~before.live), rows), allow_pickle=False)
+    new = before.manifest.next(removed=file)
+    with _explain_errors(before.folder):
+        write_atomically(before.folder / file, buffer.getvalue())
+        new.write(before.folder)
+    return new
+
+
+def sweep_leftovers(folder: Path, manifest: Manifest, widths: dict[str, int]) -> None:
+    """Remove what an interrupted write left; `widths` are the bytes of a row of each file of numbers."""
+    sweep(folder)
+    for file in folder.iterdir():
+        if OURS.fullmatch(file.name) and file.name not in manifest.files:
+            file.unlink(missing_ok=True)
+    for name, width in widths.items():
+        truncate_rows(folder / manifest.numbers[name], manifest.rows * width)
+
+
+def _measure(before: Snapshot, items: Tensor) -> ItemCodes:
+    """What codes have in common once these items are among them; another scale where the old one does not fit."""
+    comparison, old = before.comparison, before.manifest.common
+    columns = items[:, : comparison.columns]
+    balance = choose_balance(columns, comparison.columns > comparison.dimension) if old is None else old.balance
+    common = ItemCodes(0.0, balance, 0.0, 0.0) if old is None else old
+    largest, length, shift = 0.0, common.length, common.shift
+    for rows in slices(len(items), CODED_ROWS):
+        balanced = common.balance_items(columns[rows])
+        largest = max(largest, float(balanced.abs().max()))
+        length = max(length, float(balanced.norm(dim=1).max()))
+        if comparison.has_shift:
+            shift = max(shift, float(comparison.shifts(items[rows]).abs().max()))
+    return ItemCodes(choose_scale(largest, None if old is None else old.scale), balance, length, shift)
+
+
+def _encode_all(sources: list[Tensor], common: ItemCodes) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Codes and residuals of all rows of all sources, coded a few rows at a time."""
+    coded = [
+        encode(common.balance_items(source[rows]), common.scale)
+        for source in sources
+        for rows in slices(len(source), CODED_ROWS)
+    ]
+    return torch.cat([codes for codes, _ in coded]).numpy(), torch.cat([residuals for _, residuals in coded]).numpy()
+
+
+@contextlib.contextmanager
+def _explain_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"the gallery {str(folder)!r} cannot be written ({explain_write_error(error)}) and is as it was before; "
+            "free space, or make the folder writable"
+        ) from None
