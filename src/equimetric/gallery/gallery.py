@@ -15,7 +15,7 @@ from torch import Tensor
 
 from equimetric.calibration.certificate import Certificate
 from equimetric.calibration.identification import IdentificationCertificate
-from equimetric.errors import EquimetricError, EquimetricWarning, shown
+from equimetric.errors import EquimetricError, EquimetricWarning, StorageError, shown
 from equimetric.evaluation.engine.inputs import EmbeddingsLike
 from equimetric.files import make_folder, unfinished_folder
 from equimetric.gallery.certificates import AnyCertificate, check_certificates, load_certificates, require_same
@@ -295,8 +295,8 @@ class Gallery:
             with write_lock(self.folder, wait=False) as alone:
                 if alone and Manifest.read(self.folder) == self._snapshot.manifest:
                     self._sweep_files()
-        except PermissionError:
-            pass
+        except (OSError, StorageError):
+            return
 
     def _sweep_files(self) -> None:
         comparison = self._snapshot.comparison

@@ -40,7 +40,8 @@ CODED_ROWS = 2**15
 @contextlib.contextmanager
 def write_lock(folder: Path, *, wait: bool = True) -> Iterator[bool]:
     """Keep other writers of a gallery out; False where there is one, and `wait` is. A kill unlocks, too."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    with _explain_errors(folder):
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         held = True
