@@ -15,6 +15,7 @@ def kernel(request, monkeypatch):
     """Several tiles, of integers or of floats."""
     monkeypatch.setattr(search, "multiplies_codes_fast", lambda: request.param)
     monkeypatch.setattr(scan, "TILE", 192)
+    monkeypatch.setattr(scan, "LARGEST_TILE", 192)
     monkeypatch.setattr(scan, "SEED", 32)
     monkeypatch.setattr(search, "QUERIES", 4)
     monkeypatch.setattr(search, "PAIRS", 50)
@@ -34,11 +35,15 @@ def filled(folder, form, kind, *, dimension=8, scale=1.0, removed=60):
     return gallery, asked, ids[removed:]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_nearest_are_those_of_the_exact_scan(kernel, form, kind, tmp_path):
-    gallery, asked, ids = filled(tmp_path / "g", form, kind)
-    scores = exact_scan(gallery, asked, ids)
+@pytest.fixture(scope="module", params=[f"{form}, {kind}" for form in FORMS for kind in KINDS])
+def case(request, tmp_path_factory):
+    """A gallery of one form and kind, queries, ids, and the scores of all pairs."""
+    gallery, asked, ids = filled(tmp_path_factory.mktemp("case") / "g", *request.param.split(", "))
+    return gallery, asked, ids, exact_scan(gallery, asked, ids)
+
+
+def test_the_nearest_are_those_of_the_exact_scan(kernel, case):
+    gallery, asked, ids, scores = case
     for k in (1, 10, 45):
         for found, row in zip(gallery.search(asked, k), scores, strict=True):
             of_id = dict(zip(ids, row, strict=True))
@@ -49,11 +54,9 @@ def test_the_nearest_are_those_of_the_exact_scan(kernel, form, kind, tmp_path):
             ]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_items_within_a_threshold_are_those_of_the_exact_scan(kernel, form, kind, tmp_path):
-    gallery, asked, ids = filled(tmp_path / "g", form, kind)
-    scores, sign = exact_scan(gallery, asked, ids), 1 if gallery.certificate.cohort is None else -1
+def test_all_items_within_a_threshold_are_those_of_the_exact_scan(kernel, case):
+    gallery, asked, ids, scores = case
+    sign = 1 if gallery.certificate.cohort is None else -1
     # Thresholds that are scores themselves: those pairs are rejected, and what is closer by one rounding accepted.
     for threshold in (*np.quantile(scores, [0.01, 0.2, 0.6], method="nearest"), gallery.certificate.threshold):
         for found, row in zip(gallery.within(asked, threshold), scores, strict=True):

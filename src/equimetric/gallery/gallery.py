@@ -311,7 +311,7 @@ def _open_snapshot(folder: Path, comparison: Comparison) -> Snapshot:
             return Snapshot(folder, Manifest.read(folder), comparison)
         except FileNotFoundError as error:
             missing = error
-    raise EquimetricError(f"{missing.filename!r} is missing; restore the gallery from a copy, or make it again")
+    raise EquimetricError(f"a file of the gallery is missing ({missing}); restore it from a copy, or make it again")
 
 
 def _choose_identity(found: list[Match], names: list[str]) -> Identity:

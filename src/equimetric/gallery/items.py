@@ -1,8 +1,8 @@
 """Ids and metadata of the items: Parquet files, each of consecutive rows, merged as they grow many."""
 
 import io
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import DamagedFileError, EquimetricError, shown
 from equimetric.files import write_atomically
 from equimetric.gallery.manifest import ItemPart
 
@@ -24,11 +24,12 @@ ID = "id"
 class ItemTable:
     """Ids and metadata of all rows, removed ones included; read when they are asked for.
 
-    The files are opened at once: another process may replace them by merged ones.
+    The files are mapped at once: another process may replace them by merged ones.
     """
 
     def __init__(self, folder: Path, parts: Sequence[ItemPart]) -> None:
-        self._opened = [(folder / part.file).open("rb") for part in parts]
+        self._folder = folder
+        self._opened = [pa.memory_map(str(folder / part.file)) for part in parts]
 
     @cached_property
     def ids(self) -> Any:
@@ -38,7 +39,7 @@ class ItemTable:
     @property
     def schema(self) -> Any:
         """Names and types of the columns; None before the first row."""
-        return pq.read_schema(self._opened[0]) if self._opened else None
+        return self._read_file(0, pq.read_schema) if self._opened else None
 
     def column(self, name: str) -> Any:
         """A column of all rows, an Arrow array in chunks."""
@@ -50,7 +51,7 @@ class ItemTable:
 
     def tail(self, parts: int) -> list[Any]:
         """The tables of the last parts."""
-        return [pq.read_table(file) for file in self._opened[len(self._opened) - parts :]]
+        return [self._read_part(number, None) for number in range(len(self._opened) - parts, len(self._opened))]
 
     def find(self, wanted: Sequence[str], live: NDArray[np.bool_]) -> NDArray[np.int64]:
         """The live row of each id; −1 where there is none."""
@@ -62,11 +63,20 @@ class ItemTable:
         return rows
 
     def _read(self, columns: list[str] | None) -> Any:
-        return pa.concat_tables([pq.read_table(file, columns=columns) for file in self._opened])
+        return pa.concat_tables([self._read_part(number, columns) for number in range(len(self._opened))])
 
-    def __del__(self) -> None:
-        for file in self._opened:
-            file.close()
+    def _read_part(self, number: int, columns: list[str] | None) -> Any:
+        """Some columns of a part, or all."""
+        return self._read_file(number, partial(pq.read_table, columns=columns))
+
+    def _read_file(self, number: int, read: Callable[[Any], Any]) -> Any:
+        try:
+            return read(self._opened[number])
+        except (pa.ArrowException, OSError) as problem:
+            reason = str(problem).splitlines()[0]
+            raise DamagedFileError(
+                f"ids or metadata of {self._folder} are damaged ({reason})", "restore it from a copy"
+            ) from None
 
 
 def make_table(ids: Sequence[str], metadata: Mapping[str, Any] | Any, count: int, schema: Any) -> Any:

@@ -11,6 +11,11 @@ from equimetric.errors import DamagedFileError
 
 __all__ = ["VectorFile", "append_rows", "map_rows", "truncate_rows"]
 
+GAP = 16
+"""Rows up to this far apart are read together: a call takes longer than the rows between."""
+SPAN = 1024
+"""Rows that are wanted of one such read, at most."""
+
 
 def append_rows(file: Path, before: int, rows: NDArray[Any]) -> None:
     """Write rows behind the first `before`, over what an interrupted append may have left there, to the disk."""
@@ -44,19 +49,28 @@ class VectorFile:
         self.descriptor = os.open(file, os.O_RDONLY)
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(R, columns) float32 of ascending rows (R,); neighbours are read together."""
+        """(R, columns) float32 of ascending rows (R,); those close to each other are read together."""
         found = np.empty((len(rows), self.columns), np.float32)
         if not len(rows):
             return found
-        starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+        starts = np.flatnonzero(np.diff(rows, prepend=-2 * GAP) > GAP)
         ends, buffer = np.append(starts[1:], len(rows)), found.data.cast("B")
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            self._fill(buffer[start * self.bytes : end * self.bytes], int(rows[start]) * self.bytes)
+        for start, end, first, last in zip(
+            starts.tolist(), ends.tolist(), rows[starts].tolist(), rows[ends - 1].tolist(), strict=True
+        ):
+            if last - first == end - start - 1:
+                self._fill(buffer[start * self.bytes : end * self.bytes], first * self.bytes)
+                continue
+            for some in range(start, end, SPAN):
+                piece = rows[some : min(some + SPAN, end)] - rows[some]
+                span = np.empty((int(piece[-1]) + 1, self.columns), np.float32)
+                self._fill(span.data.cast("B"), int(rows[some]) * self.bytes)
+                found[some : some + len(piece)] = span[piece]
         return found
 
     def _fill(self, buffer: memoryview, offset: int) -> None:
         """Read at an offset until the buffer is full: a long read may come in parts."""
-        while len(buffer):
+        while buffer:
             read = os.preadv(self.descriptor, [buffer], offset)
             if not read:
                 raise DamagedFileError("the vectors of a gallery end early", "restore it from a copy")

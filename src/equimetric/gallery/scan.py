@@ -17,10 +17,13 @@ from equimetric.gallery.tiles import TileProducts
 __all__ = ["Candidates", "find_nearest", "find_within"]
 
 TILE = 4096
-"""Items of a tile."""
+"""Items of a tile, at least."""
+PRODUCTS = 2**20
+"""Of a tile: few enough for the cache, and enough to make up for the calls that a tile takes."""
+LARGEST_TILE = 2**16
 GROUP = 64
 """Items whose largest product is compared with a cut; a tile has whole groups."""
-SEED = 1024
+SEED = 2048
 """Items from which the first cuts of a search for the nearest come, at least."""
 
 
@@ -53,7 +56,7 @@ class Candidates:
 
 def find_within(products: TileProducts, live: NDArray[np.bool_], cuts: Tensor) -> Candidates:
     """All pairs whose affinity may be as large as their query's cut (Q,)."""
-    found = [_reaching(products, live, first, last, cuts) for first, last in _tiles(len(live))]
+    found = [_reaching(products, live, first, last, cuts) for first, last in _tiles(len(live), len(cuts))]
     return Candidates.join(found)
 
 
@@ -63,9 +66,9 @@ def find_nearest(products: TileProducts, live: NDArray[np.bool_], k: int) -> Can
     A cut is an affinity that k items certainly have. It rises while the scan goes on, after 1, 2, 4, 8 … tiles.
     """
     cuts, found, renew = _first_cuts(products, live, k), list[Candidates](), 1
-    for number, (first, last) in enumerate(_tiles(len(live)), 1):
+    for number, (first, last) in enumerate(_tiles(len(live), len(cuts)), 1):
         found.append(_reaching(products, live, first, last, cuts))
-        if number == renew:
+        if number == renew and last < len(live):
             renew *= 2
             seen = Candidates.join(found)
             cuts = torch.maximum(cuts, _kth_low(seen, len(cuts), k))
@@ -130,6 +133,8 @@ def _groups(tile: Tensor) -> Tensor:
     return tile.view(queries, -1, GROUP)
 
 
-def _tiles(items: int) -> Iterator[tuple[int, int]]:
-    for first in range(0, items, TILE):
-        yield first, min(first + TILE, items)
+def _tiles(items: int, queries: int) -> Iterator[tuple[int, int]]:
+    """Ranges of items, larger for few queries."""
+    size = min(max(TILE, PRODUCTS // queries // GROUP * GROUP), LARGEST_TILE)
+    for first in range(0, items, size):
+        yield first, min(first + size, items)
