@@ -31,6 +31,7 @@ def python_blocks(page):
         "docs/learners.md",
         "docs/evaluation.md",
         "docs/one-threshold.md",
+        "docs/deployment.md",
     ],
 )
 def test_examples_run_one_after_another(page, tmp_path, monkeypatch, capsys):

@@ -22,7 +22,7 @@ from equimetric.evaluation.engine.compared_vectors import check_rows, normalize_
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, convert_embeddings
 from equimetric.ops.blocks import directions
 
-__all__ = ["Comparison", "Floats", "Queries"]
+__all__ = ["CertifiedComparison", "Floats", "GalleryQueries"]
 
 Floats = NDArray[np.floating[Any]]
 Kind = Literal["cosine", "euclidean", "cohort"]
@@ -33,12 +33,12 @@ UNIT_WITHIN = 1e-4
 
 
 @dataclass(frozen=True)
-class Queries:
+class GalleryQueries:
     """Queries as they are compared.
 
     vectors   (Q, E) float64
     products  (Q, C) their part in q·x
-    offset    (Q,) what turns an affinity into a score: see `Comparison.affinity`
+    offset    (Q,) what turns an affinity into a score: see `CertifiedComparison.affinity`
     """
 
     vectors: Tensor
@@ -48,12 +48,12 @@ class Queries:
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def __getitem__(self, rows: Any) -> "Queries":
-        return Queries(self.vectors[rows], self.products[rows], self.offset[rows])
+    def __getitem__(self, rows: Any) -> "GalleryQueries":
+        return GalleryQueries(self.vectors[rows], self.products[rows], self.offset[rows])
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CertifiedComparison:
     """The comparison of a certificate.
 
     kind       what is compared
@@ -66,7 +66,7 @@ class Comparison:
     columns: int
 
     @classmethod
-    def of(cls, certificate: CertifiedScores) -> "Comparison":
+    def of(cls, certificate: CertifiedScores) -> "CertifiedComparison":
         """The comparison that a certificate's threshold is about."""
         dimension, cohort = certificate.data.dimension, certificate.cohort
         if cohort is None:
@@ -100,18 +100,18 @@ class Comparison:
         check_rows(torch.isfinite(items).all(dim=1), f"{name} exceed the range of float32", "rescale them")
         return items
 
-    def convert_queries(self, given: EmbeddingsLike, name: str = "queries") -> Queries:
+    def convert_queries(self, given: EmbeddingsLike, name: str = "queries") -> GalleryQueries:
         """Queries in float64, at unit length for cosine."""
         vectors = self._convert(given, name, "query").double()
         if self.kind == "cosine":
             vectors = directions(vectors)
             check_rows((vectors != 0).any(dim=1), f"{name} contain vectors of length zero", "they have no cosine")
-            return Queries(vectors, vectors, torch.ones(len(vectors), dtype=torch.float64))
+            return GalleryQueries(vectors, vectors, torch.ones(len(vectors), dtype=torch.float64))
         if self.kind == "euclidean":
-            return Queries(vectors, vectors, vectors.square().sum(dim=1) / 2)
+            return GalleryQueries(vectors, vectors, vectors.square().sum(dim=1) / 2)
         unit = vectors[:, self.columns - self.dimension : self.columns] / self.weight
         self._check_extended(vectors, unit, vectors[:, -1] == self.weight, name, "query")
-        return Queries(vectors, vectors[:, : self.columns], vectors[:, -2])
+        return GalleryQueries(vectors, vectors[:, : self.columns], vectors[:, -2])
 
     def shifts(self, items: Tensor) -> Tensor:
         """(N,) float64 shift of each item (N, E)."""

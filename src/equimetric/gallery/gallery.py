@@ -19,7 +19,7 @@ from equimetric.errors import EquimetricError, EquimetricWarning, StorageError, 
 from equimetric.evaluation.engine.inputs import EmbeddingsLike
 from equimetric.files import make_folder, unfinished_folder
 from equimetric.gallery.certificates import AnyCertificate, check_certificates, load_certificates, require_same
-from equimetric.gallery.comparison import Comparison
+from equimetric.gallery.comparison import CertifiedComparison
 from equimetric.gallery.items import ID, make_table
 from equimetric.gallery.manifest import Manifest
 from equimetric.gallery.search import Found, search_nearest, search_within
@@ -114,7 +114,7 @@ class Gallery:
         if certificate is not None:
             require_same(certificates, certificate)
         certificates[0].require(model=model, preprocessing=preprocessing)
-        gallery = cls(folder, certificates, _open_snapshot(folder, Comparison.of(certificates[0])))
+        gallery = cls(folder, certificates, _open_snapshot(folder, CertifiedComparison.of(certificates[0])))
         gallery._sweep()
         return gallery
 
@@ -304,7 +304,7 @@ class Gallery:
         sweep_leftovers(self.folder, self._snapshot.manifest, widths)
 
 
-def _open_snapshot(folder: Path, comparison: Comparison) -> Snapshot:
+def _open_snapshot(folder: Path, comparison: CertifiedComparison) -> Snapshot:
     """The state of the manifest at hand."""
     for _ in range(ATTEMPTS):
         try:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from equimetric.gallery.tiles import TileProducts
 
-__all__ = ["Candidates", "find_nearest", "find_within"]
+__all__ = ["Candidates", "candidates_within", "nearest_candidates"]
 
 TILE = 4096
 """Items of a tile, at least."""
@@ -54,13 +54,13 @@ class Candidates:
         return self.keep(self.high >= cuts[self.query])
 
 
-def find_within(products: TileProducts, live: NDArray[np.bool_], cuts: Tensor) -> Candidates:
+def candidates_within(products: TileProducts, live: NDArray[np.bool_], cuts: Tensor) -> Candidates:
     """All pairs whose affinity may be as large as their query's cut (Q,)."""
     found = [_reaching(products, live, first, last, cuts) for first, last in _tiles(len(live), len(cuts))]
     return Candidates.join(found)
 
 
-def find_nearest(products: TileProducts, live: NDArray[np.bool_], k: int) -> Candidates:
+def nearest_candidates(products: TileProducts, live: NDArray[np.bool_], k: int) -> Candidates:
     """All pairs that may be among the k items of the largest affinities of their query; k live items exist.
 
     A cut is an affinity that k items certainly have. It rises while the scan goes on, after 1, 2, 4, 8 … tiles.

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equimetric.gallery.comparison import Queries
+from equimetric.gallery.comparison import GalleryQueries
 from equimetric.gallery.kernel import multiplies_codes_fast
-from equimetric.gallery.scan import Candidates, find_nearest, find_within
+from equimetric.gallery.scan import Candidates, candidates_within, nearest_candidates
 from equimetric.gallery.snapshot import Snapshot
 from equimetric.gallery.tiles import TileProducts
 from equimetric.ops.blocks import disable_reduced_precision, slices
@@ -35,26 +35,26 @@ class Found(NamedTuple):
     scores: list[float]
 
 
-def search_nearest(snapshot: Snapshot, queries: Queries, k: int) -> Iterator[Found]:
+def search_nearest(snapshot: Snapshot, queries: GalleryQueries, k: int) -> Iterator[Found]:
     """The k closest live items of every query; all where there are fewer."""
     k = min(k, snapshot.count)
     if not k:
         yield from (Found([], [], []) for _ in range(len(queries)))
         return
-    for batch, candidates in _scan(snapshot, queries, lambda tiles, _: find_nearest(tiles, snapshot.live, k)):
+    for batch, candidates in _scan(snapshot, queries, lambda tiles, _: nearest_candidates(tiles, snapshot.live, k)):
         query, item, score = _order(snapshot, batch, candidates)
         yield from _split(snapshot, len(batch), query, item, score, k)
 
 
-def search_within(snapshot: Snapshot, queries: Queries, threshold: float) -> Iterator[Found]:
+def search_within(snapshot: Snapshot, queries: GalleryQueries, threshold: float) -> Iterator[Found]:
     """All live items of every query that are closer than the threshold."""
     if not snapshot.count:
         yield from (Found([], [], []) for _ in range(len(queries)))
         return
     comparison = snapshot.comparison
 
-    def find(tiles: TileProducts, batch: Queries) -> Candidates:
-        return find_within(tiles, snapshot.live, comparison.affinity(threshold, batch.offset))
+    def find(tiles: TileProducts, batch: GalleryQueries) -> Candidates:
+        return candidates_within(tiles, snapshot.live, comparison.affinity(threshold, batch.offset))
 
     for batch, candidates in _scan(snapshot, queries, find):
         query, item, score = _order(snapshot, batch, candidates)
@@ -63,8 +63,8 @@ def search_within(snapshot: Snapshot, queries: Queries, threshold: float) -> Ite
 
 
 def _scan(
-    snapshot: Snapshot, queries: Queries, find: Callable[[TileProducts, Queries], Candidates]
-) -> Iterator[tuple[Queries, Candidates]]:
+    snapshot: Snapshot, queries: GalleryQueries, find: Callable[[TileProducts, GalleryQueries], Candidates]
+) -> Iterator[tuple[GalleryQueries, Candidates]]:
     """Batches of queries with their candidates."""
     items = snapshot.codes if multiplies_codes_fast() else snapshot.floats
     for rows in slices(len(queries), QUERIES):
@@ -75,7 +75,7 @@ def _scan(
 
 
 def _order(
-    snapshot: Snapshot, queries: Queries, candidates: Candidates
+    snapshot: Snapshot, queries: GalleryQueries, candidates: Candidates
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Query, row and exact score of all candidates, by query, closest first, equal scores by id."""
     score = _score(snapshot, queries, candidates).numpy()
@@ -94,7 +94,7 @@ def _order(
     return query[order], item[order], score[order]
 
 
-def _score(snapshot: Snapshot, queries: Queries, candidates: Candidates) -> Tensor:
+def _score(snapshot: Snapshot, queries: GalleryQueries, candidates: Candidates) -> Tensor:
     """(P,) exact scores of candidates; every row is read once."""
     rows, place = np.unique(candidates.item.numpy(), return_inverse=True)
     vectors, places = snapshot.read_vectors(rows), torch.from_numpy(place)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equimetric.gallery.comparison import Comparison
+from equimetric.gallery.comparison import CertifiedComparison
 from equimetric.gallery.items import ItemTable
 from equimetric.gallery.manifest import Manifest
 from equimetric.gallery.number_files import VectorFile, map_rows
@@ -26,7 +26,7 @@ class Snapshot:
     items  their ids and metadata
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, comparison: Comparison) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, comparison: CertifiedComparison) -> None:
         self.folder, self.manifest, self.comparison = folder, manifest, comparison
         self.items = ItemTable(folder, manifest.parts)
         self.live: NDArray[np.bool_] = np.ones(manifest.rows, bool)
