@@ -121,6 +121,14 @@ def test_equal_scores_are_ordered_by_id(kernel, tmp_path):
     assert [match.id for match in gallery.search(one, 9)[0]] == ["a", "b", "c", "d", "e"]
 
 
+@pytest.mark.parametrize("most", [1, 600])
+def test_many_candidates_are_searched_in_parts(kernel, most, monkeypatch, tmp_path):
+    gallery, asked, _ = filled(tmp_path / "g", "cosine", "duplicates")
+    before = gallery.search(asked, 30), gallery.within(asked)
+    monkeypatch.setattr(scan, "MOST", most)
+    assert (gallery.search(asked, 30), gallery.within(asked)) == before
+
+
 def test_an_empty_gallery_finds_nothing(tmp_path):
     gallery = em.Gallery.create(tmp_path / "g", verification())
     asked, items = hard_data("random", 2, 3, 8)

@@ -11,9 +11,7 @@ is computed by the certificate's own formula, in float64.
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.calibration.certified_scores import CertifiedScores
@@ -22,9 +20,8 @@ from equimetric.evaluation.engine.compared_vectors import check_rows, normalize_
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, convert_embeddings
 from equimetric.ops.blocks import directions
 
-__all__ = ["CertifiedComparison", "Floats", "GalleryQueries"]
+__all__ = ["CertifiedComparison", "GalleryQueries"]
 
-Floats = NDArray[np.floating[Any]]
 Kind = Literal["cosine", "euclidean", "cohort"]
 EXTRA = 2
 """Coordinates that a cohort adds to an item, (1, shift), and to a query, (shift, 1)."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from equimetric.gallery.tiles import TileProducts
 
-__all__ = ["Candidates", "candidates_within", "nearest_candidates"]
+__all__ = ["Candidates", "TooManyError", "candidates_within", "nearest_candidates"]
 
 TILE = 4096
 """Items of a tile, at least."""
@@ -25,6 +25,12 @@ GROUP = 64
 """Items whose largest product is compared with a cut; a tile has whole groups."""
 SEED = 2048
 """Items from which the first cuts of a search for the nearest come, at least."""
+MOST = 2**22
+"""Candidates of a batch of queries, at most; a single query may have more."""
+
+
+class TooManyError(Exception):
+    """A batch of queries has so many candidates that it is searched in parts."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,10 @@ class Candidates:
 
 def candidates_within(products: TileProducts, live: NDArray[np.bool_], cuts: Tensor) -> Candidates:
     """All pairs whose affinity may be as large as their query's cut (Q,)."""
-    found = [_reaching(products, live, first, last, cuts) for first, last in _tiles(len(live), len(cuts))]
+    found = list[Candidates]()
+    for first, last in _tiles(len(live), len(cuts)):
+        found.append(_reaching(products, live, first, last, cuts))
+        _limit(found, len(cuts))
     return Candidates.join(found)
 
 
@@ -73,8 +82,14 @@ def nearest_candidates(products: TileProducts, live: NDArray[np.bool_], k: int) 
             seen = Candidates.join(found)
             cuts = torch.maximum(cuts, _kth_low(seen, len(cuts), k))
             found = [seen.reaching(cuts)]
+        _limit(found, len(cuts))
     seen = Candidates.join(found)
     return seen.reaching(torch.maximum(cuts, _kth_low(seen, len(cuts), k)))
+
+
+def _limit(found: list[Candidates], queries: int) -> None:
+    if queries > 1 and sum(len(some.query) for some in found) > MOST:
+        raise TooManyError
 
 
 def _first_cuts(products: TileProducts, live: NDArray[np.bool_], k: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from equimetric.gallery.comparison import GalleryQueries
 from equimetric.gallery.kernel import multiplies_codes_fast
-from equimetric.gallery.scan import Candidates, candidates_within, nearest_candidates
+from equimetric.gallery.scan import Candidates, TooManyError, candidates_within, nearest_candidates
 from equimetric.gallery.snapshot import Snapshot
 from equimetric.gallery.tiles import TileProducts
 from equimetric.ops.blocks import disable_reduced_precision, slices
@@ -65,12 +65,19 @@ def search_within(snapshot: Snapshot, queries: GalleryQueries, threshold: float)
 def _scan(
     snapshot: Snapshot, queries: GalleryQueries, find: Callable[[TileProducts, GalleryQueries], Candidates]
 ) -> Iterator[tuple[GalleryQueries, Candidates]]:
-    """Batches of queries with their candidates."""
+    """Batches of queries with their candidates; where there are very many, such as ties, half as many queries."""
     items = snapshot.codes if multiplies_codes_fast() else snapshot.floats
-    for rows in slices(len(queries), QUERIES):
+    waiting = slices(len(queries), QUERIES)[::-1]
+    while waiting:
+        rows = waiting.pop()
         batch = queries[rows]
-        with disable_reduced_precision(torch.device("cpu")):
-            candidates = find(items.products(batch.products), batch)
+        try:
+            with disable_reduced_precision(torch.device("cpu")):
+                candidates = find(items.products(batch.products), batch)
+        except TooManyError:
+            middle = (rows.start + rows.stop) // 2
+            waiting += [slice(middle, rows.stop), slice(rows.start, middle)]
+            continue
         yield batch, candidates
 
 
