@@ -1,6 +1,7 @@
 """A kill at any moment leaves the last change that was finished, and nothing of the one that was not."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,7 +41,8 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("power", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["killed", "without power"])
 def test_a_crash_at_any_event_leaves_the_state_before_or_after(change, power, tmp_path):
-    undisturbed = prepare(tmp_path / "undisturbed", "euclidean")
+    prepared = prepare(tmp_path / "prepared", "euclidean").folder
+    undisturbed = em.Gallery.open(shutil.copytree(prepared, tmp_path / "undisturbed"))
     before = state(undisturbed)
     events = FileEvents(tmp_path / "undisturbed")
     patch = watch_files(events)
@@ -52,7 +54,7 @@ def test_a_crash_at_any_event_leaves_the_state_before_or_after(change, power, tm
     outcomes = []
     for number in range(len(events.seen)):
         folder = tmp_path / str(number)
-        gallery = prepare(folder, "euclidean")
+        gallery = em.Gallery.open(shutil.copytree(prepared, folder))
         events = FileEvents(folder, Fault(number, CrashError(), lasting=True, torn=True))
         patch = watch_files(events)
         try:

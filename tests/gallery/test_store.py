@@ -269,12 +269,19 @@ def test_folders_that_are_no_gallery(tmp_path):
     (tmp_path / "full" / "file").touch()
     with pytest.raises(EquimetricError, match="is not empty"):
         em.Gallery.create(tmp_path / "full", verification())
+    (tmp_path / "full" / "file").unlink()
+    (tmp_path / "full" / "verification.json").touch()  # what a killed `create` leaves
+    assert len(em.Gallery.create(tmp_path / "full", verification())) == 0
 
 
-@pytest.mark.parametrize("name", ["gallery.json", "vectors.f32", "codes-1.i8", "items-1.parquet", "verification.json"])
+NAMES = ["gallery.json", "vectors.f32", "codes-1.i8", "items-1.parquet", "verification.json", "removed-2.npy"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("damage", ["missing", "short"])
 def test_a_damaged_gallery_is_named(name, damage, gallery):
     gallery.add(VECTORS, IDS)
+    gallery.remove(IDS[:3])
     file = gallery.folder / name
     if damage == "missing":
         file.unlink()

@@ -7,7 +7,7 @@ from equimetric.calibration.certificate import Certificate
 from equimetric.calibration.identification import IdentificationCertificate
 from equimetric.errors import EquimetricError
 
-__all__ = ["AnyCertificate", "check_certificates", "load_certificates", "require_same"]
+__all__ = ["KINDS", "AnyCertificate", "check_certificates", "load_certificates", "require_same"]
 
 AnyCertificate = Certificate | IdentificationCertificate
 KINDS: dict[str, type[Certificate] | type[IdentificationCertificate]] = {

@@ -18,7 +18,7 @@ from equimetric.calibration.identification import IdentificationCertificate
 from equimetric.errors import EquimetricError, EquimetricWarning, StorageError, shown
 from equimetric.evaluation.engine.inputs import EmbeddingsLike
 from equimetric.files import make_folder, unfinished_folder
-from equimetric.gallery.certificates import AnyCertificate, check_certificates, load_certificates, require_same
+from equimetric.gallery.certificates import KINDS, AnyCertificate, check_certificates, load_certificates, require_same
 from equimetric.gallery.comparison import CertifiedComparison
 from equimetric.gallery.items import ID, make_table
 from equimetric.gallery.manifest import Manifest
@@ -87,7 +87,7 @@ class Gallery:
         identity     metadata column that names the identity of an item; by default every id is one
         """
         folder, certificates = Path(folder), check_certificates(certificate)
-        if folder.exists() and (not folder.is_dir() or any(file.name[0] != "." for file in folder.iterdir())):
+        if folder.exists() and not _is_free(folder):
             raise EquimetricError(f"{str(folder)!r} exists and is not empty; give a new folder, or open the gallery")
         make_folder(folder)
         for one in certificates:
@@ -302,6 +302,12 @@ class Gallery:
         comparison = self._snapshot.comparison
         widths = {"vectors": 4 * comparison.width, "codes": comparison.columns, "residuals": 4, "shifts": 4}
         sweep_leftovers(self.folder, self._snapshot.manifest, widths)
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether a folder is empty, or holds what a killed `create` left."""
+    left = {f"{task}.json" for task in KINDS}
+    return folder.is_dir() and all(file.name[0] == "." or file.name in left for file in folder.iterdir())
 
 
 def _open_snapshot(folder: Path, comparison: CertifiedComparison) -> Snapshot:

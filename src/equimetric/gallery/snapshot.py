@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from equimetric.errors import DamagedFileError
 from equimetric.gallery.comparison import CertifiedComparison
 from equimetric.gallery.items import ItemTable
 from equimetric.gallery.manifest import Manifest
@@ -31,7 +32,7 @@ class Snapshot:
         self.items = ItemTable(folder, manifest.parts)
         self.live: NDArray[np.bool_] = np.ones(manifest.rows, bool)
         if manifest.removed is not None:
-            self.live[np.load(folder / manifest.removed, allow_pickle=False)] = False
+            self.live[self._read_removed(folder / manifest.removed)] = False
         self.count = int(np.count_nonzero(self.live))
         if manifest.rows:
             self._reader = VectorFile(self._file("vectors"), manifest.rows, comparison.width)
@@ -65,6 +66,16 @@ class Snapshot:
     def all_vectors(self) -> list[Tensor]:
         """The vectors of all rows, mapped; none before the first."""
         return [torch.from_numpy(self.floats.vectors)] if self.manifest.rows else []
+
+    def _read_removed(self, file: Path) -> NDArray[np.int64]:
+        try:
+            removed: NDArray[np.int64] = np.load(file, allow_pickle=False)
+            if removed.max() < self.manifest.rows:
+                return removed
+            problem = f"it names row {removed.max()} of {self.manifest.rows}"
+        except (EOFError, ValueError) as error:
+            problem = str(error)
+        raise DamagedFileError(f"{file} is damaged ({problem})", "restore it from a copy")
 
     def _map_codes(self) -> CodedItems:
         assert self.manifest.common is not None
