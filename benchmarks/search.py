@@ -198,6 +198,7 @@ def measure_apart(name: str, folder: Path, peers: str) -> dict[str, Any]:
     if finished.returncode:
         return {"missing": finished.stderr.strip().splitlines()[-1]}
     measured = dict(json.loads(finished.stdout.splitlines()[-1]))
+    print(f"{name}: {measured}", file=sys.stderr, flush=True)
     if "missing" not in measured:
         measured["found"] = json.loads(results.read_text())
     return measured

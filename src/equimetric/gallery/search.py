@@ -23,7 +23,7 @@ __all__ = ["Found", "search_nearest", "search_within"]
 
 QUERIES = 256
 """Queries of a batch: enough for fast products, few enough for tiles that stay in the cache."""
-PAIRS = 2**14
+PAIRS = 2**11
 """Pairs that are scored at a time."""
 
 
