@@ -19,7 +19,7 @@ from statistics import mean, stdev
 
 from equimetric.evaluation import evaluate
 from equimetric.runs.evaluation import CohortOverride, embed_run
-from equimetric.runs.model import load
+from equimetric.runs.model import load_run
 from equimetric.runs.result import CohortSetting
 
 COLUMNS = {
@@ -47,7 +47,7 @@ def run_folders(study: Path) -> dict[str, list[Path]]:
 
 def evaluate_run(folder: Path, strengths: list[float]) -> tuple[dict[str, Scores], CohortSetting | None]:
     """The figures of a run by kind of cohort, and what its validation classes chose."""
-    result = load(folder).result
+    result = load_run(folder).result
     figures: dict[str, Scores] = {"none": result.plain}
     for strength in strengths:
         _, found = embed_run(folder, cohort=CohortOverride("train", strength, "mean"))

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from equimetric.calibration import Calibration, Certificate, calibrate
     from equimetric.components import LOSSES, SELECTIONS, loss, selection
     from equimetric.data import Dataset, load_dataset
+    from equimetric.deployment.embedder import Embedder
+    from equimetric.deployment.export import export_run
+    from equimetric.deployment.load import load
     from equimetric.errors import EquimetricError
     from equimetric.evaluation import (
         Cohort,
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from equimetric.objectives.recipes import recipes
     from equimetric.pairs import Pairs, TripletBand, Triplets
     from equimetric.references.proxies import StaticProxy
-    from equimetric.runs.model import TrainedModel, load
+    from equimetric.runs.model import TrainedModel
     from equimetric.studies import compare
     from equimetric.training import refit, train
 
@@ -47,6 +50,7 @@ __all__ = [
     "Certificate",
     "Cohort",
     "Dataset",
+    "Embedder",
     "EquimetricError",
     "Evaluation",
     "Gallery",
@@ -63,6 +67,7 @@ __all__ = [
     "evaluate",
     "evaluate_identification",
     "evaluate_trials",
+    "export_run",
     "load",
     "load_dataset",
     "loss",
@@ -83,6 +88,7 @@ _MODULES = {
     "Certificate": "calibration",
     "Cohort": "evaluation",
     "Dataset": "data",
+    "Embedder": "deployment.embedder",
     "EquimetricError": "errors",
     "Evaluation": "evaluation",
     "Gallery": "gallery",
@@ -99,7 +105,8 @@ _MODULES = {
     "evaluate": "evaluation",
     "evaluate_identification": "evaluation",
     "evaluate_trials": "evaluation",
-    "load": "runs.model",
+    "export_run": "deployment.export",
+    "load": "deployment.load",
     "load_dataset": "data",
     "loss": "components",
     "objective": "objectives.composition",

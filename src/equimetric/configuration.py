@@ -24,6 +24,7 @@ __all__ = [
     "parse_overrides",
     "read_toml",
     "to_toml",
+    "without_none",
 ]
 
 LARGEST_INTEGER = 2**63 - 1

@@ -14,7 +14,7 @@ from making import batch_for, configuration, make
 
 from equimetric.learners import LEARNERS
 from equimetric.processes import SINGLE
-from equimetric.runs.model import load, load_weights
+from equimetric.runs.model import load_run, load_weights
 from equimetric.stopping import Stopped
 from equimetric.training import train
 from equimetric.training.distributed import Trainable
@@ -110,7 +110,7 @@ def test_a_killed_run_resumes_to_the_same_bits(name, tmp_path):
     assert log_of(tmp_path / "killed") == log_of(tmp_path / "undisturbed")
     one, other = (load_weights(tmp_path / run / "model.safetensors") for run in ("killed", "undisturbed"))
     assert all(torch.equal(one[key], other[key]) for key in one | other)
-    steps = load(tmp_path / "killed").result.steps
+    steps = load_run(tmp_path / "killed").result.steps
     assert steps == (7 if LEARNERS[name].trains else 0)
 
 
@@ -141,7 +141,7 @@ def test_a_run_that_is_killed_before_its_test_finishes_later(name, tmp_path, mon
         with pytest.raises(KilledError):
             train(config, folder=tmp_path / "killed")
     resumed = train(config, folder=tmp_path / "killed")
-    assert resumed.metrics == load(tmp_path / "undisturbed").metrics
+    assert resumed.metrics == load_run(tmp_path / "undisturbed").metrics
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -68,6 +68,7 @@ def test_rooms_depend_only_on_those_before_them():
         "gallery",
         "explain",
         "runs",
+        "deployment",
         "training",
         "protocols",
         "studies",

@@ -6,7 +6,7 @@ import pytest
 
 from equimetric.configuration import load_config
 from equimetric.runs.configuration import RunConfig
-from equimetric.runs.model import load
+from equimetric.runs.model import load_run
 from equimetric.training import train
 from equimetric.training.advice import explain_no_gain
 
@@ -74,7 +74,7 @@ def test_the_result_of_a_run_that_is_best_at_its_start_says_so(values, notes, tm
     if notes:
         assert trained.best_step == 0
         assert trained.result.notes[0].startswith("Training did not help: map@r on the validation classes was 0.5000")
-        assert trained.result.notes == load(tmp_path).result.notes
+        assert trained.result.notes == load_run(tmp_path).result.notes
 
 
 def test_baselines_take_no_step_and_have_no_note(tmp_path):

@@ -22,7 +22,7 @@ from equimetric.ops.reductions import mean
 from equimetric.pairs import Triplets
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
-from equimetric.runs.model import load, load_weights
+from equimetric.runs.model import load_run, load_weights
 from equimetric.runs.result import DataShape
 from equimetric.training import train
 from equimetric.training.distributed import Trainable
@@ -97,7 +97,7 @@ def test_every_kind_of_batches_trains_and_resumes_bit_for_bit(tmp_path, kind):
     assert last_losses(tmp_path / "undisturbed") == last_losses(tmp_path / "killed")
     one, other = weights(tmp_path / "undisturbed"), weights(tmp_path / "killed")
     assert all(torch.equal(one[name], other[name]) for name in one)
-    assert load(tmp_path / "killed").config.batch.kind == kind
+    assert load_run(tmp_path / "killed").config.batch.kind == kind
 
 
 def test_a_resumed_controller_goes_on_where_it_stood(tmp_path, monkeypatch):

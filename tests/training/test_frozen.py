@@ -13,7 +13,7 @@ from equimetric.errors import EquimetricError, StorageError
 from equimetric.processes import Processes
 from equimetric.runs import feature_file
 from equimetric.runs.features import cached_features
-from equimetric.runs.model import load
+from equimetric.runs.model import load_run
 from equimetric.training import train
 
 ALONE = Processes()
@@ -79,7 +79,7 @@ def test_only_the_head_learns_and_the_model_embeds_images_end_to_end(tmp_path):
     backbone = trained.learner.network.backbone
     assert all(torch.equal(one, other) for one, other in zip(backbone.parameters(), start, strict=True))
     images = em.load_dataset("digits").images[:12]
-    loaded = load(tmp_path / "run")
+    loaded = load_run(tmp_path / "run")
     assert torch.equal(loaded.embed(images), trained.embed(images))
     features = cached_features(backbone, em.load_dataset("digits"), ALONE)[:12]
     expected = torch.nn.functional.normalize(trained.learner.network.head(features))
@@ -135,4 +135,4 @@ def test_features_that_are_given_train_a_head(tmp_path):
     assert trained.learner.network.backbone is None
     assert trained.metrics["recall@1"] > 0.9
     vectors = torch.from_numpy(features[:5])
-    assert torch.equal(load(tmp_path / "run").embed(vectors), trained.embed(vectors))
+    assert torch.equal(load_run(tmp_path / "run").embed(vectors), trained.embed(vectors))

@@ -7,7 +7,7 @@ import pytest
 
 import equimetric as em
 from equimetric.errors import EquimetricWarning
-from equimetric.runs.model import load
+from equimetric.runs.model import load_run
 from equimetric.training import train
 
 TINY = {
@@ -49,7 +49,7 @@ def test_a_part_that_never_begins_is_named_before_and_after(name, tmp_path):
     with pytest.warns(EquimetricWarning, match=sentence):
         train({**TINY, **tables}, folder=tmp_path / "run", progress=lambda step, _: steps.append(step))
     assert steps == [1, 2, 3, 4]
-    (note,) = (note for note in load(tmp_path / "run").result.notes if "takes no part" in note)
+    (note,) = (note for note in load_run(tmp_path / "run").result.notes if "takes no part" in note)
     assert json.loads((tmp_path / "run" / "result.json").read_text())["notes"].count(note) == 1
 
 
@@ -66,7 +66,7 @@ def test_a_part_that_begins_or_is_frozen_for_ever_needs_no_word(tables, tmp_path
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         train({**TINY, **tables}, folder=tmp_path / "run")
-    assert not [note for note in load(tmp_path / "run").result.notes if "takes no part" in note]
+    assert not [note for note in load_run(tmp_path / "run").result.notes if "takes no part" in note]
 
 
 def test_a_memory_that_takes_part_in_one_batch_is_used(tmp_path):

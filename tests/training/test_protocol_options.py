@@ -19,7 +19,7 @@ from equimetric.errors import EquimetricError
 from equimetric.runs import evaluation
 from equimetric.runs import folder as run_folder
 from equimetric.runs.configuration import RunConfig
-from equimetric.runs.model import load, load_weights
+from equimetric.runs.model import load_run, load_weights
 from equimetric.training import checkpoint, loop, train
 from equimetric.training.averaging import averaged_weights, start_average, update_average
 from equimetric.training.placement import Placement
@@ -226,7 +226,7 @@ def test_parts_of_the_network_wait_by_plan(tmp_path):
 def test_number_formats_and_layouts_train_and_load(tmp_path, training):
     trained = train(changed(BASE, training={**training, "steps": 4}), folder=tmp_path / "run")
     images = load_dataset("digits").images[:6]
-    assert torch.equal(load(tmp_path / "run").embed(images), trained.embed(images))
+    assert torch.equal(load_run(tmp_path / "run").embed(images), trained.embed(images))
     weight = trained.learner.network.head.weight
     assert weight.dtype == (torch.float64 if training.get("precision") == "float64" else torch.float32)
 

@@ -11,7 +11,7 @@ import torch
 
 import equimetric as em
 from equimetric.errors import EquimetricError
-from equimetric.runs.model import load, load_weights
+from equimetric.runs.model import load_run, load_weights
 from equimetric.training import train
 
 TINY = {
@@ -70,7 +70,7 @@ def test_the_best_weights_are_kept_not_the_last(tmp_path):
 
 def test_a_loaded_run_embeds_as_the_trained_one(tmp_path):
     trained = train(TINY, folder=tmp_path / "run")
-    loaded = load(tmp_path / "run")
+    loaded = load_run(tmp_path / "run")
     images = em.load_dataset("digits").images[:20]
     assert torch.equal(loaded.embed(images), trained.embed(images))
     torch.testing.assert_close(loaded.embed(images).norm(dim=1), torch.ones(20))

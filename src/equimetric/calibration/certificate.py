@@ -43,6 +43,7 @@ class Certificate(CertifiedScores):
     cohort              what normalises the scores; None for distances
     model               sha256 of the weights that made the embeddings
     preprocessing       how images were brought to the model
+    runtime             the arithmetic that an exported model computes in: float32 or int8
     reference           nearest neighbours of the calibration data: see `check`
     options             of `calibrate`, the geometry of the distances among them
     date                of the calibration, UTC
@@ -74,6 +75,7 @@ class Certificate(CertifiedScores):
     date: str | None = None
     task: str = "verification"
     cohort: CertifiedCohort | None = None
+    runtime: str | None = None
 
     @classmethod
     def of(cls, calibration: "Calibration") -> "Certificate":

@@ -44,6 +44,7 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
         "date": certificate.date,
         "model": certificate.model,
         "preprocessing": certificate.preprocessing,
+        "runtime": certificate.runtime,
         "cohort": None if certificate.cohort is None else certificate.cohort.to_dict(),
         "data": asdict(certificate.data),
         "options": dict(certificate.options),
@@ -149,6 +150,7 @@ def parse_certificate(document: Mapping[str, Any]) -> Certificate:
         reference=None if reference is None else DriftReference.from_dict(reference),
         date=text_field("date", document.get("date")),
         cohort=cohort_field(document.get("cohort")),
+        runtime=text_field("runtime", document.get("runtime")),
     )
 
 

@@ -47,6 +47,7 @@ class CertifiedScores:
     model: str | None
     preprocessing: str | None
     cohort: CertifiedCohort | None
+    runtime: str | None
 
     if TYPE_CHECKING:
         # Each certificate has these in its own way: as a field, or from its options.
@@ -135,6 +136,7 @@ class CertifiedScores:
         geometry: str | None = None,
         model: str | None = None,
         preprocessing: str | None = None,
+        runtime: str | None = None,
     ) -> None:
         """Raise an error where something that is given is not what the certificate is for."""
         certified = {
@@ -142,8 +144,15 @@ class CertifiedScores:
             "geometry": self.geometry,
             "model": self.model,
             "preprocessing": self.preprocessing,
+            "runtime": self.runtime,
         }
-        given = {"dimension": dimension, "geometry": geometry, "model": model, "preprocessing": preprocessing}
+        given = {
+            "dimension": dimension,
+            "geometry": geometry,
+            "model": model,
+            "preprocessing": preprocessing,
+            "runtime": runtime,
+        }
         for name, value in given.items():
             if value is not None and certified[name] is not None and value != certified[name]:
                 raise EquimetricError(

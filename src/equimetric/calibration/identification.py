@@ -58,6 +58,7 @@ class IdentificationCertificate(CertifiedScores):
     strangers, mated     searches behind the rates
     model                sha256 of the weights that made the embeddings
     preprocessing        how images were brought to the model
+    runtime              the arithmetic that an exported model computes in: float32 or int8
     cohort               what normalises the scores; None for distances
 
     Entries are gallery items, or class means: of unit vectors for cosine, then at unit length.
@@ -86,6 +87,7 @@ class IdentificationCertificate(CertifiedScores):
     model: str | None = None
     preprocessing: str | None = None
     cohort: CertifiedCohort | None = None
+    runtime: str | None = None
 
     task = TASK
 

@@ -50,6 +50,7 @@ def _parse(document: Mapping[str, Any]) -> dict[str, Any]:
         "model": text_field("model", document.get("model")),
         "preprocessing": text_field("preprocessing", document.get("preprocessing")),
         "cohort": cohort_field(document.get("cohort")),
+        "runtime": text_field("runtime", document.get("runtime")),
     }
 
 

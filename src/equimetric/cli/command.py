@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from equimetric.registry import Registry
 
-__all__ = ["COMMANDS", "EVALUATE", "LOOK_UP", "TRAIN", "Command", "command"]
+__all__ = ["COMMANDS", "DEPLOY", "EVALUATE", "LOOK_UP", "TRAIN", "Command", "command"]
 
-TRAIN, EVALUATE, LOOK_UP = PANELS = ("Train and compare", "Evaluate", "Look up")
+TRAIN, EVALUATE, DEPLOY, LOOK_UP = PANELS = ("Train and compare", "Evaluate", "Deploy", "Look up")
 """Headings of the command list, in this order; a command may name another."""
 
 Function = TypeVar("Function", bound=Callable[..., None])

@@ -25,6 +25,7 @@ __all__ = [
     "decode",
     "map_in_threads",
     "open_image",
+    "standardize",
 ]
 
 WHITE_OF_16_BITS = 65535
@@ -63,11 +64,27 @@ def decode(
         # Each of these steps would copy an image that needs no change.
         opened.load()
         image: PillowImage = opened if orientation == UPRIGHT else ImageOps.exif_transpose(opened)
-        image = _remove_alpha(_to_eight_bits(image))
-        mode = "RGB" if channels == 3 else "L"
-        image = image if image.mode == mode else image.convert(mode)
+        image = _to_channels(image, channels)
     if box is not None:
         image = _crop(image, box, shrunk)
+    return _resize_checked(image, resize)
+
+
+def standardize(image: "PillowImage", *, channels: int, resize: Resize | None) -> "PillowImage":
+    """An image of Pillow as `decode` gives that of a file."""
+    from PIL import ImageOps
+
+    return _resize_checked(_to_channels(ImageOps.exif_transpose(image), channels), resize)
+
+
+def _to_channels(image: "PillowImage", channels: int) -> "PillowImage":
+    """8-bit grey or RGB, over white where it is transparent."""
+    image = _remove_alpha(_to_eight_bits(image))
+    mode = "RGB" if channels == 3 else "L"
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _resize_checked(image: "PillowImage", resize: Resize | None) -> "PillowImage":
     if max(image.size) > LONGEST * min(image.size):
         raise ValueError(f"{image.width}×{image.height} pixels: one side is more than {LONGEST} times the other")
     return image if resize is None else resize(image)

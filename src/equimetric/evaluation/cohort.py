@@ -146,16 +146,16 @@ class Cohort:
 
     def measure(self, unit: Tensor, own: tuple[Tensor, Tensor] | None = None) -> Crowd:
         """The crowd of (N, D) unit vectors, without their `own` rows of the cohort, whose order is by class."""
-        if self._unit.shape[1] != unit.shape[1]:
-            raise EquimetricError(f"the cohort has dimension {self._unit.shape[1]}, the embeddings {unit.shape[1]}")
+        if self.unit.shape[1] != unit.shape[1]:
+            raise EquimetricError(f"the cohort has dimension {self.unit.shape[1]}, the embeddings {unit.shape[1]}")
         if self.strength == 0:
             nothing = unit.new_zeros(len(unit), dtype=torch.float64)
             return Crowd(nothing, nothing)
-        return measure_crowd(unit, self._unit.to(unit), self.nearest, own)
+        return measure_crowd(unit, self.unit.to(unit), self.nearest, own)
 
     def plain_items(self, extended: Tensor) -> Tensor:
         """(N, D) the unit vectors that gallery items (N, E) were before."""
-        return extended[:, : self._unit.shape[1]]
+        return extended[:, : self.unit.shape[1]]
 
     @cached_property
     def _labels(self) -> LabelArray | None:
@@ -164,7 +164,7 @@ class Cohort:
         return convert_labels(self.labels, "cohort labels", len(self.embeddings))
 
     @cached_property
-    def _unit(self) -> Tensor:
+    def unit(self) -> Tensor:
         """(C, D) unit vectors, class by class."""
         unit = normalize_rows(convert_embeddings(self.embeddings, "cohort embeddings"), "cohort embeddings")
         if self._labels is None:

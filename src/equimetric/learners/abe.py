@@ -49,7 +49,7 @@ class AttentionMasks(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         """(B, C, h, w) → (B, M, C, h, w)."""
         masks: Tensor = self.own(self.shared(maps)).sigmoid()
-        return masks.view(len(maps), self.members, *maps.shape[1:])
+        return masks.view(-1, self.members, *maps.shape[1:])
 
 
 @learner("abe", paper="Kim, Goyal, Chawla, Lee, Kwon: Attention-based ensemble for deep metric learning (2018)")
@@ -122,7 +122,7 @@ class ABE(Learner):
         maps = backbone.forward_to(batch.images, self.stage)
         seen = (self.masks(maps) * maps.unsqueeze(1)).flatten(0, 1)
         rows = self.network.head(backbone.forward_from(seen, self.stage))
-        by_member = rows.view(len(maps), self.masks.members, -1).unbind(1)
+        by_member = rows.view(-1, self.masks.members, rows.shape[1]).unbind(1)
         return dict(zip(self.names, by_member, strict=True))
 
     def embedding(self, outputs: Outputs) -> Tensor:

@@ -37,7 +37,7 @@ class Batch:
     @classmethod
     def unlabelled(cls, images: Tensor) -> Batch:
         """Images without labels, to be embedded."""
-        unknown = torch.full((len(images),), -1, device=images.device)
+        unknown = torch.full(images.shape[:1], -1, device=images.device)
         return cls(images, unknown, unknown)
 
     def __len__(self) -> int:

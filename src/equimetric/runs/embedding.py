@@ -12,12 +12,17 @@ from equimetric.data import Images
 from equimetric.learners import Batch, Learner
 from equimetric.processes import SINGLE, Processes
 
-__all__ = ["apply_in_blocks", "embed_images", "embed_members"]
+__all__ = ["apply_in_blocks", "embed_images", "embed_members", "images_per_block"]
 
 MAX_BLOCK, MIN_BLOCK, PIXELS = 512, 16, 2**20
 """Images in the network at a time: about a million pixels together."""
 
 ImageFunction = Callable[[Tensor], Mapping[str, Tensor]]
+
+
+def images_per_block(pixels: int) -> int:
+    """How many images of `pixels` pixels each are in the network at a time."""
+    return max(MIN_BLOCK, min(MAX_BLOCK, PIXELS // pixels))
 
 
 def embed_images(
@@ -56,8 +61,7 @@ def apply_in_blocks(
     Of several processes each computes its blocks, and all have the whole result, the same as of one.
     """
     if block is None:
-        pixels = images.shape[2] * images.shape[3] if len(images.shape) == 4 else 1
-        block = max(MIN_BLOCK, min(MAX_BLOCK, PIXELS // pixels))
+        block = images_per_block(images.shape[2] * images.shape[3] if len(images.shape) == 4 else 1)
     parameter = next(learner.parameters(), None)
 
     def compute(part: Tensor) -> Mapping[str, Tensor]:

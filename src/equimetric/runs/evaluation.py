@@ -28,7 +28,7 @@ from equimetric.runs.embedding import embed_images, embed_members
 from equimetric.runs.evaluation_table import PARTS, Relevance
 from equimetric.runs.features import cached_features
 from equimetric.runs.folder import RunFolder
-from equimetric.runs.model import TrainedModel, load
+from equimetric.runs.model import TrainedModel, load_run
 from equimetric.runs.result import CohortSetting
 from equimetric.runs.shared import Shared
 from equimetric.threads import use_threads
@@ -43,6 +43,7 @@ __all__ = [
     "evaluate_defined",
     "evaluate_part",
     "evaluation_data",
+    "find_setting",
     "open_run",
     "per_query_arrays",
     "within_parents",
@@ -303,7 +304,7 @@ class OpenRun:
 
 def open_run(folder: str | Path) -> OpenRun:
     """A finished run and its data, which must be those that it was trained and tested on."""
-    model = load(folder)
+    model = load_run(folder)
     with use_threads(model.config.training.threads):
         data = load_run_data(model.config.data, model.config.refit)
     require_same_data(RunFolder(model.folder), data)

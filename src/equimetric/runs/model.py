@@ -21,7 +21,7 @@ from equimetric.runs.folder import ADVICE, FROZEN_WEIGHTS, WEIGHTS, RunFolder
 from equimetric.runs.result import RunResult
 from equimetric.threads import use_threads
 
-__all__ = ["TrainedModel", "load", "load_all_weights", "load_weights", "parse_weights"]
+__all__ = ["TrainedModel", "load_all_weights", "load_run", "load_weights", "parse_weights"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class TrainedModel:
         return f"TrainedModel({self.config.method!r}, seed {self.config.seed}, test: {figures}, {str(self.folder)!r})"
 
 
-def load(folder: str | Path) -> TrainedModel:
+def load_run(folder: str | Path) -> TrainedModel:
     """The model of a finished run; needs its folder alone, not the data it was trained on."""
     run = RunFolder(Path(folder))
     result = run.result()

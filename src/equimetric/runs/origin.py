@@ -7,7 +7,7 @@ from equimetric.data import transform
 from equimetric.data.views import CentreCrop, View
 from equimetric.runs.folder import WEIGHTS, RunFolder
 
-__all__ = ["describe_preprocessing", "weights_sha256"]
+__all__ = ["describe_preprocessing", "describe_view", "weights_sha256"]
 
 RESIZED = {
     "shorter": "shorter side resized to {0}",
@@ -29,10 +29,11 @@ def describe_preprocessing(folder: str | Path) -> str:
     result, name = run.result(), run.config().data.transform
     if result is not None and result.data is not None and result.data.vectors:
         return "feature vectors as they are"
-    return f"{name}: {_describe_view(transform(name).test)}"
+    return f"{name}: {describe_view(transform(name).test)}"
 
 
-def _describe_view(view: View | None) -> str:
+def describe_view(view: View | None) -> str:
+    """Resizing and crop of a view, in words."""
     if view is None:
         return "as the data set gives them"
     steps = [] if view.resize is None else [RESIZED[view.resize.how].format(view.resize.side)]

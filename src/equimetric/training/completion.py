@@ -19,7 +19,7 @@ from equimetric.runs.evaluation import NEIGHBOURS, embed_part, evaluate_defined,
 from equimetric.runs.folder import FROZEN_WEIGHTS, RESULT, WEIGHTS, RunFolder
 from equimetric.runs.key import Role, RunKey
 from equimetric.runs.members import evaluate_members, measure_cost
-from equimetric.runs.model import TrainedModel, load
+from equimetric.runs.model import TrainedModel, load_run
 from equimetric.runs.result import RunResult, RunSource
 from equimetric.training.advice import run_notes
 from equimetric.training.checkpoint import copy_weights, load_best_weights, remove_checkpoints
@@ -43,7 +43,7 @@ def find_finished(run: RunFolder, config: RunConfig, key: RunKey, processes: Pro
     if not processes.broadcast(model is not None):
         return None
     remove_checkpoints(run)
-    return model or load(run.path)
+    return model or load_run(run.path)
 
 
 def load_intact(run: RunFolder, config: RunConfig, key: RunKey) -> TrainedModel | None:
@@ -60,7 +60,7 @@ def load_intact(run: RunFolder, config: RunConfig, key: RunKey) -> TrainedModel 
         except DamagedFileError as damage:
             warnings.warn(f"{damage.problem}; it is written again", stacklevel=2)
             run.write_config(config)
-        return load(run.path)
+        return load_run(run.path)
     except DamagedFileError as damage:
         warnings.warn(f"{damage.problem}; the run is trained again", stacklevel=2)
         run.remove(RESULT)

@@ -1,0 +1,55 @@
+"""`equimetric verify`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from equimetric.cli.command import DEPLOY, command
+from equimetric.cli.console import show
+
+__all__ = ["verify_command"]
+
+DIFFERS = 1
+"""Exit code where the certificate does not hold."""
+
+
+@command(
+    "verify",
+    panel=DEPLOY,
+    order=2,
+    examples="""
+    equimetric verify model
+    equimetric verify model --task identification
+    """,
+)
+def verify_command(
+    folder: Annotated[Path, typer.Argument(help="A folder that `equimetric export` wrote.")],
+    task: Annotated[
+        str | None, typer.Option("--task", help="What the certificate must be for: verification or identification.")
+    ] = None,
+    program: Annotated[
+        bool, typer.Option("--program", help="Also load model.pt2, by PyTorch's own loader: only a file you trust.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
+) -> None:
+    """Say whether the certificate of an exported model holds on this machine (exit code 1 where it does not).
+
+    Files, preprocessing, dimension, arithmetic and task must be those that were certified. Then the canaries, a few
+    images that came with the model, pass through preprocessing and through every runtime that is installed; what comes
+    out must be what came out when the model was exported.
+    """
+    from equimetric.deployment.load import load_exported
+    from equimetric.deployment.verify import verify_model
+
+    found = verify_model(folder, program=program)
+    if task is not None:
+        load_exported(folder, task=task)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict()))
+    else:
+        show(str(found))
+        show(found.verdict)
+    if not found.holds:
+        raise typer.Exit(DIFFERS)
