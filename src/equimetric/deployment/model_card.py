@@ -86,9 +86,11 @@ def intended_use(facts: CardFacts) -> Iterator[str]:
     if isinstance(facts.certificate, Certificate):
         yield 'same = model.same("a.jpg", "b.jpg")  # at the certified threshold'
     yield "```\n"
-    yield f"Input: {facts.preprocessing.description}; uint8 (B, {facts.preprocessing.channels}, "
-    yield f"{facts.preprocessing.size}, {facts.preprocessing.size}). Arithmetic: {facts.arithmetic}. "
-    yield f"Files: {', '.join(facts.files)}.\n"
+    size = facts.preprocessing.size
+    yield (
+        f"Input: {facts.preprocessing.description}; uint8 (B, {facts.preprocessing.channels}, {size}, {size}). "
+        f"Arithmetic: {facts.arithmetic}. Files: {', '.join(facts.files)}.\n"
+    )
 
 
 def described_data(facts: CardFacts) -> Iterator[str]:
@@ -127,9 +129,12 @@ def measured(facts: CardFacts, scores: Evaluation | None) -> Iterator[str]:
     if scores is None:
         yield "Not measured: exported without a certificate.\n"
         return
+    seen = "which it was trained on" if facts.part == "train" else "which it was not trained on"
+    cohort = facts.found.cohort if facts.found is not None else None
+    normalized = "" if cohort is None or cohort.strength == 0 else " Similarities are normalised by the cohort."
     yield (
-        f"On the {len(scores.class_labels)} {facts.part} classes, which it was not trained on, with 95 % intervals "
-        "(whole classes resampled).\n"
+        f"On the {len(scores.class_labels)} {facts.part} classes, {seen}, with 95 % intervals (whole classes "
+        f"resampled).{normalized}\n"
     )
     yield "| metric | value | 95 % interval |\n|---|---:|---:|"
     for name, value in scores.items():
@@ -150,7 +155,8 @@ def failures(facts: CardFacts, scores: Evaluation | None) -> Iterator[str]:
     """The classes for which it works worst."""
     if scores is None or facts.found is None:
         return
-    metric = next((name for name in scores.score_per_class if name in scores), None)
+    known_metrics = (facts.run.config.evaluation.selected_by, *scores.score_per_class)
+    metric = next((name for name in known_metrics if name in scores.score_per_class), None)
     by_class = {label: values.get(metric, math.nan) for label, values in scores.per_class.items()} if metric else {}
     known = sorted((value, str(label)) for label, value in by_class.items() if not math.isnan(value))
     names = facts.found.class_names
