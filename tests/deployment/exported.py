@@ -9,10 +9,11 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.training import train
 
 
-def train_small(folder, **tables):
+def train_small(folder, seed=0, **tables):
     """A run of a few steps on the digits."""
     base = {
         "method": "contrastive",
+        "seed": seed,
         "data": {"name": "digits"},
         "model": {"dim": 8},
         "batch": {"classes": 3, "samples": 4},

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 from exported import change_config, change_json, copy_model, rewrite, train_small
@@ -118,7 +119,7 @@ def test_a_certificate_of_the_run_travels_and_another_does_not(run_folder, equim
     model = export_run(run_folder, tmp_path / "model", certificate=tmp_path / "threshold.json", onnx=False)
     given = Certificate.load(tmp_path / "threshold.json")
     assert (model.certificate.threshold, model.certificate.data) == (given.threshold, given.data)
-    train_small(tmp_path / "other", training={"steps": 2})
+    train_small(tmp_path / "other", seed=1)
     with pytest.raises(EquimetricError, match="this certificate is for the model"):
         export_run(tmp_path / "other", tmp_path / "no", certificate=tmp_path / "threshold.json", onnx=False)
     document = {**json.loads((tmp_path / "threshold.json").read_text()), "model": None}
@@ -129,8 +130,15 @@ def test_a_certificate_of_the_run_travels_and_another_does_not(run_folder, equim
     assert not (tmp_path / ".no").exists()
 
 
-def test_identification_travels_too(run_folder, tmp_path):
-    model = export_run(run_folder, tmp_path / "model", threshold=Threshold("identification", fpir=0.1), onnx=False)
+def test_identification_travels_too(tmp_path):
+    random = np.random.default_rng(0)
+    patterns = random.integers(0, 256, (40, 1, 8, 8)).repeat(10, axis=1)
+    images = np.clip(patterns + random.normal(0, 40, patterns.shape), 0, 255).astype(np.uint8)
+    np.savez(tmp_path / "many.npz", images=images.reshape(400, 8, 8), labels=np.arange(400) // 10)
+    train_small(tmp_path / "run", data={"name": "arrays", "options": {"file": str(tmp_path / "many.npz")}})
+    model = export_run(
+        tmp_path / "run", tmp_path / "model", threshold=Threshold("identification", fpir=0.1), onnx=False
+    )
     assert equimetric.load(tmp_path / "model", task="identification").certificate == model.certificate
     with pytest.raises(EquimetricError, match="is for identification, not for verification"):
         model.same("a.png", "b.png")

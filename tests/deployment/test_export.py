@@ -56,14 +56,14 @@ def test_files_images_and_arrays_embed_alike(model_folder, tmp_path):
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)
     rows = model.embed([str(tmp_path / "a.png"), tmp_path / "a.png", image, pixels, tensor])
     assert torch.equal(rows, rows[:1].expand(5, -1))
-    assert torch.equal(model.embed(tmp_path / "a.png"), rows[:1])
-    assert torch.equal(model.embed(pixels[None].repeat(2, 0)), rows[:2])
+    torch.testing.assert_close(model.embed(tmp_path / "a.png"), rows[:1])
+    torch.testing.assert_close(model.embed(pixels[None].repeat(2, 0)), rows[:2])
     # A photo that was taken sideways is turned upright.
     turned = Image.fromarray(np.rot90(pixels).copy())
     exif = turned.getexif()
     exif[0x0112] = 6
     turned.save(tmp_path / "b.png", exif=exif)
-    assert torch.equal(model.embed([tmp_path / "b.png", Image.open(tmp_path / "b.png")]), rows[:2])
+    torch.testing.assert_close(model.embed([tmp_path / "b.png", Image.open(tmp_path / "b.png")]), rows[:2])
 
 
 @pytest.mark.parametrize("image", [np.zeros((4, 4)), np.zeros((4, 4, 2), np.uint8), 3, torch.zeros(1, 4, 4)])
@@ -127,7 +127,8 @@ def test_no_path_of_the_machine_travels(run_folder, model_folder):
 def test_vectors_have_no_image_to_start_from(tmp_path):
     rows = np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32)
     np.savez(tmp_path / "vectors.npz", embeddings=rows, labels=np.arange(60) // 5)
-    train_small(tmp_path / "run", data={"name": "features", "options": {"file": str(tmp_path / "vectors.npz")}})
+    data = {"name": "features", "options": {"file": str(tmp_path / "vectors.npz")}}
+    train_small(tmp_path / "run", data=data, model={"dim": 4})
     with pytest.raises(EquimetricError, match="embeds feature vectors, not images"):
         export_run(tmp_path / "run", tmp_path / "model", onnx=False)
 

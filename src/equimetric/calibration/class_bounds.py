@@ -51,9 +51,9 @@ def estimate_far(rates: TwoWayRates) -> RateEstimates:
     """
     n, others = rates.images.astype(np.float64), rates.others.astype(np.float64)
     by_image, by_class, rest = rates.image_variance, rates.class_variance, rates.rest_variance
-    together = by_image + by_class - rest
-    variance = np.maximum(together, np.maximum(by_image, by_class))
     with np.errstate(divide="ignore", invalid="ignore"):
+        together = by_image + by_class - rest
+        variance = np.maximum(together, np.maximum(by_image, by_class))
         spread = by_image**2 / (n - 1) + by_class**2 / (others - 1) + rest**2 / ((n - 1) * (others - 1))
         satterthwaite = variance**2 / spread
     alone = np.where(by_image >= by_class, n - 1, others - 1)

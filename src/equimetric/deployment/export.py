@@ -101,14 +101,14 @@ def export_run(
         require_onnx("install them for --int8" if int8 else "give --no-onnx")
     export = Export(open_exportable(Path(run)), target, part, cohort or CohortOverride(), certified)
     with use_threads(export.run.config.training.threads), unfinished_folder(target) as work:
-        content = export.quantized(work) if int8 else export.full_precision(work, onnx=onnx)
-        issued = None
-        if certified:
-            assert content.found is not None
-            if certificate is None:
-                issued = calibrate_embeddings(content.found, export.run.config, threshold or Threshold())
-            else:
-                issued = certificate_of_run(Path(certificate), Path(run), content.found)
+        given = None if certificate is None else Path(certificate)
+        if int8:
+            content = export.quantized(work)
+            issued = export.issue(content.found, threshold or Threshold(), given)
+        else:
+            # First what may be refused.
+            issued = export.issue(export.found, threshold or Threshold(), given)
+            content = export.full_precision(work, onnx=onnx)
         export.finish(work, content, issued, licence)
         verify_model(work).require()
         for file in work.iterdir():
@@ -172,6 +172,14 @@ class Export:
         if self.part == "test":
             record_opening(self.run.model.folder, "export")
         return found
+
+    def issue(self, found: LabelledEmbeddings | None, wanted: Threshold, given: Path | None) -> AnyCertificate | None:
+        """The certificate, given or calibrated on embeddings; None for a model without one."""
+        if found is None:
+            return None
+        if given is not None:
+            return certificate_of_run(given, self.run.model.folder, found)
+        return calibrate_embeddings(found, self.run.config, wanted)
 
     def network(self, cohort: Cohort | None) -> DeployedNetwork:
         """The network of the run in float32, with a cohort or without."""
