@@ -29,7 +29,7 @@ from equimetric.runs.embedding import images_per_block
 
 __all__ = ["BulkEmbeddings", "ImageList", "embed_files", "list_image_files"]
 
-ROWS_PER_PART = 1024
+ROWS_PER_PART = 256
 """Images between two points from which a killed run resumes."""
 PLAN, LOCK = "plan.json", ".lock"
 PATH, LABEL = "path", "label"

@@ -116,7 +116,7 @@ def protocol(facts: CardFacts) -> Iterator[str]:
     weights = f", initial weights {config.model.pretrained}" if config.model.pretrained else ""
     yield "## Training\n"
     yield f"* method `{config.method}`, learner `{config.learner.name}`, seed {config.seed}"
-    yield f"* network `{trunk}`{weights}, {result.parameters:,} parameters in training"
+    yield f"* network `{trunk}`{weights}, {result.parameters:,} parameters"
     yield f"* {result.steps} steps, the weights of step {result.best_step} kept, by the validation classes"
     yield f"* classes: {config.data.describe_split()}\n"
     for note in result.notes:
