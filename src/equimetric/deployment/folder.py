@@ -51,7 +51,7 @@ class ModelFolder:
         """A folder that `equimetric export` wrote."""
         if not (path / CONFIG).is_file():
             raise EquimetricError(
-                f"there is no exported model in {str(path)!r}; write one with: equimetric export RUN {path}"
+                f"there is no exported model in {str(path)!r}; write one with: equimetric export RUN FOLDER"
             )
         config = read_json(path / CONFIG, dict, ADVICE)
         family, _, number = str(config.get("schema")).partition("/")

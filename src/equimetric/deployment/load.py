@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load as parse_safetensors
 
 from equimetric.calibration.cohort import CertifiedCohort
@@ -95,7 +94,7 @@ def read_model_cohort(opened: ModelFolder, certificate: AnyCertificate | None) -
     setting: Mapping[str, Any] | None = opened.config.get("cohort")
     if setting is None:
         return None
-    embeddings = parse_safetensors(opened.read(COHORT))["embeddings"].to(torch.float32)
+    embeddings = parse_safetensors(opened.read(COHORT))["embeddings"]
     cohort = Cohort(embeddings, None, setting["strength"], setting["nearest"], setting["form"])
     certified: CertifiedCohort | None = None if certificate is None else certificate.cohort
     return cohort if certified is None else certified.require(cohort)

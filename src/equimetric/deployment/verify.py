@@ -61,7 +61,7 @@ class Verification:
     def require(self) -> None:
         """Raise an error where it does not hold."""
         if not self.holds:
-            raise EquimetricError(f"{self.verdict} {self}")
+            raise EquimetricError(self.verdict.rstrip("."))
 
     @property
     def verdict(self) -> str:
