@@ -1,14 +1,15 @@
 """An ONNX graph in int8: weights and activations of convolutions and attention in 8 bits, heads in float32.
 
 Ranges of activations are those seen on training images, none of them from the classes that the threshold is calibrated
-on. Weights have 7 bits of their own per output channel, so that processors without 8-bit dot products, which would
-saturate, compute the same. The cohort stays in float32: it decides between scores, and costs little.
+on. Weights have a scale of their own per output channel. The first convolution, heads and the cohort stay in float32:
+they cost little and matter much. Processors without 8-bit dot products (VNNI) may saturate and compute something else,
+which the canaries show.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ __all__ = ["append_cohort", "quantize_graph"]
 RANGE_IMAGES = 256
 """Training images from which the ranges of activations are taken."""
 IMAGES_AT_A_TIME = 16
-LAYERS = ["Conv", "MatMul"]
-"""Linear layers on single vectors, as heads are, are another kind (Gemm)."""
+LAYERS = ["Conv", "MatMul", "Clip", "Relu", "Add"]
+"""Activations too, or their inputs would take up the range. Heads are linear layers of single vectors: Gemm."""
 
 
 class RangeImages:
@@ -60,8 +61,8 @@ def quantize_graph(source: Path, target: Path, images: Images) -> None:
             target,
             RangeImages(images),
             op_types_to_quantize=LAYERS,
+            nodes_to_exclude=first_convolution(onnx.load(prepared).graph.node),
             per_channel=True,
-            reduce_range=True,
             activation_type=quantization.QuantType.QUInt8,
             weight_type=quantization.QuantType.QInt8,
         )
@@ -69,6 +70,12 @@ def quantize_graph(source: Path, target: Path, images: Images) -> None:
     prepared.unlink()
     if not quantized:
         raise EquimetricError("this model has no convolution and no attention to quantise; export it without --int8")
+
+
+def first_convolution(nodes: Iterable[Any]) -> list[str]:
+    """The layer that sees the pixels, where there are others: it costs little, and its errors reach all the rest."""
+    names = [node.name for node in nodes if node.op_type == "Conv"]
+    return names[:1] if len(names) > 1 else []
 
 
 def append_cohort(file: Path, cohort: Cohort, dim: int) -> None:
