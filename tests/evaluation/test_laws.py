@@ -1,11 +1,13 @@
 """Invariances of the scores: order, class names, rotation, length of vectors, tiles, threads."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equimetric.evaluation import evaluate, list_metrics
+from equimetric.evaluation.resampling.class_statistics import class_statistic
 
 METRICS = ["precision@1", "recall@2", "precision@3", "map@4", "r_precision", "map@r", "map", "mrr"]
 spaces = st.tuples(st.integers(0, 2**31), st.integers(2, 40), st.integers(2, 9), st.integers(2, 6))
@@ -164,3 +166,13 @@ def test_every_registered_metric_has_an_interval(name, small_space):
     found = evaluate(*small_space, metrics=name).interval(name, draws=40)
     assert found.low <= found.high
     assert found.classes == 9
+
+
+def test_the_interval_of_a_median_resamples_medians(small_space):
+    embeddings, labels = small_space
+    found = evaluate(embeddings, labels, metrics="median_rank")
+    statistic = class_statistic(found, "median_rank")
+    first = evaluate(embeddings, labels, metrics="mrr").score_per_query["mrr"].reciprocal()
+    for drawn in ([1.0] * 9, [0, 0, 0, 0, 0, 0, 0, 2.0, 1.0], [3.0, 0, 1.0, 0, 2.0, 0, 0, 0, 0]):
+        ranks = torch.cat([first[labels == label].repeat(int(times)) for label, times in enumerate(drawn)])
+        assert statistic.of_weights(np.array([drawn])) == pytest.approx([float(np.median(ranks))])

@@ -7,6 +7,7 @@ class, and `relevant` (Q,), R, the number of such items in the whole gallery. A 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any, get_args
 
@@ -23,9 +24,11 @@ from equimetric.evaluation.engine.positive_ranks import count_others_before
 from equimetric.evaluation.engine.sets import LabelledSets, Overlap
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Strip, Tile
-from equimetric.evaluation.evidence import Evidence, Score
+from equimetric.evaluation.evidence import Detail, Evidence, Score
 from equimetric.evaluation.families import Metric
 from equimetric.evaluation.families import metric as register_metric
+from equimetric.evaluation.resampling.class_statistics import ClassStatistic, median_over_queries
+from equimetric.evaluation.result import Evaluation
 from equimetric.ops.blocks import TILE_BYTES, slices
 
 __all__ = ["NearestNeighbours", "RelevantRanks", "first_ranks_metric", "graded_metric", "relevant_ranks_metric"]
@@ -105,12 +108,33 @@ def _register(
         if evidence.options["lone"] == "exclude":
             per_query = per_query.masked_fill(evidence.sets.relevant == 0, torch.nan)
         if median:
-            # Scores of single queries would be averaged by class and resampled as a mean.
-            return Score(find_median(per_query[~per_query.isnan()]))
+            # As scores of single queries they would be averaged by class and resampled as a mean.
+            return Score(find_median(per_query[~per_query.isnan()]), details=(QueryScores(per_query.cpu()),))
         return Score.of_queries(per_query.cpu())
 
-    declared = register_metric(name, collectors=(collector,), macro=not median, multi_label=True, **declaration)
+    resample = resample_median if median else None
+    declared = register_metric(
+        name, collectors=(collector,), macro=not median, multi_label=True, resample=resample, **declaration
+    )
     declared(update_wrapper(score, function))
+
+
+@dataclass(frozen=True, eq=False)
+class QueryScores(Detail):
+    """The scores of the queries, (N,) with NaN for those that do not count, whose median is the metric."""
+
+    scores: Tensor
+
+    def document(self) -> dict[str, Any]:
+        """Nothing: scores of single queries have a file of their own."""
+        return {}
+
+
+def resample_median(metric: Metric, evaluation: Evaluation) -> ClassStatistic:
+    """The median over queries as a function of how often each class is drawn."""
+    found = evaluation.detail(QueryScores, metric.name)
+    assert found is not None
+    return median_over_queries(found.scores, evaluation.memberships, len(evaluation.class_labels))
 
 
 def find_median(values: Tensor) -> float:

@@ -21,6 +21,7 @@ __all__ = [
     "mean_between_classes",
     "mean_over_classes",
     "mean_over_queries",
+    "median_over_queries",
     "resample_positive_pairs",
     "shift_to",
 ]
@@ -83,6 +84,29 @@ def mean_over_queries(scores: Tensor, memberships: tuple[Tensor, Tensor], count:
     sizes: Floats = np.bincount(number, weights=share, minlength=count).astype(np.float64)
     sums: Floats = np.bincount(number, weights=score * share, minlength=count).astype(np.float64)
     return _ratio(sums, sizes)
+
+
+def median_over_queries(scores: Tensor, memberships: tuple[Tensor, Tensor], count: int) -> ClassStatistic:
+    """The median of the queries' scores, each with the weight of its class, 1/m of it for each of m classes."""
+    query, number = (part.cpu().numpy() for part in memberships)
+    score, share = scores.cpu().numpy()[query], 1 / np.maximum(np.bincount(query), 1)[query]
+    order = np.argsort(score, kind="stable")
+    order = order[~np.isnan(score[order])]
+    score, number, share = score[order], number[order], share[order]
+    present = np.flatnonzero(np.bincount(number, minlength=count))
+    column = np.searchsorted(present, number)
+
+    def of_weights(weights: Floats) -> Floats:
+        medians = np.empty(len(weights))
+        for row, drawn in enumerate(weights):
+            below = np.cumsum(drawn[column] * share)
+            middle = below[-1] / 2
+            # Two values where half of the weight ends exactly between them.
+            lower, upper = np.searchsorted(below, middle, "left"), np.searchsorted(below, middle, "right")
+            medians[row] = (score[lower] + score[min(upper, len(score) - 1)]) / 2
+        return medians
+
+    return ClassStatistic(present, of_weights)
 
 
 def mean_over_classes(per_class: Tensor, counts: Floats | None = None) -> ClassStatistic:
