@@ -33,7 +33,7 @@ LEARNERS = {
 }
 
 
-STEPS = {"s2sd": 120, "bier": 120, "a_bier": 120, "diva": 120}
+STEPS = {"s2sd": 120, "bier": 120, "a_bier": 120, "diva": 120, "two_encoders": 120}
 """Those that learn slowly at first; the others have 40."""
 
 
