@@ -66,3 +66,4 @@ def test_the_interval_of_three_seeds_lies_above_the_start(name, tmp_path):
     starts, ends = zip(*(start_and_end(name, seed, tmp_path / str(seed)) for seed in range(3)), strict=True)
     reached = t_interval(ends)
     assert reached.low > max(starts)
+    assert ends[0] > 1.2 * starts[0]
