@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equimetric.cli.command import TRAIN, command
+from equimetric.cli.completion import complete
 from equimetric.cli.console import build_table, console, show
-from equimetric.cli.index import complete
 from equimetric.errors import unknown_name
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from equimetric.cli.command import EVALUATE, command
+from equimetric.cli.completion import complete, list_methods
 from equimetric.cli.console import show
-from equimetric.cli.index import complete, list_methods
 from equimetric.errors import EquimetricError
 
 __all__ = ["fewshot_command"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from equimetric.cli.command import LOOK_UP, command
+from equimetric.cli.completion import complete
 from equimetric.cli.console import console, show_path
-from equimetric.cli.index import complete
 from equimetric.errors import EquimetricError
 
 if TYPE_CHECKING:
