@@ -21,6 +21,9 @@ __all__ = [
 
 TILE_BYTES = 2**26
 
+BLOCK_BYTES = 2**22
+"""Bytes of rows in float64 at a time: memory of this size is used again, larger blocks would be fetched afresh."""
+
 MODERATE = 2.0**30
 """Squares and sums of squares of numbers up to this, and down to its reciprocal, are far from the ends of float32."""
 
@@ -49,8 +52,7 @@ class RowReader(Protocol):
 def sum_by_group(vectors: RowReader, group: Tensor, groups: int, *, unit: bool = False) -> Tensor:
     """Σ of the vectors (N, D) of each group (N,), or of their directions, in float64: (groups, D)."""
     sums = torch.zeros(groups, vectors.shape[1], dtype=torch.float64, device=vectors.device)
-    # Large blocks: each costs a pass over all sums as well.
-    for rows in slices(len(vectors), max(1, TILE_BYTES // (8 * vectors.shape[1]))):
+    for rows in slices(len(vectors), max(1, BLOCK_BYTES // (8 * vectors.shape[1]))):
         exact = vectors[rows].double()
         sums.index_add_(0, group[rows], directions(exact) if unit else exact)
     return sums
