@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from equimetric.deployment.export import export_run
     from equimetric.deployment.load import load
     from equimetric.errors import EquimetricError
+    from equimetric.estimators import MetricLearner
     from equimetric.evaluation import (
+        Accumulator,
         Cohort,
         Evaluation,
         evaluate,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         threshold_consistency,
     )
     from equimetric.explain import pair_weights
+    from equimetric.gallery import Gallery
     from equimetric.geometry import GEOMETRIES, Geometry
     from equimetric.objectives.composition import objective
     from equimetric.objectives.objective import Objective, ObjectiveSum
@@ -46,6 +49,7 @@ __all__ = [
     "GEOMETRIES",
     "LOSSES",
     "SELECTIONS",
+    "Accumulator",
     "Calibration",
     "Certificate",
     "Cohort",
@@ -55,6 +59,7 @@ __all__ = [
     "Evaluation",
     "Gallery",
     "Geometry",
+    "MetricLearner",
     "Objective",
     "ObjectiveSum",
     "Pairs",
@@ -84,6 +89,7 @@ _MODULES = {
     "GEOMETRIES": "geometry",
     "LOSSES": "components",
     "SELECTIONS": "components",
+    "Accumulator": "evaluation",
     "Calibration": "calibration",
     "Certificate": "calibration",
     "Cohort": "evaluation",
@@ -93,6 +99,7 @@ _MODULES = {
     "Evaluation": "evaluation",
     "Gallery": "gallery",
     "Geometry": "geometry",
+    "MetricLearner": "estimators",
     "Objective": "objectives.objective",
     "ObjectiveSum": "objectives.objective",
     "Pairs": "pairs",

@@ -29,6 +29,13 @@ class Processes:
     world: int = 1
     local_rank: int = 0
 
+    @classmethod
+    def current(cls) -> Processes:
+        """Those of the process group that is initialised; without one a single process."""
+        if dist.is_available() and dist.is_initialized():
+            return cls(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", 0)))
+        return cls()
+
     @property
     def is_distributed(self) -> bool:
         """Whether there is more than one process."""
@@ -107,7 +114,7 @@ def init_processes(device: str) -> Iterator[Processes]:
     A process group that the caller has initialised is used as it is.
     """
     if dist.is_available() and dist.is_initialized():
-        yield Processes(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", 0)))
+        yield Processes.current()
         return
     if int(os.environ.get("WORLD_SIZE", 1)) == 1 or "RANK" not in os.environ:
         yield SINGLE

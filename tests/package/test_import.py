@@ -65,6 +65,7 @@ def test_rooms_depend_only_on_those_before_them():
         "learners",
         "evaluation",
         "calibration",
+        "estimators",
         "gallery",
         "explain",
         "runs",

@@ -2,6 +2,7 @@
 
 One scan over tiles of the similarity matrix feeds collectors; a metric is a pure function of finished collectors.
 
+* `accumulator` embeddings collected batch by batch, on several ranks; `row_store`
 * `evaluate`    the requested metrics from one scan
 * `cohort`      similarities normalised by a cohort of other classes; `cohort_choice`, `cohort_effect`, `cohort_plots`
 * `result`      `Evaluation`, what `evaluate` returns
@@ -18,6 +19,7 @@ One scan over tiles of the similarity matrix feeds collectors; a metric is a pur
 * `files`       embeddings read from files
 """
 
+from equimetric.evaluation.accumulator import Accumulator
 from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.cohort_choice import CohortChoice, choose_cohort
 from equimetric.evaluation.cohort_effect import CohortEffect, compare_cohort
@@ -38,6 +40,7 @@ from equimetric.evaluation.trials import TrialEvaluation, evaluate_trials
 
 __all__ = [
     "METRICS",
+    "Accumulator",
     "ClassThresholds",
     "Cohort",
     "CohortChoice",
