@@ -4,6 +4,7 @@ import equimetric as em
 
 loss = em.objective("multi_similarity", alpha=2.0)
 loss(embeddings, labels).backward()
+em.losses.triplet(margin=0.1)            # the same objectives as functions with typed options
 
 em.evaluate(embeddings, labels)          # Recall@K, R-Precision, MAP@R, OPIS, …
 em.calibrate(embeddings, labels)         # the threshold for a target false accept rate
@@ -12,12 +13,25 @@ em.refit(run)                            # its final model, on more classes
 em.compare(study)                        # a fair comparison of methods
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from equimetric.calibration import Calibration, Certificate, calibrate
     from equimetric.components import LOSSES, SELECTIONS, loss, selection
+    from equimetric.constructors import (
+        backbones,
+        batches,
+        datasets,
+        geometries,
+        heads,
+        learners,
+        losses,
+        references,
+        selections,
+    )
     from equimetric.data import Dataset, load_dataset
     from equimetric.deployment.embedder import Embedder
     from equimetric.deployment.export import export_run
@@ -67,20 +81,29 @@ __all__ = [
     "TrainedModel",
     "TripletBand",
     "Triplets",
+    "backbones",
+    "batches",
     "calibrate",
     "compare",
+    "datasets",
     "evaluate",
     "evaluate_identification",
     "evaluate_trials",
     "export_run",
+    "geometries",
+    "heads",
+    "learners",
     "load",
     "load_dataset",
     "loss",
+    "losses",
     "objective",
     "pair_weights",
     "recipes",
+    "references",
     "refit",
     "selection",
+    "selections",
     "threshold_consistency",
     "train",
 ]
@@ -107,31 +130,52 @@ _MODULES = {
     "TrainedModel": "runs.model",
     "TripletBand": "pairs",
     "Triplets": "pairs",
+    "backbones": "constructors.backbones",
+    "batches": "constructors.batches",
     "calibrate": "calibration",
     "compare": "studies",
+    "datasets": "constructors.datasets",
     "evaluate": "evaluation",
     "evaluate_identification": "evaluation",
     "evaluate_trials": "evaluation",
     "export_run": "deployment.export",
+    "geometries": "constructors.geometries",
+    "heads": "constructors.heads",
+    "learners": "constructors.learners",
     "load": "deployment.load",
     "load_dataset": "data",
     "loss": "components",
+    "losses": "constructors.losses",
     "objective": "objectives.composition",
     "pair_weights": "explain",
     "recipes": "objectives.recipes",
+    "references": "constructors.references",
     "refit": "training",
     "selection": "components",
+    "selections": "constructors.selections",
     "threshold_consistency": "evaluation",
     "train": "training",
 }
 """Public name → module. Imported on first use: the command line answers without torch, a loss costs only torch."""
 
 
+class _Package(ModuleType):
+    """Public names win over rooms of the same name, which the import system would put in their place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _MODULES and isinstance(value, ModuleType) and value.__name__ == f"{__name__}.{name}":
+            return
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'equimetric' has no attribute {name!r}")
-    # Kept, because importing a module of the same name (`equimetric.selection`) would shadow it.
-    value = globals()[name] = getattr(import_module(f"equimetric.{_MODULES[name]}"), name)
+    module = import_module(f"equimetric.{_MODULES[name]}")
+    value = globals()[name] = module if _MODULES[name] == f"constructors.{name}" else getattr(module, name)
     return value
 
 

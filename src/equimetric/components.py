@@ -5,7 +5,7 @@ The command line, the documentation, the tuner's search spaces and the contract 
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -29,6 +29,7 @@ __all__ = [
     "Scheduled",
     "format_value",
     "loss",
+    "record_of",
     "references",
     "selection",
 ]
@@ -186,6 +187,24 @@ class Scheduled(nn.Module):
 LOSSES: Registry[Component] = Registry("loss", "equimetric.losses")
 SELECTIONS: Registry[Component] = Registry("selection", "equimetric.selection")
 REFERENCES: Registry[Component] = Registry("references", "equimetric.references")
+
+
+def record_of(registry: Registry[Component], module: nn.Module) -> Component | None:
+    """The record that a module was built from, as far as it can be told; None for a module of the user's own.
+
+    Its options are given already, so the record takes none; where rows meet with some options alone, they do.
+    """
+    if isinstance(module, FunctionModule):
+        found = registry.get(module.name)
+        if found is None or found.definition is not module.function:
+            return None
+        separable = found.is_separable(module.options)
+    else:
+        found = next((record for record in registry.values() if record.definition is type(module)), None)
+        if found is None:
+            return None
+        separable = found.separable is True
+    return replace(found, definition=lambda: module, separable=separable, search={})
 
 
 def _register(into: Registry[Component], **record: Any) -> Callable[[Definition], Definition]:

@@ -14,6 +14,7 @@ from equimetric.errors import EquimetricError
 from equimetric.objectives import Context, build_objective
 from equimetric.ops.products import inner_products
 from equimetric.references import centres as several_centres
+from equimetric.references import proxies
 from equimetric.references.centres import centre_similarity
 from equimetric.references.cleaning import dominant_centres
 from equimetric.search_space import Choice
@@ -112,7 +113,7 @@ def arcface(proxies, **options):
 def test_worked_values_of_sampled_classes(case, monkeypatch):
     data = WORKED["sets"][case["set"]]
     objective = arcface(float64(data["proxies"] + case["extra"]), sample_rate=0.5)
-    monkeypatch.setattr("equimetric.references.proxies.sample_classes", lambda *_: torch.tensor(case["ids"]))
+    monkeypatch.setattr(proxies, "sample_classes", lambda *_: torch.tensor(case["ids"]))
     embeddings, labels = float64(data["embeddings"]), torch.tensor(data["labels"])
     assert objective(embeddings, labels).item() == pytest.approx(case["value"], abs=1e-6)
     if "full" in case:

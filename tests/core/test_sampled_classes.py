@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import equimetric as em
+from equimetric.references import proxies
 from equimetric.references.proxies import sample_classes
 
 CLASSES, DIMENSION = 12, 4
@@ -77,7 +78,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_loss_is_that_of_the_sampled_columns_alone(case, monkeypatch):
     method, options = CASES[case]
-    monkeypatch.setattr("equimetric.references.proxies.sample_classes", lambda *_: IDS)
+    monkeypatch.setattr(proxies, "sample_classes", lambda *_: IDS)
     sampled = build(method, sample_rate=0.5, **options)
     embeddings = random(5, DIMENSION).requires_grad_()
     terms = sampled.pair_terms(embeddings, LABELS)

@@ -35,7 +35,7 @@ def checks():
         return list(estimator_checks_generator(estimator))
 
 
-@pytest.mark.parametrize("estimator, check", [pytest.param(*pair, id=pair[1].func.__name__) for pair in checks()])
+@pytest.mark.parametrize(("estimator", "check"), [pytest.param(*pair, id=pair[1].func.__name__) for pair in checks()])
 def test_the_checks_of_scikit_learn(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkipTestWarning)
@@ -51,7 +51,7 @@ def test_it_learns_what_distinguishes_new_classes():
 
 
 @pytest.mark.parametrize(
-    "objective, options",
+    ("objective", "options"),
     [
         ("triplet_semihard", {"margin": 0.1}),
         ("arcface", {"scale": 16.0}),

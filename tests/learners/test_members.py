@@ -6,6 +6,7 @@ import torch
 import equimetric as em
 from equimetric.evaluation import evaluate
 from equimetric.learners import Batch
+from equimetric.losses.hierarchical_triplet import HierarchicalTriplet
 from equimetric.report.page import study_tables
 from equimetric.runs.members import linear_cka
 from equimetric.training import train
@@ -67,7 +68,7 @@ def test_objectives_of_members_see_the_whole_training_set_by_their_own_member(tm
         seen.append((id(part), rows.shape, len(labels)))
         assert torch.allclose(rows.norm(dim=1), torch.ones(len(labels)))
 
-    monkeypatch.setattr("equimetric.losses.hierarchical_triplet.HierarchicalTriplet.on_epoch", note)
+    monkeypatch.setattr(HierarchicalTriplet, "on_epoch", note)
     train({**CONFIG, "method": "hierarchical_triplet"}, folder=tmp_path)
     assert {shape[1] for _, shape, _ in seen} == {4, 3}
     assert len({part for part, _, _ in seen}) == 3

@@ -63,6 +63,7 @@ def test_rooms_depend_only_on_those_before_them():
         "batches",
         "data",
         "learners",
+        "constructors",
         "evaluation",
         "calibration",
         "estimators",

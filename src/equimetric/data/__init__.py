@@ -15,6 +15,7 @@ from equimetric.data.file_store import FileStore
 from equimetric.data.folder import load_folder
 from equimetric.data.glyphs import load_glyphs
 from equimetric.data.held_out import split_held_out
+from equimetric.data.huggingface import from_huggingface, load_huggingface
 from equimetric.data.image_conditions import IMAGE_CONDITIONS, ImageCondition, list_conditions, parse_condition
 from equimetric.data.image_files import ImageFiles
 from equimetric.data.in_shop import load_in_shop
@@ -82,6 +83,7 @@ __all__ = [
     "divide_rounds",
     "fit",
     "frechet_distance",
+    "from_huggingface",
     "list_conditions",
     "list_some",
     "load_arrays",
@@ -92,6 +94,7 @@ __all__ = [
     "load_features",
     "load_folder",
     "load_glyphs",
+    "load_huggingface",
     "load_in_shop",
     "load_inaturalist",
     "load_manifest",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ def build_projection(vectors: Tensor, hidden: Sequence[int], dim: int) -> nn.Seq
     """
     widths = [vectors.shape[1], *hidden, dim]
     layers: list[nn.Module] = []
-    for width, following in zip(widths[:-1], widths[1:], strict=True):
+    for width, following in itertools.pairwise(widths):
         layers += [nn.Linear(width, following), nn.GELU()]
     network = nn.Sequential(*layers[:-1]).to(vectors.dtype)
     if not hidden and dim <= min(vectors.shape[1], len(vectors) - 1):
@@ -63,7 +64,9 @@ def objective_for(
             "wrap a function of pairs as em.objective(function)"
         )
     if options:
-        raise EquimetricError("options belong to the name of a method; this objective is made already, so set them there")
+        raise EquimetricError(
+            "options belong to the name of a method; this objective is made already, so set them there"
+        )
     return copy.deepcopy(objective)
 
 
@@ -97,7 +100,9 @@ def train_projection(
         optimizer.zero_grad()
         loss = objective(network(vectors[rows]), labels[rows], index=rows)
         if not loss.isfinite():
-            raise EquimetricError(f"the loss is {loss.item()} at step {step}; choose a smaller lr or scale the features")
+            raise EquimetricError(
+                f"the loss is {loss.item()} at step {step}; choose a smaller lr or scale the features"
+            )
         loss.backward()
         optimizer.step()
         schedule.step()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor, nn
 
-from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component
+from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component, record_of
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 from equimetric.objectives.grammar import flatten_options, parse_method, route
@@ -19,7 +19,18 @@ from equimetric.option_values import check_options
 from equimetric.references.base import References
 from equimetric.references.proxy_set import NO_PROXIES
 
+if TYPE_CHECKING:
+    from equimetric.objectives.method_names import MethodName
+
 __all__ = ["build_objective", "compose", "objective"]
+
+
+@overload
+def objective(method: MethodName | Callable[..., Any] | nn.Module, **options: Any) -> Objective: ...
+
+
+@overload
+def objective(method: str, **options: Any) -> Objective | ObjectiveSum: ...
 
 
 def objective(method: str | Callable[..., Any] | nn.Module, **options: Any) -> Objective | ObjectiveSum:
@@ -216,6 +227,10 @@ def wrap_function(kind: str, function: Callable[..., Any] | nn.Module) -> Compon
             f"a {kind} is a name, a function of Pairs or a module, not {type(function).__name__} {function!r}"
         )
 
+    if isinstance(function, nn.Module):
+        built = record_of(LOSSES if kind == "loss" else SELECTIONS, function)
+        if built is not None:
+            return built
     # A module has its options already and takes no more.
     definition = (lambda: function) if isinstance(function, nn.Module) else function
     # A partial function has the name of the whole one, a callable object that of its class.

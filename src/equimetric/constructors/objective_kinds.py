@@ -1,0 +1,140 @@
+"""Constructors of objectives and their parts: methods, selections, references, geometries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from inspect import Parameter
+from typing import Any
+
+from torch import Tensor, nn
+
+from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component
+from equimetric.constructors.kind import (
+    Kind,
+    Signature,
+    documentation,
+    keyword,
+    options_of,
+    required_first,
+    typed_parameters,
+)
+from equimetric.geometry import GEOMETRIES, Geometry, HyperbolicGeometry, LpGeometry
+from equimetric.objectives import Objective, Recipe
+from equimetric.objectives.composition import objective
+from equimetric.objectives.recipes import recipes
+from equimetric.references.base import References
+
+__all__ = ["GEOMETRY_FUNCTIONS", "LOSS_FUNCTIONS", "REFERENCE_FUNCTIONS", "SELECTION_FUNCTIONS"]
+
+PART_PARAMETERS = {
+    "geometry": keyword("geometry", str | Geometry | None),
+    "references": keyword("references", str | References | None),
+    "selection": keyword("selection", str | Callable[..., Any] | nn.Module | None),
+    "normalize": keyword("normalize", bool | None),
+    "gather": keyword("gather", bool, default=False),
+    "require_both": keyword("require_both", bool, default=False),
+    "class_weight": keyword("class_weight", Tensor | Sequence[float] | None),
+    "reduction": keyword("reduction", str | None),
+}
+"""What every objective takes beside the options of its parts."""
+
+
+def objective_signatures(name: str) -> list[Signature]:
+    """With the options of the method's own references; or with other references, which have theirs."""
+    recipe = recipes()[name]
+    loss, selection, references = recipe.parts()
+    own = with_recipe(recipe, [loss, selection, references])
+    if not any(one.default is Parameter.empty and one.name in references.options for one in own.values()):
+        return [Signature(with_parts(own), Objective)]
+    other = with_recipe(recipe, [loss, selection])
+    made = keyword("references", str | References, default=Parameter.empty)
+    parts = {part: parameter for part, parameter in PART_PARAMETERS.items() if part != "references"}
+    return [
+        Signature(with_parts({**own}, parts), Objective),
+        Signature(with_parts({**other, "references": made}, parts), Objective),
+    ]
+
+
+def with_recipe(recipe: Recipe, parts: Sequence[Component]) -> dict[str, Parameter]:
+    """The options of some parts by name, the first owner's, with the recipe's defaults; required ones first."""
+    found: dict[str, Parameter] = {}
+    for part in parts:
+        for option in options_of(part.definition):
+            found.setdefault(option.name, option)
+    for option, selection in parts[0].implies.items():
+        implied = {one.name: one for one in options_of(SELECTIONS[selection].definition)}[option]
+        found.setdefault(option, implied.replace(annotation=implied.annotation | None, default=None))
+    for option, value in recipe.options.items():
+        if option in found:
+            found[option] = found[option].replace(default=value)
+    for option in recipe.context:
+        if option in found:
+            found[option] = found[option].replace(default=Parameter.empty)
+    return found
+
+
+def with_parts(options: dict[str, Parameter], parts: dict[str, Parameter] | None = None) -> tuple[Parameter, ...]:
+    """Options, the required ones first, and then what every objective takes."""
+    merged = {**(PART_PARAMETERS if parts is None else parts), **options}
+    ordered = [merged[name] for name in dict.fromkeys([*options, *merged])]
+    return tuple(required_first(ordered))
+
+
+def describe_method(name: str) -> str:
+    """The docstring of the method's loss, after the note of its recipe."""
+    recipe = recipes()[name]
+    note = f"{recipe.title}: {recipe.note}.\n\n" if recipe.note else ""
+    return note + documentation(LOSSES[recipe.loss].definition)
+
+
+def build_method(name: str, **options: Any) -> Objective:
+    """The objective of one method."""
+    built = objective(name, **options)
+    assert isinstance(built, Objective)
+    return built
+
+
+# Geometries that are a family of their own have options.
+
+GEOMETRY_FAMILIES: dict[str, type[Geometry]] = {"lp": LpGeometry, "hyperbolic": HyperbolicGeometry}
+
+
+def geometry_signatures(name: str) -> list[Signature]:
+    """None of the built-in geometries has options."""
+    family = GEOMETRY_FAMILIES.get(name)
+    return [Signature(() if family is None else tuple(typed_parameters(family)), Geometry)]
+
+
+def build_geometry(name: str, *arguments: Any, **options: Any) -> Geometry:
+    """One of a family, or the only one of its name."""
+    return GEOMETRY_FAMILIES[name](*arguments, **options) if name in GEOMETRY_FAMILIES else GEOMETRIES[name]
+
+
+def component_signatures(registry: Any, returns: type) -> Callable[[str], list[Signature]]:
+    """The options of a selection, or of references."""
+    return lambda name: [Signature(tuple(required_first(options_of(registry[name].definition))), returns)]
+
+
+LOSS_FUNCTIONS = Kind("losses", recipes, objective_signatures, build_method, describe_method, room="equimetric.losses")
+SELECTION_FUNCTIONS = Kind(
+    "selections",
+    lambda: SELECTIONS,
+    component_signatures(SELECTIONS, nn.Module),
+    lambda name, **options: SELECTIONS[name].build(options),
+    lambda name: documentation(SELECTIONS[name].definition),
+)
+REFERENCE_FUNCTIONS = Kind(
+    "references",
+    lambda: REFERENCES,
+    component_signatures(REFERENCES, References),
+    lambda name, **options: REFERENCES[name].build(options),
+    lambda name: documentation(REFERENCES[name].definition),
+    room="equimetric.references",
+)
+GEOMETRY_FUNCTIONS = Kind(
+    "geometries",
+    lambda: [*GEOMETRIES, *GEOMETRY_FAMILIES],
+    geometry_signatures,
+    build_geometry,
+    lambda name: documentation(GEOMETRY_FAMILIES[name]) if name in GEOMETRY_FAMILIES else GEOMETRIES[name].summary,
+)

@@ -1,0 +1,119 @@
+"""Data sets of Hugging Face: from a folder on disk, or from an object in memory."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from equimetric.data.dataset import PARTS, Dataset
+from equimetric.data.decoding import standardize
+from equimetric.data.image_files import channels_first
+from equimetric.data.registry import InputSize, dataset
+from equimetric.data.views import fit
+from equimetric.errors import EquimetricError, did_you_mean, shown
+from equimetric.extras import import_extra
+from equimetric.files import why_no_file
+
+__all__ = ["from_huggingface", "load_huggingface"]
+
+
+@dataset("huggingface")
+def load_huggingface(
+    *,
+    root: str | Path,
+    column: str = "image",
+    label: str = "label",
+    size: InputSize = 64,
+    channels: int = 3,
+    official: bool = False,
+) -> Dataset:
+    """Images or feature vectors of a Hugging Face data set, in a folder that `save_to_disk` wrote.
+
+    `column` holds images, which become squares of `size` pixels, or lists of numbers of one length. Rows of all splits
+    are taken together and divided by class; with `official` the splits train, validation and test are kept, which must
+    share no class.
+    """
+    root = Path(root).expanduser()
+    library = import_extra("datasets", "data set 'huggingface'", "datasets", "huggingface", "choose another data set")
+    if not root.is_dir():
+        why = why_no_file(root) or "is a file"
+        raise EquimetricError(f"{shown(str(root))} {why}; give a folder that save_to_disk has written")
+    try:
+        found = library.load_from_disk(str(root))
+    except (OSError, ValueError) as error:
+        raise EquimetricError(
+            f"{shown(str(root))} is no Hugging Face data set ({error}); write one with save_to_disk"
+        ) from None
+    return from_huggingface(
+        found, column=column, label=label, size=size, channels=channels, official=official, name=root.name
+    )
+
+
+def from_huggingface(
+    data: Any,
+    *,
+    column: str = "image",
+    label: str = "label",
+    size: int = 64,
+    channels: int = 3,
+    official: bool = False,
+    name: str = "huggingface",
+) -> Dataset:
+    """A `datasets.Dataset`, or a `DatasetDict` of them, as a data set of this package; see `load_huggingface`."""
+    splits: dict[str, Any] = dict(data) if isinstance(data, dict) else {"train": data}
+    for rows in splits.values():
+        for wanted in (column, label):
+            if wanted not in rows.column_names:
+                raise EquimetricError(f"the data set has no column {wanted!r}; {did_you_mean(wanted, rows.column_names)}")
+    if official and (other := set(splits) - set(PARTS)):
+        raise EquimetricError(
+            f"the split {sorted(other)[0]!r} is none of {', '.join(PARTS)}; rename it, or leave official out"
+        )
+    names, labels = number_labels(splits, label)
+    values = (row[column] for rows in splits.values() for row in rows.select_columns([column]))
+    parts = tuple(split for split, rows in splits.items() for _ in range(len(rows)))
+    return Dataset(
+        name=name,
+        images=stack(values, len(labels), column, size, channels),
+        labels=labels,
+        class_names=names,
+        class_attributes={},
+        sample_attributes={"part": parts} if official else {},
+    )
+
+
+def number_labels(splits: dict[str, Any], label: str) -> tuple[tuple[str, ...], Tensor]:
+    """The names of the classes that occur, and the (N,) number of every row's class."""
+    values = np.concatenate([np.asarray(rows[label]) for rows in splits.values()])
+    if values.ndim != 1 or values.dtype.kind not in "iuU":
+        raise EquimetricError(
+            f"the column {label!r} holds {values.dtype} of shape {values.shape}; labels are one integer or text a row"
+        )
+    known, numbers = np.unique(values, return_inverse=True)
+    first = next(iter(splits.values())).features[label]
+    called = [first.int2str(int(one)) for one in known] if hasattr(first, "int2str") else map(str, known.tolist())
+    return tuple(called), torch.from_numpy(numbers.astype(np.int64))
+
+
+def stack(values: Iterable[Any], count: int, column: str, size: int, channels: int) -> Tensor:
+    """(N, C, S, S) uint8 of images of Pillow, or (N, D) float32 of lists of numbers."""
+    view, pixels = fit(size), np.empty((count, size, size, channels), dtype=np.uint8)
+    vectors: list[Any] = []
+    for row, value in enumerate(values):
+        if hasattr(value, "convert"):
+            pixels[row] = view.finish(standardize(value, channels=channels, resize=view.resize), None)
+        elif isinstance(value, list | np.ndarray) and np.asarray(value).ndim == 1:
+            vectors.append(np.asarray(value, dtype=np.float32))
+        else:
+            raise EquimetricError(
+                f"row {row} of the column {column!r} is of type {type(value).__name__}; give images, or a list of "
+                "numbers for each row, such as the features of a text"
+            )
+    if not vectors:
+        return channels_first(pixels)
+    if len(vectors) < count or len({len(one) for one in vectors}) > 1:
+        raise EquimetricError(f"the lists in the column {column!r} have different lengths; give vectors of one length")
+    return torch.from_numpy(np.stack(vectors))

@@ -1,0 +1,210 @@
+"""Components as functions: they build what their names build, with the options that their signatures say."""
+
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+import equimetric as em
+from equimetric.components import REFERENCES, SELECTIONS, FunctionModule
+from equimetric.constructors.stubs import KINDS, generated_files
+from equimetric.errors import EquimetricError
+from equimetric.objectives.recipes import recipes
+
+ROOT = Path(__file__).parents[2]
+LABELS = torch.arange(6).repeat_interleave(3)
+
+
+def batch():
+    return torch.randn(18, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+def value(objective):
+    torch.manual_seed(1)
+    embeddings = batch()
+    loss = objective.double()(embeddings, LABELS)
+    return loss.detach(), torch.autograd.grad(loss, embeddings)[0]
+
+
+def same(first, second):
+    torch.testing.assert_close(value(first), value(second), rtol=0, atol=0)
+
+
+def test_the_generated_files_are_up_to_date():
+    for file, content in generated_files().items():
+        assert file.read_text(encoding="utf-8") == content, f"{file.name}: run `make docs`"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_every_component_is_a_function_of_its_module(kind):
+    module = getattr(em, kind.name)
+    assert dir(module) == sorted(kind.names())
+    for name in kind.names():
+        function = getattr(module, name)
+        assert function is getattr(module, name)
+        assert function.__name__ == name
+        assert function.__doc__
+        assert inspect.signature(function).return_annotation is not inspect.Signature.empty
+
+
+def test_methods_have_the_options_of_their_parts():
+    parameters = inspect.signature(em.losses.multi_similarity_miner).parameters
+    assert {"alpha", "beta", "epsilon", "selection", "geometry", "references"} <= set(parameters)
+    assert inspect.signature(em.losses.triplet_semihard).parameters["margin"].default == 0.2
+    assert inspect.signature(em.losses.arcface).parameters["classes"].default is inspect.Parameter.empty
+    assert inspect.signature(em.losses.margin_class).parameters["beta_class"].default is inspect.Parameter.empty
+
+
+def test_every_default_is_that_of_the_method():
+    for name, recipe in recipes().items():
+        parameters = inspect.signature(getattr(em.losses, name)).parameters
+        for option, default in recipe.defaults.items():
+            if option not in recipe.context:
+                assert parameters[option].default == default, (name, option)
+
+
+def test_a_function_builds_what_its_name_builds():
+    same(em.losses.triplet(margin=0.3), em.objective("triplet", margin=0.3))
+    same(em.losses.margin_class(beta_class=6), em.objective("margin_class", beta_class=6))
+    torch.manual_seed(0)
+    first = em.losses.arcface(classes=6, dim=4, scale=8.0)
+    torch.manual_seed(0)
+    same(first, em.objective("arcface", classes=6, dim=4, scale=8.0))
+
+
+def test_parts_that_are_made_equal_parts_that_are_named():
+    made = em.losses.contrastive(
+        selection=em.selections.pair_margin(pos_margin=0.1, neg_margin=0.9), geometry=em.geometries.cosine()
+    )
+    named = em.objective(
+        "contrastive",
+        selection="pair_margin",
+        geometry="cosine",
+        **{"selection.pos_margin": 0.1, "selection.neg_margin": 0.9},
+    )
+    same(made, named)
+    torch.manual_seed(0)
+    first = em.losses.contrastive_cosine(references=em.references.proxies(classes=6, dim=4))
+    torch.manual_seed(0)
+    same(first, em.objective("contrastive_cosine", references="proxies", classes=6, dim=4))
+    same(
+        em.losses.triplet(geometry=em.geometries.hyperbolic(curvature=0.5)),
+        em.objective("triplet", geometry="hyperbolic0.5"),
+    )
+
+
+@pytest.mark.parametrize("selection", sorted(SELECTIONS))
+def test_a_selection_that_is_made_is_computed_as_the_named_one(selection):
+    """In rows by themselves only where its record says that rows may be chosen from by themselves."""
+    made = em.objective("contrastive", selection=getattr(em.selections, selection)())
+    named = em.objective("contrastive", selection=selection)
+    if isinstance(made.selection, FunctionModule):
+        assert made.separable == named.separable
+    assert not made.separable or named.separable
+
+
+def test_a_loss_that_is_made_keeps_its_geometry():
+    built = em.LOSSES["margin_loss"].build({"alpha": 0.1})
+    objective = em.objective(built)
+    assert objective.geometry.name == "euclidean"
+    assert objective.takes == "triplets"
+    with pytest.raises(EquimetricError, match="no option 'alpha'"):
+        em.objective(built, alpha=0.2)
+
+
+def test_samplers_backbones_heads_and_data_sets():
+    sampler = em.batches.class_balanced(LABELS, classes_per_batch=2, samples_per_class=2, seed=1)
+    assert len(LABELS[next(iter(sampler))].unique()) == 2
+    backbone = em.backbones.small_cnn(channels=1)
+    head = em.heads.linear(backbone.features, 5)
+    assert head(backbone(torch.zeros(2, 1, 32, 32))).shape == (2, 5)
+    assert em.datasets.digits().fingerprint == em.load_dataset("digits").fingerprint
+    assert isinstance(em.references.batch(), REFERENCES["batch"].definition)
+
+
+def test_learners_are_tables_of_a_configuration():
+    assert em.learners.matryoshka(sizes=[4, 8]) == {"name": "matryoshka", "options": {"sizes": [4, 8]}}
+    with pytest.raises(EquimetricError, match="gamma"):
+        em.learners.s2sd(gama=1.0)
+    with pytest.raises(EquimetricError, match="temperature must be a number above 0"):
+        em.learners.s2sd(temperature=0.0)
+
+
+def test_wrong_names_and_options_raise_errors():
+    with pytest.raises(AttributeError, match="triplet"):
+        em.losses.tripplet  # noqa: B018
+    with pytest.raises(EquimetricError, match="margin"):
+        em.losses.triplet(margn=0.1)
+    with pytest.raises(EquimetricError, match="scale must be"):
+        em.losses.arcface(classes=6, dim=4, scale=-1.0)
+    with pytest.raises(EquimetricError, match="no option"):
+        em.selections.semihard(margn=0.1)
+
+
+def test_rooms_do_not_take_the_place_of_public_names():
+    code = """
+        import equimetric.losses.triplet, equimetric.selection, equimetric.learners.single, equimetric.references.proxies
+        import equimetric as em
+        from equimetric import losses
+        from equimetric.losses.triplet import triplet
+        assert callable(em.selection) and callable(em.losses.triplet) and callable(em.references.proxies)
+        assert losses is em.losses and triplet is not losses.triplet
+        assert em.learners.Learner is __import__("importlib").import_module("equimetric.learners").Learner
+        assert em.losses.triplet(margin=0.1)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def test_a_loss_brings_neither_data_nor_learners():
+    code = "import sys, equimetric as em; em.losses.triplet(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"equimetric.data", "equimetric.learners", "equimetric.backbones"} & set(loaded)
+
+
+SAMPLE = """
+import torch
+import equimetric as em
+
+objective: em.Objective = em.objective("triplet", margin=0.1)
+several: em.Objective | em.ObjectiveSum = em.objective("contrastive+tcm")
+em.losses.triplet(margin=0.1, selection=em.selections.semihard(margin=0.1), geometry=em.geometries.lp(p=1))
+em.losses.arcface(classes=5, dim=8, scale=30.0)
+em.losses.arcface(references=em.references.proxies(classes=5, dim=8))
+em.batches.class_balanced(torch.arange(4), classes_per_batch=2, samples_per_class=2)
+table: dict[str, object] = em.learners.s2sd(gamma=1.0)
+em.datasets.folder(root="images", size=32)
+em.learners.Learner
+"""
+
+WRONG = {
+    "em.losses.triplet(margn=0.1)": "margn",
+    "em.losses.triplet(margin='wide')": "margin",
+    "em.losses.arcface(dim=8)": "No overload",
+    "em.losses.tripplet()": "tripplet",
+    "em.selections.semihard(margin=[])": "margin",
+    "em.references.memory(sice=3)": "sice",
+    "em.batches.class_balanced(torch.arange(4), classes_per_batch='2', samples_per_class=2)": "classes_per_batch",
+    "em.learners.s2sd(gama=1.0)": "gama",
+    "em.datasets.folder()": "root",
+    "one: em.Objective = em.objective('contrastive+tcm')": "Incompatible types",
+}
+
+
+@pytest.mark.slow
+def test_a_type_checker_accepts_what_is_right_and_nothing_else(tmp_path):
+    wrong = [f"{line}  # wrong" for line in WRONG]
+    file = tmp_path / "sample.py"
+    file.write_text("\n".join([SAMPLE, *wrong, ""]))
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(file)]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    found = {int(line): text for line, text in re.findall(r"sample\.py:(\d+): error: (.*)", shown)}
+    lines = file.read_text().splitlines()
+    expected = {number: text for number, text in enumerate(lines, 1) if text.endswith("# wrong")}
+    assert sorted(found) == sorted(expected), shown
+    for number, word in zip(sorted(expected), WRONG.values(), strict=True):
+        assert word in found[number], shown
