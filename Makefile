@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full lint benchmark docs clean
+.PHONY: help setup demo test test-full lint benchmark docs dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,8 +37,12 @@ lint: $(READY) ## ruff and mypy
 benchmark: $(READY) ## speed and memory beside a plain reference
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-docs: $(READY) ## regenerate the pages that are made from the registry
+docs: $(READY) ## regenerate the pages and the typed stubs that are made from the registry
 	$(BIN)/python -m equimetric.report.catalogue_page docs/methods.md
+	$(BIN)/python -m equimetric.constructors.stubs
+
+dist: $(READY) ## build sdist and wheel into dist/
+	$(BIN)/python -m build --no-isolation
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -6,7 +6,7 @@ from pathlib import Path
 
 __all__ = ["code_fingerprint"]
 
-WITHOUT_INFLUENCE = ("cli", "report", "explain", "protocols", "published")
+WITHOUT_INFLUENCE = ("cli", "report", "explain", "protocols", "published", "constructors", "estimators")
 """Rooms that compute no result of a run."""
 
 

@@ -148,7 +148,8 @@ def test_wrong_names_and_options_raise_errors():
 
 def test_rooms_do_not_take_the_place_of_public_names():
     code = """
-        import equimetric.losses.triplet, equimetric.selection, equimetric.learners.single, equimetric.references.proxies
+        import equimetric.losses.triplet, equimetric.selection
+        import equimetric.learners.single, equimetric.references.proxies
         import equimetric as em
         from equimetric import losses
         from equimetric.losses.triplet import triplet

@@ -358,6 +358,20 @@ def test_losses_and_selections_can_be_pickled_and_copied(method, part):
         torch.testing.assert_close(again.state_dict(), module.state_dict())
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_copies_have_the_same_loss_and_gradients(method):
+    """After a step that has changed what the objective keeps: memories, histograms, moving averages."""
+    objective = build(method).train()
+    value_and_gradient(objective, batch(1), LABELS)
+    objective.zero_grad()
+    found = []
+    for one in (copy.deepcopy(objective), pickle.loads(pickle.dumps(objective)), objective):
+        result = value_and_gradient(one, batch(), LABELS)
+        found.append((*result, *(parameter.grad for parameter in one.parameters())))
+    assert len(found[0]) == 2 + len(list(objective.parameters()))
+    torch.testing.assert_close(found[:2], [found[2], found[2]], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("selection", ["distance_weighted", "pads", "random_semihard"])
 def test_a_selection_with_a_generator_of_its_own_resumes_its_draws_after_pickling(selection):
     generator = torch.Generator().manual_seed(4)

@@ -73,7 +73,8 @@ def find_objective(name: str) -> "Objective | ObjectiveSum":
             found = found()
         except TypeError as error:
             raise EquimetricError(f"{name!r} cannot be made without options: {error}; give an object of it") from None
-    return objective(found)
+    built: Objective | ObjectiveSum = objective(found)
+    return built
 
 
 def import_object(name: str) -> Any:

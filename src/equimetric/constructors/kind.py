@@ -97,7 +97,7 @@ def make_constructor(kind: Kind, name: str) -> Callable[..., Any]:
 
 def typed_parameters(function: Callable[..., Any]) -> list[Parameter]:
     """The parameters of a function, or of a class's constructor, with types in place of the text of annotations."""
-    hinted = function.__init__ if inspect.isclass(function) else function  # type: ignore[misc]
+    hinted = function.__init__ if inspect.isclass(function) else function
     hints = get_type_hints(hinted, include_extras=True)
     parameters = inspect.signature(function).parameters.values()
     return [parameter.replace(annotation=hints.get(parameter.name, Any)) for parameter in parameters]

@@ -56,20 +56,17 @@ def objective_signatures(name: str) -> list[Signature]:
 
 
 def with_recipe(recipe: Recipe, parts: Sequence[Component]) -> dict[str, Parameter]:
-    """The options of some parts by name, the first owner's, with the recipe's defaults; required ones first."""
+    """The options of some parts by name, the first owner's, with the recipe's defaults."""
     found: dict[str, Parameter] = {}
     for part in parts:
-        for option in options_of(part.definition):
-            found.setdefault(option.name, option)
+        for parameter in options_of(part.definition):
+            found.setdefault(parameter.name, parameter)
     for option, selection in parts[0].implies.items():
         implied = {one.name: one for one in options_of(SELECTIONS[selection].definition)}[option]
         found.setdefault(option, implied.replace(annotation=implied.annotation | None, default=None))
-    for option, value in recipe.options.items():
-        if option in found:
-            found[option] = found[option].replace(default=value)
-    for option in recipe.context:
-        if option in found:
-            found[option] = found[option].replace(default=Parameter.empty)
+    defaults = {**recipe.options, **dict.fromkeys(recipe.context, Parameter.empty)}
+    for option in found.keys() & defaults.keys():
+        found[option] = found[option].replace(default=defaults[option])
     return found
 
 

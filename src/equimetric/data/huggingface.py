@@ -67,7 +67,9 @@ def from_huggingface(
     for rows in splits.values():
         for wanted in (column, label):
             if wanted not in rows.column_names:
-                raise EquimetricError(f"the data set has no column {wanted!r}; {did_you_mean(wanted, rows.column_names)}")
+                raise EquimetricError(
+                    f"the data set has no column {wanted!r}; {did_you_mean(wanted, rows.column_names)}"
+                )
     if official and (other := set(splits) - set(PARTS)):
         raise EquimetricError(
             f"the split {sorted(other)[0]!r} is none of {', '.join(PARTS)}; rename it, or leave official out"

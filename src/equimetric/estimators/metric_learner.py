@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from equimetric.calibration import calibrate
@@ -198,15 +198,20 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @property
     def _n_features_out(self) -> int:
-        return int(self.network_[-1].out_features)
+        return self._last.out_features
+
+    @property
+    def _last(self) -> nn.Linear:
+        last = self.network_[-1]
+        assert isinstance(last, nn.Linear)
+        return last
 
     def _tensor(self, vectors: NDArray[Any]) -> Tensor:
         return torch.from_numpy((vectors - self.mean_.astype(vectors.dtype)) / self.scale_.astype(vectors.dtype))
 
     @torch.no_grad()
     def _embed(self, vectors: NDArray[Any]) -> NDArray[Any]:
-        network = self.network_.to(self.network_[-1].weight.dtype)
-        embeddings = network(self._tensor(vectors).to(network[-1].weight.dtype))
+        embeddings = self.network_(self._tensor(vectors).to(self._last.weight.dtype))
         if self._unit_length:
             embeddings = F.normalize(embeddings)
         array: NDArray[Any] = embeddings.numpy().astype(vectors.dtype, copy=False)

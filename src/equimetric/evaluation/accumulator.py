@@ -22,8 +22,11 @@ from equimetric.processes import Processes
 
 __all__ = ["Accumulator"]
 
-GIVEN_BY_UPDATE = ("embeddings", "labels", "gallery_embeddings", "gallery_labels", "query_ids", "gallery_ids")
-GIVEN_BY_UPDATE += ("parents", "gallery_parents", "metrics", "options")
+GIVEN_OTHERWISE = {
+    *("embeddings", "labels", "gallery_embeddings", "gallery_labels", "metrics", "options"),
+    *("query_ids", "gallery_ids", "parents", "gallery_parents"),
+}
+"""Parameters of `evaluate` that belong to single rows, or have another place here."""
 
 
 class Accumulator:
@@ -46,8 +49,8 @@ class Accumulator:
     def __init__(self, metrics: str | Iterable[str] | None = None, *, memory: int = 2**30, **options: Any) -> None:
         known = {*inspect.signature(evaluate).parameters, *(name for kind in METRICS.values() for name in kind.options)}
         for option in options:
-            if option not in known or option in GIVEN_BY_UPDATE:
-                raise unknown_name("option of an Accumulator", option, known - set(GIVEN_BY_UPDATE))
+            if option not in known - GIVEN_OTHERWISE:
+                raise unknown_name("option of an Accumulator", option, known - GIVEN_OTHERWISE)
         if metrics is None:
             metrics = default_metrics(options.get("ks", (1, 2, 4, 8)))
         self.metrics = [metric.name for metric in parse_metrics(metrics)]
@@ -161,7 +164,8 @@ class _Rows:
             dist.gather_object(piece, received, dst=0)
             for rank, sent in enumerate(received or ()):
                 if sent is not None:
-                    gathered.append(*sent, rank=rank)
+                    vectors, labels, index = sent
+                    gathered.append(vectors, labels, index, rank)
         return gathered
 
     def cut(self, rows: slice) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
