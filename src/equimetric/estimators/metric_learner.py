@@ -68,7 +68,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         n_components: int | None = None,
         hidden: Sequence[int] = (),
         steps: int = 300,
-        classes: int = 8,
+        classes: int = 32,
         samples: int = 4,
         lr: float = 3e-3,
         weight_decay: float = 1e-4,
