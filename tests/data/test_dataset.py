@@ -116,7 +116,7 @@ def test_a_dataset_is_frozen():
 def test_descriptions_name_every_option():
     found = {record.name: record for record in dataset_descriptions()}
     assert set(found) == {
-        *("digits", "folder", "glyphs", "manifest", "arrays", "features", "pairs"),
+        *("digits", "folder", "glyphs", "manifest", "arrays", "features", "pairs", "huggingface"),
         *("cub", "cars", "online_products", "in_shop", "inaturalist", "omniglot"),
     }
     assert found["glyphs"].options == {"minimum_faces": 14}

@@ -117,9 +117,7 @@ def test_an_installed_sdist_works_outside_the_repository(tmp_path):
         'name = "short"\nseeds = [0]\n[data]\nname = "digits"\n[batch]\nclasses = 3\n'
         "[training]\nsteps = 2\nvalidate_every = 2\n[methods.contrastive]\n"
     )
-    code = (
-        "import sys; from equimetric.cli import main; import equimetric; print(equimetric.__file__); main()"
-    )
+    code = "import sys; from equimetric.cli import main; import equimetric; print(equimetric.__file__); main()"
     for arguments in (["--version"], ["methods"], ["compare", str(study), "--output", str(tmp_path / "runs")]):
         ran = subprocess.run(
             [str(python), "-c", code, *arguments],

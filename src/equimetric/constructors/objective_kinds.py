@@ -50,7 +50,7 @@ def objective_signatures(name: str) -> list[Signature]:
     made = keyword("references", str | References, default=Parameter.empty)
     parts = {part: parameter for part, parameter in PART_PARAMETERS.items() if part != "references"}
     return [
-        Signature(with_parts({**own}, parts), Objective),
+        Signature(with_parts(own, parts), Objective),
         Signature(with_parts({**other, "references": made}, parts), Objective),
     ]
 
