@@ -61,3 +61,14 @@ def in_process(monkeypatch):
     from equimetric.studies.engines import open_engine
 
     monkeypatch.setattr(comparison, "open_engine", lambda name, slots: open_engine("serial", slots))
+
+
+@pytest.fixture
+def is_one_sentence():
+    """Whether an error is one line for the user, without a traceback."""
+
+    def check(error):
+        lines = error.strip().splitlines()
+        return len(lines) == 1 and lines[0].startswith("equimetric: ") and "Traceback" not in error
+
+    return check

@@ -1,5 +1,7 @@
+import numpy as np
 import pytest
 from exported import train_small
+from PIL import Image
 
 from equimetric.deployment.export import export_run
 
@@ -18,4 +20,16 @@ def model_folder(run_folder, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("models") / "model"
     export_run(run_folder, folder, threshold=Threshold(far=0.05), onnx=False)
+    return folder
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Seven images of two classes."""
+    folder = tmp_path / "photos"
+    random = np.random.default_rng(0)
+    for number in range(7):
+        file = folder / f"class{number % 2}" / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (9, 12), dtype=np.uint8)).save(file)
     return folder

@@ -3,24 +3,12 @@
 import numpy as np
 import pyarrow.parquet as parquet
 import pytest
-from PIL import Image
 
 import equimetric as em
 from equimetric.deployment import bulk
 from equimetric.deployment.bulk import embed_files, list_image_files
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.files import read_embeddings
-
-
-@pytest.fixture
-def photos(tmp_path):
-    folder = tmp_path / "photos"
-    random = np.random.default_rng(0)
-    for number in range(7):
-        file = folder / f"class{number % 2}" / f"{number}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(random.integers(0, 256, (9, 12), dtype=np.uint8)).save(file)
-    return folder
 
 
 def test_a_folder_becomes_a_table(model_folder, photos, tmp_path, equimetric):

@@ -6,26 +6,23 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from equimetric.checksums import json_document, read_json
-from equimetric.data.decoding import map_in_threads
 from equimetric.data.image_formats import SUFFIXES
 from equimetric.deployment.embedder import Embedder
+from equimetric.deployment.image_blocks import embed_readable
 from equimetric.errors import EquimetricError, did_you_mean, shown
 from equimetric.files import make_folder, sync_file, sync_folder
 from equimetric.progress import show_progress
 from equimetric.runs.access import acquire_lock
-from equimetric.runs.embedding import images_per_block
 
 __all__ = ["BulkEmbeddings", "ImageList", "embed_files", "list_image_files"]
 
@@ -33,9 +30,8 @@ ROWS_PER_PART = 256
 """Images between two points from which a killed run resumes."""
 PLAN, LOCK = "plan.json", ".lock"
 PATH, LABEL = "path", "label"
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+METADATA = "equimetric"
+"""Key in the metadata of the file, which say what its embeddings are from."""
 
 
 @dataclass(frozen=True)
@@ -182,25 +178,14 @@ def describe_model(model: Embedder) -> dict[str, str]:
 def part_table(model: Embedder, images: ImageList, advance: Callable[[int], None]) -> Any:
     """The rows of a part; what cannot be read has a reason in `damaged` and no embedding."""
     arrow = import_module("pyarrow")
-    step = images_per_block(model.preprocessing.size**2)
-    blocks = [images.files[start : start + step] for start in range(0, len(images.files), step)]
-    reasons: list[str | None] = []
-    outputs: list[dict[str, Tensor]] = []
-    # The next images are decoded while the network computes.
-    for pixels, why in ahead(lambda files: load_block(model, files), blocks):
-        reasons += why
-        if len(pixels):
-            outputs.append(model.compute(pixels))
-        advance(len(why))
-    readable = np.flatnonzero([reason is None for reason in reasons])
+    found = embed_readable(model, images.files, advance)
     columns: dict[str, Any] = {PATH: arrow.array(images.names)}
     if images.labels is not None:
         columns[LABEL] = arrow.array(images.labels)
-    for name in outputs[0] if outputs else ():
-        rows = np.concatenate([block[name].numpy() for block in outputs]).astype(np.float32)
-        columns[name] = vectors_column(arrow, rows, readable, len(reasons))
-    columns["damaged"] = arrow.array(reasons, arrow.string())
-    return arrow.table(columns).replace_schema_metadata({"equimetric": json.dumps(describe_model(model))})
+    for name, rows in found.outputs.items():
+        columns[name] = vectors_column(arrow, rows, found.readable, len(found.reasons))
+    columns["damaged"] = arrow.array(found.reasons, arrow.string())
+    return arrow.table(columns).replace_schema_metadata({METADATA: json.dumps(describe_model(model))})
 
 
 def vectors_column(arrow: Any, rows: NDArray[np.float32], readable: NDArray[np.int64], total: int) -> Any:
@@ -211,34 +196,6 @@ def vectors_column(arrow: Any, rows: NDArray[np.float32], readable: NDArray[np.i
     missing[readable] = False
     values = arrow.array(whole.ravel())
     return arrow.FixedSizeListArray.from_arrays(values, rows.shape[1], mask=arrow.array(missing))
-
-
-def load_block(model: Embedder, files: Sequence[Path]) -> tuple[NDArray[np.uint8], list[str | None]]:
-    """The pixels of the files that can be read, and for each file why it cannot."""
-
-    def attempt(file: Path) -> NDArray[np.uint8] | str:
-        try:
-            return model.preprocessing.pixels(file)
-        except Exception as error:  # a damaged file can raise almost anything from inside a decoder
-            return str(error).replace(str(file), file.name) or type(error).__name__
-
-    outcomes = list(map_in_threads(attempt, files))
-    pixels = [one for one in outcomes if not isinstance(one, str)]
-    empty = np.zeros((0, model.preprocessing.channels, model.preprocessing.size, model.preprocessing.size), np.uint8)
-    return np.stack(pixels) if pixels else empty, [one if isinstance(one, str) else None for one in outcomes]
-
-
-def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """work(item) for every item, in order, one ahead of the consumer in a thread of its own."""
-    with ThreadPoolExecutor(1) as pool:
-        pending = None
-        for item in items:
-            following = pool.submit(work, item)
-            if pending is not None:
-                yield pending.result()
-            pending = following
-        if pending is not None:
-            yield pending.result()
 
 
 def write_table(table: Any, file: Path) -> None:

@@ -1,7 +1,8 @@
-"""`verify_model`: does this machine, with its runtimes, compute what was certified?"""
+"""Does this machine, with its runtimes, compute what was certified? `verify_model` says it, `load_verified` insists."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,13 +12,13 @@ import numpy as np
 from safetensors.numpy import load as parse_arrays
 
 from equimetric.deployment.canaries import TOLERANCE, largest_difference, outputs_of_canaries, split_canaries
-from equimetric.deployment.embedder import AnyCertificate
+from equimetric.deployment.embedder import AnyCertificate, Embedder
 from equimetric.deployment.folder import CANARIES, PROGRAM, WEIGHTS, ModelFolder
 from equimetric.deployment.load import load_exported
-from equimetric.deployment.runtimes import Runtime, load_program
+from equimetric.deployment.runtimes import Runtime, RuntimeName, load_program
 from equimetric.errors import EquimetricError
 
-__all__ = ["CheckedRuntime", "Verification", "verify_model"]
+__all__ = ["CheckedRuntime", "Verification", "load_verified", "verify_model"]
 
 PIXEL_TOLERANCE = 2
 """Of 255: versions of Pillow may round differently."""
@@ -111,7 +112,6 @@ def verify_model(folder: str | Path, *, program: bool = False) -> Verification:
     program  also load the .pt2 file by PyTorch's own loader: only where you trust the file
     """
     opened = ModelFolder.open(Path(folder))
-    images, pixels, expected = split_canaries(parse_arrays(opened.read(CANARIES)))
     runtimes: list[Runtime] = []
     skipped = []
     if opened.has(WEIGHTS):
@@ -126,16 +126,29 @@ def verify_model(folder: str | Path, *, program: bool = False) -> Verification:
         runtimes.append(load_program(opened.read(PROGRAM), opened.outputs))
     if not runtimes:
         raise EquimetricError(f"the model in {str(folder)!r} cannot be computed here: {'; '.join(skipped)}")
+    return verify_runtimes(opened, runtimes, tuple(skipped))
+
+
+def load_verified(folder: str | Path, *, runtime: RuntimeName | None = None, task: str | None = None) -> Embedder:
+    """An exported model that computes here what was certified, by its canaries; an error where it does not."""
+    model = load_exported(folder, runtime=runtime, task=task)
+    verify_runtimes(ModelFolder.open(Path(folder)), [model.runtime]).require()
+    return model
+
+
+def verify_runtimes(opened: ModelFolder, runtimes: Sequence[Runtime], skipped: tuple[str, ...] = ()) -> Verification:
+    """Recompute the canaries in some runtimes."""
+    images, pixels, expected = split_canaries(parse_arrays(opened.read(CANARIES)))
     preprocessing = opened.preprocessing()
     again = np.stack([preprocessing.pixels(image) for image in images]).astype(np.int16)
     tolerance = TOLERANCE[opened.arithmetic]
     return Verification(
-        folder=Path(folder),
+        folder=opened.path,
         pixels=int(np.abs(again - pixels).max()),
         runtimes=tuple(
             CheckedRuntime(one.title, largest_difference(expected, outputs_of_canaries(one, pixels)), tolerance)
             for one in runtimes
         ),
         certificate=opened.certificate(preprocessing),
-        skipped=tuple(skipped),
+        skipped=skipped,
     )

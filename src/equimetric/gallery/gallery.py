@@ -22,6 +22,7 @@ from equimetric.gallery.certificates import KINDS, AnyCertificate, check_certifi
 from equimetric.gallery.comparison import CertifiedComparison
 from equimetric.gallery.items import ID, make_table
 from equimetric.gallery.manifest import Manifest
+from equimetric.gallery.model_record import ModelRecord
 from equimetric.gallery.search import Found, search_nearest, search_within
 from equimetric.gallery.snapshot import Snapshot
 from equimetric.gallery.writing import append, remove_rows, sweep_leftovers, write_lock
@@ -123,6 +124,11 @@ class Gallery:
         """The certificate by which `search` and `within` decide."""
         return self.certificates[0]
 
+    @property
+    def identity(self) -> str | None:
+        """The metadata column that names the identity of an item; None where its id does."""
+        return self._snapshot.manifest.identity
+
     def __len__(self) -> int:
         return self._snapshot.count
 
@@ -208,6 +214,11 @@ class Gallery:
         """(N, E) the stored vectors of items."""
         return self._snapshot.read_vectors(self._rows(ids)).numpy()
 
+    def names(self, ids: Sequence[str]) -> list[str]:
+        """The identity of each item: its value in the column `identity`, or its id."""
+        names: list[str] = self._snapshot.identities.take(self._rows(ids)).to_pylist() if len(ids) else []
+        return names
+
     def items(self) -> Any:
         """Ids and metadata of all items, an Arrow table in the order in which they were added."""
         if not self._snapshot.manifest.parts:
@@ -225,6 +236,9 @@ class Gallery:
             for some in slices(len(rows), COPIED_ROWS):
                 part = table.slice(some.start, some.stop - some.start)
                 copy.add(before.read_vectors(rows[some]), part.column(ID).to_pylist(), part.drop_columns([ID]))
+            record = ModelRecord.read(self.folder)
+            if record is not None:
+                record.move(self.folder, folder).write(unfinished)
             unfinished.rename(folder)
         return Gallery.open(folder)
 

@@ -1,0 +1,75 @@
+"""`equimetric index`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from equimetric.cli.command import DEPLOY, command
+from equimetric.cli.console import show, show_error, show_path
+
+__all__ = ["index_command"]
+
+LEFT_OUT_SHOWN = 5
+
+
+@command(
+    "index",
+    panel=DEPLOY,
+    order=4,
+    examples="""
+    equimetric index model catalogue --out shop.gallery
+    equimetric index model list.csv --column file --out shop.gallery
+    equimetric index model embeddings.parquet --out shop.gallery
+    equimetric index model new-photos --label "Oat milk 1 l" --prefix oat-milk/ --out shop.gallery
+    """,
+)
+def index_command(
+    model: Annotated[Path, typer.Argument(help="A folder that `equimetric export` wrote, with a certificate.")],
+    images: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder of images, one folder per class; a .csv or .parquet file with paths and labels; or the "
+            "embeddings that `equimetric embed` wrote with this model."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The gallery: a new folder, or one to add to.")],
+    column: Annotated[str, typer.Option("--column", help="The column of a table with the paths.")] = "path",
+    label: Annotated[str | None, typer.Option("--label", help="The label of all these images.")] = None,
+    prefix: Annotated[str, typer.Option("--prefix", help="Put before the name of every image, such as shelf2/.")] = "",
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace images that are in the gallery with another content.")
+    ] = False,
+    runtime: Annotated[
+        str | None, typer.Option("--runtime", help="torch or onnx; by default torch, for an int8 model onnx.")
+    ] = None,
+) -> None:
+    """Put images into a gallery, in which `equimetric search` finds them and `equimetric serve` serves them.
+
+    An image is called by its path below IMAGES, and its label is the first folder of that path, or the column `label`
+    of a table: what a search answers with. Images that are in the gallery already are left alone, so the same command
+    adds what is new, and goes on after a kill. Images that cannot be read are left out, and listed in the file
+    left-out.csv of the gallery.
+
+    The model is verified first. The gallery keeps its certificate, and remembers where the model is.
+    """
+    from equimetric.deployment.indexing import LEFT_OUT, index_source
+
+    found = index_source(
+        model,
+        images,
+        out,
+        column=column,
+        label=label,
+        prefix=prefix,
+        replace=replace,
+        runtime=runtime,  # type: ignore[arg-type]
+    )
+    for name, reason in found.left_out[:LEFT_OUT_SHOWN]:
+        show_error(f"left out: {name} ({reason})")
+    if len(found.left_out) > LEFT_OUT_SHOWN:
+        show_error(f"left out: {len(found.left_out) - LEFT_OUT_SHOWN} more, all in {out / LEFT_OUT}")
+    counts = {"added": found.added, "replaced": found.replaced, "there already": found.unchanged}
+    done = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count or what == "added")
+    show(f"{done}; the gallery has {len(found.gallery):,} images")
+    show_path("gallery", out)
