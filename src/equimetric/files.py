@@ -166,7 +166,7 @@ def unfinished_folder(folder: Path) -> Iterator[Path]:
         os.close(descriptor)  # the process before has renamed or removed it
     try:
         for left in unfinished.iterdir():
-            left.unlink()
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
         yield unfinished
     finally:
         if _is_at(descriptor, unfinished):

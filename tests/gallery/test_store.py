@@ -263,7 +263,7 @@ def test_with_a_cohort_both_sides_are_told_apart(form, tmp_path):
 
 
 def test_folders_that_are_no_gallery(tmp_path):
-    with pytest.raises(EquimetricError, match=r"there is no gallery in .*; make one with Gallery.create"):
+    with pytest.raises(EquimetricError, match=r"there is no gallery in .*; make one with equimetric index"):
         em.Gallery.open(tmp_path / "nowhere")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()

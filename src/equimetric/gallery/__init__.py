@@ -1,8 +1,11 @@
-"""The embedded gallery: vectors on disk, searched exactly, decided by a certificate.
+"""Galleries: vectors that are searched exactly, and decided by a certificate.
 
 Builds on `calibration`; knows vectors, ids and certificates, not models.
 
-* `gallery`       `Gallery`: add, remove, search, identify, verify
+* `gallery`       `Gallery`: add, remove, search, identify, verify; the same whatever the store
+* `stores`        where items are kept: `embedded` in files of their own, in `lance` or in `qdrant`
+* `rescored`      exact answers from products that a database computes in float32
+* `model_record`  which model made the vectors, and where it is
 * `certificates`  what a gallery was made under, and what it refuses
 * `comparison`    a certificate's distance or score, as an inner product and a shift
 * `codes`         int8 codes, and the bound of their error

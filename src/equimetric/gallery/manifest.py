@@ -56,7 +56,9 @@ class Manifest:
         """The manifest of a folder; an error where there is none, or a damaged or newer one."""
         file = folder / MANIFEST
         if not file.is_file():
-            raise EquimetricError(f"there is no gallery in {str(folder)!r}; make one with Gallery.create")
+            raise EquimetricError(
+                f"there is no gallery in {str(folder)!r}; make one with equimetric index, or with Gallery.create"
+            )
         document = read_json(file, dict, ADVICE)
         family, _, number = str(document.pop("schema", None)).partition("/")
         if family != FAMILY or not number.isdecimal():

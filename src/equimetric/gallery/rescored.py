@@ -1,0 +1,153 @@
+"""Galleries on a database that finds vectors by inner products in float32: what it finds is scored again.
+
+Every comparison of a certificate is an inner product of longer vectors (S):
+
+    cosine     q·x                                of unit vectors
+    euclidean  (q, 1)·(x, −½ ‖x‖²)                = ½ ‖q‖² − ½ d²
+    cohort     q·x                                = s', of extended vectors
+
+The database's product differs from the true one by at most an error e(q). It is asked for every item whose product may
+be that of the threshold, or of the k-th nearest, by 2e; these are scored by the certificate's own formula, in float64.
+So an item is found where a scan of all items in float64 finds it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equimetric.gallery.comparison import CertifiedComparison, GalleryQueries
+from equimetric.gallery.gallery import Gallery
+from equimetric.gallery.items import ID
+from equimetric.gallery.search import Found
+
+__all__ = ["RescoredGallery", "StoredItems", "product_width", "stored_products"]
+
+SPARE = 16
+"""Items beyond the k-th that are asked for first: most queries have no more within their error."""
+GROWTH = 4
+ROUNDING = 2e-6
+"""Relative error of what is computed beside the products, generously, as in `tiles`."""
+EPSILON = 2.0**-23
+
+
+@dataclass(frozen=True)
+class StoredItems:
+    """Items that a database found, in the order of their products.
+
+    ids       (P,)
+    products  (P,) as the database computed them, descending
+    vectors   (P, S) as they are stored
+    """
+
+    ids: list[str]
+    products: NDArray[np.float64]
+    vectors: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class RescoredGallery(Gallery):
+    """A gallery whose store finds items by products in float32."""
+
+    _identities: int | None = None
+
+    def count_identities(self) -> int:
+        """How many identities the items have; counted once, and again after a change."""
+        if self._identities is None:
+            column = ID if self.identity is None else self.identity
+            self._identities = len(self.items().column(column).unique()) if len(self) else 0
+        return self._identities
+
+    @abstractmethod
+    def find_products(self, query: NDArray[np.float32], most: int, least: float | None) -> StoredItems:
+        """The items of the largest products with a query (S,), at most `most`, and none below `least`."""
+
+    @abstractmethod
+    def longest(self) -> float:
+        """An upper bound of the lengths of the stored vectors (S)."""
+
+    def find_nearest(self, queries: GalleryQueries, k: int) -> Iterator[Found]:
+        """The k closest items of every query, closest first, equal scores by id."""
+        count, longest = len(self), self.longest()
+        for number in range(len(queries)):
+            query, error = self._ask(queries[number : number + 1], longest)
+            most, found = k + SPARE, StoredItems([], np.empty(0), np.empty((0, len(query)), np.float32))
+            while count:
+                found = self.find_products(query, most, None)
+                # The k nearest have products of at least the k-th less e, all others of at most the last plus e.
+                if len(found) < most or found.products[-1] < found.products[k - 1] - 2 * error:
+                    break
+                most *= GROWTH
+            yield self._score(queries[number : number + 1], found, k)
+
+    def find_within(self, queries: GalleryQueries, threshold: float) -> Iterator[Found]:
+        """All items of every query that are closer than a threshold, in the same order."""
+        count, longest, sign = len(self), self.longest(), self.comparison.sign
+        for number in range(len(queries)):
+            one = queries[number : number + 1]
+            query, error = self._ask(one, longest)
+            least = product_at(self.comparison, threshold, one) - error
+            found = self._score(one, self.find_products(query, max(count, 1), least), None)
+            closer = sum(sign * score < sign * threshold for score in found.scores)
+            yield Found([], found.ids[:closer], found.scores[:closer])
+
+    def name_found(self, found: Found) -> list[str]:
+        """The identities of what a query found."""
+        return self.names(found.ids)
+
+    def vectors(self, ids: Sequence[str]) -> NDArray[np.float32]:
+        """(N, E) the stored vectors of items."""
+        return self._plain(self.read_stored(ids)).numpy()
+
+    @abstractmethod
+    def read_stored(self, ids: Sequence[str]) -> NDArray[np.float32]:
+        """(N, S) the vectors of items as they are stored."""
+
+    def _plain(self, stored: NDArray[np.float32]) -> Tensor:
+        """(N, E) items from stored vectors (N, S)."""
+        return torch.from_numpy(np.array(stored[:, : self.comparison.width]))
+
+    def _ask(self, query: GalleryQueries, longest: float) -> tuple[NDArray[np.float32], float]:
+        """A query (S,) as the database takes it, and the error of its products."""
+        vector = query.vectors[0]
+        if self.comparison.kind == "euclidean":
+            vector = torch.cat([vector, vector.new_ones(1)])
+        length = float(vector.norm())
+        relative = (len(vector) + 8) * EPSILON + ROUNDING
+        return vector.float().numpy(), relative * (length * longest + length**2 + 1)
+
+    def _score(self, query: GalleryQueries, found: StoredItems, k: int | None) -> Found:
+        """Exact scores of what was found, in their order."""
+        if not len(found):
+            return Found([], [], [])
+        vectors = self._plain(found.vectors)
+        scores = self.comparison.scores(query.vectors.expand(len(vectors), -1), vectors).tolist()
+        order = sorted(zip(scores, found.ids, strict=True), key=lambda one: (self.comparison.sign * one[0], one[1]))
+        return Found([], [name for _, name in order[:k]], [score for score, _ in order[:k]])
+
+
+def product_width(comparison: CertifiedComparison) -> int:
+    """S, the columns of a stored vector."""
+    return comparison.width + (1 if comparison.kind == "euclidean" else 0)
+
+
+def stored_products(comparison: CertifiedComparison, items: Tensor) -> NDArray[np.float32]:
+    """(N, S) the vectors to store for items (N, E)."""
+    if comparison.kind == "euclidean":
+        items = torch.cat([items, comparison.shifts(items).float()[:, None]], dim=1)
+    stored: NDArray[np.float32] = items.numpy()
+    return stored
+
+
+def product_at(comparison: CertifiedComparison, score: float, query: GalleryQueries) -> float:
+    """The product at which a query has a score."""
+    affinity = float(comparison.affinity(score, query.offset)[0])
+    return affinity + float(query.offset[0]) if comparison.kind == "cohort" else affinity
