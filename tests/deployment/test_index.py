@@ -17,6 +17,7 @@ from equimetric.deployment.export import export_run
 from equimetric.deployment.gallery_models import load_gallery_model
 from equimetric.deployment.indexing import index_source
 from equimetric.errors import EquimetricError
+from equimetric.gallery.embedded import EmbeddedGallery
 from equimetric.gallery.model_record import ModelRecord
 
 
@@ -57,14 +58,14 @@ def test_a_killed_run_resumes(model_folder, photos, gallery, tmp_path, monkeypat
     monkeypatch.setattr(indexing, "ROWS_PER_COMMIT", 2)
     added = []
 
-    def kill_after_two(self, *arguments, add=em.Gallery.add):
+    def kill_after_two(self, *arguments, add=EmbeddedGallery.add):
         if len(added) == 2:
             raise KeyboardInterrupt
         added.append(arguments)
         add(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(gallery), "add", kill_after_two)
+        patch.setattr(EmbeddedGallery, "add", kill_after_two)
         with pytest.raises(KeyboardInterrupt):
             index_source(model_folder, photos, tmp_path / "killed.gallery")
     assert len(em.Gallery.open(tmp_path / "killed.gallery")) == 4
@@ -295,3 +296,58 @@ def test_a_damaged_record_of_the_model(gallery):
     (gallery.folder / "model.json").write_text("{}")
     with pytest.raises(EquimetricError, match=r"model.json is damaged .*; remove it, and give the model's folder"):
         load_gallery_model(gallery)
+
+
+def test_images_are_removed_by_name_pattern_and_label(gallery, equimetric, is_one_sentence):
+    for arguments, message in (
+        ((), "nothing is named"),
+        (("class0/9.png",), "no image of the gallery is called 'class0/9.png'; nothing was removed"),
+        (("--label", "clas1"), "no image of the gallery has this label; did you mean 'class1'?"),
+    ):
+        code, _, error = equimetric("remove", gallery.folder, *arguments)
+        assert code == 2
+        assert message in error
+        assert is_one_sentence(error)
+    code, out, _ = equimetric("remove", gallery.folder, "class0/0.png", "*/[24].png")
+    assert code == 0
+    assert "3 removed; the gallery has 4 images" in out
+    code, out, _ = equimetric("remove", gallery.folder, "--label", "class1")
+    assert "3 removed; the gallery has 1 images" in out
+    gallery.refresh()
+    assert gallery.items()["id"].to_pylist() == ["class0/6.png"]
+
+
+def test_verify_says_whether_a_gallery_is_what_was_written(gallery, equimetric):
+    code, out, _ = equimetric("verify", gallery.folder)
+    assert code == 0
+    assert "The gallery of 7 images is what was written" in out
+    file = gallery.folder / "vectors.f32"
+    content = bytearray(file.read_bytes())
+    content[9] ^= 4
+    file.write_bytes(content)
+    code, out, _ = equimetric("verify", gallery.folder, "--json")
+    assert code == 1
+    assert json.loads(out)["problems"] == ["rows 0 to 6 of vectors.f32 are not what was written"]
+    code, out, _ = equimetric("verify", gallery.folder)
+    assert code == 1
+    assert "is damaged; restore it from a copy" in out
+
+
+def test_a_gallery_in_lancedb_is_indexed_and_searched_alike(model_folder, photos, gallery, tmp_path, equimetric):
+    out_folder = tmp_path / "lance.gallery"
+    code, _, error = equimetric("index", model_folder, photos, "--out", out_folder, "--store", "lancedb")
+    assert code == 0, error
+    answers = []
+    for folder in (gallery.folder, out_folder):
+        code, out, error = equimetric("search", folder, photos, "--json")
+        assert code == 0, error
+        answers.append(json.loads(out)["queries"])
+    assert answers[0] == answers[1]
+    code, out, _ = equimetric("index", model_folder, photos, "--out", out_folder)
+    assert "0 added, 7 there already" in out
+    code, _, error = equimetric("index", model_folder, photos, "--out", out_folder, "--store", "embedded")
+    assert code == 2
+    assert "has the store 'lancedb'; leave --store out" in error
+    code, _, error = equimetric("verify", out_folder)
+    assert code == 2
+    assert "kept by a database" in error

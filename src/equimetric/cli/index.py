@@ -21,6 +21,8 @@ LEFT_OUT_SHOWN = 5
     equimetric index model catalogue --out shop.gallery
     equimetric index model list.csv --column file --out shop.gallery
     equimetric index model embeddings.parquet --out shop.gallery
+    equimetric index model catalogue --out shop.gallery --store lancedb
+    equimetric index model catalogue --out shop.gallery --store qdrant --url http://db:6333
     equimetric index model new-photos --label "Oat milk 1 l" --prefix oat-milk/ --out shop.gallery
     """,
 )
@@ -43,6 +45,20 @@ def index_command(
     runtime: Annotated[
         str | None, typer.Option("--runtime", help="torch or onnx; by default torch, for an int8 model onnx.")
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            help="Of a new gallery: embedded, files in its folder; lancedb, beyond the memory of one machine; qdrant, "
+            "a server.",
+        ),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="With --store qdrant: the server; http://localhost:6333.")
+    ] = None,
+    collection: Annotated[
+        str | None, typer.Option("--collection", help="With --store qdrant: the name of the new collection.")
+    ] = None,
 ) -> None:
     """Put images into a gallery, in which `equimetric search` finds them and `equimetric serve` serves them.
 
@@ -55,6 +71,7 @@ def index_command(
     """
     from equimetric.deployment.indexing import LEFT_OUT, index_source
 
+    given = {"url": url, "collection": collection}
     found = index_source(
         model,
         images,
@@ -64,6 +81,8 @@ def index_command(
         prefix=prefix,
         replace=replace,
         runtime=runtime,  # type: ignore[arg-type]
+        store=store,
+        **{name: value for name, value in given.items() if value is not None},
     )
     for name, reason in found.left_out[:LEFT_OUT_SHOWN]:
         show_error(f"left out: {name} ({reason})")

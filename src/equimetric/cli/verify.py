@@ -22,10 +22,11 @@ DIFFERS = 1
     examples="""
     equimetric verify model
     equimetric verify model --task identification
+    equimetric verify shop.gallery
     """,
 )
 def verify_command(
-    folder: Annotated[Path, typer.Argument(help="A folder that `equimetric export` wrote.")],
+    folder: Annotated[Path, typer.Argument(help="A model of `equimetric export`, or a gallery of `equimetric index`.")],
     task: Annotated[
         str | None, typer.Option("--task", help="What the certificate must be for: verification or identification.")
     ] = None,
@@ -39,10 +40,16 @@ def verify_command(
     Files, preprocessing, dimension, arithmetic and task must be those that were certified. Then the canaries, a few
     images that came with the model, pass through preprocessing and through every runtime that is installed; what comes
     out must be what came out when the model was exported.
+
+    Of a gallery all files are read and compared with the checksums that were written with them.
     """
     from equimetric.deployment.load import load_exported
     from equimetric.deployment.verify import verify_model
+    from equimetric.gallery.stores import is_gallery_folder
 
+    if is_gallery_folder(folder):
+        verify_gallery(folder, as_json)
+        return
     found = verify_model(folder, program=program)
     if task is not None:
         load_exported(folder, task=task)
@@ -51,5 +58,25 @@ def verify_command(
     else:
         show(str(found))
         show(found.verdict)
+    if not found.holds:
+        raise typer.Exit(DIFFERS)
+
+
+def verify_gallery(folder: Path, as_json: bool) -> None:
+    """Say whether the files of a gallery are what was written."""
+    from equimetric.gallery import Gallery
+
+    gallery = Gallery.open(folder)
+    found = gallery.check()
+    if as_json:
+        told = {"holds": found.holds, "problems": found.problems, "skipped": found.skipped, "bytes": found.bytes}
+        typer.echo(json.dumps({"items": len(gallery), **told}))
+    else:
+        for problem in found.problems:
+            show(problem)
+        for name in found.skipped:
+            show(f"{name} was written by an earlier version, without checksums; Gallery.save writes a copy with them")
+        verdict = "is what was written" if found.holds else "is damaged; restore it from a copy"
+        show(f"The gallery of {len(gallery):,} images {verdict} ({found.bytes:,} bytes read).")
     if not found.holds:
         raise typer.Exit(DIFFERS)

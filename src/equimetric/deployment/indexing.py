@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as copy_with
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,13 @@ from equimetric.deployment.gallery_models import record_model
 from equimetric.deployment.image_blocks import embed_readable
 from equimetric.deployment.runtimes import RuntimeName
 from equimetric.deployment.verify import load_verified
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, did_you_mean, shown
 from equimetric.files import hash_files, write_atomically
 from equimetric.gallery import Gallery
-from equimetric.gallery.manifest import MANIFEST
+from equimetric.gallery.stores import EMBEDDED, StoreRecord, is_gallery_folder
 from equimetric.progress import show_progress
 
-__all__ = ["Indexed", "index_embeddings", "index_images", "index_source", "item_metadata", "open_index"]
+__all__ = ["Indexed", "choose_items", "index_embeddings", "index_images", "index_source", "item_metadata", "open_index"]
 
 ROWS_PER_COMMIT = 256
 """Images between two points from which a killed run resumes."""
@@ -74,6 +75,8 @@ def index_source(
     prefix: str = "",
     replace: bool = False,
     runtime: RuntimeName | None = None,
+    store: str | None = None,
+    **options: Any,
 ) -> Indexed:
     """Add the images of a folder, a table of paths or a file of embeddings to the gallery at `out`.
 
@@ -82,34 +85,50 @@ def index_source(
     label    of all images, in place of their own
     prefix   put before the name of every image
     replace  replace images that are in the gallery by name, and differ in content
+    store    of a new gallery, and its options: see `Gallery.create`
     """
     if is_embeddings_file(source):
         labelled = label is not None or LABEL in pq.read_schema(source).names
         loaded = load_verified(model, runtime=runtime)
-        gallery = open_index(out, loaded, model, labelled=labelled)
+        gallery = open_index(out, loaded, model, labelled=labelled, store=store, **options)
         return index_embeddings(gallery, loaded, source, label=label, prefix=prefix, replace=replace)
     images = list_image_files(source, column)
     images = copy_with(images, names=tuple(f"{prefix}{name}" for name in images.names))
     if label is not None:
         images = copy_with(images, labels=(label,) * len(images.names))
     loaded = load_verified(model, runtime=runtime)
-    gallery = open_index(out, loaded, model, labelled=images.labels is not None)
+    gallery = open_index(out, loaded, model, labelled=images.labels is not None, store=store, **options)
     return index_images(gallery, loaded, images, replace=replace)
 
 
-def open_index(out: str | Path, model: Embedder, folder: str | Path, *, labelled: bool) -> Gallery:
+def open_index(
+    out: str | Path,
+    model: Embedder,
+    folder: str | Path,
+    *,
+    labelled: bool,
+    store: str | None = None,
+    **options: Any,
+) -> Gallery:
     """The gallery at `out`, made where there is none, for vectors of the model in `folder`.
 
     labelled  whether the images of a new gallery have labels, which then name the identities
+    store     of a new gallery, by default embedded; one that is there has its own
     """
     if model.certificate is None:
         raise EquimetricError(
             "this model has no certificate, and a gallery decides by one; export the run again without --no-certificate"
         )
-    if (Path(out) / MANIFEST).exists():
+    if is_gallery_folder(Path(out)):
+        if store is not None and store != StoreRecord.read(Path(out)).store:
+            raise EquimetricError(
+                f"the gallery {str(out)!r} has the store {StoreRecord.read(Path(out)).store!r}; leave --store out, or "
+                "choose another folder"
+            )
         gallery = Gallery.open(out)
     else:
-        gallery = Gallery.create(out, model.certificate, identity=LABEL if labelled else None)
+        identity = LABEL if labelled else None
+        gallery = Gallery.create(out, model.certificate, identity=identity, store=store or EMBEDDED, **options)
     record_model(gallery, model, folder)
     return gallery
 
@@ -258,6 +277,28 @@ def choose_rows(
             "--prefix to tell the names apart"
         )
     return IndexChoice(np.array(sorted(missing + changed), np.int64), frozenset(names[row] for row in changed))
+
+
+def choose_items(gallery: Gallery, patterns: Sequence[str], label: str | None = None) -> list[str]:
+    """The ids of the items that patterns name, and of those with a label; an error for what names nothing."""
+    table = gallery.items()
+    ids = table["id"].to_pylist()
+    there = set(ids)
+    chosen: dict[str, None] = {}
+    for pattern in patterns:
+        found = [pattern] if pattern in there else [one for one in ids if fnmatchcase(one, pattern)]
+        if not found:
+            raise EquimetricError(f"no image of the gallery is called {shown(pattern)}; nothing was removed")
+        chosen.update(dict.fromkeys(found))
+    if label is not None:
+        labels = table[LABEL].to_pylist() if LABEL in table.column_names else ids
+        found = [one for one, its in zip(ids, labels, strict=True) if its == label]
+        if not found:
+            raise EquimetricError(
+                f"no image of the gallery has this label; {did_you_mean(label, list(dict.fromkeys(labels)))}"
+            )
+        chosen.update(dict.fromkeys(found))
+    return list(chosen)
 
 
 def differ(known: str | None, content: str | None) -> bool:

@@ -16,6 +16,7 @@ Builds on `calibration`; knows vectors, ids and certificates, not models.
 * `manifest`      the truth about which files count
 * `number_files`  vectors and codes, `items` ids and metadata
 * `snapshot`      all files of one commit
+* `block_checksums`  whether files are what was written
 * `writing`       changes that survive a kill
 """
 

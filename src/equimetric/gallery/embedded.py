@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError, StorageError
 from equimetric.evaluation.engine.inputs import EmbeddingsLike
+from equimetric.gallery.block_checksums import GalleryCheck, check_blocks, check_whole
 from equimetric.gallery.certificates import AnyCertificate
 from equimetric.gallery.comparison import CertifiedComparison, GalleryQueries
 from equimetric.gallery.gallery import Gallery, check_known
 from equimetric.gallery.items import ID, make_table
-from equimetric.gallery.manifest import Manifest
+from equimetric.gallery.manifest import REMOVED, Manifest
 from equimetric.gallery.search import Found, search_nearest, search_within
 from equimetric.gallery.snapshot import Snapshot
 from equimetric.gallery.writing import append, remove_rows, sweep_leftovers, write_lock
@@ -121,6 +122,28 @@ class EmbeddedGallery(Gallery):
         """How many identities the items have."""
         return self._snapshot.identity_count
 
+    def check(self) -> GalleryCheck:
+        """Read all files of the gallery, and compare them with the checksums that were written with them."""
+        self.refresh()
+        manifest, problems, read, skipped = self._snapshot.manifest, list[str](), 0, list[str]()
+        for name, width in self._widths().items() if manifest.rows else ():
+            file, expected = self.folder / manifest.numbers[name], manifest.checksums.get(name)
+            if expected is None:
+                skipped.append(file.name)
+                continue
+            problems += check_blocks(file, manifest.rows, width, expected)
+            read += manifest.rows * width
+        whole = {part.file: part.checksum for part in manifest.parts}
+        if manifest.removed is not None:
+            whole[manifest.removed] = manifest.checksums.get(REMOVED, (None,))[0]
+        for one, checksum in whole.items():
+            if checksum is None:
+                skipped.append(one)
+                continue
+            problems += check_whole(self.folder / one, checksum)
+            read += (self.folder / one).stat().st_size
+        return GalleryCheck(self.folder, read, tuple(problems), tuple(skipped))
+
     def _rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """The rows of ids, all of which are here."""
         check_known(ids, ())
@@ -139,8 +162,12 @@ class EmbeddedGallery(Gallery):
             return
 
     def _sweep_files(self) -> None:
-        widths = {"vectors": 4 * self.comparison.width, "codes": self.comparison.columns, "residuals": 4, "shifts": 4}
-        sweep_leftovers(self.folder, self._snapshot.manifest, widths)
+        sweep_leftovers(self.folder, self._snapshot.manifest, self._widths())
+
+    def _widths(self) -> dict[str, int]:
+        """Bytes of a row of each file of numbers."""
+        shifts = {"shifts": 4} if self.comparison.has_shift else {}
+        return {"vectors": 4 * self.comparison.width, "codes": self.comparison.columns, "residuals": 4, **shifts}
 
 
 def _open_snapshot(folder: Path, comparison: CertifiedComparison) -> Snapshot:

@@ -20,6 +20,7 @@ from equimetric.calibration.identification import IdentificationCertificate
 from equimetric.errors import EquimetricError, EquimetricWarning, shown
 from equimetric.evaluation.engine.inputs import EmbeddingsLike
 from equimetric.files import make_folder, unfinished_folder
+from equimetric.gallery.block_checksums import GalleryCheck
 from equimetric.gallery.certificates import KINDS, AnyCertificate, check_certificates, load_certificates, require_same
 from equimetric.gallery.comparison import CertifiedComparison, GalleryQueries
 from equimetric.gallery.items import ID
@@ -246,6 +247,10 @@ class Gallery(ABC):
             copy.close()
             unfinished.rename(folder)
         return Gallery.open(folder)
+
+    def check(self) -> GalleryCheck:
+        """Compare all files with the checksums that were written with them; only an embedded gallery has some."""
+        raise EquimetricError("this gallery's items are kept by a database, which has to check its own files")
 
     def _certificate(self, kind: type[Any]) -> Any:
         """The certificate of a task."""

@@ -1,6 +1,7 @@
 """Ids and metadata of the items: Parquet files, each of consecutive rows, merged as they grow many."""
 
 import io
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,7 +30,7 @@ class ItemTable:
 
     def __init__(self, folder: Path, parts: Sequence[ItemPart]) -> None:
         self._folder = folder
-        self._opened = [pa.memory_map(str(folder / part.file)) for part in parts]
+        self._opened = [_map_part(folder, part) for part in parts]
 
     @cached_property
     def ids(self) -> Any:
@@ -79,6 +80,15 @@ class ItemTable:
             ) from None
 
 
+def _map_part(folder: Path, part: ItemPart) -> Any:
+    mapped = pa.memory_map(str(folder / part.file))
+    if part.bytes is not None and mapped.size() != part.bytes:
+        raise DamagedFileError(
+            f"{folder / part.file} is damaged ({mapped.size()} bytes instead of {part.bytes})", "restore it from a copy"
+        )
+    return mapped
+
+
 def make_table(ids: Sequence[str], metadata: Mapping[str, Any] | Any, count: int, schema: Any) -> Any:
     """Ids and metadata as an Arrow table with the columns of `schema`, where that is known."""
     names = _check_ids(ids, count)
@@ -116,8 +126,9 @@ def write_part(
     buffer = io.BytesIO()
     pq.write_table(pa.concat_tables([*items.tail(merged), table]), buffer, write_page_checksum=True)
     file = f"items-{version}.parquet"
-    write_atomically(folder / file, buffer.getvalue())
-    return *parts[: len(parts) - merged], ItemPart(file, rows)
+    content = buffer.getvalue()
+    write_atomically(folder / file, content)
+    return *parts[: len(parts) - merged], ItemPart(file, rows, len(content), zlib.crc32(content))
 
 
 def _check_ids(ids: Sequence[str], count: int) -> list[str]:

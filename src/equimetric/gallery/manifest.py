@@ -4,7 +4,7 @@ Files of numbers only grow. What is beyond the rows of the manifest, and every f
 of a write that was cut short.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +13,38 @@ from equimetric.errors import DamagedFileError, EquimetricError
 from equimetric.files import write_atomically
 from equimetric.gallery.codes import ItemCodes
 
-__all__ = ["MANIFEST", "ItemPart", "Manifest"]
+__all__ = ["MANIFEST", "REMOVED", "ItemPart", "Manifest"]
 
 MANIFEST = "gallery.json"
-FAMILY, SCHEMA = "equimetric.gallery", 1
+REMOVED = "removed"
+"""Name of the checksum of the file with the removed rows."""
+FAMILY, SCHEMA = "equimetric.gallery", 2
 ADVICE = "restore the gallery from a copy, or make it again"
 
 
 @dataclass(frozen=True)
 class ItemPart:
-    """A Parquet file with ids and metadata of consecutive rows."""
+    """A Parquet file with ids and metadata of consecutive rows; size and CRC-32 are None in those of schema 1."""
 
     file: str
     rows: int
+    bytes: int | None = None
+    checksum: int | None = None
 
 
 @dataclass(frozen=True)
 class Manifest:
     """What a gallery is.
 
-    tasks     of its certificates, which are files TASK.json; the first decides
-    identity  metadata column that names the identity of an item; None: its id
-    rows      rows of every file of numbers, removed ones included
-    version   number of commits, by which new files are named
-    codes     of what version the codes are; None before the first row
-    common    what the codes of all rows have in common
-    parts     ids and metadata, in the order of the rows
-    removed   file with the rows that were removed
+    tasks      of its certificates, which are files TASK.json; the first decides
+    identity   metadata column that names the identity of an item; None: its id
+    rows       rows of every file of numbers, removed ones included
+    version    number of commits, by which new files are named
+    codes      of what version the codes are; None before the first row
+    common     what the codes of all rows have in common
+    parts      ids and metadata, in the order of the rows
+    removed    file with the rows that were removed
+    checksums  of the files of numbers, by blocks of rows, and of the file of removed rows; schema 1 has none
     """
 
     tasks: tuple[str, ...]
@@ -50,6 +55,7 @@ class Manifest:
     common: ItemCodes | None = None
     parts: tuple[ItemPart, ...] = ()
     removed: str | None = None
+    checksums: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
@@ -105,4 +111,5 @@ def _parse(document: dict[str, Any]) -> dict[str, Any]:
         "tasks": tuple(document["tasks"]),
         "common": None if common is None else ItemCodes(**common),
         "parts": tuple(ItemPart(**part) for part in document["parts"]),
+        "checksums": {name: tuple(values) for name, values in document.get("checksums", {}).items()},
     }

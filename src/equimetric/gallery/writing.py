@@ -9,6 +9,7 @@ import fcntl
 import io
 import os
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +22,10 @@ from torch import Tensor
 
 from equimetric.errors import StorageError
 from equimetric.files import explain_write_error, sweep, write_atomically
+from equimetric.gallery.block_checksums import extend_checksums
 from equimetric.gallery.codes import ItemCodes, choose_balance, choose_scale, encode
 from equimetric.gallery.items import write_part
-from equimetric.gallery.manifest import Manifest
+from equimetric.gallery.manifest import REMOVED, Manifest
 from equimetric.gallery.number_files import append_rows, truncate_rows
 from equimetric.gallery.snapshot import Snapshot
 from equimetric.ops.blocks import slices
@@ -62,11 +64,16 @@ def append(before: Snapshot, items: Tensor, table: Any) -> Manifest:
         new = old.next(rows=old.rows + len(items), common=common, codes=old.codes if same else old.version + 1)
         sources = [items] if same else [*before.all_vectors(), items]
         codes, residuals = _encode_all([source[:, : comparison.columns] for source in sources], common)
-        append_rows(folder / new.numbers["vectors"], old.rows, items.numpy())
-        append_rows(folder / new.numbers["codes"], new.rows - len(codes), codes)
-        append_rows(folder / new.numbers["residuals"], new.rows - len(codes), residuals)
+        written: dict[str, tuple[int, NDArray[Any]]] = {
+            "vectors": (old.rows, items.numpy()),
+            "codes": (new.rows - len(codes), codes),
+            "residuals": (new.rows - len(codes), residuals),
+        }
         if comparison.has_shift:
-            append_rows(folder / new.numbers["shifts"], old.rows, comparison.shifts(items).float().numpy())
+            written["shifts"] = old.rows, comparison.shifts(items).float().numpy()
+        for name, (first, rows) in written.items():
+            append_rows(folder / new.numbers[name], first, rows)
+        new = replace(new, checksums={**old.checksums, **_extend_all(old, written)})
         new = replace(new, parts=write_part(folder, new.version, table, before.items, old.parts))
         new.write(folder)
         return new
@@ -76,7 +83,8 @@ def remove_rows(before: Snapshot, rows: NDArray[np.int64]) -> Manifest:
     """Count rows as removed; the manifest that says so. The caller holds the lock."""
     file, buffer = f"removed-{before.manifest.version + 1}.npy", io.BytesIO()
     np.save(buffer, np.union1d(np.flatnonzero(~before.live), rows), allow_pickle=False)
-    new = before.manifest.next(removed=file)
+    checksums = {**before.manifest.checksums, REMOVED: (zlib.crc32(buffer.getvalue()),)}
+    new = before.manifest.next(removed=file, checksums=checksums)
     with _explain_errors(before.folder):
         write_atomically(before.folder / file, buffer.getvalue())
         new.write(before.folder)
@@ -91,6 +99,15 @@ def sweep_leftovers(folder: Path, manifest: Manifest, widths: dict[str, int]) ->
             file.unlink(missing_ok=True)
     for name, width in widths.items():
         truncate_rows(folder / manifest.numbers[name], manifest.rows * width)
+
+
+def _extend_all(old: Manifest, written: dict[str, tuple[int, NDArray[Any]]]) -> dict[str, tuple[int, ...]]:
+    """The checksums of files with rows behind the first ones; none where those of the first are unknown."""
+    return {
+        name: extend_checksums(old.checksums.get(name, ()) if first else (), first, rows)
+        for name, (first, rows) in written.items()
+        if not first or name in old.checksums
+    }
 
 
 def _measure(before: Snapshot, items: Tensor) -> ItemCodes:
