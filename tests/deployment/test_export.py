@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from equimetric.deployment.graphs import export_program
 from equimetric.deployment.network import DeployedNetwork, output_names
 from equimetric.deployment.runtimes import OnnxRuntime
 from equimetric.deployment.state import deployed_state, load_deployed_state
+from equimetric.deployment.verify import verify_model
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import Cohort
 from equimetric.learners import LEARNERS
@@ -202,3 +204,15 @@ def test_every_learner_exports_and_onnxruntime_equals_torch(name, tmp_path):
         for wanted, one, key in zip(expected, program_rows, output_names(cohort), strict=True):
             torch.testing.assert_close(torch.from_numpy(found[key]), wanted, rtol=0, atol=1e-5)
             torch.testing.assert_close(one, wanted, rtol=0, atol=1e-6)
+
+
+def test_a_folder_of_links_loads_as_the_cache_of_the_hub_holds_it(model_folder, tmp_path):
+    snapshot, blobs = tmp_path / "snapshots" / "main", tmp_path / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, file in enumerate(sorted(model_folder.iterdir())):
+        (blobs / str(number)).write_bytes(file.read_bytes())
+        (snapshot / file.name).symlink_to(Path("..") / ".." / "blobs" / str(number))
+    (snapshot / ".gitattributes").write_text("*.safetensors filter=lfs diff=lfs merge=lfs -text\n")
+    assert verify_model(snapshot).holds
+    assert equimetric.load(snapshot).model == equimetric.load(model_folder).model

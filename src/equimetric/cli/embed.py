@@ -7,10 +7,12 @@ import typer
 
 from equimetric.cli.command import DEPLOY, command
 from equimetric.cli.console import show, show_error, show_path
+from equimetric.errors import unknown_name
 
 __all__ = ["embed_command"]
 
 DAMAGED_SHOWN = 5
+ENGINES = ("local", "ray")
 
 
 @command(
@@ -21,6 +23,7 @@ DAMAGED_SHOWN = 5
     equimetric embed model photos --out embeddings.parquet
     equimetric embed model list.csv --column file --out embeddings.parquet
     equimetric embed model photos --out embeddings.parquet --runtime onnx
+    equimetric embed model photos --out embeddings.parquet --engine ray
     """,
 )
 def embed_command(
@@ -31,18 +34,31 @@ def embed_command(
     runtime: Annotated[
         str | None, typer.Option("--runtime", help="torch or onnx; by default torch, for an int8 model onnx.")
     ] = None,
+    engine: Annotated[
+        str, typer.Option("--engine", help="local, all cores of this machine; or ray, the cluster of RAY_ADDRESS.")
+    ] = "local",
 ) -> None:
-    """Embed the images of a folder, or those that a table lists, on all cores.
+    """Embed the images of a folder, or those that a table lists, on all cores or on a Ray cluster.
 
     Writes one row per image: path, label where it is known (the first folder below IMAGES, or the column `label` of
     the table), embedding, and with a cohort the vectors `query` and `gallery`. The same command after a kill goes on
     where it stopped. Images that cannot be read are left out and named.
+
+    With --engine ray, Ray Data hands 256 images at a time to workers of the cluster, each of which has loaded the
+    model: all machines must see model and images at the same paths. Without RAY_ADDRESS a cluster is started here.
     """
     from equimetric.deployment.bulk import embed_files, list_image_files
     from equimetric.deployment.load import load_exported
 
+    if engine not in ENGINES:
+        raise unknown_name("engine", engine, ENGINES)
+    tables = None
+    if engine == "ray":
+        from equimetric.deployment.ray_embedding import tables_on_ray
+
+        tables = tables_on_ray(model, runtime=runtime)  # type: ignore[arg-type]
     listed = list_image_files(images, column)
-    found = embed_files(load_exported(model, runtime=runtime), listed, out)  # type: ignore[arg-type]
+    found = embed_files(load_exported(model, runtime=runtime), listed, out, tables=tables)  # type: ignore[arg-type]
     for reason in found.damaged[:DAMAGED_SHOWN]:
         show_error(f"left out: {reason}")
     if len(found.damaged) > DAMAGED_SHOWN:

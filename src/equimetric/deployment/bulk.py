@@ -6,11 +6,11 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from equimetric.files import make_folder, sync_file, sync_folder
 from equimetric.progress import show_progress
 from equimetric.runs.access import acquire_lock
 
-__all__ = ["BulkEmbeddings", "ImageList", "embed_files", "list_image_files"]
+__all__ = ["BulkEmbeddings", "ImageList", "PartTables", "embed_files", "list_image_files"]
 
 ROWS_PER_PART = 256
 """Images between two points from which a killed run resumes."""
@@ -46,6 +46,10 @@ class ImageList:
         """Some of them."""
         labels = None if self.labels is None else self.labels[start:stop]
         return ImageList(self.names[start:stop], self.files[start:stop], labels)
+
+
+PartTables: TypeAlias = Callable[[Embedder, Sequence[ImageList], Callable[[int], None]], Iterator[tuple[int, Any]]]
+"""Computes the tables of some parts, in any order, with their places; the last argument counts images."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,19 @@ def read_columns(file: Path) -> dict[str, list[Any]]:
 
 
 def embed_files(
-    model: Embedder, images: ImageList, out: str | Path, *, rows_per_part: int = ROWS_PER_PART
+    model: Embedder,
+    images: ImageList,
+    out: str | Path,
+    *,
+    rows_per_part: int = ROWS_PER_PART,
+    tables: PartTables | None = None,
 ) -> BulkEmbeddings:
     """Write `path`, `label` where known, `embedding`, and with a cohort `query` and `gallery`, one row per image.
 
     Parts of the result are kept in a folder beside it until all are there; the same call after a kill computes only
     those that are missing. Files that cannot be read are left out, and named in the result.
+
+    tables  how parts are computed, such as `tables_on_ray`; by default in this process
     """
     target = Path(out)
     if target.suffix.lower() != ".parquet":
@@ -132,15 +143,15 @@ def embed_files(
     lock = acquire_lock(work / LOCK)
     try:
         require_plan(work, model, images, rows_per_part)
-        starts = range(0, len(images.files), rows_per_part)
-        parts = [work / f"{number:06d}.parquet" for number in range(len(starts))]
+        lists = [images.rows(start, start + rows_per_part) for start in range(0, len(images.files), rows_per_part)]
+        parts = [work / f"{number:06d}.parquet" for number in range(len(lists))]
         missing = [number for number, part in enumerate(parts) if not part.exists()]
         total = len(images.files)
-        resumed = total - sum(len(images.rows(starts[n], starts[n] + rows_per_part).files) for n in missing)
+        resumed = total - sum(len(lists[number].files) for number in missing)
         with show_progress("Embedding", total, completed=resumed) as advance:
-            for number in missing:
-                some = images.rows(starts[number], starts[number] + rows_per_part)
-                write_table(part_table(model, some, advance), parts[number])
+            wanted = [lists[number] for number in missing]
+            for place, table in (tables or tables_here)(model, wanted, advance) if wanted else ():
+                write_table(table, parts[missing[place]])
         damaged = join_parts(parts, target)
         for file in (*parts, work / PLAN, work / LOCK):
             file.unlink()
@@ -148,6 +159,14 @@ def embed_files(
     finally:
         os.close(lock)
     return BulkEmbeddings(target, total, resumed, damaged)
+
+
+def tables_here(
+    model: Embedder, parts: Sequence[ImageList], advance: Callable[[int], None]
+) -> Iterator[tuple[int, Any]]:
+    """The tables of parts, computed by this process."""
+    for number, part in enumerate(parts):
+        yield number, part_table(model, part, advance)
 
 
 def require_plan(work: Path, model: Embedder, images: ImageList, rows_per_part: int) -> None:

@@ -1,0 +1,69 @@
+"""How many decisions int8 changes: a run exported in float32 and in int8, each with a threshold of its own.
+
+    python benchmarks/int8.py RUN --far 1e-2
+
+Both models embed the images of the run's test classes, on which both are calibrated. Counted are the pairs that one
+accepts and the other does not; then the rates of both, and the time of an image in ONNX Runtime with one thread.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+
+import equimetric as em
+from equimetric.deployment.certification import Threshold
+from equimetric.deployment.export import run_in_blocks
+from equimetric.runs.evaluation import open_run
+
+torch.set_num_threads(1)
+NAMES = ("float32", "int8")
+TIMED = 32
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("run", type=Path)
+    arguments.add_argument("--far", type=float, default=1e-2)
+    arguments.add_argument("--rounds", type=int, default=5)
+    given = arguments.parse_args()
+    run = open_run(given.run)
+    images, labels = run.data.images("test"), run.data.dataset.labels[run.data.rows("test")].numpy()
+    above = np.triu_indices(len(labels), 1)
+    same = labels[above[0]] == labels[above[1]]
+    models, accepted, seconds = {}, {}, {name: [] for name in NAMES}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in NAMES:
+            place = Path(folder) / name
+            em.export_run(given.run, place, threshold=Threshold(far=given.far), int8=name == "int8")
+            models[name] = em.load(place, runtime="onnx")
+            embeddings = run_in_blocks(models[name].runtime, images).double()
+            squared = (2 - 2 * (embeddings @ embeddings.T)).clamp(min=0).numpy()[above]
+            accepted[name] = squared < models[name].certificate.threshold ** 2
+        some = np.ascontiguousarray(images[:TIMED].numpy())
+        for _ in range(given.rounds):
+            for name in NAMES:
+                start = time.perf_counter()
+                models[name].runtime.run(some)
+                seconds[name].append((time.perf_counter() - start) / len(some))
+    print(f"{len(labels)} images of {len(set(labels.tolist()))} test classes, {len(same):,} pairs, FAR {given.far:g}")
+    for name in NAMES:
+        far, tar = accepted[name][~same].mean(), accepted[name][same].mean()
+        print(f"{name:>8}: FAR {far:.4f}, TAR {tar:.4f}, {1000 * statistics.median(seconds[name]):.2f} ms an image")
+    changed = accepted["float32"] != accepted["int8"]
+    either = accepted["float32"] | accepted["int8"]
+    print(
+        f"changed decisions: {changed.mean():.3%} of all pairs, {changed[either].mean():.2%} of those either accepts,"
+    )
+    print(f"  {changed[same].mean():.2%} of pairs of one class, {changed[~same].mean():.3%} of pairs of two classes")
+
+
+if __name__ == "__main__":
+    main()
