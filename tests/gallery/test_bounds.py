@@ -9,6 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from equimetric.gallery import kernel
 from equimetric.gallery.codes import ItemCodes, choose_balance, choose_scale, encode, encode_queries
+from equimetric.gallery.kernel import FULL, HALF
 from equimetric.gallery.tiles import CodedItems, FloatItems
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
@@ -24,17 +25,23 @@ def coded(items, shifts, balance=1.0):
     return CodedItems(codes.numpy(), residuals.numpy(), shifts, common), FloatItems(items.numpy(), shifts, common)
 
 
-@given(arrays(np.float32, (7, 6), elements=NUMBERS), arrays(np.float32, (3, 6), elements=NUMBERS))
+@given(
+    arrays(np.float32, (7, 6), elements=NUMBERS),
+    arrays(np.float32, (3, 6), elements=NUMBERS),
+    st.sampled_from([FULL, HALF]),
+)
 @settings(max_examples=100, deadline=None)
-def test_the_error_of_a_product_of_codes_is_within_its_bound(items, queries):
+def test_the_error_of_a_product_of_codes_is_within_its_bound(items, queries, largest):
     items, queries = torch.tensor(items), torch.tensor(queries).double()
     some, _ = coded(items, None)
-    asked = encode_queries(queries, some.common)
+    asked = encode_queries(queries, some.common, largest)
     codes = torch.from_numpy(some.codes)
-    difference = (asked.codes.double() @ codes.T.double() * asked.unit[:, None] - queries @ items.double().T).abs()
-    bound = torch.stack([asked.error(some.common, float(residual)) for residual in some.residuals], 1)
-    assert bool((difference <= bound * (1 + 1e-9) + 1e-30).all())
+    products = (asked.codes.double() @ codes.T.double()).numpy() * asked.unit[:, None]
+    difference = np.abs(products - (queries @ items.double().T).numpy())
+    bound = np.stack([asked.error(some.common, float(residual)) for residual in some.residuals], 1)
+    assert (difference <= bound * (1 + 1e-9) + 1e-30).all()
     assert bool((torch.from_numpy(some.codes).int().abs() <= 127).all())
+    assert bool((asked.codes.int().abs() <= largest).all())
 
 
 @given(
@@ -47,11 +54,16 @@ def test_the_error_of_a_product_of_codes_is_within_its_bound(items, queries):
 @settings(max_examples=60, deadline=None)
 def test_affinities_lie_within_the_error_of_a_tile(items, queries, shifts, balance, shifted):
     items, queries, shifts = torch.tensor(items), torch.tensor(queries).double(), torch.tensor(shifts)
-    affinity = queries @ items.double().T + (shifts.double() if shifted else 0)
-    for form in coded(items, shifts if shifted else None, balance):
-        products = form.products(queries)
-        middle = products.tile(0, 70).double() * products.unit[:, None]
-        assert bool(((middle - affinity).abs() <= products.error(0, 70)[:, None]).all())
+    affinity = (queries @ items.double().T + (shifts.double() if shifted else 0)).numpy()
+    codes, floats = coded(items, shifts if shifted else None, balance)
+    for products in (
+        codes.products(queries, FULL),
+        codes.products(queries, HALF),
+        floats.products(queries),
+        floats.products(queries[:1]),
+    ):
+        middle = products.tile(0, 70).double().numpy() * products.unit[:, None]
+        assert (np.abs(middle - affinity[: len(middle)]) <= products.error(0, 70)[:, None]).all()
 
 
 def test_codes_are_tight_enough_to_be_of_use():
@@ -75,14 +87,65 @@ def test_halves_are_brought_to_one_range_by_a_power_of_two():
     assert choose_balance(items, False) == 1
 
 
+def test_the_error_of_a_tile_is_that_of_its_largest_residual():
+    """Blocks of items keep theirs; tiles begin and end anywhere."""
+    items = torch.randn(3000, 4)
+    some, _ = coded(items, None)
+    products = some.products(items[:3].double())
+    for first, last in ((0, 1), (100, 1024), (1023, 1025), (64, 2999), (2048, 3000), (2990, 3000)):
+        largest = float(some.residuals[first:last].max())
+        assert (products.error(first, last) >= products.queries.error(some.common, largest)).all()
+
+
+@pytest.mark.parametrize("largest", [FULL, HALF])
+@pytest.mark.parametrize("queries", [1, 2, 5, 16, 65])
+def test_products_of_codes_are_those_of_integers(queries, largest):
+    if largest == FULL and kernel.largest_query_code() == HALF:
+        pytest.skip("this processor adds products of the full range in 16 bits")
+    draw = np.random.default_rng(queries)
+    asked = draw.integers(-largest, largest, (queries, 33), np.int8, endpoint=True)
+    items = draw.integers(-FULL, FULL, (301, 33), np.int8, endpoint=True)
+    asked[0], items[::3], items[1::3] = largest, FULL, -FULL
+    products = kernel.multiply_codes(torch.from_numpy(asked), torch.from_numpy(items), largest)
+    assert (products.numpy() == asked.astype(int) @ items.astype(int).T).all()
+
+
+@pytest.fixture
+def measured_anew():
+    """The choice of this test alone."""
+    kernel.largest_query_code.cache_clear()
+    yield
+    kernel.largest_query_code.cache_clear()
+
+
 @pytest.mark.parametrize("wrong", ["missing", "saturates"])
-def test_without_exact_products_of_codes_floats_are_used(wrong, monkeypatch):
+def test_without_exact_products_of_codes_floats_are_used(wrong, monkeypatch, measured_anew):
     def multiply(queries, items):
         if wrong == "missing":
             raise NotImplementedError("no kernel")
         return torch.full((len(queries), items.shape[1]), -(2**15), dtype=torch.int32)
 
     monkeypatch.setattr(torch, "_int_mm", multiply)
-    kernel.multiplies_codes_fast.cache_clear()
-    assert not kernel.multiplies_codes_fast()
-    kernel.multiplies_codes_fast.cache_clear()
+    assert kernel.largest_query_code() is None
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_where_pairs_of_products_are_added_in_16_bits_queries_have_smaller_codes(single, monkeypatch, measured_anew):
+    """As instructions before VNNI do it: the first factor is unsigned, or with `single` the one of a single row."""
+
+    def multiply(first, second):
+        if single and second.shape[1] == 1:
+            return _multiply_pairs(second.T, first).T
+        return _multiply_pairs(first, second.T)
+
+    monkeypatch.setattr(torch, "_int_mm", multiply)
+    monkeypatch.setattr(kernel, "ITEMS", 64)
+    monkeypatch.setattr(kernel, "CLEARLY", np.inf)
+    assert kernel.largest_query_code() == HALF
+
+
+def _multiply_pairs(unsigned, signed):
+    """(M, N) products of (M, C) int8, moved by 128, with (N, C) int8; every two are added within 16 bits."""
+    products = (unsigned.long() + 128)[:, None] * signed.long()
+    pairs = products.unflatten(2, (-1, 2)).sum(3).clamp(-(2**15), 2**15 - 1)
+    return (pairs.sum(2) - 128 * signed.long().sum(1)).int()

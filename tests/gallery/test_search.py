@@ -10,13 +10,12 @@ from equimetric.gallery import scan, search
 ITEMS, QUERIES = 700, 9
 
 
-@pytest.fixture(params=[True, False], ids=["codes", "floats"])
+@pytest.fixture(params=[127, 63, None], ids=["codes", "half codes", "floats"])
 def kernel(request, monkeypatch):
     """Several tiles, of integers or of floats."""
-    monkeypatch.setattr(search, "multiplies_codes_fast", lambda: request.param)
+    monkeypatch.setattr(search, "largest_query_code", lambda: request.param)
     monkeypatch.setattr(scan, "TILE", 192)
     monkeypatch.setattr(scan, "LARGEST_TILE", 192)
-    monkeypatch.setattr(scan, "SEED", 32)
     monkeypatch.setattr(search, "QUERIES", 4)
     monkeypatch.setattr(search, "PAIRS", 50)
     return request.param
@@ -142,7 +141,7 @@ def test_an_empty_gallery_finds_nothing(tmp_path):
 def test_reduced_precision_of_the_caller_changes_nothing(tmp_path, monkeypatch):
     import torch
 
-    monkeypatch.setattr(search, "multiplies_codes_fast", lambda: False)
+    monkeypatch.setattr(search, "largest_query_code", lambda: None)
     gallery, asked, _ = filled(tmp_path / "g", "cosine", "near the threshold", dimension=64)
     before = gallery.search(asked, 20)
     torch.set_float32_matmul_precision("medium")

@@ -10,7 +10,9 @@ No entry is cut off: a scale that does not fit is replaced, and all items are co
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 __all__ = ["ItemCodes", "QueryCodes", "choose_balance", "choose_scale", "encode", "encode_queries"]
@@ -43,7 +45,7 @@ class ItemCodes:
 
     def balance_queries(self, queries: Tensor) -> Tensor:
         """(Q, C) queries whose products with the balanced items are those of the vectors."""
-        return queries.double() / self._factors(queries.shape[1])
+        return queries.double() if self.balance == 1 else queries.double() / self._factors(queries.shape[1])
 
     def _factors(self, columns: int) -> Tensor:
         factors = torch.ones(columns, dtype=torch.float64)
@@ -62,11 +64,11 @@ class QueryCodes:
     """
 
     codes: Tensor
-    unit: Tensor
-    length: Tensor
-    residual: Tensor
+    unit: NDArray[np.float64]
+    length: NDArray[np.float64]
+    residual: NDArray[np.float64]
 
-    def error(self, items: ItemCodes, item_residual: float) -> Tensor:
+    def error(self, items: ItemCodes, item_residual: float) -> NDArray[np.float64]:
         """(Q,) how far q̂·x̂ may be from q·x where ‖x − x̂‖ ≤ `item_residual`."""
         return self.length * item_residual + self.residual * (items.length + item_residual)
 
@@ -94,17 +96,24 @@ def encode(balanced: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     return codes.to(torch.int8), torch.nextafter(residual, torch.tensor(torch.inf))
 
 
-def encode_queries(queries: Tensor, items: ItemCodes) -> QueryCodes:
-    """Integers of queries (Q, C).
+def encode_queries(queries: Tensor, items: ItemCodes, largest_code: int = LARGEST) -> QueryCodes:
+    """Integers of queries (Q, C), at most `largest_code`.
 
     With shifts all queries have one scale, because a shift is added to the products of all of them.
     """
-    balanced = items.balance_queries(queries)
-    largest = balanced.abs().amax(dim=1)
+    # Arrays of numpy: for a single query the calls take longer than what they compute.
+    balanced: NDArray[np.float64] = items.balance_queries(queries).numpy()
+    largest = np.abs(balanced).max(axis=1)
     if items.shift > 0:
-        largest = largest.max().expand_as(largest)
+        largest = np.full_like(largest, largest.max())
     least = items.shift / items.scale / LARGEST_SHIFT
-    scale = torch.where(largest > 0, largest / LARGEST, 1.0).clamp(min=least)
-    codes = torch.round(balanced / scale[:, None])
-    residual = (balanced - codes * scale[:, None]).norm(dim=1)
-    return QueryCodes(codes.to(torch.int8), scale * items.scale, balanced.norm(dim=1), residual)
+    scale = np.maximum(np.where(largest > 0, largest / largest_code, 1.0), least)
+    codes = np.rint(balanced / scale[:, None])
+    residual = _lengths(balanced - codes * scale[:, None])
+    return QueryCodes(torch.from_numpy(codes.astype(np.int8)), scale * items.scale, _lengths(balanced), residual)
+
+
+def _lengths(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(N,) ‖x‖ of rows (N, C)."""
+    lengths: NDArray[np.float64] = np.sqrt(np.einsum("nc,nc->n", rows, rows))
+    return lengths

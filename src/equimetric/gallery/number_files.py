@@ -15,6 +15,8 @@ GAP = 16
 """Rows up to this far apart are read together: a call takes longer than the rows between."""
 SPAN = 1024
 """Rows that are wanted of one such read, at most."""
+FEW = 64
+"""Rows that are read one by one: finding those that are close takes longer."""
 
 
 def append_rows(file: Path, before: int, rows: NDArray[Any]) -> None:
@@ -50,6 +52,10 @@ class VectorFile:
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """(R, columns) float32 of ascending rows (R,); those close to each other are read together."""
+        if 0 < len(rows) <= FEW:
+            read = bytearray().join([os.pread(self.descriptor, self.bytes, row * self.bytes) for row in rows.tolist()])
+            if len(read) == len(rows) * self.bytes:
+                return np.frombuffer(read, np.float32).reshape(-1, self.columns)
         found = np.empty((len(rows), self.columns), np.float32)
         if not len(rows):
             return found

@@ -23,8 +23,6 @@ PRODUCTS = 2**20
 LARGEST_TILE = 2**16
 GROUP = 64
 """Items whose largest product is compared with a cut; a tile has whole groups."""
-SEED = 2048
-"""Items from which the first cuts of a search for the nearest come, at least."""
 MOST = 2**22
 """Candidates of a batch of queries, at most; a single query may have more."""
 
@@ -41,30 +39,41 @@ class Candidates:
     low, high    (P,) bounds of their affinities
     """
 
-    query: Tensor
-    item: Tensor
-    low: Tensor
-    high: Tensor
+    query: NDArray[np.int64]
+    item: NDArray[np.int64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
 
     @classmethod
     def join(cls, parts: "list[Candidates]") -> "Candidates":
         """All of them."""
-        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in ("query", "item", "low", "high")))
+        if len(parts) == 1:
+            return parts[0]
+        fields = ("query", "item", "low", "high")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
 
-    def keep(self, mask: Tensor) -> "Candidates":
-        """Those of a mask (P,)."""
-        return Candidates(self.query[mask], self.item[mask], self.low[mask], self.high[mask])
-
-    def reaching(self, cuts: Tensor) -> "Candidates":
+    def reaching(self, cuts: NDArray[np.float64]) -> "Candidates":
         """Those whose affinity may be that of their query's cut (Q,) or larger."""
-        return self.keep(self.high >= cuts[self.query])
+        kept = np.flatnonzero(self.high >= cuts[self.query])
+        return Candidates(self.query[kept], self.item[kept], self.low[kept], self.high[kept])
+
+    def kth_low(self, queries: int, k: int) -> NDArray[np.float64]:
+        """(Q,) the k-th largest lower bound of each query's candidates; −∞ where there are fewer."""
+        # By bound, then by query: a sort of floats and one of small integers are faster than np.lexsort.
+        order = np.argsort(-self.low)
+        order = order[np.argsort(self.query[order].astype(np.min_scalar_type(queries)), kind="stable")]
+        count = np.bincount(self.query, minlength=queries)
+        kth, enough = np.cumsum(count) - count + k - 1, count >= k
+        cuts = np.full(queries, -np.inf)
+        cuts[enough] = self.low[order[kth[enough]]]
+        return cuts
 
 
-def candidates_within(products: TileProducts, live: NDArray[np.bool_], cuts: Tensor) -> Candidates:
+def candidates_within(products: TileProducts, live: NDArray[np.bool_], cuts: NDArray[np.float64]) -> Candidates:
     """All pairs whose affinity may be as large as their query's cut (Q,)."""
     found = list[Candidates]()
     for first, last in _tiles(len(live), len(cuts)):
-        found.append(_reaching(products, live, first, last, cuts))
+        found.append(Tile.read(products, live, first, last).reaching(cuts))
         _limit(found, len(cuts))
     return Candidates.join(found)
 
@@ -74,17 +83,71 @@ def nearest_candidates(products: TileProducts, live: NDArray[np.bool_], k: int) 
 
     A cut is an affinity that k items certainly have. It rises while the scan goes on, after 1, 2, 4, 8 … tiles.
     """
-    cuts, found, renew = _first_cuts(products, live, k), list[Candidates](), 1
-    for number, (first, last) in enumerate(_tiles(len(live), len(cuts)), 1):
-        found.append(_reaching(products, live, first, last, cuts))
+    queries, found, renew = len(products.unit), list[Candidates](), 1
+    cuts = np.full(queries, -np.inf)
+    for number, (first, last) in enumerate(_tiles(len(live), queries), 1):
+        tile = Tile.read(products, live, first, last)
+        if number == 1:
+            cuts = tile.cuts(k)
+        found.append(tile.reaching(cuts))
         if number == renew and last < len(live):
             renew *= 2
             seen = Candidates.join(found)
-            cuts = torch.maximum(cuts, _kth_low(seen, len(cuts), k))
+            cuts = np.maximum(cuts, seen.kth_low(queries, k))
             found = [seen.reaching(cuts)]
-        _limit(found, len(cuts))
+        _limit(found, queries)
     seen = Candidates.join(found)
-    return seen.reaching(torch.maximum(cuts, _kth_low(seen, len(cuts), k)))
+    return seen.reaching(np.maximum(cuts, seen.kth_low(queries, k)))
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Products of all queries with some items.
+
+    first    the first item
+    groups   (Q, G, GROUP) products; those of removed items, and of none in the last group, are the smallest number
+    largest  (Q, G) of every group
+    unit     (Q,) what 1 is worth
+    error    (Q,) how far products may be from affinities, in affinity
+    """
+
+    first: int
+    groups: Tensor
+    largest: Tensor
+    unit: NDArray[np.float64]
+    error: NDArray[np.float64]
+
+    @classmethod
+    def read(cls, products: TileProducts, live: NDArray[np.bool_], first: int, last: int) -> "Tile":
+        """The tile of items from `first` to `last`."""
+        tile, here = products.tile(first, last), live[first:last]
+        if not here.all():
+            tile[:, torch.from_numpy(~here)] = _lowest(tile.dtype)
+        missing = (first - last) % GROUP
+        if missing:
+            tile = torch.nn.functional.pad(tile, (0, missing), value=_lowest(tile.dtype))
+        groups = tile.view(len(tile), -1, GROUP)
+        return cls(first, groups, groups.amax(dim=2), products.unit, products.error(first, last))
+
+    def cuts(self, k: int) -> NDArray[np.float64]:
+        """(Q,) affinities that k of these items have, for every query; −∞ or almost where there are fewer."""
+        values = self.largest if k <= self.largest.shape[1] else self.groups.flatten(1)
+        if k > values.shape[1]:
+            return np.full(len(values), -np.inf)
+        kth: NDArray[np.float64] = values.topk(k, dim=1).values[:, -1].numpy() * self.unit - self.error
+        return kth
+
+    def reaching(self, cuts: NDArray[np.float64]) -> Candidates:
+        """The live pairs whose affinity may be as large as their query's cut."""
+        least = _floor((cuts - self.error) / self.unit, self.groups.dtype)
+        groups = np.flatnonzero((self.largest >= torch.from_numpy(least)[:, None]).numpy())
+        values, query = self.groups.view(-1, GROUP).numpy()[groups], groups // self.largest.shape[1]
+        places = np.flatnonzero(values >= least[query, None])
+        which, member = np.divmod(places, GROUP)
+        query, error = query[which], self.error[query[which]]
+        item = groups[which] % self.largest.shape[1] * GROUP + member + self.first
+        middle = values.reshape(-1)[places] * self.unit[query]
+        return Candidates(query, item, middle - error, middle + error)
 
 
 def _limit(found: list[Candidates], queries: int) -> None:
@@ -92,60 +155,18 @@ def _limit(found: list[Candidates], queries: int) -> None:
         raise TooManyError
 
 
-def _first_cuts(products: TileProducts, live: NDArray[np.bool_], k: int) -> Tensor:
-    """(Q,) affinities that k of the first items have, for every query."""
-    last = max(SEED, k)
-    while last < len(live) and np.count_nonzero(live[:last]) < k:
-        last *= 2
-    last = min(last, len(live))
-    tile = products.tile(0, last)
-    kth = tile[:, torch.from_numpy(live[:last])].topk(k, dim=1).values[:, -1]
-    return kth.double() * products.unit - products.error(0, last)
+def _lowest(dtype: torch.dtype) -> float:
+    return -torch.inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
-def _kth_low(seen: Candidates, queries: int, k: int) -> Tensor:
-    """(Q,) the k-th largest lower bound of each query's candidates; −∞ where there are fewer."""
-    order = torch.from_numpy(np.lexsort((-seen.low.numpy(), seen.query.numpy())))
-    count = torch.bincount(seen.query, minlength=queries)
-    kth = count.cumsum(0) - count + k - 1
-    enough = count >= k
-    cuts = torch.full((queries,), -torch.inf, dtype=torch.float64)
-    cuts[enough] = seen.low[order[kth[enough]]]
-    return cuts
-
-
-def _reaching(products: TileProducts, live: NDArray[np.bool_], first: int, last: int, cuts: Tensor) -> Candidates:
-    """The live pairs of a tile whose affinity may be as large as their query's cut."""
-    tile, error = products.tile(first, last), products.error(first, last)
-    least = _floor((cuts - error) / products.unit, tile.dtype)
-    groups = _groups(tile)
-    query, group = (groups.amax(dim=2) >= least[:, None]).nonzero(as_tuple=True)
-    values = groups[query, group]
-    which, member = (values >= least[query, None]).nonzero(as_tuple=True)
-    query, item = query[which], group[which] * GROUP + member + first
-    middle, error = values[which, member].double() * products.unit[query], error[query]
-    # The filling of the last group reaches only a cut below everything.
-    kept = item < last
-    kept[kept.clone()] = torch.from_numpy(live[item[kept].numpy()])
-    return Candidates(query, item, middle - error, middle + error).keep(kept)
-
-
-def _floor(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """(Q,) the largest numbers of a tile's type that are not above these."""
+def _floor(values: NDArray[np.float64], dtype: torch.dtype) -> NDArray[np.float32] | NDArray[np.int32]:
+    """(Q,) the largest numbers of a tile's type that are not above these, but above what stands for no item."""
     if dtype.is_floating_point:
-        return torch.nextafter(values.to(dtype), torch.tensor(-torch.inf, dtype=dtype))
-    ends = torch.iinfo(dtype)
-    return values.floor().clamp(ends.min, ends.max).to(dtype)
-
-
-def _groups(tile: Tensor) -> Tensor:
-    """(Q, groups, GROUP): the columns of a tile by groups, the last one filled with the smallest number."""
-    queries, items = tile.shape
-    missing = -items % GROUP
-    if missing:
-        lowest = -torch.inf if tile.dtype.is_floating_point else torch.iinfo(tile.dtype).min
-        tile = torch.cat([tile, tile.new_full((queries, missing), lowest)], dim=1)
-    return tile.view(queries, -1, GROUP)
+        ends = np.finfo(np.float32)
+        rounded = np.clip(values, ends.min, ends.max).astype(np.float32)
+        return np.maximum(np.nextafter(rounded, np.float32(-np.inf)), ends.min)
+    limits = np.iinfo(np.int32)
+    return np.clip(np.floor(values), limits.min + 1, limits.max).astype(np.int32)
 
 
 def _tiles(items: int, queries: int) -> Iterator[tuple[int, int]]:

@@ -13,18 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.gallery.comparison import GalleryQueries
-from equimetric.gallery.kernel import multiplies_codes_fast
+from equimetric.gallery.kernel import largest_query_code
 from equimetric.gallery.scan import Candidates, TooManyError, candidates_within, nearest_candidates
 from equimetric.gallery.snapshot import Snapshot
 from equimetric.gallery.tiles import TileProducts
-from equimetric.ops.blocks import disable_reduced_precision, slices
+from equimetric.ops.blocks import slices
 
 __all__ = ["Found", "search_nearest", "search_within"]
 
 QUERIES = 256
 """Queries of a batch: enough for fast products, few enough for tiles that stay in the cache."""
-PAIRS = 2**11
+PAIRS = 2**9
 """Pairs that are scored at a time."""
+FEW = 64
+"""Ids that are looked up one by one: a call of Arrow for all of them takes longer."""
 
 
 class Found(NamedTuple):
@@ -54,7 +56,7 @@ def search_within(snapshot: Snapshot, queries: GalleryQueries, threshold: float)
     comparison = snapshot.comparison
 
     def find(tiles: TileProducts, batch: GalleryQueries) -> Candidates:
-        return candidates_within(tiles, snapshot.live, comparison.affinity(threshold, batch.offset))
+        return candidates_within(tiles, snapshot.live, comparison.affinity(threshold, batch.offset).numpy())
 
     for batch, candidates in _scan(snapshot, queries, find):
         query, item, score = _order(snapshot, batch, candidates)
@@ -66,14 +68,16 @@ def _scan(
     snapshot: Snapshot, queries: GalleryQueries, find: Callable[[TileProducts, GalleryQueries], Candidates]
 ) -> Iterator[tuple[GalleryQueries, Candidates]]:
     """Batches of queries with their candidates; where there are very many, such as ties, half as many queries."""
-    items = snapshot.codes if multiplies_codes_fast() else snapshot.floats
+    largest = largest_query_code()
     waiting = slices(len(queries), QUERIES)[::-1]
     while waiting:
         rows = waiting.pop()
         batch = queries[rows]
         try:
-            with disable_reduced_precision(torch.device("cpu")):
-                candidates = find(items.products(batch.products), batch)
+            if largest is None:
+                candidates = find(snapshot.floats.products(batch.products), batch)
+            else:
+                candidates = find(snapshot.codes.products(batch.products, largest), batch)
         except TooManyError:
             middle = (rows.start + rows.stop) // 2
             waiting += [slice(middle, rows.stop), slice(rows.start, middle)]
@@ -86,7 +90,7 @@ def _order(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Query, row and exact score of all candidates, by query, closest first, equal scores by id."""
     score = _score(snapshot, queries, candidates).numpy()
-    query, item = candidates.query.numpy(), candidates.item.numpy()
+    query, item = candidates.query, candidates.item
     closeness = snapshot.comparison.sign * score
     order = np.lexsort((item, closeness, query))
     tied = np.zeros(len(order), bool)
@@ -103,10 +107,12 @@ def _order(
 
 def _score(snapshot: Snapshot, queries: GalleryQueries, candidates: Candidates) -> Tensor:
     """(P,) exact scores of candidates; every row is read once."""
-    rows, place = np.unique(candidates.item.numpy(), return_inverse=True)
-    vectors, places = snapshot.read_vectors(rows), torch.from_numpy(place)
+    if len(queries) == 1 and len(candidates.item) <= PAIRS:
+        return snapshot.comparison.scores(queries.vectors, snapshot.read_vectors(candidates.item))
+    rows, place = np.unique(candidates.item, return_inverse=True)
+    vectors, places, asked = snapshot.read_vectors(rows), torch.from_numpy(place), torch.from_numpy(candidates.query)
     scores = [
-        snapshot.comparison.scores(queries.vectors[candidates.query[some]], vectors[places[some]])
+        snapshot.comparison.scores(queries.vectors[asked[some]], vectors[places[some]])
         for some in slices(len(places), PAIRS)
     ]
     return torch.cat(scores) if scores else torch.empty(0, dtype=torch.float64)
@@ -121,11 +127,18 @@ def _split(
     most: int | None,
 ) -> Iterator[Found]:
     """What each query found, at most `most`, with ids in place of rows."""
-    starts = np.searchsorted(query, np.arange(queries + 1))
-    lasts = starts[1:] if most is None else np.minimum(starts[1:], starts[:-1] + most)
-    kept = np.concatenate([np.arange(start, last) for start, last in zip(starts[:-1], lasts, strict=True)])
-    rows, scores = item[kept].tolist(), score[kept].tolist()
-    ids = snapshot.items.ids.take(item[kept]).to_pylist()
-    ends = np.cumsum(lasts - starts[:-1])
-    for start, last in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-        yield Found(rows[start:last], ids[start:last], scores[start:last])
+    if most is not None:
+        first = np.arange(len(query)) - np.searchsorted(query, query) < most
+        query, item, score = query[first], item[first], score[first]
+    ends = np.searchsorted(query, np.arange(1, queries + 1)).tolist()
+    rows, scores, ids = item.tolist(), score.tolist(), _read_ids(snapshot, item)
+    for start, end in zip([0, *ends], ends, strict=False):
+        yield Found(rows[start:end], ids[start:end], scores[start:end])
+
+
+def _read_ids(snapshot: Snapshot, rows: NDArray[np.int64]) -> list[str]:
+    """The ids of rows."""
+    ids = snapshot.items.ids
+    if len(rows) > FEW:
+        return list(ids.take(rows).to_pylist())
+    return [ids[row].as_py() for row in rows.tolist()]

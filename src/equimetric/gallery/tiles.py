@@ -6,6 +6,7 @@ certainly too far and leaves the rest to exact scores.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,12 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.gallery.codes import ItemCodes, encode_queries
+from equimetric.gallery.kernel import FULL, multiply_codes
+from equimetric.ops.blocks import disable_reduced_precision
 
 __all__ = ["CodedItems", "FloatItems", "TileProducts"]
 
 ROUNDING = 1e-6
 """Relative error of all that is computed beside the products, generously: float32 shifts, unit lengths, scores."""
 EPSILON = 2.0**-24
+BLOCK = 1024
+"""Items whose largest residual is kept."""
+FEW = 16
+"""Queries that are multiplied as columns: libraries are slow where the first factor has few rows."""
 
 
 class TileProducts(ABC):
@@ -28,15 +35,15 @@ class TileProducts(ABC):
     slack  (Q,) part of the error that is the same for all items
     """
 
-    unit: Tensor
-    slack: Tensor
+    unit: NDArray[np.float64]
+    slack: NDArray[np.float64]
 
     @abstractmethod
     def tile(self, first: int, last: int) -> Tensor:
         """(Q, last − first) products with these items, their shifts added."""
 
     @abstractmethod
-    def error(self, first: int, last: int) -> Tensor:
+    def error(self, first: int, last: int) -> NDArray[np.float64]:
         """(Q,) how far unit · tile may be from the affinities of these items."""
 
 
@@ -55,33 +62,45 @@ class CodedItems:
     shifts: NDArray[np.float32] | None
     common: ItemCodes
 
-    def products(self, queries: Tensor) -> "CodedProducts":
-        """Products with queries (Q, C)."""
-        return CodedProducts(self, queries)
+    def products(self, queries: Tensor, largest_code: int = FULL) -> "CodedProducts":
+        """Products with queries (Q, C), as codes up to `largest_code`."""
+        return CodedProducts(self, queries, largest_code)
+
+    @cached_property
+    def tensor(self) -> Tensor:
+        """The codes as a tensor of the same memory."""
+        return torch.from_numpy(self.codes)
+
+    @cached_property
+    def block_residuals(self) -> NDArray[np.float32]:
+        """The largest residual of every BLOCK items."""
+        largest: NDArray[np.float32] = np.maximum.reduceat(self.residuals, np.arange(0, len(self.residuals), BLOCK))
+        return largest
 
 
 class CodedProducts(TileProducts):
     """Integer products; a shift is added as a whole number of units."""
 
-    def __init__(self, items: CodedItems, queries: Tensor) -> None:
-        self.items = items
-        self.queries = encode_queries(queries, items.common)
+    def __init__(self, items: CodedItems, queries: Tensor, largest_code: int) -> None:
+        self.items, self.largest_code = items, largest_code
+        self.queries = encode_queries(queries, items.common, largest_code)
         self.unit = self.queries.unit
-        # One unit for the rounding of a shift.
-        rounded = self.unit if items.shifts is not None else torch.zeros_like(self.unit)
-        self.slack = rounded + rounding_error(self.queries.length, items.common)
+        self.slack = rounding_error(self.queries.length, items.common)
+        if items.shifts is not None:
+            # One unit for the rounding of a shift.
+            self.slack = self.slack + self.unit
 
     def tile(self, first: int, last: int) -> Tensor:
         """(Q, last − first) int32."""
-        tile = torch._int_mm(self.queries.codes, torch.from_numpy(self.items.codes[first:last]).T)
+        tile = multiply_codes(self.queries.codes, self.items.tensor[first:last], self.largest_code)
         if self.items.shifts is not None:
             shifts = np.rint(self.items.shifts[first:last].astype(np.float64) / float(self.unit[0]))
             tile += torch.from_numpy(shifts).int()
         return tile
 
-    def error(self, first: int, last: int) -> Tensor:
-        """From the largest residual of these items."""
-        largest = float(self.items.residuals[first:last].max())
+    def error(self, first: int, last: int) -> NDArray[np.float64]:
+        """From the largest residual of these items, and of those that share a block with them."""
+        largest = float(self.items.block_residuals[first // BLOCK : -(-last // BLOCK)].max())
         return self.queries.error(self.items.common, largest) + self.slack
 
 
@@ -104,28 +123,37 @@ class FloatProducts(TileProducts):
     def __init__(self, items: FloatItems, queries: Tensor) -> None:
         self.items = items
         self.queries = queries.float()
-        length, columns = queries.norm(dim=1), queries.shape[1]
+        length, columns = queries.norm(dim=1).numpy(), queries.shape[1]
         # |fl(q·x) − q·x| ≤ C ε |q|·|x|, in any order of summation; 2 for the rounding of q and of the sum with a shift.
         product = (columns + 2) * EPSILON * length * _plain_length(items.common)
-        self.unit = torch.ones(len(queries), dtype=torch.float64)
+        self.unit = np.ones(len(queries))
         self.slack = 1.01 * product + rounding_error(length, items.common)
 
     def tile(self, first: int, last: int) -> Tensor:
         """(Q, last − first) float32."""
-        vectors = torch.from_numpy(self.items.vectors[first:last, : self.queries.shape[1]])
-        tile = torch.mm(self.queries, vectors.T)
+        vectors = self.items.vectors[first:last, : self.queries.shape[1]]
+        tile = self._multiply(vectors)
         if self.items.shifts is not None:
             tile += torch.from_numpy(self.items.shifts[first:last])
         return tile
 
-    def error(self, first: int, last: int) -> Tensor:  # noqa: ARG002  (the same for all items)
+    def _multiply(self, vectors: NDArray[np.float32]) -> Tensor:
+        if len(self.queries) == 1:
+            # Reads as fast as memory allows, which a product of matrices with one row does not everywhere.
+            return torch.from_numpy(np.vecdot(vectors, self.queries[0].numpy()))[None]
+        with disable_reduced_precision(torch.device("cpu")):
+            if len(self.queries) < FEW:
+                return torch.mm(torch.from_numpy(vectors), self.queries.T).T.contiguous()
+            return torch.mm(self.queries, torch.from_numpy(vectors).T)
+
+    def error(self, first: int, last: int) -> NDArray[np.float64]:  # noqa: ARG002  (the same for all items)
         """The bound of rounding."""
         return self.slack
 
 
-def rounding_error(length: Tensor, common: ItemCodes) -> Tensor:
+def rounding_error(length: NDArray[np.float64], common: ItemCodes) -> NDArray[np.float64]:
     """(Q,) error of what is computed beside the products, for queries of this length."""
-    return ROUNDING * (length * common.length + length.square() + common.shift)
+    return ROUNDING * (length * common.length + length**2 + common.shift)
 
 
 def _plain_length(common: ItemCodes) -> float:
