@@ -1,16 +1,19 @@
 """Queries per second and memory of the certified gallery, beside exact and approximate search elsewhere.
 
 The 10 nearest of made unit vectors, clustered as embeddings are: 2,000 classes around centres. Every measurement is a
-process of its own with one thread; contenders alternate, so that all run under the same load. Seconds are those of the
-processor. Memory is the peak above what the process had before it opened the index, so vectors of the index count and
-libraries do not. 'Equal' is the share of queries with exactly the neighbours of a scan in float64.
+process of its own with one thread, which opens an index that was written before; contenders alternate, so that all run
+under the same load. Queries come alone, or 4, 16, 64 or all at a time; rates are those of the median call, by time of
+the processor, so that other work on the machine counts as little as possible; `--elapsed` takes the time that passes.
+Memory is what the process has after its searches, and at its peak, above what it had before it opened the index, so
+vectors of the index count and libraries do not. 'Equal' is the share of queries with exactly the neighbours of a scan
+in float64.
 
     python benchmarks/search.py --items 50000 --peers PEERS/bin/python
-    python benchmarks/search.py --items 1000000 --peers PEERS/bin/python --rounds 1 --skip "faiss hnsw, rescored"
+    python benchmarks/search.py --items 1000000 --queries 128 --peers PEERS/bin/python --rounds 1
 
 Peers run under the interpreter of an environment of their own: pip install numpy faiss-cpu usearch lancedb. One that is
 not installed is named and skipped. faiss multiplies by OpenBLAS, which on virtual machines may not recognise the
-processor: 'right kernel' sets OPENBLAS_CORETYPE.
+processor: 'right kernel' sets OPENBLAS_CORETYPE. ONEDNN_MAX_CPU_ISA=AVX2 shows the gallery on an older processor.
 """
 
 import argparse
@@ -30,8 +33,11 @@ import numpy as np
 from evaluation import RIGHT_KERNEL, memory, reset_memory
 
 DIMENSION, CLASSES, K = 128, 2_000, 10
-SINGLE = 20
-"""Queries that are asked one by one."""
+BATCHES = (1, 4, 16, 64)
+CALLS = 40
+"""Measured for each size of a batch, at most; and no more queries than there are, but a few."""
+AT_A_TIME = 64
+"""Queries of a product of numpy, whose memory is that of all similarities."""
 SMALL = 2_000
 """Items of the index that warms a library up."""
 Search = Callable[[Any], Any]
@@ -71,10 +77,10 @@ def open_gallery(folder: Path) -> Search:
 
 
 def open_float_gallery(folder: Path) -> Search:
-    """As where the processor has no fast products of int8."""
+    """As where products of codes are not faster."""
     from equimetric.gallery import search
 
-    search.multiplies_codes_fast = lambda: False  # type: ignore[assignment]
+    search.largest_query_code = lambda: None  # type: ignore[assignment]
     return open_gallery(folder)
 
 
@@ -87,15 +93,24 @@ def open_numpy(folder: Path) -> Search:
         order = np.argsort(-np.take_along_axis(similarity, nearest, 1), axis=1)
         return np.take_along_axis(nearest, order, 1).tolist()
 
-    return search
+    return lambda queries: [
+        row for start in range(0, len(queries), AT_A_TIME) for row in search(queries[start : start + AT_A_TIME])
+    ]
+
+
+def write_faiss(folder: Path, file: str) -> None:
+    import faiss
+
+    index = faiss.index_factory(DIMENSION, file, faiss.METRIC_INNER_PRODUCT)
+    index.add(np.load(folder / "items.npy"))
+    faiss.write_index(index, str(folder / file))
 
 
 def open_faiss_flat(folder: Path) -> Search:
     import faiss
 
     faiss.omp_set_num_threads(1)
-    index = faiss.IndexFlatIP(DIMENSION)
-    _add_in_pieces(index, folder)
+    index = faiss.read_index(str(folder / "Flat"))
     return lambda queries: index.search(queries, K)[1].tolist()
 
 
@@ -104,8 +119,7 @@ def open_faiss_hnsw(folder: Path) -> Search:
     import faiss
 
     faiss.omp_set_num_threads(1)
-    index = faiss.IndexHNSWFlat(DIMENSION, 32, faiss.METRIC_INNER_PRODUCT)
-    _add_in_pieces(index, folder)
+    index = faiss.read_index(str(folder / "HNSW32"))
     index.hnsw.efSearch = 8 * K
     items = np.load(folder / "items.npy", mmap_mode="r")
 
@@ -117,28 +131,27 @@ def open_faiss_hnsw(folder: Path) -> Search:
     return search
 
 
-def _add_in_pieces(index: Any, folder: Path) -> None:
-    """So that only the copy of the index stays in memory."""
-    items = np.load(folder / "items.npy", mmap_mode="r")
-    for start in range(0, len(items), 50_000):
-        index.add(np.array(items[start : start + 50_000]))
-
-
 def open_usearch(folder: Path) -> Search:
     from usearch.index import MetricKind, search
 
     items = np.load(folder / "items.npy")
-    return lambda queries: search(items, queries, K, MetricKind.IP, exact=True, threads=1).keys.tolist()
+    return lambda queries: np.atleast_2d(search(items, queries, K, MetricKind.IP, exact=True, threads=1).keys).tolist()
+
+
+def write_lancedb(folder: Path) -> None:
+    import lancedb
+    import pyarrow as pa
+
+    items = np.load(folder / "items.npy")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(items.ravel()), DIMENSION)
+    data = pa.table({"id": pa.array(range(len(items))), "vector": vectors})
+    lancedb.connect(folder / "lance").create_table("items", data)
 
 
 def open_lancedb(folder: Path) -> Search:
     import lancedb
-    import pyarrow as pa
 
-    items = np.load(folder / "items.npy", mmap_mode="r")
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.array(items).ravel()), DIMENSION)
-    data = pa.table({"id": pa.array(range(len(items))), "vector": vectors})
-    table = lancedb.connect(folder / "lance").create_table("items", data, mode="overwrite")
+    table = lancedb.connect(folder / "lance").open_table("items")
 
     def one(query: Any) -> list[int]:
         found = table.search(query).distance_type("dot").bypass_vector_index().limit(K).select(["id", "_distance"])
@@ -157,47 +170,71 @@ PEERS: dict[str, Callable[[Path], Search]] = {
     "lancedb, no index": open_lancedb,
 }
 CONTENDERS = {**OURS, **PEERS}
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "faiss flat": lambda folder: write_faiss(folder, "Flat"),
+    "faiss hnsw, rescored": lambda folder: write_faiss(folder, "HNSW32"),
+    "lancedb, no index": write_lancedb,
+}
+ONE_BY_ONE = ("lancedb, no index",)
+"""Contenders that take one query in a call."""
 
 
 def measure(name: str, folder: Path, results: Path) -> dict[str, Any]:
-    """Opening, searching together and one by one, and memory of one contender, in this process."""
+    """Opening, searching in batches of all sizes, and memory of one contender, in this process."""
     if name in OURS:
         import torch
 
         torch.set_num_threads(1)
-    try:
-        CONTENDERS[name](folder / "small")(np.load(folder / "small" / "queries.npy"))
-    except ImportError as error:
-        return {"missing": str(error).splitlines()[0]}
+    # Libraries take memory of their own at their first calls.
+    warm = CONTENDERS[name](folder / "small")
+    for size in (*BATCHES, SMALL):
+        warm(np.load(folder / "small" / "queries.npy")[:size])
     queries, before = np.load(folder / "queries.npy"), reset_memory()
     start = time.perf_counter()
     search = CONTENDERS[name](folder)
     opened = time.perf_counter() - start
     search(queries[:1])
-    start = time.process_time()
-    found = search(queries)
-    together = time.process_time() - start
-    start = time.process_time()
-    for query in queries[:SINGLE]:
-        search(query[None])
-    single = time.process_time() - start
-    peak = memory("VmHWM") - before
+    rates: dict[str, dict[str, float]] = {"cpu": {}, "elapsed": {}}
+    for size in (1,) if name in ONE_BY_ONE else (*BATCHES, len(queries)):
+        calls = max(3, min(CALLS, len(queries) // size))
+        taken = [_time(search, queries[_rows(number, size, len(queries))]) for number in range(calls)]
+        for clock, seconds in zip(rates, zip(*taken, strict=True), strict=True):
+            rates[clock][str(size)] = size / statistics.median(seconds)
+    found, resident, peak = search(queries), memory("VmRSS") - before, memory("VmHWM") - before
     results.write_text(json.dumps(found))
-    return {"opened": opened, "together": len(queries) / together, "single": SINGLE / single, "megabytes": peak}
+    return {"opened": opened, **rates, "resident": resident, "peak": peak}
 
 
-def measure_apart(name: str, folder: Path, peers: str) -> dict[str, Any]:
-    """The same in a process of its own."""
+def _rows(number: int, size: int, queries: int) -> slice:
+    """The queries of a call: others than those of the call before, where there are enough."""
+    start = number * size % (queries - size + 1)
+    return slice(start, start + size)
+
+
+def _time(search: Search, queries: Any) -> tuple[float, float]:
+    """Seconds of the processor, and seconds that passed."""
+    passed, start = time.perf_counter(), time.process_time()
+    search(queries)
+    return time.process_time() - start, time.perf_counter() - passed
+
+
+def run_apart(name: str, folder: Path, peers: str, task: str, *arguments: str) -> Any:
+    """What a task of a contender prints, in a process of its own; None, and what is wrong, where it fails."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     if name.endswith(RIGHT_KERNEL):
         environment["OPENBLAS_CORETYPE"] = "SkylakeX" if "avx512f" in Path("/proc/cpuinfo").read_text() else "Haswell"
-    results = folder / "found.json"
     python = sys.executable if name in OURS else peers
-    command = [python, __file__, "--measure", name, "--folder", str(folder), "--results", str(results)]
+    command = [python, __file__, task, name, "--folder", str(folder), *arguments]
     finished = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if finished.returncode:
         return {"missing": finished.stderr.strip().splitlines()[-1]}
-    measured = dict(json.loads(finished.stdout.splitlines()[-1]))
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+def measure_apart(name: str, folder: Path, peers: str) -> dict[str, Any]:
+    """The measurements of a contender, and what it found."""
+    results = folder / "found.json"
+    measured = dict(run_apart(name, folder, peers, "--measure", "--results", str(results)))
     print(f"{name}: {measured}", file=sys.stderr, flush=True)
     if "missing" not in measured:
         measured["found"] = json.loads(results.read_text())
@@ -205,32 +242,44 @@ def measure_apart(name: str, folder: Path, peers: str) -> dict[str, Any]:
 
 
 def exact_neighbours(folder: Path) -> list[list[int]]:
-    """The nearest by a scan in float64."""
+    """The nearest by a scan in float64, sorted by number."""
     items, queries = np.load(folder / "items.npy", mmap_mode="r"), np.load(folder / "queries.npy").astype(np.float64)
-    scores = np.concatenate(
-        [queries @ items[start : start + 20_000].astype(np.float64).T for start in range(0, len(items), 20_000)], axis=1
-    )
-    nearest = np.argpartition(-scores, K, axis=1)[:, :K]
-    return [sorted(row) for row in nearest.tolist()]
+    best, scores = np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0))
+    for start in range(0, len(items), 20_000):
+        here = items[start : start + 20_000].astype(np.float64)
+        scores = np.concatenate([scores, queries @ here.T], axis=1)
+        best = np.concatenate([best, np.tile(np.arange(start, start + len(here)), (len(queries), 1))], axis=1)
+        nearest = np.argpartition(-scores, K, axis=1)[:, :K]
+        scores, best = np.take_along_axis(scores, nearest, 1), np.take_along_axis(best, nearest, 1)
+    return [sorted(row) for row in best.tolist()]
 
 
-def print_table(chosen: list[str], rounds: list[dict[str, dict[str, Any]]], exact: list[list[int]]) -> None:
-    """Medians, and ratios within the rounds."""
-    base = f"faiss flat{RIGHT_KERNEL}"
-    print(f"{'':<26}{'queries/s':>10}{'÷ faiss':>9}{'one by one':>12}{'÷ faiss':>9}{'MB':>8}{'÷ faiss':>9}", end="")
+def print_table(chosen: list[str], rounds: list[dict[str, dict[str, Any]]], exact: list[list[int]], clock: str) -> None:
+    """Medians, and in brackets ratios to faiss within the rounds."""
+    base, sizes = f"faiss flat{RIGHT_KERNEL}", [*map(str, BATCHES), str(len(exact))]
+    print("queries/s at a time:  " + "".join(f"{size:>15}" for size in sizes) + f"{'MB':>13}{'peak MB':>9}", end="")
     print(f"{'opened s':>10}{'equal':>8}")
     for name in chosen:
         taken = [one[name] for one in rounds]
-        if "missing" in taken[0]:
-            print(f"{name:<26}not run: {taken[0]['missing']}")
+        if any("missing" in one for one in taken):
+            print(f"{name:<24}not run: {next(one['missing'] for one in taken if 'missing' in one)}")
             continue
-        print(f"{name:<26}", end="")
-        for key, width in (("together", 10), ("single", 12), ("megabytes", 8)):
-            print(f"{statistics.median(run[key] for run in taken):>{width}.0f}", end="")
-            ratios = [one[name][key] / one[base][key] for one in rounds if key in one.get(base, {})]
-            print(f"{statistics.median(ratios):>9.2f}" if ratios else " " * 9, end="")
+
+        def cell(read: Callable[[dict[str, Any]], float | None], taken: Any = taken) -> str:
+            values = [read(run) for run in taken]
+            if None in values:
+                return ""
+            others = [read(one[base]) for one in rounds if "missing" not in one.get(base, {"missing": ""})]
+            ratios = [mine / other for mine, other in zip(values, others, strict=False)]
+            return f"{statistics.median(values):,.0f}" + (f" ({statistics.median(ratios):.2f})" if ratios else "")
+
+        print(
+            f"{name:<22}" + "".join(f"{cell(lambda run, size=size: run[clock].get(size)):>15}" for size in sizes),
+            end="",
+        )
+        print(f"{cell(lambda run: run['resident']):>13}{statistics.median(run['peak'] for run in taken):>9.0f}", end="")
         same = [sorted(row) == right for row, right in zip(taken[0]["found"], exact, strict=True)]
-        print(f"{statistics.median(run['opened'] for run in taken):>10.3f}{np.mean(same):>8.1%}")
+        print(f"{statistics.median(run['opened'] for run in taken):>10.4f}{np.mean(same):>8.1%}")
 
 
 def main() -> None:
@@ -240,12 +289,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", default=sys.executable, help="interpreter of the environment of the peers")
     parser.add_argument("--skip", nargs="+", default=[], choices=CONTENDERS, metavar="CONTENDER")
+    parser.add_argument("--elapsed", action="store_true", help="rates by the time that passes")
     parser.add_argument("--measure", choices=CONTENDERS, help=argparse.SUPPRESS)
+    parser.add_argument("--write", choices=WRITERS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--results", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         print(json.dumps(measure(options.measure, options.folder, options.results)))
+        return
+    if options.write:
+        WRITERS[options.write](options.folder)
+        print(json.dumps({}))
         return
 
     chosen = [name for name in CONTENDERS if name not in options.skip]
@@ -255,9 +310,12 @@ def main() -> None:
         for some, items, queries in ((folder, options.items, options.queries), (folder / "small", SMALL, 32)):
             make_vectors(some, items, queries)
             make_gallery(some / "gallery", np.load(some / "items.npy"))
+            for contender in WRITERS.keys() & chosen:
+                print(f"{contender}: written", run_apart(contender, some, options.peers, "--write"), file=sys.stderr)
         rounds = [{one: measure_apart(one, folder, options.peers) for one in chosen} for _ in range(options.rounds)]
-        print(f"{options.items} × {DIMENSION}, {options.queries} queries, {K} nearest, {options.rounds} rounds")
-        print_table(chosen, rounds, exact_neighbours(folder))
+        clock = "elapsed" if options.elapsed else "cpu"
+        print(f"{options.items} × {DIMENSION}, {K} nearest, {options.rounds} rounds, by {clock} time; (÷ faiss)")
+        print_table(chosen, rounds, exact_neighbours(folder), clock)
 
 
 if __name__ == "__main__":

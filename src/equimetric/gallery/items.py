@@ -3,7 +3,7 @@
 import io
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,10 @@ class ItemTable:
     @cached_property
     def ids(self) -> Any:
         """The ids of all rows, an Arrow array of strings."""
-        return self.column(ID).combine_chunks()
+        ids = self.column(ID).combine_chunks()
+        # Reading takes several times the memory of the ids, which Arrow would keep.
+        pa.default_memory_pool().release_unused()
+        return ids
 
     @property
     def schema(self) -> Any:
@@ -68,7 +71,7 @@ class ItemTable:
 
     def _read_part(self, number: int, columns: list[str] | None) -> Any:
         """Some columns of a part, or all."""
-        return self._read_file(number, partial(pq.read_table, columns=columns))
+        return self._read_file(number, lambda file: pq.ParquetFile(file).read(columns, use_threads=False))
 
     def _read_file(self, number: int, read: Callable[[Any], Any]) -> Any:
         try:

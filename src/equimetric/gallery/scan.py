@@ -18,7 +18,7 @@ __all__ = ["Candidates", "TooManyError", "candidates_within", "nearest_candidate
 
 TILE = 4096
 """Items of a tile, at least."""
-PRODUCTS = 2**20
+PRODUCTS = 2**19
 """Of a tile: few enough for the cache, and enough to make up for the calls that a tile takes."""
 LARGEST_TILE = 2**16
 GROUP = 64

@@ -21,7 +21,7 @@ from equimetric.ops.blocks import slices
 
 __all__ = ["Found", "search_nearest", "search_within"]
 
-QUERIES = 256
+QUERIES = 128
 """Queries of a batch: enough for fast products, few enough for tiles that stay in the cache."""
 PAIRS = 2**9
 """Pairs that are scored at a time."""
