@@ -13,7 +13,8 @@ in float64.
 
 Peers run under the interpreter of an environment of their own: pip install numpy faiss-cpu usearch lancedb. One that is
 not installed is named and skipped. faiss multiplies by OpenBLAS, which on virtual machines may not recognise the
-processor: 'right kernel' sets OPENBLAS_CORETYPE. ONEDNN_MAX_CPU_ISA=AVX2 shows the gallery on an older processor.
+processor: 'right kernel' sets OPENBLAS_CORETYPE. 'AVX2' keeps the products of the gallery to instructions of processors
+without VNNI, 'floats' to float32 vectors.
 """
 
 import argparse
@@ -160,7 +161,8 @@ def open_lancedb(folder: Path) -> Search:
     return lambda queries: [one(query) for query in queries]
 
 
-OURS = {"gallery": open_gallery, "gallery, float32 scan": open_float_gallery}
+AVX2 = ", AVX2"
+OURS = {"gallery": open_gallery, f"gallery{AVX2}": open_gallery, "gallery, floats": open_float_gallery}
 PEERS: dict[str, Callable[[Path], Search]] = {
     "numpy": open_numpy,
     "faiss flat": open_faiss_flat,
@@ -223,6 +225,8 @@ def run_apart(name: str, folder: Path, peers: str, task: str, *arguments: str) -
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     if name.endswith(RIGHT_KERNEL):
         environment["OPENBLAS_CORETYPE"] = "SkylakeX" if "avx512f" in Path("/proc/cpuinfo").read_text() else "Haswell"
+    if name.endswith(AVX2):
+        environment["ONEDNN_MAX_CPU_ISA"] = "AVX2"
     python = sys.executable if name in OURS else peers
     command = [python, __file__, task, name, "--folder", str(folder), *arguments]
     finished = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

@@ -90,6 +90,7 @@ def nearest_candidates(products: TileProducts, live: NDArray[np.bool_], k: int) 
         if number == 1:
             cuts = tile.cuts(k)
         found.append(tile.reaching(cuts))
+        del tile  # so that there is never more than one
         if number == renew and last < len(live):
             renew *= 2
             seen = Candidates.join(found)
@@ -125,7 +126,7 @@ class Tile:
             tile[:, torch.from_numpy(~here)] = _lowest(tile.dtype)
         missing = (first - last) % GROUP
         if missing:
-            tile = torch.nn.functional.pad(tile, (0, missing), value=_lowest(tile.dtype))
+            tile = torch.constant_pad_nd(tile, (0, missing), _lowest(tile.dtype))
         groups = tile.view(len(tile), -1, GROUP)
         return cls(first, groups, groups.amax(dim=2), products.unit, products.error(first, last))
 

@@ -72,7 +72,7 @@ def _scan(
     waiting = slices(len(queries), QUERIES)[::-1]
     while waiting:
         rows = waiting.pop()
-        batch = queries[rows]
+        batch = queries[rows] if rows.stop - rows.start < len(queries) else queries
         try:
             if largest is None:
                 candidates = find(snapshot.floats.products(batch.products), batch)
@@ -93,16 +93,14 @@ def _order(
     query, item = candidates.query, candidates.item
     closeness = snapshot.comparison.sign * score
     order = np.lexsort((item, closeness, query))
-    tied = np.zeros(len(order), bool)
-    tied[1:] = (np.diff(query[order]) == 0) & (np.diff(closeness[order]) == 0)
-    tied[:-1] |= tied[1:].copy()
-    if tied.any():
-        places = np.flatnonzero(tied)
-        ids = np.array(snapshot.items.ids.take(item[order[places]]).to_pylist(), dtype=object)
-        rank = np.unique(ids, return_inverse=True)[1]
+    ranked, close = query[order], closeness[order]
+    same = (ranked[1:] == ranked[:-1]) & (close[1:] == close[:-1])
+    if same.any():
+        places = np.flatnonzero(np.append(same, False) | np.append(False, same))
         of_ties = order[places]
-        order[places] = of_ties[np.lexsort((rank, closeness[of_ties], query[of_ties]))]
-    return query[order], item[order], score[order]
+        rank = np.unique(np.array(_read_ids(snapshot, item[of_ties]), dtype=object), return_inverse=True)[1]
+        order[places] = of_ties[np.lexsort((rank, close[places], ranked[places]))]
+    return ranked, item[order], score[order]
 
 
 def _score(snapshot: Snapshot, queries: GalleryQueries, candidates: Candidates) -> Tensor:
