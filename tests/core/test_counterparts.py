@@ -17,7 +17,7 @@ from equimetric.objectives.counterparts import KINDS, VERDICTS, Counterpart, cou
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "counterparts.json").read_text())
 EMBEDDINGS, PROXIES = (torch.tensor(WORKED["batch"][name], dtype=torch.float64) for name in ("embeddings", "proxies"))
 CONTEXT = Context(classes=4, dim=EMBEDDINGS.shape[1], images=len(EMBEDDINGS))
-ROWS = counterparts()
+ROWS = [row for row in counterparts() if row.kind in KINDS]
 OBJECTIVES = [row for row in ROWS if row.ours and row.kind != "samplers"]
 SAMPLERS = [row for row in ROWS if row.ours and row.kind == "samplers"]
 TOLERANCE = 1e-6

@@ -1,7 +1,7 @@
-"""What stands here for each public name of pytorch-metric-learning: the rows of `counterparts.toml`. Needs no torch.
+"""What stands here for each public name of two other libraries: the rows of their TOML files. Needs no torch.
 
-`benchmarks/counterparts.py` computes both sides of every example where that library is installed; the tests compare
-with the numbers that it stored.
+`benchmarks/counterparts.py` and `benchmarks/migration.py` compute both sides of every example where that library is
+installed; the tests compare with the numbers that they stored.
 """
 
 import tomllib
@@ -11,12 +11,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, unknown_name
 
-__all__ = ["COMPARED", "KINDS", "VERDICTS", "Counterpart", "counterparts"]
+__all__ = ["COMPARED", "KINDS", "LIBRARIES", "VERDICTS", "Counterpart", "counterparts"]
 
 KINDS = ("losses", "miners", "samplers", "distances", "reducers", "regularizers")
-"""Modules of the other library."""
+"""Modules of pytorch-metric-learning; rows of both libraries are of these kinds or of "metrics"."""
+
+LIBRARIES = {
+    "pytorch-metric-learning": "counterparts.toml",
+    "open-metric-learning": "open_metric_learning.toml",
+}
+"""Library → the file of its rows."""
 
 VERDICTS = {
     "agrees": "the same value and gradient, or for what is drawn at random the same distribution",
@@ -34,15 +40,15 @@ COMPARED = {
 
 @dataclass(frozen=True)
 class Counterpart:
-    """One public name of pytorch-metric-learning and what stands here for it.
+    """One public name of another library and what stands here for it.
 
     Attributes:
-        kind: the module that has the name, one of `KINDS`.
+        kind: the module that has the name, one of `KINDS`, or "metrics".
         theirs: the name.
         verdict: a key of `VERDICTS`.
         example: an expression with the name, of a loss or of a loss and a miner, in terms of the library's modules,
             `classes` and `dim`.
-        ours: the method that stands for the example; for samplers the kind of batches.
+        ours: the method that stands for the example; for samplers the kind of batches, for metrics the metric.
         options: its options; for samplers those of the configuration's [batch] table.
         reason: what differs and why, or what to use instead.
         compared: what of both sides of the example must agree, one of `COMPARED`.
@@ -60,7 +66,7 @@ class Counterpart:
 
     def __post_init__(self) -> None:
         """Refuse a row that says nothing."""
-        known = self.kind in KINDS and self.verdict in VERDICTS and self.compared in COMPARED
+        known = self.kind in (*KINDS, "metrics") and self.verdict in VERDICTS and self.compared in COMPARED
         explained = bool(self.reason) or self.verdict == "agrees"
         complete = bool(self.ours) != (self.verdict == "none") and (bool(self.example) or not self.compared)
         if not (known and explained and complete):
@@ -73,6 +79,8 @@ class Counterpart:
             return ", ".join(f"{name} = {value!r}" for name, value in {"kind": self.ours, **self.options}.items())
         if not self.ours:
             return ""
+        if self.kind == "metrics":
+            return f"em.evaluate(embeddings, labels, metrics=[{self.ours!r}])"
         flat = {name: value for name, value in self.options.items() if "." not in name}
         qualified = {name: value for name, value in self.options.items() if "." in name}
         given = [repr(self.ours), *(f"{name}={value!r}" for name, value in flat.items())]
@@ -80,7 +88,9 @@ class Counterpart:
 
 
 @cache
-def counterparts() -> tuple[Counterpart, ...]:
-    """Every row, in the order of the file: by kind, then by name."""
-    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+def counterparts(library: str = "pytorch-metric-learning") -> tuple[Counterpart, ...]:
+    """Every row of a library, in the order of its file: by kind, then by name."""
+    if library not in LIBRARIES:
+        raise unknown_name("library", library, LIBRARIES)
+    text = Path(__file__).with_name(LIBRARIES[library]).read_text(encoding="utf-8")
     return tuple(Counterpart(kind, **row) for kind, rows in tomllib.loads(text).items() for row in rows)

@@ -1,0 +1,109 @@
+"""Losses and miners of open-metric-learning, and the metrics of two libraries, beside what stands for them here.
+
+Both sides of every compared row of `equimetric.objectives.counterparts` that `benchmarks/counterparts.py` does not
+compute, on the same batch in float64. Printed are the largest differences; a compared row must stay within 1e-6.
+
+    python benchmarks/migration.py                                               # print the table
+    python benchmarks/migration.py --write tests/worked_values/migration.json    # store their side for the tests
+
+Needs both libraries: pip install "equimetric[peers]" open-metric-learning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import counterparts as peers
+import torch
+
+import equimetric as em
+from equimetric.objectives import Context, build_objective
+from equimetric.objectives.counterparts import KINDS, Counterpart, counterparts
+
+TRIPLES = torch.tensor([0, 1, 4, 4, 5, 8, 8, 9, 12, 12, 13, 0])
+"""Rows of anchors, positives and negatives, for losses of listed triples."""
+
+
+def compared_rows() -> list[tuple[str, Counterpart]]:
+    """Every row that is compared here, with its library."""
+    rows = [("open-metric-learning", row) for row in counterparts("open-metric-learning") if row.compared]
+    return rows + [("pytorch-metric-learning", row) for row in counterparts() if row.compared and row.kind not in KINDS]
+
+
+def call_rows(row: Counterpart) -> list[int]:
+    """Which rows of the batch a loss is called with."""
+    return TRIPLES.tolist() if row.options.get("selection") == "triplet_rows" else list(range(16))
+
+
+def their_loss(row: Counterpart, batch: dict[str, torch.Tensor]) -> peers.Side:
+    """Value and gradients by open-metric-learning."""
+    names = {kind: import_module(f"oml.{kind}") for kind in ("losses", "miners")}
+    loss = eval(row.example, {**names, "classes": peers.CLASSES, "dim": peers.DIM})
+    parameters = list(loss.double().parameters()) if isinstance(loss, torch.nn.Module) else []
+    peers.set_vectors(parameters, batch["proxies"])
+    embeddings = batch["embeddings"].clone().requires_grad_()
+    chosen = call_rows(row)
+    return peers.differentiate(loss(embeddings[chosen], batch["labels"][chosen]), embeddings, parameters)
+
+
+def our_loss(row: Counterpart, batch: dict[str, torch.Tensor]) -> peers.Side:
+    """Value and gradients of the same by Equimetric."""
+    objective = build_objective(row.ours, row.options, Context(peers.CLASSES, peers.DIM, 16)).double()
+    peers.set_vectors(list(objective.parameters()), batch["proxies"])
+    embeddings = batch["embeddings"].clone().requires_grad_()
+    chosen = call_rows(row)
+    value = objective(embeddings[chosen], batch["labels"][chosen])
+    return peers.differentiate(value, embeddings, list(objective.parameters()))
+
+
+def their_metric(library: str, row: Counterpart, batch: dict[str, torch.Tensor]) -> float:
+    """A score of the batch, each sample searched among the others by cosine."""
+    unit, labels = torch.nn.functional.normalize(batch["embeddings"]), batch["labels"]
+    if library == "pytorch-metric-learning":
+        calculator = import_module("pytorch_metric_learning.utils.accuracy_calculator").AccuracyCalculator
+        scores = eval(row.example, {"AccuracyCalculator": calculator}).get_accuracy(unit, labels)
+        return float(scores[row.theirs])
+    functions = import_module("oml.functional.metrics")
+    order = (unit @ unit.T).fill_diagonal_(-2).argsort(1, descending=True)[:, :-1]
+    tops = list(labels[order] == labels[:, None])
+    counts = [peers.SAMPLES - 1] * len(labels)
+    names = {name: getattr(functions, name) for name in ("calc_cmc", "calc_map", "calc_precision")}
+    (scores,) = eval(row.example, {**names, "tops": tops, "counts": counts})
+    return float(scores.double().mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path, help="where to store the other side")
+    given = parser.parse_args()
+    try:
+        import_module("oml"), import_module("pytorch_metric_learning")
+    except ImportError as error:
+        print(f'{error.name} is not installed: pip install "equimetric[peers]" open-metric-learning')
+        return
+    batch, cases, failed = peers.worked_batch(), {}, []
+    for library, row in compared_rows():
+        if row.kind == "metrics":
+            score = their_metric(library, row, batch)
+            ours = em.evaluate(batch["embeddings"], batch["labels"], metrics=[row.ours])[row.ours]
+            found, case = {"value": abs(score - ours)}, {"value": score}
+        else:
+            theirs = their_loss(row, batch)
+            found = peers.differences(theirs, our_loss(row, batch))
+            stored = {"value": peers.rounded(theirs[0]), "gradients": [peers.rounded(one) for one in theirs[1]]}
+            case = {"rows": call_rows(row), **stored}
+        failed += [] if peers.agrees(row, found) else [row.theirs]
+        cases[f"{library}: {row.example}"] = case
+        print(f"{row.theirs:30}{''.join(f'{one:10.1e}' for one in found.values()):30}  {row.construction}")
+    if given.write:
+        inputs = {name: tensor.tolist() for name, tensor in batch.items()}
+        peers.write_worked(given.write, {"batch": inputs, "cases": cases})
+    if failed:
+        sys.exit(f"these rows do not hold: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

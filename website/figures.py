@@ -1,0 +1,95 @@
+"""Figures of the site as SVG: their lines have the colour of the text, so that they are legible in the dark, too."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from equimetric.evaluation import evaluate
+from equimetric.explain import WeightCurves
+
+__all__ = ["curve_figure", "toy_spaces"]
+
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 320, 200, 44, 34, 12
+PALETTE = ("#00897b", "#e65100", "#3949ab", "#c2185b", "#7cb342", "#6d4c41", "#00acc1", "#fbc02d", "#8e24aa")
+
+
+def curve_figure(curves: WeightCurves, caption: str = "") -> str:
+    """Weight against cosine similarity: positives solid, negatives dashed, each on its own scale if they differ much."""
+    sides = [curves.positive.numpy(), curves.negative.numpy()]
+    largest = [float(np.abs(side).max()) for side in sides]
+    apart = min(largest) > 0 and max(largest) > 8 * min(largest)
+    scales = largest if apart else [max(largest)] * 2
+    x = curves.similarity.numpy()
+    lines = "".join(
+        f'<path class="{name}" d="{polyline(x, side / (scale or 1.0))}"/>'
+        for name, side, scale in zip(("positive", "negative"), sides, scales, strict=True)
+    )
+    axis = [format_number(scale) for scale in scales]
+    left = f"{axis[0]} (−: {axis[1]})" if apart else axis[0]
+    right, bottom = WIDTH - 8, HEIGHT - BOTTOM
+    ticks = "".join(
+        f'<text x="{at(value)}" y="{bottom + 14}" text-anchor="middle">{label}</text>'
+        for value, label in ((-1, "−1"), (0, "0"), (1, "1"))
+    )
+    return (
+        f'<figure class="curve"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="Weight of a pair against its cosine similarity">'
+        f'<path class="axis" d="M{LEFT} {TOP}V{bottom}H{right}M{at(0)} {bottom}V{TOP}"/>{ticks}'
+        f'<text x="{LEFT - 4}" y="{TOP - 2}" text-anchor="start">{left}</text>'
+        f'<text x="{LEFT - 6}" y="{bottom}" text-anchor="end">0</text>'
+        f'<text x="{at(0)}" y="{HEIGHT - 4}" text-anchor="middle">cosine similarity</text>{lines}</svg>'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def at(similarity: float) -> float:
+    """The place of a similarity on the horizontal axis."""
+    return round(LEFT + (similarity + 1) / 2 * (WIDTH - 8 - LEFT), 1)
+
+
+def polyline(x: np.ndarray, y: np.ndarray) -> str:
+    """A path through points; y = 1 is the top of the axes."""
+    height = HEIGHT - BOTTOM - TOP
+    return "M" + "L".join(f"{at(one)} {HEIGHT - BOTTOM - other * height:.1f}" for one, other in zip(x, y, strict=True))
+
+
+def format_number(value: float) -> str:
+    """A number with two digits that count."""
+    return f"{value:.2g}"
+
+
+def toy_spaces() -> str:
+    """Three spaces of nine classes in the plane, with the scores that `evaluate` gives them."""
+    return f'<div class="spaces">{"".join(map(space_figure, (0.05, 0.6, 2.5)))}</div>'
+
+
+def space_figure(gap: float) -> str:
+    """Nine discs of radius 1 with a gap between them, and what is measured on them."""
+    points, labels = discs(gap)
+    names = {"recall@1": "Recall@1", "nmi": "NMI", "r_precision": "R-Precision", "map@r": "MAP@R"}
+    scores = evaluate(points, labels, geometry="euclidean", metrics=list(names))
+    rows = "".join(f"<tr><td>{title}</td><td>{scores[name]:.1%}</td></tr>" for name, title in names.items())
+    span = 2 * (2 + 2.5) + 2.4
+    middle = points.mean(0)
+    dots = "".join(
+        f'<path stroke="{PALETTE[number]}" d="{dotted((points[labels == number] - middle) / span * 200 + 100)}"/>'
+        for number in range(9)
+    )
+    return (
+        f'<figure><svg viewBox="0 0 200 200" role="img" aria-label="Nine classes with a gap of {gap}">{dots}</svg>'
+        f"<figcaption>gap {gap}<table>{rows}</table></figcaption></figure>"
+    )
+
+
+def discs(gap: float) -> tuple[np.ndarray, np.ndarray]:
+    """100 points in each of nine discs, and their classes."""
+    generator = np.random.default_rng(1)
+    centres = np.array([(x, y) for x in range(3) for y in range(3)]) * (2.0 + gap)
+    labels = np.repeat(np.arange(9), 100)
+    angle, radius = generator.uniform(0, 2 * np.pi, 900), np.sqrt(generator.uniform(0, 1, 900))
+    return centres[labels] + np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1), labels
+
+
+def dotted(points: Sequence[Sequence[float]] | np.ndarray) -> str:
+    """A path whose round ends are dots."""
+    return "".join(f"M{x:.1f} {y:.1f}h0" for x, y in points)

@@ -1,0 +1,52 @@
+"""Migrating from other libraries: the rows of `equimetric.objectives.counterparts` as tables."""
+
+from collections.abc import Iterable
+
+from equimetric.objectives.counterparts import LIBRARIES, Counterpart, counterparts
+
+__all__ = ["migration_pages"]
+
+MARKS = {"agrees": "equal", "differs": "differs", "none": "none"}
+
+def migration_pages() -> dict[str, tuple[str, str]]:
+    """An index, and a page for each library."""
+    pages = {f"migrating/{library}.md": (library, library_page(library)) for library in LIBRARIES}
+    links = "\n".join(f"* [from {library}]({library}.md)" for library in LIBRARIES)
+    index = (
+        "# Migrating\n\nEvery public loss, miner, sampler, distance, reducer and metric of two libraries, with what stands for it"
+        " here. Both sides of a row marked *equal* were computed on the same batch in float64 and agree within 10⁻⁶, gradients"
+        f" included; the tests keep it so. Where a row differs, it says why.\n\n{links}\n"
+    )
+    return {"migrating/index.md": ("Migrating", index), **pages}
+
+
+def library_page(library: str) -> str:
+    """All rows, kind by kind."""
+    rows = counterparts(library)
+    equal, compared = (sum(wanted(row) for row in rows) for wanted in (is_equal, is_compared))
+    sections = [
+        f"# From {library}\n",
+        f"{len(rows)} rows: {equal} equal, {sum(row.verdict == 'differs' for row in rows)} that differ for the reason given,"
+        f" {sum(row.verdict == 'none' for row in rows)} without a counterpart. Values of {compared} were computed on both sides.\n",
+    ]
+    for kind in dict.fromkeys(row.kind for row in rows):
+        sections += [f"## {kind.capitalize()}\n", table(row for row in rows if row.kind == kind)]
+    return "\n".join(sections)
+
+
+def is_equal(row: Counterpart) -> bool:
+    return row.verdict == "agrees"
+
+
+def is_compared(row: Counterpart) -> bool:
+    return bool(row.compared)
+
+
+def table(rows: Iterable[Counterpart]) -> str:
+    """Theirs, ours, whether they agree, and why not."""
+    lines = ["| theirs | here | | |", "|---|---|---|---|"]
+    for row in rows:
+        theirs = f"`{row.theirs}`" if not row.example or row.example.startswith("lambda") else f"`{row.example}`"
+        ours = f"`{row.construction}`" if row.construction else "–"
+        lines.append(f"| {theirs} | {ours} | {MARKS[row.verdict]} | {row.reason} |".replace("||", "| |"))
+    return "\n".join(lines) + "\n"
