@@ -25,7 +25,7 @@ def curve_figure(curves: WeightCurves, caption: str = "") -> str:
         for name, side, scale in zip(("positive", "negative"), sides, scales, strict=True)
     )
     axis = [format_number(scale) for scale in scales]
-    left = f"{axis[0]} (−: {axis[1]})" if apart else axis[0]
+    left = f"{axis[0]}, negatives {axis[1]}" if apart else axis[0]
     right, bottom = WIDTH - 8, HEIGHT - BOTTOM
     ticks = "".join(
         f'<text x="{at(value)}" y="{bottom + 14}" text-anchor="middle">{label}</text>'
@@ -54,8 +54,8 @@ def polyline(x: np.ndarray, y: np.ndarray) -> str:
 
 
 def format_number(value: float) -> str:
-    """A number with two digits that count."""
-    return f"{value:.2g}"
+    """A number with two digits that count, or more where it is large."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def toy_spaces() -> str:

@@ -38,7 +38,7 @@ def draw(file: Path) -> None:
         draw_panel(panel, [tables[study][name] for name in names], title)
     for verdict, colour in COLOURS.items():
         panels[0].plot([], [], "o-", color=colour, label=verdict)
-    panels[0].legend(loc="lower right", frameon=False, title="than contrastive")
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, title="than contrastive")
     figure.savefig(file, dpi=130)
 
 

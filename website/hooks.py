@@ -36,21 +36,26 @@ ELSEWHERE = {"CONTRIBUTING.md": "project/contributing.md", "CHANGELOG.md": "proj
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Make the generated pages and put them into the navigation."""
+    """Make the generated pages and put all pages into the navigation; one that it does not name is a guide."""
+    named = set(re.findall(r"[\w./-]+\.md", str(config.nav)))
+    docs = Path(config.docs_dir)
+    others = [file.relative_to(docs).as_posix() for file in sorted(docs.rglob("*.md"))]
     pages = {section: build() for section, build in SECTIONS.items()}
     config.extra["generated"] = {file: text for section in pages.values() for file, (_, text) in section.items()}
     for entry in config.nav or []:
         for section in entry:
             if section in pages:
                 entry[section] = navigation(pages[section])
+            if section == "Guides":
+                entry[section] += [file for file in others if file not in {*named, "methods.md"}]
 
 
 def navigation(pages: dict[str, tuple[str, str]]) -> list[Any]:
-    """Pages as entries; those with a title `GROUP / NAME` stand in their group."""
+    """Pages as entries; those with a title of two lines, group and name, stand in their group."""
     entries: list[Any] = []
     groups: dict[str, list[Any]] = {}
     for file, (title, _) in pages.items():
-        group, _, name = title.rpartition(" / ")
+        group, _, name = title.rpartition("\n")
         if group and group not in groups:
             groups[group] = []
             entries.append({group: groups[group]})

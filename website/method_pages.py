@@ -34,9 +34,14 @@ def method_pages() -> dict[str, tuple[str, str]]:
     for family in FAMILIES:
         for recipe in every:
             if recipe.family == family:
-                pages[page_of(recipe)] = (f"{family.capitalize()} / {recipe.title}", method_page(recipe))
+                pages[page_of(recipe)] = (f"{family_title(family)}\n{recipe.title}", method_page(recipe))
     # Committed and tested: the catalogue that is also read without the site.
     return pages
+
+
+def family_title(family: str) -> str:
+    """A family as a heading."""
+    return family.capitalize().replace("Ap-", "AP-")
 
 
 def page_of(recipe: Recipe) -> str:
@@ -54,7 +59,7 @@ def index_page(every: Iterable[Recipe]) -> str:
         " tuning searches, and what was published beside what was measured here.",
     ]
     for family, meaning in FAMILIES.items():
-        lines += ["", f"## {family.capitalize()}", "", f"A method of this family {meaning}.", ""]
+        lines += ["", f"## {family_title(family)}", "", f"A method of this family {meaning}.", ""]
         lines += ["| method | name | in one sentence |", "|---|---|---|"]
         for recipe in every:
             if recipe.family == family:

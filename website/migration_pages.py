@@ -1,5 +1,6 @@
 """Migrating from other libraries: the rows of `equimetric.objectives.counterparts` as tables."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from equimetric.objectives.counterparts import LIBRARIES, Counterpart, counterparts
@@ -23,23 +24,16 @@ def migration_pages() -> dict[str, tuple[str, str]]:
 def library_page(library: str) -> str:
     """All rows, kind by kind."""
     rows = counterparts(library)
-    equal, compared = (sum(wanted(row) for row in rows) for wanted in (is_equal, is_compared))
+    verdicts = Counter(row.verdict for row in rows)
+    compared = sum(bool(row.compared) for row in rows)
     sections = [
-        f"# From {library}\n",
-        f"{len(rows)} rows: {equal} equal, {sum(row.verdict == 'differs' for row in rows)} that differ for the reason given,"
-        f" {sum(row.verdict == 'none' for row in rows)} without a counterpart. Values of {compared} were computed on both sides.\n",
+        f"---\nhide: [toc]\n---\n\n# From {library}\n",
+        f"{len(rows)} rows: {verdicts['agrees']} equal, {verdicts['differs']} that differ for the reason given,"
+        f" {verdicts['none']} without a counterpart. Values of {compared} were computed on both sides.\n",
     ]
     for kind in dict.fromkeys(row.kind for row in rows):
         sections += [f"## {kind.capitalize()}\n", table(row for row in rows if row.kind == kind)]
     return "\n".join(sections)
-
-
-def is_equal(row: Counterpart) -> bool:
-    return row.verdict == "agrees"
-
-
-def is_compared(row: Counterpart) -> bool:
-    return bool(row.compared)
 
 
 def table(rows: Iterable[Counterpart]) -> str:

@@ -19,8 +19,8 @@ def result_pages() -> dict[str, tuple[str, str]]:
         pages[f"results/{readme.parent.name}/index.md"] = (text.splitlines()[0].removeprefix("# "), text)
     index = ["# Results", "", "Studies that were run with Equimetric, each with its configuration, tables and what cannot be concluded.", ""]
     index += [f"* [{title}]({file.removeprefix('results/')})" for file, (title, _) in pages.items()]
-    named = {file: (f"{title} / {title}", text) for file, (title, text) in pages.items()}
-    return {"results/index.md": ("Results", "\n".join(index) + "\n"), **named}
+    grouped = {file: (f"{title}\n{title}", text) for file, (title, text) in pages.items()}
+    return {"results/index.md": ("Results", "\n".join(index) + "\n"), **grouped}
 
 
 def result_files() -> dict[str, Path]:
