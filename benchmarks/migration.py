@@ -16,9 +16,9 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import counterparts as peers
 import torch
 
+import counterparts as peers
 import equimetric as em
 from equimetric.objectives import Context, build_objective
 from equimetric.objectives.counterparts import KINDS, Counterpart, counterparts

@@ -14,15 +14,23 @@ def benchmark_pages() -> dict[str, tuple[str, str]]:
     sections = [
         "# Benchmarks",
         "",
-        "Every claim about speed or memory has a script in `benchmarks/` that runs the other side in turns with ours and prints ratios."
-        " `python benchmarks/record.py SCRIPT …` runs one and keeps what it printed, with date, versions and the load of the machine;"
-        " this page shows the last record of each, word for word. A script without one has its figures where its subject is explained.",
+        "Every claim about speed or memory has a script in `benchmarks/` that runs the other side in turns with ours"
+        " and prints ratios. `python benchmarks/record.py SCRIPT …` runs one and keeps what it printed, with date,"
+        " versions and the load of the machine; this page shows the last record of each, word for word. A script"
+        " without one has its figures where its subject is explained.",
     ]
     for script in sorted(BENCHMARKS.glob("*.py")):
         purpose = (ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
         record = BENCHMARKS / "recorded" / f"{script.stem}.json"
         if record.exists():
-            sections += ["", f"## {script.stem}", "", purpose, "", record_section(json.loads(record.read_text(encoding="utf-8")))]
+            sections += [
+                "",
+                f"## {script.stem}",
+                "",
+                purpose,
+                "",
+                record_section(json.loads(record.read_text(encoding="utf-8"))),
+            ]
     return {"benchmarks/index.md": ("Benchmarks", "\n".join(sections) + "\n")}
 
 

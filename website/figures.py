@@ -14,7 +14,7 @@ PALETTE = ("#00897b", "#e65100", "#3949ab", "#c2185b", "#7cb342", "#6d4c41", "#0
 
 
 def curve_figure(curves: WeightCurves, caption: str = "") -> str:
-    """Weight against cosine similarity: positives solid, negatives dashed, each on its own scale if they differ much."""
+    """Weight against cosine similarity: positives solid, negatives dashed, on two scales if they differ much."""
     sides = [curves.positive.numpy(), curves.negative.numpy()]
     largest = [float(np.abs(side).max()) for side in sides]
     apart = min(largest) > 0 and max(largest) > 8 * min(largest)

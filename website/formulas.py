@@ -12,8 +12,11 @@ from typing import NamedTuple
 __all__ = ["display_formula", "typeset"]
 
 FUNCTIONS = frozenset(
-    "log exp mean max min argmin argmax softmax softplus sin cos tan tanh asinh var Var Cov corr relu unit rank tr "
-    "LeakyReLU BN LN CE NMI AP FastAP onehot class".split()
+    re.findall(
+        r"\w+",
+        "log exp mean max min argmin argmax softmax softplus sin cos tan tanh asinh var Var Cov corr relu unit rank tr "
+        "LeakyReLU BN LN CE NMI AP FastAP onehot class",
+    )
 )
 LIMITS = frozenset({"Σ", "mean", "max", "min", "argmin", "argmax"})
 """What carries its index below in a displayed formula."""
@@ -110,7 +113,9 @@ def belongs_to_formula(tokens: Sequence[Token], place: int, names: frozenset[str
 def is_product(word: str) -> bool:
     """Whether letters are factors, as in bR, kπ or a single letter, and no word."""
     letters = re.sub(r"[\u0300-\u036f']", "", word)
-    return len(letters) == 1 or bool(re.search(r"[α-ωΑ-Ωℓ]", letters)) or re.fullmatch("[a-z][A-Z]", letters) is not None
+    return (
+        len(letters) == 1 or bool(re.search(r"[α-ωΑ-Ωℓ]", letters)) or re.fullmatch("[a-z][A-Z]", letters) is not None
+    )
 
 
 def pieces(stretch: Sequence[Token]) -> Iterator[tuple[bool, list[Token]]]:

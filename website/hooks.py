@@ -1,4 +1,4 @@
-"""What MkDocs calls: adds the generated pages to those of docs/, fills the navigation, typesets formulas, mends links."""
+"""What MkDocs calls: adds generated pages to those of docs/, fills the navigation, typesets formulas, mends links."""
 
 import posixpath
 import re
@@ -72,7 +72,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Draw figures, typeset formulas, and lead links to files of the repository to their page."""
     markdown = re.sub(r"```formula\n(.*?)\n```", lambda match: display_formula(match[1]), markdown, flags=re.DOTALL)
     markdown = re.sub(r"<!-- figure: (\S+) -->", lambda match: FIGURES[match[1]](), markdown)

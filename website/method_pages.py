@@ -1,6 +1,7 @@
 """A page for each method: formula, weight curve, parts, options with ranges, paper, published numbers beside ours."""
 
 import inspect
+import json
 import warnings
 from collections.abc import Iterable
 from functools import cache
@@ -24,6 +25,9 @@ POINTS = 81
 """Of a weight curve."""
 
 SHOWN = ("P@1", "R@1", "RP", "MAP@R", "NMI", "OPIS")
+SIZES = Context(classes=100, dim=128, images=5000)
+"""Of the data in examples."""
+
 KEY = "positive solid, negative dashed"
 
 
@@ -54,9 +58,9 @@ def index_page(every: Iterable[Recipe]) -> str:
     lines = [
         "# Methods",
         "",
-        "Every name can be given to `em.objective(name, **options)` and to `method = …` of a configuration, and names add up:"
-        ' `"contrastive+tcm"`. Each page has the formula, the weight it gives to a pair, its options with the ranges that'
-        " tuning searches, and what was published beside what was measured here.",
+        "Every name can be given to `em.objective(name, **options)` and to `method = …` of a configuration, and names"
+        ' add up: `"contrastive+tcm"`. Each page has the formula, the weight it gives to a pair, its options with the'
+        " ranges that tuning searches, and what was published beside what was measured here.",
     ]
     for family, meaning in FAMILIES.items():
         lines += ["", f"## {family_title(family)}", "", f"A method of this family {meaning}.", ""]
@@ -89,11 +93,14 @@ def method_page(recipe: Recipe) -> str:
 
 
 def construction(recipe: Recipe) -> str:
-    """How the method is built in a loop; sizes that come from the data are examples."""
-    sizes = {"classes": "100", "dim": "128", "images": "5000"}
-    given = [repr(recipe.name).replace("'", '"'), *(f"{option}={sizes[size]}" for option, size in recipe.context.items())]
-    call = f"em.objective({', '.join(given)})"
-    return call if recipe.stands_alone else f'em.objective("contrastive+{recipe.name}"{call.partition(recipe.name)[2][1:]}'
+    """How the method is built in a loop; a term is added to a loss; sizes that come from the data are examples."""
+    name = recipe.name
+    sizes = recipe.from_context(SIZES)
+    if not recipe.stands_alone:
+        base = "arcface" if recipe.parts()[2].name == "proxy_set" else "contrastive"
+        name = f"{base}+0.1*{name}"
+        sizes |= recipes()[base].from_context(SIZES)
+    return f"em.objective({', '.join([json.dumps(name), *(f'{option}={size}' for option, size in sizes.items())])})"
 
 
 def curve_section(recipe: Recipe) -> str:
@@ -104,7 +111,8 @@ def curve_section(recipe: Recipe) -> str:
     caption = f"{KEY}; one pair of the other kind at 0.5"
     return (
         "## Weight of a pair\n\n"
-        "How hard the loss pulls a positive, or pushes a negative, of an anchor: see [the weight view](../understand/weights.md).\n\n"
+        "How hard the loss pulls a positive, or pushes a negative, of an anchor:"
+        " see [the weight view](../understand/weights.md).\n\n"
         f"{curve_figure(curves, caption)}\n\n"
     )
 
@@ -163,7 +171,7 @@ def number_section(recipe: Recipe) -> str:
         if result.our_method == recipe.name and result.value is not None and result.metric in SHOWN
     ]
     if not ours and not published:
-        return "## Numbers\n\nNeither published in the tables we have nor measured in [our results](../results/index.md).\n"
+        return "## Numbers\n\nNeither in the published tables that we have nor in [our results](../results/index.md).\n"
     parts = ["## Numbers\n", "Conditions differ between tables: compare within one, not across.\n"]
     if ours:
         parts += ["**Measured here** (MAP@R and Recall@1 in percent):\n", our_table(ours)]
@@ -185,7 +193,14 @@ def published_table(published: Iterable[PublishedResult]) -> str:
     for result in published:
         width = f" ± {result.half_width:g}" if result.half_width is not None else ""
         mark = " (doubtful)" if result.doubtful else " (quoted)" if result.quoted else ""
-        setting = (result.paper, result.dataset, result.backbone or "–", str(result.dim or "–"), result.variant or "", result.method)
+        setting = (
+            result.paper,
+            result.dataset,
+            result.backbone or "–",
+            str(result.dim or "–"),
+            result.variant or "",
+            result.method,
+        )
         settings.setdefault(setting, {})[result.metric] = f"{result.value:g}{width}{mark}"
     metrics = [metric for metric in SHOWN if any(metric in row for row in settings.values())]
     lines = [

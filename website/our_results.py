@@ -36,7 +36,9 @@ def tuned_results(study: str) -> Iterator[OurResult]:
     with (RESULTS / study / "tables" / "table.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if row["method"] in methods:
-                scores = [f"{percent(row, name)} ± {percent(row, name, 'half_width')}" for name in ("map@r", "recall@1")]
+                scores = [
+                    f"{percent(row, name)} ± {percent(row, name, 'half_width')}" for name in ("map@r", "recall@1")
+                ]
                 yield OurResult(methods[row["method"]]["method"], f"{title} (tuned)", study, *scores)
 
 

@@ -42,7 +42,8 @@ def index_page() -> str:
     lines = [
         "# API reference",
         "",
-        "What `import equimetric as em` offers. Rooms on the left have further public names; nothing else is promised to stay.",
+        "What `import equimetric as em` offers. Rooms on the left have further public names; nothing else is promised"
+        " to stay.",
         "",
         "| name | what it is | room |",
         "|---|---|---|",

@@ -17,7 +17,12 @@ def result_pages() -> dict[str, tuple[str, str]]:
         text = readme.read_text(encoding="utf-8")
         text = re.sub(r"\]\(\.\./\.\./docs/", "](../../", text)
         pages[f"results/{readme.parent.name}/index.md"] = (text.splitlines()[0].removeprefix("# "), text)
-    index = ["# Results", "", "Studies that were run with Equimetric, each with its configuration, tables and what cannot be concluded.", ""]
+    index = [
+        "# Results",
+        "",
+        "Studies that were run with Equimetric, each with its configuration, tables and what cannot be concluded.",
+        "",
+    ]
     index += [f"* [{title}]({file.removeprefix('results/')})" for file, (title, _) in pages.items()]
     grouped = {file: (f"{title}\n{title}", text) for file, (title, text) in pages.items()}
     return {"results/index.md": ("Results", "\n".join(index) + "\n"), **grouped}

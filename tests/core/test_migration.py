@@ -85,7 +85,9 @@ def test_value_and_gradient_agree(library, row):
         torch.testing.assert_close(one, torch.tensor(other, dtype=torch.float64), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("library", "row"), [one for one in ROWS if one[1].kind == "metrics" and one[1].ours], ids=name_of)
+@pytest.mark.parametrize(
+    ("library", "row"), [one for one in ROWS if one[1].kind == "metrics" and one[1].ours], ids=name_of
+)
 def test_metrics_agree(library, row):
     score = em.evaluate(EMBEDDINGS, LABELS, metrics=[row.ours])[row.ours]
     if row.compared:

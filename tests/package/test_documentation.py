@@ -21,19 +21,13 @@ def python_blocks(page):
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/training.md",
-        "docs/studies.md",
-        "docs/objectives.md",
-        "docs/learners.md",
-        "docs/evaluation.md",
-        "docs/one-threshold.md",
-        "docs/deployment.md",
-    ],
-)
+ELSEWHERE = {"docs/data.md", "docs/in-your-loop.md"}
+"""Pages whose examples are run by the tests of their subject."""
+
+PAGES = ["README.md", *sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE and python_blocks(page)])
 def test_examples_run_one_after_another(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = {}
@@ -64,9 +58,13 @@ def test_the_commands_of_one_threshold_run(tmp_path, monkeypatch, capsys, equime
 
 
 def test_the_pictures_of_the_pages_exist():
-    for page in (ROOT / "docs").glob("*.md"):
+    for page in map(ROOT.joinpath, PAGES):
         for picture in re.findall(r"!\[.*?\]\((.*?)\)", page.read_text()):
             assert (page.parent / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 def test_adding_a_loss_in_one_file_works_as_written(tmp_path):

@@ -1,0 +1,54 @@
+"""Formulas of docstrings as MathML."""
+
+import inspect
+import re
+from collections import Counter
+from xml.etree import ElementTree
+
+import pytest
+from website.formulas import LOWERED, RAISED, display_formula, typeset
+
+from equimetric.components import LOSSES
+
+
+def characters(text):
+    """What a reader sees, in any order: a subscript may move before a superscript, a fraction has no slash."""
+    for sign, shown in {**RAISED, **LOWERED, "Σ": "∑", "'": "′"}.items():
+        text = text.replace(sign, shown)
+    return Counter(re.sub(r"[\s_^{}`/]", "", text))
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_nothing_of_a_docstring_is_lost(name):
+    loss = LOSSES[name]
+    for paragraph in (inspect.getdoc(loss.definition) or "").split("\n\n"):
+        html = ElementTree.fromstring(f"<p>{typeset(paragraph, loss.options)}</p>")
+        assert characters("".join(html.itertext())) == characters(paragraph)
+
+
+def test_the_definition_of_most_losses_is_displayed():
+    shown = [typeset(inspect.getdoc(loss.definition) or "", loss.options) for loss in LOSSES.values()]
+    assert sum('display="block"' in html for html in shown) > 0.9 * len(shown)
+
+
+def test_scripts_fractions_and_sums():
+    html = display_formula("L = 1/B Σ_{j∈P_i} e^{−s_ij}")
+    assert "<mfrac><mn>1</mn><mrow><mi>B</mi></mrow></mfrac>" in html
+    assert re.search(
+        r"<munder><mo[^>]*>∑</mo><mrow>.*<msub><mi>P</mi><mrow><mi>i</mi></mrow></msub></mrow></munder>", html
+    )
+    assert (
+        "<msup><mi>e</mi><mrow><mo>−</mo><msub><mi>s</mi><mrow><mi>i</mi><mi>j</mi></mrow></msub></mrow></msup>" in html
+    )
+
+
+def test_prose_stays_prose():
+    html = typeset("The mean (of all terms) over a batch, `margin` and reduction='sum'; a < b.")
+    assert html.startswith(
+        "The mean (of all terms) over a batch, <code>margin</code> and <code>reduction='sum'</code>;"
+    )
+    assert "<math><mi>a</mi><mo>&lt;</mo><mi>b</mi></math>." in html.replace('<mspace width="0.17em"/>', "")
+
+
+def test_options_stand_upright_in_a_formula():
+    assert "<mtext>pos_margin</mtext>" in typeset("L = [d − pos_margin]₊ + [d − pos_margin]₊", {"pos_margin"})
