@@ -17,8 +17,8 @@ def migration_pages() -> dict[str, tuple[str, str]]:
     index = (
         "# Migrating\n\nEvery public loss, miner, sampler, distance, reducer and metric of two libraries, with what"
         " stands for it here. Both sides of a row marked *equal* were computed on the same batch in float64 and agree"
-        " within 10⁻⁶, gradients included, unless it draws at random; the tests keep it so. Where a row differs, it says"
-        f" why.\n\n{links}\n"
+        " within 10⁻⁶, gradients included, unless it draws at random; the tests keep it so. Where a row differs, it"
+        f" says why.\n\n{links}\n"
     )
     return {"migrating/index.md": ("Migrating", index), **pages}
 

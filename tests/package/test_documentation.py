@@ -21,7 +21,8 @@ def python_blocks(page):
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-ELSEWHERE = {"docs/data.md", "docs/in-your-loop.md"}
+REGISTERS = "docs/guides/your-own.md"
+ELSEWHERE = {"docs/data.md", "docs/in-your-loop.md", REGISTERS}
 """Pages whose examples are run by the tests of their subject."""
 
 PAGES = ["README.md", *sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / "docs").rglob("*.md"))]
@@ -36,6 +37,14 @@ def test_examples_run_one_after_another(page, tmp_path, monkeypatch, capsys):
         promised = re.findall(r"print\(.*?\)\s+# (.*)", block)
         printed = capsys.readouterr().out
         assert all(line in printed for line in promised)
+
+
+def test_components_of_your_own_run_in_a_process_of_their_own(tmp_path):
+    """They register, and no other test should find them."""
+    code = "\n".join(python_blocks(REGISTERS))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(line in done.stdout for line in re.findall(r"print\(.*?\)\s+# (.*)", code))
 
 
 def test_the_commands_of_one_threshold_run(tmp_path, monkeypatch, capsys, equimetric):
