@@ -66,6 +66,6 @@ def test_notebooks_run_from_top_to_bottom(notebook, tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**environment, **settings})
     assert done.returncode == 0, done.stderr
-    assert {"threshold_consistency": "of OPIS is what sampling", "a_method_of_your_own": "mine, mined"}[
+    assert {"threshold_consistency": "of OPIS is what sampling", "a_method_of_your_own": "mine_mined"}[
         notebook.stem
     ] in done.stdout
