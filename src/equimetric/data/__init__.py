@@ -38,7 +38,14 @@ from equimetric.data.shifted_splits import (
     shifted_splits,
     write_shifted_splits,
 )
-from equimetric.data.splits import Split, class_disjoint_split, require_pairs, split_by_classes, split_dataset
+from equimetric.data.splits import (
+    Split,
+    class_disjoint_split,
+    require_pairs,
+    split_by_classes,
+    split_by_parts,
+    split_dataset,
+)
 from equimetric.data.transforms import (
     TRANSFORMS,
     Augmentation,
@@ -110,6 +117,7 @@ __all__ = [
     "shifted_split_of",
     "shifted_splits",
     "split_by_classes",
+    "split_by_parts",
     "split_dataset",
     "split_held_out",
     "take_images",

@@ -1,4 +1,4 @@
-"""Images that occur, perhaps slightly changed, in two parts of a split: test images must not be in training."""
+"""Images that occur, perhaps slightly changed, twice: in two parts of a split, or anywhere in a data set."""
 
 import hashlib
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ PAIRS_AT_ONCE = 8192
 
 @dataclass(frozen=True)
 class NearDuplicate:
-    """Two images of two parts, by their indices in the data set.
+    """Two images of two parts, or of two classes, by their indices in the data set.
 
     `bits` of their 64-bit hashes differ; `difference` is the mean difference of their grey thumbnails, out of 255;
     `exact` is True where the files, or the pixels of images in memory, are equal byte for byte.
@@ -58,7 +58,7 @@ class NearDuplicate:
 
 def near_duplicates(
     dataset: Dataset,
-    split: Split,
+    split: Split | None = None,
     *,
     most_bits: int = MOST_BITS,
     most_difference: float = MOST_DIFFERENCE,
@@ -66,6 +66,8 @@ def near_duplicates(
     thumbnails: Tensor | None = None,
 ) -> list[NearDuplicate]:
     """Images of one part that resemble an image of another, the most similar first, at most `limit` of them.
+
+    Without a split, all images are compared with each other, and `parts` are the names of their classes.
 
     The difference hash of an image has one bit for each of 8×8 cells of its grey thumbnail: is the next cell to the
     right brighter? Pairs whose hashes differ in at most `most_bits` bits are compared by their 32×32 thumbnails. Both
@@ -79,18 +81,29 @@ def near_duplicates(
         raise EquimetricError(f"most_bits must be from 0 to 64, the bits of a hash, not {most_bits}")
     thumbnails = grey_thumbnails(dataset.images) if thumbnails is None else thumbnails
     hashes, flat = difference_hashes(thumbnails), thumbnails.flatten(1).numpy()
-    found, names = [], list(combinations(split.parts(), 2))
-    for number, (one, other) in enumerate(combinations(split.parts().values(), 2)):
-        pairs = _alike(one.numpy(), other.numpy(), flat, hashes, most_bits, most_difference, limit)
-        found.append(np.column_stack([pairs, np.full(len(pairs), number)]))
+    everything = np.arange(len(dataset))
+    compared = [(everything, everything)]
+    if split is not None:
+        compared = [(one.numpy(), other.numpy()) for one, other in combinations(split.parts().values(), 2)]
+    found = [_alike(one, other, flat, hashes, most_bits, most_difference, limit) for one, other in compared]
     alike = _most_similar(np.concatenate(found), limit)
     digests = _digests(dataset.images, {int(index) for index in alike[:, :2].ravel()})
+    part_of = _part_names(dataset, split)
     return [
-        NearDuplicate(first, second, names[number], bits, difference, digests[first] == digests[second])
-        for (first, second, bits, number), difference in zip(
-            alike[:, [0, 1, 2, 4]].astype(int).tolist(), alike[:, 3].tolist(), strict=True
+        NearDuplicate(
+            first, second, (part_of[first], part_of[second]), bits, difference, digests[first] == digests[second]
+        )
+        for (first, second, bits), difference in zip(
+            alike[:, :3].astype(int).tolist(), alike[:, 3].tolist(), strict=True
         )
     ]
+
+
+def _part_names(dataset: Dataset, split: Split | None) -> dict[int, str]:
+    """The part of every image that is in one, by its index; without a split the name of its class."""
+    if split is None:
+        return {index: dataset.class_names[label] for index, label in enumerate(dataset.labels.tolist())}
+    return {index: part for part, rows in split.parts().items() for index in rows.tolist()}
 
 
 def grey_thumbnails(images: Images) -> Tensor:
@@ -127,14 +140,17 @@ def _alike(
     most_difference: float,
     limit: int,
 ) -> NDArray[np.float64]:
-    """(P, 4) both rows, bits and difference of the pairs of two parts that are alike, block by block."""
-    found = np.empty((0, 4))
+    """(P, 4) both rows, bits and difference of the pairs of two parts that are alike, block by block.
+
+    Of a set that is compared with itself every pair counts once.
+    """
+    itself, found = first is second, np.empty((0, 4))
     for start in range(0, len(first), ROWS_AT_ONCE):
         rows = first[start : start + ROWS_AT_ONCE, None]
         for begin in range(0, len(second), COLUMNS_AT_ONCE):
             columns = second[None, begin : begin + COLUMNS_AT_ONCE]
             bits = np.bitwise_count(hashes[rows] ^ hashes[columns])
-            near = np.nonzero(bits <= most_bits)
+            near = np.nonzero((bits <= most_bits) & (rows < columns) if itself else bits <= most_bits)
             pairs = np.column_stack([rows[near[0], 0], columns[0, near[1]]])
             difference = _mean_differences(thumbnails, pairs)
             alike = difference <= most_difference

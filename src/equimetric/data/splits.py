@@ -1,7 +1,7 @@
 """Class-disjoint splits: a model is evaluated on classes that it was not trained on."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,6 +18,7 @@ __all__ = [
     "require_pairs",
     "require_two_images",
     "split_by_classes",
+    "split_by_parts",
     "split_dataset",
 ]
 
@@ -27,11 +28,12 @@ NAMES_SHOWN = 5
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Ascending sample indices (int64) of three parts that share no class.
+    """Ascending sample indices (int64) of three parts that share no class, or of five.
 
-    Where queries are searched for in a gallery, `query` and `gallery` divide `test`; otherwise they are None, and every
-    test image is a query among all the others. Where training classes arrive in rounds, `rounds` has images of the
-    classes of each round, to measure what is forgotten.
+    `cohort` has the classes by which similarities are normalised, `calibration` those that a threshold is chosen on;
+    both are None where they were not set aside. Where queries are searched for in a gallery, `query` and `gallery`
+    divide `test`; otherwise they are None, and every test image is a query among all the others. Where training classes
+    arrive in rounds, `rounds` has images of the classes of each round, to measure what is forgotten.
     """
 
     train: Tensor
@@ -40,10 +42,14 @@ class Split:
     query: Tensor | None = None
     gallery: Tensor | None = None
     rounds: tuple[Tensor, ...] = ()
+    cohort: Tensor | None = None
+    calibration: Tensor | None = None
 
     def parts(self) -> dict[str, Tensor]:
-        """The three parts by name."""
-        return {"train": self.train, "validation": self.validation, "test": self.test}
+        """The parts by name; cohort and calibration where there are any."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        others = {"cohort": self.cohort, "calibration": self.calibration}
+        return parts | {name: rows for name, rows in others.items() if rows is not None}
 
     def train_on(self, *names: str) -> "Split":
         """The split with further parts among the training rows; they are empty then."""
@@ -56,8 +62,8 @@ class Split:
         )
 
     def without_test(self) -> "Split":
-        """The split with an empty test part."""
-        return Split(self.train, self.validation, self.test[:0])
+        """The split with an empty test part, and none to calibrate on."""
+        return Split(self.train, self.validation, self.test[:0], cohort=self.cohort)
 
 
 def class_disjoint_split(
@@ -126,24 +132,42 @@ def split_by_classes(
     Of m training classes ⌈m·validation_fraction⌉ are for validation, again in folds of a ring: of Milbich et al.'s 98
     classes 73 train and 25 validate.
     """
-    label_of = {name: label for label, name in enumerate(dataset.class_names)}
-    groups = []
-    for names in (train, test):
-        for name in (names := list(names)):
-            if name not in label_of:
-                raise unknown_name(f"class of data set {dataset.name!r}", name, label_of)
-        groups.append(torch.tensor(sorted(label_of[name] for name in names), dtype=torch.int64))
-    shared = set(groups[0].tolist()) & set(groups[1].tolist())
-    if shared:
-        raise EquimetricError(
-            f"class {dataset.class_names[min(shared)]!r} is for training and for the test; choose one"
-        )
+    groups = list(_listed_labels(dataset, {"training": train, "the test": test}).values())
     chosen = _indices(torch.isin(dataset.labels, torch.cat(groups)))
     testing = torch.isin(dataset.labels[chosen], groups[1])
     # Rounded first: 100 · 0.07 is a little more than 7.
     held_out = math.ceil(round(len(groups[0]) * validation_fraction, 9))
     split = _with_validation(dataset.labels[chosen], testing, fold, folds, validation_fraction, held_out, seed)
     return Split(chosen[split.train], chosen[split.validation], chosen[split.test])
+
+
+def split_by_parts(dataset: Dataset, parts: Mapping[str, Sequence[str]]) -> Split:
+    """A split by lists of class names: train, validation and test, and where they are set aside cohort and calibration.
+
+    Images of classes that no list names are in no part.
+    """
+    labels = _listed_labels(dataset, parts)
+    for part in ("train", "validation", "test"):
+        if len(labels.get(part, ())) < 2:
+            raise EquimetricError(f"data.parts.{part} names fewer than two classes; a part needs two to tell apart")
+    rows = {part: _indices(torch.isin(dataset.labels, chosen)) for part, chosen in labels.items()}
+    others = {"cohort": rows.get("cohort"), "calibration": rows.get("calibration")}
+    return Split(rows["train"], rows["validation"], rows["test"], **others)
+
+
+def _listed_labels(dataset: Dataset, lists: Mapping[str, Iterable[str]]) -> dict[str, Tensor]:
+    """Ascending class ids of lists of class names, by what they are for; no class may be in two of them."""
+    label_of = {name: label for label, name in enumerate(dataset.class_names)}
+    use_of: dict[str, str] = {}
+    labels = {}
+    for use, names in lists.items():
+        for name in (names := list(names)):
+            if name not in label_of:
+                raise unknown_name(f"class of data set {dataset.name!r}", name, label_of)
+            if use_of.setdefault(name, use) != use:
+                raise EquimetricError(f"class {name!r} is for {use_of[name]} and for {use}; choose one")
+        labels[use] = torch.tensor(sorted({label_of[name] for name in names}), dtype=torch.int64)
+    return labels
 
 
 def _require_disjoint(dataset: Dataset, parts: Mapping[str, Tensor]) -> None:

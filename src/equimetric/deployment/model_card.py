@@ -103,8 +103,7 @@ def described_data(facts: CardFacts) -> Iterator[str]:
         f"{data.fingerprint[:12]}…; parts share no class.\n"
     )
     yield "| part | images | classes |\n|---|---:|---:|"
-    for part in ("train", "validation", "test"):
-        rows = data.rows(part)
+    for part, rows in data.split.parts().items():
         yield f"| {part} | {len(rows)} | {len(torch.unique(dataset.labels[rows]))} |"
     yield ""
 

@@ -1,4 +1,4 @@
-"""The cohort of a run: made of its training and validation classes, as configured or as chosen on the latter."""
+"""The cohort of a run: made of classes that it is not tested on, as configured or as chosen on validation classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from equimetric.runs.result import CohortSetting, TriedCohort
 
 __all__ = ["RunCohorts", "cohort_notes", "cohort_rows", "configured_setting"]
 
-MADE_OF = {"train": ("train",), "validation": ("validation",), "both": ("train", "validation")}
+MADE_OF = {
+    "train": ("train",),
+    "validation": ("validation",),
+    "both": ("train", "validation"),
+    "cohort": ("cohort",),
+}
 """Cohort → parts of the split."""
 
 

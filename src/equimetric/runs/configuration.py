@@ -25,6 +25,7 @@ __all__ = [
     "LoggingConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "PartsConfig",
     "RoundsConfig",
     "RunConfig",
     "SplitConfig",
@@ -37,6 +38,24 @@ class SplitConfig(Strict):
 
     file: str = Field(description="class lists written by `equimetric datasets shift`, a .json file")
     number: int = Field(-1, description="which of its splits, counted from 0; -1 is the last, the farthest shifted")
+
+
+class PartsConfig(Strict):
+    """Which classes are in which part, by name; no class is in two, and those of no list are left out."""
+
+    train: list[str] = Field(description="classes to train on")
+    validation: list[str] = Field(description="classes that choose weights, options and cohort")
+    cohort: list[str] | None = Field(None, description="classes for evaluation.cohort.part = 'cohort'")
+    calibration: list[str] | None = Field(None, description="classes to calibrate a threshold on")
+    test: list[str] = Field(description="classes to test on, once")
+
+    def lists(self) -> dict[str, list[str]]:
+        """The lists that are given, by part."""
+        return self.model_dump(exclude_none=True)
+
+    def describe(self) -> str:
+        """'listed by name: 31 train, 10 validation, 10 cohort, 15 calibration, 15 test'."""
+        return "listed by name: " + ", ".join(f"{len(names)} {part}" for part, names in self.lists().items())
 
 
 class RoundsConfig(Strict):
@@ -78,6 +97,9 @@ class DataConfig(Strict):
         None,
         description="training and test classes from a file of shifted splits: { file = 'shifted.json', number = 4 }",
     )
+    parts: PartsConfig | None = Field(
+        None, description="lists of class names: train, validation, test, and set aside from them cohort, calibration"
+    )
     held_out: str | None = Field(
         None,
         description="hold out whole superclasses: an attribute of the classes, or a column of a manifest, whose values "
@@ -100,7 +122,9 @@ class DataConfig(Strict):
 
     def describe_split(self) -> str:
         """Which classes are for the test and which validate, in words."""
-        if self.held_out is not None:
+        if self.parts is not None:
+            parts = self.parts.describe()
+        elif self.held_out is not None:
             parts = f"whole values of {self.held_out!r} for test and validation, validation block {self.fold + 1}"
         else:
             test = "official, or by class with the second half for the test if there is none"
@@ -112,8 +136,9 @@ class DataConfig(Strict):
 
     @model_validator(mode="after")
     def _one_split(self) -> DataConfig:
-        if self.split is not None and self.held_out is not None:
-            raise ValueError("split and held_out both say which classes are for the test; give one of them")
+        given = [name for name in ("split", "parts", "held_out") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} both say which classes are for the test; give one of them")
         return self
 
     @classmethod

@@ -20,6 +20,7 @@ from equimetric.data import (
     sample_weights,
     shifted_split_of,
     split_by_classes,
+    split_by_parts,
     split_dataset,
     split_held_out,
     take_images,
@@ -94,7 +95,7 @@ class RunData:
         return self.dataset.subset(self.split.train)
 
     def rows(self, part: str) -> Tensor:
-        """Ascending rows of one part: train, validation or test; of the classes of a round: round1, round2 …."""
+        """Ascending rows of one part, such as train or test; of the classes of a round: round1, round2 …."""
         parts = self.split.parts()
         parts |= {f"round{number}": rows for number, rows in enumerate(self.split.rounds, start=1)}
         if part not in parts:
@@ -175,7 +176,9 @@ def load_split(config: DataConfig, dataset: Dataset | None = None) -> tuple[Data
 
 
 def divide(dataset: Dataset, config: DataConfig) -> tuple[Dataset, Split]:
-    """The data set by superclasses, by lists from a file, or by its own split."""
+    """The data set by lists of classes, by superclasses, by lists from a file, or by its own split."""
+    if config.parts is not None:
+        return dataset, split_by_parts(dataset, config.parts.lists())
     folds: FoldOptions = {"fold": config.fold, "folds": config.folds, "seed": config.split_seed}
     if config.held_out is not None:
         return dataset, split_held_out(dataset, config.held_out, **folds)

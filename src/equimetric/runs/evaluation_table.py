@@ -15,9 +15,11 @@ from equimetric.evaluation.parents import check_parent_metrics
 
 __all__ = ["PARTS", "CohortConfig", "CohortPart", "EvaluationConfig", "Relevance"]
 
-CohortPart = Literal["train", "validation", "both"]
+CohortPart = Literal["train", "validation", "both", "cohort"]
 Relevance = Literal["item", "class"]
-PARTS: tuple[CohortPart, ...] = ("train", "validation", "both")
+PARTS: tuple[CohortPart, ...] = ("train", "validation", "both", "cohort")
+EVERYWHERE: tuple[CohortPart, ...] = ("train", "validation", "both")
+"""Cohorts of classes that every run has; only some set others aside for it."""
 
 
 class CohortConfig(Strict):
@@ -26,7 +28,9 @@ class CohortConfig(Strict):
     "auto" is chosen on the validation classes when training ends.
     """
 
-    part: Literal["train", "validation", "both", "auto"] = Field("train", description="which classes are the cohort")
+    part: Literal["train", "validation", "both", "cohort", "auto"] = Field(
+        "train", description="which classes are the cohort; 'cohort' are those of data.parts.cohort"
+    )
     strength: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
         0.5, description="from 0, no normalisation, to 1; the full form knows no other"
     )
@@ -43,7 +47,7 @@ class CohortConfig(Strict):
 
     def parts(self) -> tuple[CohortPart, ...]:
         """The parts to choose from."""
-        return PARTS if self.part == "auto" else (self.part,)
+        return EVERYWHERE if self.part == "auto" else (self.part,)
 
     def forms(self) -> tuple[CohortForm, ...]:
         """The forms to choose from."""
@@ -58,8 +62,8 @@ class CohortConfig(Strict):
         if self.is_chosen:
             return f"cohort chosen on validation classes by TAR at FAR {self.far:g}"
         strength = f", strength {self.strength:g}" if self.form == "mean" else ""
-        classes = {"both": "train and validation"}.get(self.part, self.part)
-        return f"cohort of the {classes} classes, {self.form} form{strength}"
+        of = {"both": "the train and validation", "cohort": "its own"}.get(self.part, f"the {self.part}")
+        return f"cohort of {of} classes, {self.form} form{strength}"
 
 
 class EvaluationConfig(Strict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +27,7 @@ from equimetric.progress import say, show_progress
 from equimetric.runs.feature_file import PIECE, FeatureFile, OpenFeatures
 from equimetric.threads import use_threads
 
-__all__ = ["cached_features"]
+__all__ = ["cached_features", "estimate_seconds"]
 
 BLOCK = {"cpu": 16, "cuda": 256}
 """Images in the backbone at a time, a divisor of `PIECE`; on a CPU more would fall out of its caches."""
@@ -42,15 +43,34 @@ def cached_features(backbone: Backbone, dataset: Dataset, processes: Processes =
     the first computes them, on all cores, while the others wait; a killed one loses no more than a piece. The bits do
     not depend on the number of cores.
     """
-    fingerprint = features_fingerprint(backbone, dataset)
-    path = cache_directory() / "features" / f"{fingerprint}.npy"
-    file = FeatureFile(path, len(dataset), backbone.features, fingerprint)
+    file = feature_file(backbone, dataset)
     with explain_write_errors(file, dataset.name):
         if not is_complete(file, dataset.name, quiet=not processes.is_main):
             fill(file, backbone, dataset, quiet=not processes.is_main)
         features = torch.from_numpy(file.map())
     processes.barrier()
     return features
+
+
+def estimate_seconds(backbone: Backbone, dataset: Dataset) -> float:
+    """How long `cached_features` will take, from a block of images on every core; 0 where the features are there."""
+    if is_complete(feature_file(backbone, dataset), dataset.name, quiet=True):
+        return 0.0
+    block, rows = block_size(backbone), len(dataset)
+    tried = min(rows, block * available_cores())
+    began = time.monotonic()
+    for _ in compute_blocks(
+        backbone, dataset.images, [range(start, min(start + block, tried)) for start in range(0, tried, block)]
+    ):
+        pass
+    return (time.monotonic() - began) * rows / tried
+
+
+def feature_file(backbone: Backbone, dataset: Dataset) -> FeatureFile:
+    """Where the features of a data set are kept."""
+    fingerprint = features_fingerprint(backbone, dataset)
+    path = cache_directory() / "features" / f"{fingerprint}.npy"
+    return FeatureFile(path, len(dataset), backbone.features, fingerprint)
 
 
 def features_fingerprint(backbone: Backbone, dataset: Dataset) -> str:

@@ -77,7 +77,7 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
         values["data"]["options"].pop(name, None)
     if values["data"]["split"] is not None:
         values["data"]["split"].pop("file")
-    for name in ("weights", "held_out", "rounds"):
+    for name in ("weights", "held_out", "rounds", "parts"):
         if values["data"][name] is None:
             # A run without it has the key it had before there was such an option.
             del values["data"][name]

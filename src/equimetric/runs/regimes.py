@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from equimetric.runs.configuration import Conditions
     from equimetric.runs.result import DataShape
 
-__all__ = ["DEFAULTS", "STEPS", "Regime", "fill_defaults", "find_regime", "fit_to_data"]
+__all__ = ["DEFAULTS", "LARGEST_DIM", "STEPS", "Regime", "fill_defaults", "find_regime", "fit_to_data"]
 
 AnyConditions = TypeVar("AnyConditions", bound="Conditions")
 

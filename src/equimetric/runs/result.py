@@ -67,7 +67,7 @@ class TriedCohort(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    part: Literal["train", "validation", "both"]
+    part: Literal["train", "validation", "both", "cohort"]
     form: Literal["mean", "full"]
     strength: float
     tar: float
@@ -86,7 +86,7 @@ class CohortSetting(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    part: Literal["train", "validation", "both"]
+    part: Literal["train", "validation", "both", "cohort"]
     form: Literal["mean", "full"] = "mean"
     strength: float = 0.5
     nearest: int = 50

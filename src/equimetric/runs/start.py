@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load_start", "start_weights"]
 
-SPLIT_KEYS = ("fold", "folds", "split_seed", "split", "held_out")
+SPLIT_KEYS = ("fold", "folds", "split_seed", "split", "parts", "held_out")
 """Keys of [data] that say which classes may be trained on."""
 
 
