@@ -11,6 +11,7 @@ em.calibrate(embeddings, labels)         # the threshold for a target false acce
 em.train(config)                         # one model
 em.refit(run)                            # its final model, on more classes
 em.compare(study)                        # a fair comparison of methods
+em.fit_model(photos, model)              # an exported model with its certificate, from a folder of images
 """
 
 import sys
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         threshold_consistency,
     )
     from equimetric.explain import pair_weights
+    from equimetric.fitting import fit_model
     from equimetric.gallery import Gallery
     from equimetric.geometry import GEOMETRIES, Geometry
     from equimetric.objectives.composition import objective
@@ -90,6 +92,7 @@ __all__ = [
     "evaluate_identification",
     "evaluate_trials",
     "export_run",
+    "fit_model",
     "geometries",
     "heads",
     "learners",
@@ -142,6 +145,7 @@ _MODULES = {
     "geometries": "constructors.geometries",
     "heads": "constructors.heads",
     "learners": "constructors.learners",
+    "fit_model": "fitting",
     "load": "deployment.load",
     "load_dataset": "data",
     "loss": "components",

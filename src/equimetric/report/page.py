@@ -1,5 +1,6 @@
 """The report as one self-contained HTML page: no script, no font, no network."""
 
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,14 +12,14 @@ from equimetric.report.member_tables import cost_table, member_table
 from equimetric.report.papers_versus_reality import improvement_table
 from equimetric.report.probe_tables import probe_tables, shift_table
 from equimetric.report.search_table import search_table
-from equimetric.report.section import SECTIONS, render_section, render_template
+from equimetric.report.section import SECTIONS, RenderedSection, render_section, render_template
 from equimetric.report.study_literature import published_table, study_improvements
 from equimetric.report.table_data import PlainTable
 from equimetric.report.tables import plain_table, to_csv, to_latex, to_markdown
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import comparison_table, joined_table, sweep_tables
 
-__all__ = ["render_html", "study_tables", "write_report"]
+__all__ = ["render_html", "render_page", "study_tables", "write_report"]
 
 
 def write_report(study: StudyRecord, destination: Path) -> Path:
@@ -74,10 +75,17 @@ def study_tables(study: StudyRecord) -> dict[str, PlainTable]:
 
 def render_html(study: StudyRecord) -> str:
     """The whole page as text: all registered sections in their order."""
+    ordered = sorted(SECTIONS.values(), key=lambda section: (section.order, section.name))
+    sections = [shown for section in ordered if (shown := render_section(section, study)) is not None]
+    footer = "Written by Equimetric from the run records of this study."
+    return render_page(kind="study", name=study.name, title=study.title, sections=sections, footer=footer)
+
+
+def render_page(*, kind: str, name: str, title: str, sections: Sequence[RenderedSection], footer: str) -> str:
+    """A page of sections as text; `kind` and `name` stand above its title."""
     from markupsafe import Markup
 
     assets = files("equimetric.report") / "assets"
-    template, style = ((assets / name).read_text(encoding="utf-8") for name in ("page.html.jinja", "report.css"))
-    ordered = sorted(SECTIONS.values(), key=lambda section: (section.order, section.name))
-    sections = [shown for section in ordered if (shown := render_section(section, study)) is not None]
-    return printable(render_template(template, study=study, style=Markup(style), sections=sections)) + "\n"
+    template, style = ((assets / file).read_text(encoding="utf-8") for file in ("page.html.jinja", "report.css"))
+    data = {"kind": kind, "name": name, "title": title, "sections": sections, "footer": footer}
+    return printable(render_template(template, style=Markup(style), **data)) + "\n"

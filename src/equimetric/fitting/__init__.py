@@ -1,0 +1,18 @@
+"""From a folder of images to an exported model: data, plan, choice, training, threshold, test, report.
+
+May use everything but the command line; decides what the other rooms leave to their user.
+
+* `inspection`  what a folder or a list holds
+* `parts`       which classes train, choose, normalise, calibrate and test
+* `plan`        the configuration that follows, as TOML too
+* `budget`      the time
+* `choice`      trials on folds of training and validation classes
+* `outcome`     the test classes, opened once
+* `report`      one page
+* `fit`         all of it
+"""
+
+from equimetric.fitting.fit import Fitted, fit_model
+from equimetric.fitting.plan import Plan, make_plan
+
+__all__ = ["Fitted", "Plan", "fit_model", "make_plan"]

@@ -1,0 +1,128 @@
+"""Which objective, learning rate and dimension: trials on folds of the training and validation classes, remembered."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pydantic import ValidationError
+
+from equimetric.checksums import json_document, read_json
+from equimetric.errors import DamagedFileError
+from equimetric.files import write_atomically
+from equimetric.fitting.budget import Budget
+from equimetric.fitting.plan import FOLDS, Candidate, Plan, variations
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.data import RunData
+from equimetric.runs.key import RunKey
+from equimetric.runs.regimes import fit_to_data
+from equimetric.runs.shared import Shared
+from equimetric.training import TrialResult, train_trial
+
+__all__ = ["CandidateChoice", "TriedCandidate", "choose_candidate"]
+
+MOST_CANDIDATES = 16
+"""Candidates that are tried at most, however much time there is: validation classes are few."""
+
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TriedCandidate:
+    """A candidate with its validation scores, the means over the folds, and the seconds of its trials."""
+
+    candidate: Candidate
+    scores: Mapping[str, float]
+    seconds: float
+
+    @property
+    def value(self) -> float:
+        """What candidates are compared by."""
+        return self.scores["map@r"]
+
+
+@dataclass(frozen=True)
+class CandidateChoice:
+    """The best of the candidates that were tried.
+
+    Attributes:
+        tried: all of them, in the order of the trials.
+        stopped: whether the time was up before the last one.
+    """
+
+    tried: tuple[TriedCandidate, ...]
+    stopped: bool = False
+
+    @property
+    def best(self) -> TriedCandidate:
+        """The one with the largest value; the first of equal ones."""
+        return max(self.tried, key=lambda tried: tried.value)
+
+
+def choose_candidate(
+    plan: Plan, folder: Path, budget: Budget, shared: Shared, tell: Told = lambda _: None
+) -> CandidateChoice:
+    """Try the base objectives, then neighbours of the best one until none is better or the time is up.
+
+    Each trial is kept in `folder` under the hash of all that determines it, so a second start repeats none of them. The
+    first candidate is tried in any case.
+    """
+    tried: list[TriedCandidate] = []
+    for candidate in proposals(plan, tried):
+        slowest = max((one.seconds for one in tried), default=0.0)
+        if tried and budget.left < slowest:
+            return CandidateChoice(tuple(tried), stopped=True)
+        tried.append(try_candidate(plan, candidate, folder, shared))
+        tell(f"{candidate.name}: MAP@R {tried[-1].value:.1%} on validation classes; {budget.describe()}")
+    return CandidateChoice(tuple(tried))
+
+
+def proposals(plan: Plan, tried: list[TriedCandidate]) -> Iterator[Candidate]:
+    """All candidates, then those beside the best so far; `tried` grows meanwhile."""
+    yield from plan.candidates
+    while len(tried) < MOST_CANDIDATES:
+        known = {one.candidate for one in tried}
+        best = CandidateChoice(tuple(tried)).best.candidate
+        neighbour = next((one for one in variations(best, plan) if one not in known), None)
+        if neighbour is None:
+            return
+        yield neighbour
+
+
+def try_candidate(plan: Plan, candidate: Candidate, folder: Path, shared: Shared) -> TriedCandidate:
+    """The mean of the trials of all folds."""
+    began = time.monotonic()
+    results = [try_fold(plan.run(candidate, fold), folder, shared) for fold in range(FOLDS)]
+    scores = {name: fmean(result.validation[name] for result in results) for name in results[0].validation}
+    return TriedCandidate(candidate, scores, time.monotonic() - began)
+
+
+def try_fold(config: RunConfig, folder: Path, shared: Shared) -> TrialResult:
+    """The trial of a configuration, read where this very one has been made before."""
+    file = folder / f"{trial_key(config, shared.data(config, test=False)).content}.json"
+    known = read_trial(file)
+    if known is not None:
+        return known
+    result = train_trial(config, shared=shared)
+    write_atomically(file, json_document(result.model_dump(mode="json")))
+    return result
+
+
+def trial_key(config: RunConfig, data: RunData) -> RunKey:
+    """What identifies a trial: all that determines its result, images and weights by content."""
+    return RunKey.of(fit_to_data(config, data.shape), data.fingerprint, role="trial")
+
+
+def read_trial(file: Path) -> TrialResult | None:
+    """A trial that was kept; None where there is none, or where it is damaged and is made again."""
+    if not file.exists():
+        return None
+    with contextlib.suppress(DamagedFileError, ValidationError):
+        values: dict[str, Any] = read_json(file, dict, "it is made again")
+        return TrialResult.model_validate(values)
+    return None

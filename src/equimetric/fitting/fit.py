@@ -1,0 +1,195 @@
+"""`fit_model`: from a folder of images to an exported model with a certificate, within a time budget."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from equimetric.calibration import Certificate
+from equimetric.deployment.certification import Threshold
+from equimetric.deployment.embedder import Embedder
+from equimetric.deployment.export import export_run
+from equimetric.deployment.graphs import require_onnx
+from equimetric.deployment.load import load_exported
+from equimetric.errors import EquimetricError, EquimetricWarning
+from equimetric.files import sync_folder, write_atomically
+from equimetric.fitting.budget import Budget
+from equimetric.fitting.choice import CandidateChoice, choose_candidate
+from equimetric.fitting.outcome import FitOutcome, normalisation, open_test_classes
+from equimetric.fitting.plan import BACKBONE, Plan, make_plan
+from equimetric.fitting.report import render_report
+from equimetric.progress import format_seconds
+from equimetric.runs.access import require_writable
+from equimetric.runs.building import build_learner
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.features import estimate_seconds
+from equimetric.runs.key import RunKey
+from equimetric.runs.model import TrainedModel
+from equimetric.runs.regimes import fit_to_data
+from equimetric.runs.shared import Shared
+from equimetric.threads import use_threads
+from equimetric.training import train
+
+__all__ = ["Fitted", "carry_out", "fit_model", "quiet_warnings", "require_new"]
+
+PLAN, STUDY, REPORT = "plan.toml", "study.toml", "report.html"
+"""Files beside those of an exported model."""
+
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A finished fit.
+
+    Attributes:
+        folder: the exported model, with plan and report.
+        run: the folder of the run behind it.
+        plan, choice: what was planned and what was chosen.
+        certificate: of the exported model.
+        outcome: what the test classes showed.
+        seconds: how long it took.
+    """
+
+    folder: Path
+    run: Path
+    plan: Plan
+    choice: CandidateChoice
+    certificate: Certificate
+    outcome: FitOutcome
+    seconds: float
+
+    def load(self) -> Embedder:
+        """The exported model."""
+        return load_exported(self.folder)
+
+
+def fit_model(
+    source: str | Path,
+    out: str | Path,
+    *,
+    minutes: float = 10,
+    far: float | None = None,
+    seed: int = 0,
+    backbone: str = BACKBONE,
+    path: str | None = None,
+    label: str | None = None,
+    licence: str = "unknown",
+    tell: Told = lambda _: None,
+) -> Fitted:
+    """Fit an embedding and a threshold to a folder of classes, or to a list of images, and export both.
+
+    minutes      time budget of the whole
+    far          the false accept rate to calibrate for; by default 1e-2, or what the images are enough for
+    backbone     whose features are used
+    path, label  columns of a list of images
+    licence      of the model, for its card
+    tell         called with a sentence at every stage
+
+    What is finished (features, trials, the run) is kept beside `out`, by content: after a crash or a stop the same call
+    goes on from there, and nothing made for other images or settings is used.
+    """
+    budget, target = Budget(60 * minutes), Path(out).expanduser()
+    require_new(target)
+    plan = make_plan(source, far=far, seed=seed, backbone=backbone, path=path, label=label)
+    with quiet_warnings():
+        return carry_out(plan, target, budget, licence=licence, tell=tell)
+
+
+@contextmanager
+def quiet_warnings() -> Iterator[None]:
+    """Leave out warnings of the data and of the cohort: what they say is in the plan, or in the notes of the run."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EquimetricWarning)
+        yield
+
+
+def require_new(target: Path) -> None:
+    """Raise an error where a model cannot be written."""
+    if target.exists():
+        raise EquimetricError(f"{str(target)!r} is there already; choose another folder, or remove it")
+    require_writable(target, "folder")
+
+
+def carry_out(plan: Plan, target: Path, budget: Budget, *, licence: str = "unknown", tell: Told) -> Fitted:
+    """Do what a plan says: features, trials, training, threshold, export, test, report."""
+    work, shared = work_folder(target), Shared()
+    write_atomically(work / STUDY, plan.study_toml())
+    extract_features(plan, budget, shared, tell)
+    choice = choose_candidate(plan, work / "trials", budget, shared, tell)
+    best = choice.best.candidate
+    stopped = "; the time for trials is up" if choice.stopped else ""
+    tell(f"chosen: {best.name}{stopped}")
+    trained = train_chosen(plan.run(best), work / "runs", shared)
+    write_atomically(work / PLAN, plan.run_toml(best))
+    tell(f"trained {trained.result.steps} steps, the best {trained.result.best_step}; {budget.describe()}")
+    exported = work / "export" / target.name
+    certificate = export_model(plan, trained, exported, licence)
+    tell(f"calibrated and exported; {budget.describe()}")
+    outcome = open_test_classes(trained.folder, certificate)
+    finished = Fitted(target, trained.folder, plan, choice, certificate, outcome, budget.spent)
+    write_atomically(exported / PLAN, (work / PLAN).read_bytes())
+    write_atomically(exported / STUDY, (work / STUDY).read_bytes())
+    write_atomically(exported / REPORT, render_report(finished, trained.result))
+    exported.rename(target)
+    sync_folder(target.parent)
+    return finished
+
+
+def work_folder(target: Path) -> Path:
+    """Where trials and runs are kept: model.fit beside model."""
+    return target.with_name(f"{target.name}.fit")
+
+
+def extract_features(plan: Plan, budget: Budget, shared: Shared, tell: Told) -> None:
+    """Compute the features of all images, unless they are there; stops where that takes longer than there is time."""
+    config = plan.run(plan.candidates[0])
+    with use_threads(config.training.threads):
+        data = shared.data(config)
+        backbone = build_learner(fit_to_data(config, data.shape), data.shape, shared=shared).frozen_backbone()
+        assert backbone is not None
+        seconds = estimate_seconds(backbone, data.eval_data)
+        what = f"the features of {len(data.dataset):,} images"
+        budget.require(seconds, what)
+        if seconds:
+            tell(f"{what} take about {format_seconds(seconds)}")
+        with budget.stop_in_time(backbone, what):
+            shared.with_features(data, backbone)
+
+
+def train_chosen(config: RunConfig, folder: Path, shared: Shared) -> TrainedModel:
+    """The run of the chosen configuration, in a folder named by all that determines it."""
+    data = shared.data(config)
+    key = RunKey.of(fit_to_data(config, data.shape), data.fingerprint)
+    return train(config, folder=folder / key.folder, shared=shared)
+
+
+def export_model(plan: Plan, trained: TrainedModel, folder: Path, licence: str) -> Certificate:
+    """Calibrate and export; what an earlier start left is replaced."""
+    import shutil
+
+    # Not the user's folder: it is made here, and a crash may have left it.
+    shutil.rmtree(folder, ignore_errors=True)
+    model = export_run(
+        trained.folder,
+        folder,
+        threshold=Threshold(far=plan.far),
+        part=plan.parts.calibration,
+        cohort=normalisation(trained.result.cohort),
+        onnx=has_onnx(),
+        licence=licence,
+    )
+    assert isinstance(model.certificate, Certificate)
+    return model.certificate
+
+
+def has_onnx() -> bool:
+    """Whether the packages for an ONNX graph are installed."""
+    try:
+        require_onnx("")
+    except EquimetricError:
+        return False
+    return True

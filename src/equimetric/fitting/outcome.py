@@ -1,0 +1,119 @@
+"""The test classes, opened once: the fitted model beside raw features, and whether the certificate's bounds hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from equimetric.calibration import Certificate
+from equimetric.calibration.rates import class_counts, pooled_rates
+from equimetric.evaluation import Cohort
+from equimetric.evaluation.engine.inputs import prepare_sets
+from equimetric.evaluation.engine.pair_distances import pair_distances
+from equimetric.runs.cohorts import cohort_rows
+from equimetric.runs.evaluation import CohortOverride, LabelledEmbeddings, OpenRun, evaluate_part, open_run
+from equimetric.runs.openings import record_opening
+from equimetric.runs.result import CohortSetting
+
+__all__ = ["BoundedRate", "FitOutcome", "normalisation", "open_test_classes"]
+
+
+@dataclass(frozen=True)
+class BoundedRate:
+    """A rate of the test classes at the certified threshold, and the certificate's bound, where it has one."""
+
+    name: str
+    measured: float
+    bound: float | None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the rate is within the bound; None without one."""
+        return None if self.bound is None else self.measured <= self.bound
+
+    def describe(self) -> str:
+        """'FAR 0.8 %, bound 1.6 %: holds'."""
+        if self.bound is None:
+            return f"{self.name} {self.measured:.2%}; the certificate promises no bound"
+        return f"{self.name} {self.measured:.2%}, bound {self.bound:.2%}: {'holds' if self.holds else 'does not hold'}"
+
+
+@dataclass(frozen=True)
+class FitOutcome:
+    """What the test classes showed.
+
+    Attributes:
+        raw: metrics of the raw features, by cosine.
+        plain: of the fitted model without cohort normalisation; empty where it has none.
+        fitted: of the fitted model as it is exported.
+        rates: FAR and FRR at the certified threshold.
+        classes, images: of the test.
+    """
+
+    raw: Mapping[str, float]
+    plain: Mapping[str, float]
+    fitted: Mapping[str, float]
+    rates: tuple[BoundedRate, ...]
+    classes: int
+    images: int
+
+    def rows(self) -> Iterator[tuple[str, Mapping[str, float]]]:
+        """The rows of a table: what was measured, and its metrics."""
+        yield "raw features", self.raw
+        if self.plain:
+            yield "fitted, without the cohort", self.plain
+        yield "fitted", self.fitted
+
+
+def normalisation(setting: CohortSetting | None) -> CohortOverride:
+    """The cohort that a run chose, for its other parts too; none where its validation classes preferred none."""
+    if setting is None or setting.strength == 0:
+        return CohortOverride("none")
+    return CohortOverride(setting.part, setting.strength, setting.form)
+
+
+def open_test_classes(folder: Path, certificate: Certificate) -> FitOutcome:
+    """Compare the model of a run with raw features, and its certificate with the rates, on the run's test classes."""
+    run = open_run(folder)
+    record_opening(folder, "fit")
+    fitted = run.embed("test", cohort=normalisation(run.model.result.cohort))
+    raw = raw_features(run, fitted)
+    evaluation = run.config.evaluation
+    return FitOutcome(
+        raw=dict(evaluate_part(raw, evaluation)),
+        plain={} if fitted.cohort is None else dict(evaluate_part(fitted.plain(), evaluation)),
+        fitted=dict(evaluate_part(fitted, evaluation)),
+        rates=certified_rates(fitted, certificate),
+        classes=len(torch.unique(fitted.labels)),
+        images=len(fitted.labels),
+    )
+
+
+def raw_features(run: OpenRun, fitted: LabelledEmbeddings) -> LabelledEmbeddings:
+    """The features behind the embeddings; where these have a cohort, as scores of the same kind, not normalised."""
+    features = run.eval_data.images("test")
+    assert isinstance(features, Tensor), "a frozen backbone has features"
+    if fitted.cohort is None:
+        return replace(fitted, embeddings=features)
+    setting = run.model.result.cohort
+    assert setting is not None
+    of_cohort = run.eval_data.eval_data.images[cohort_rows(run.data, setting.part)]
+    return replace(fitted, embeddings=features, cohort=Cohort(of_cohort, strength=0.0))
+
+
+def certified_rates(found: LabelledEmbeddings, certificate: Certificate) -> tuple[BoundedRate, ...]:
+    """FAR and FRR of labelled embeddings at the certified threshold."""
+    distances = pair_distances(prepare_sets(found.embeddings, found.labels, cohort=found.cohort))
+    # With a cohort, distances are negated scores.
+    threshold = certificate.threshold if found.cohort is None else -certificate.threshold
+    promised = certificate.new_classes
+    confidence = 0.95 if promised is None else promised.confidence
+    measured = pooled_rates(class_counts(distances, threshold), certificate.wanted, confidence)
+    return (
+        BoundedRate("FAR", measured.far, None if promised is None else promised.far),
+        BoundedRate("FRR", measured.frr, None if promised is None else promised.frr),
+    )

@@ -1,0 +1,146 @@
+"""Which classes train, choose, normalise, calibrate and test; with few classes parts are merged, which is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from equimetric.calibration.new_classes import LEAST_CLASSES
+from equimetric.errors import EquimetricError
+from equimetric.runs.configuration import PartsConfig
+from equimetric.seeding import derive_seed
+
+__all__ = ["ClassParts", "choose_far", "divide_classes"]
+
+FIVE_PARTS, FOUR_PARTS, THREE_PARTS = 40, 20, 10
+"""Classes from which on there are five parts, four or three."""
+
+SHARES = {"test": 0.18, "calibration": 0.18, "cohort": 0.12, "validation": 0.12}
+"""Of five parts, beside the training classes."""
+
+LARGEST_GROUP = 0.1
+"""Share of the classes: a larger group of classes that share images trains."""
+
+RATES = (0.01, 0.02, 0.05, 0.1)
+"""False accept rates to calibrate for; the smallest that there are enough pairs for."""
+
+FALSE_ACCEPTS = 10
+"""Pairs of a fold that must be expected above the threshold, as calibration wants them."""
+
+
+@dataclass(frozen=True)
+class ClassParts:
+    """The classes by part.
+
+    Attributes:
+        groups: for training and validation, in the order of folds; the classes of a group stay together.
+        validating: how many classes validate.
+        lists: the classes of the other parts.
+        merged: sentences: which parts are one, and what cannot be promised for it.
+    """
+
+    groups: tuple[tuple[str, ...], ...]
+    validating: int
+    lists: Mapping[str, tuple[str, ...]]
+    merged: tuple[str, ...] = ()
+
+    @property
+    def calibration(self) -> str:
+        """The part that the threshold is calibrated on."""
+        return "calibration" if "calibration" in self.lists else "validation"
+
+    @property
+    def cohort(self) -> str:
+        """The part that the cohort is made of."""
+        return "cohort" if "cohort" in self.lists else "train"
+
+    def fold(self, number: int = 0, folds: int = 1) -> PartsConfig:
+        """The lists of a fold: other classes validate in each; those of fold 0 are the model's own."""
+        start = number * len(self.groups) // folds
+        train: list[str] = []
+        validation: list[str] = []
+        for group in (*self.groups[start:], *self.groups[:start]):
+            (validation if len(validation) < self.validating else train).extend(group)
+        lists = {"train": train, "validation": validation, **self.lists}
+        return PartsConfig(**{part: sorted(names) for part, names in lists.items()})
+
+
+def divide_classes(groups: Sequence[Sequence[str]], seed: int = 0) -> ClassParts:
+    """Divide classes, given in groups that must stay together, into five parts, or fewer where there are few.
+
+    The order is random by the seed; groups larger than a tenth of the classes train.
+    """
+    classes = sum(map(len, groups))
+    sizes, merged = part_sizes(classes)
+    order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(derive_seed(seed, "class parts")))
+    waiting = [tuple(groups[place]) for place in order.tolist()]
+    large = [group for group in waiting if len(group) > max(1, LARGEST_GROUP * classes)]
+    waiting = [group for group in waiting if group not in large]
+    lists: dict[str, tuple[str, ...]] = {}
+    for part, size in sizes.items():
+        if part == "validation":
+            continue
+        taken: list[str] = []
+        while len(taken) < size and waiting:
+            taken.extend(waiting.pop(0))
+        lists[part] = tuple(taken)
+    left = sum(map(len, waiting))
+    if left < sizes["validation"] + 2:
+        raise EquimetricError(
+            f"nearly equal images tie {classes - left:,} of {classes:,} classes together, and too few are left to "
+            "divide; remove images that are in several classes"
+        )
+    return ClassParts((*waiting, *large), sizes["validation"], lists, merged)
+
+
+def part_sizes(classes: int) -> tuple[dict[str, int], tuple[str, ...]]:
+    """How many classes each part has beside training, and which parts are merged."""
+    if classes < THREE_PARTS:
+        raise EquimetricError(
+            f"there are {classes} classes with two or more images; fit needs at least {THREE_PARTS}, some to train on "
+            "and others to choose, calibrate and test on: add classes"
+        )
+    sizes = {part: round(share * classes) for part, share in SHARES.items()}
+    if classes >= FIVE_PARTS:
+        return {**sizes, "calibration": max(LEAST_CLASSES, sizes["calibration"])}, ()
+    cohort = (
+        f"{classes} classes are fewer than {FIVE_PARTS}: cohort and training classes are one part, so crowding is "
+        "measured on classes that the model knows, and normalisation may help less on new ones than on validation"
+    )
+    if classes >= FOUR_PARTS:
+        enough = classes >= 3 * LEAST_CLASSES
+        calibrating = LEAST_CLASSES if enough else max(4, round(0.2 * classes))
+        unbounded = (
+            f"{calibrating} classes calibrate, and a bound for new classes needs {LEAST_CLASSES}: the certificate "
+            "states the rates that were measured and promises none"
+        )
+        sizes = {"test": max(4, round(0.2 * classes)), "calibration": calibrating, "validation": max(3, classes // 8)}
+        return sizes, (cohort,) if enough else (cohort, unbounded)
+    shared = (
+        "validation and calibration classes are one part: the threshold is calibrated on classes that chose the model, "
+        "its rates may be too good, and no bound for new classes is promised"
+    )
+    return {"test": max(3, classes // 4), "validation": max(4, classes // 4)}, (cohort, shared)
+
+
+def choose_far(images: Mapping[str, int], classes: Sequence[str], far: float | None) -> tuple[float, str]:
+    """The false accept rate to calibrate for on some classes, and a sentence where it is not the usual one.
+
+    Each half of the classes, fold by fold, must have enough negative pairs.
+    """
+    counts = sorted(images[name] for name in classes)
+    # The half with the smallest classes: any other has more pairs.
+    half = counts[: len(counts) // 2]
+    negatives = (sum(half) ** 2 - sum(count**2 for count in half)) // 2
+    if far is not None:
+        return far, ""
+    for rate in RATES:
+        if rate * negatives >= FALSE_ACCEPTS:
+            instead = f"there are too few images for a threshold at FAR {RATES[0]:g}; it is calibrated for {rate:g}"
+            return rate, "" if rate == RATES[0] else instead
+    raise EquimetricError(
+        f"{sum(counts):,} images of {len(counts):,} classes are too few to calibrate a threshold on, even for FAR "
+        f"{RATES[-1]:g}; add images to each class"
+    )

@@ -1,0 +1,178 @@
+"""The plan of a fit: what is trained on which classes, and chosen by what; as TOML for `train` and `compare`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from equimetric.backbones import BACKBONES
+from equimetric.configuration import load_config, without_none
+from equimetric.dotted import set_dotted
+from equimetric.fitting.inspection import Inspection, inspect_data, read_source
+from equimetric.fitting.parts import ClassParts, choose_far, divide_classes
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.image_size import fit_images
+from equimetric.runs.regimes import LARGEST_DIM
+from equimetric.studies.configuration import StudyConfig
+
+__all__ = ["BACKBONE", "METHODS", "Candidate", "Plan", "make_plan", "variations"]
+
+METHODS = ("multi_similarity_miner", "arcface", "contrastive", "proxy_anchor")
+"""Base objectives: pairs with a miner, class weights with a margin, the oldest, proxies."""
+
+FOLDS = 3
+"""Divisions of training and validation classes that a trial is the mean of."""
+
+BACKBONE = "efficientnet_lite0"
+"""Its weights are in a package, so nothing is downloaded."""
+
+LEAST_DIM, MOST_DIM = 32, 512
+"""Dimensions of a candidate: beyond these, search costs more than the embedding gains."""
+
+HEADER = "# Written by `equimetric fit`; edit it, and give it to: equimetric {command} {file}\n"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to train: a method, and keys of the configuration that differ from the plan."""
+
+    method: str
+    changes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """'arcface, optimizer.lr = 0.003'."""
+        return ", ".join([self.method, *(f"{key} = {value:g}" for key, value in self.changes)])
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a fit is going to do.
+
+    Attributes:
+        inspection: the data.
+        parts: which classes are for what.
+        far: the false accept rate to calibrate for.
+        values: the configuration of a run, without method, and without lists of classes.
+        candidates: what is tried first.
+        notes: sentences: what was merged, and what cannot be promised.
+    """
+
+    inspection: Inspection
+    parts: ClassParts
+    far: float
+    values: Mapping[str, Any]
+    candidates: tuple[Candidate, ...]
+    notes: tuple[str, ...]
+
+    def run_values(self, candidate: Candidate, fold: int = 0) -> dict[str, Any]:
+        """The configuration of a run, as a user would write it."""
+        values = {"method": candidate.method, **copy.deepcopy(dict(self.values))}
+        for key, value in candidate.changes:
+            set_dotted(values, key, value)
+        lists = self.parts.fold(fold, FOLDS).lists()
+        return {**values, "data": {**values["data"], "parts": lists}}
+
+    def run(self, candidate: Candidate, fold: int = 0) -> RunConfig:
+        """The configuration of a run, checked."""
+        return fit_images(load_config(self.run_values(candidate, fold), RunConfig))
+
+    def largest_dim(self, fold: int) -> int:
+        """Dimensions of a candidate, no more than there are principal components of a fold's training features."""
+        images = sum(self.inspection.images[name] for name in self.parts.fold(fold, FOLDS).train)
+        return min(MOST_DIM, BACKBONES[self.values["model"]["backbone"]].features, images - 1)
+
+    def run_toml(self, candidate: Candidate) -> str:
+        """A file for `equimetric train`."""
+        import tomli_w
+
+        return HEADER.format(command="train", file="plan.toml") + tomli_w.dumps(self.run_values(candidate))
+
+    def study_toml(self) -> str:
+        """A file for `equimetric compare`: all base objectives with their defaults, under the plan's conditions."""
+        import tomli_w
+
+        values = self.run_values(self.candidates[0])
+        del values["method"], values["seed"]
+        methods: dict[str, Any] = {candidate.method: {} for candidate in self.candidates}
+        study = {"name": "fit", "seeds": [0, 1, 2], **values, "methods": methods}
+        load_config(study, StudyConfig)
+        return HEADER.format(command="compare", file="study.toml") + tomli_w.dumps(without_none(study))
+
+    def describe(self) -> Iterator[str]:
+        """The plan in words, one line for each stage."""
+        model, lists = self.values["model"], self.parts.fold().lists()
+        weights = "pretrained" if model.get("pretrained") else "not pretrained"
+        yield f"backbone {model['backbone']}, {weights}, frozen: its features are computed once"
+        yield "head: linear, started at the principal components of the training features"
+        sizes = ", ".join(f"{len(names)} {part}" for part, names in lists.items())
+        yield f"classes: {sizes}, none in two parts"
+        yield (
+            f"objective: {', '.join(candidate.method for candidate in self.candidates)}; the one with the best MAP@R "
+            f"on validation classes, mean of {FOLDS} folds, then learning rate and dimension of the best"
+        )
+        yield (
+            f"cohort normalisation by the {self.parts.cohort} classes, where it raises TAR at FAR {self.far:g} on "
+            "validation classes"
+        )
+        yield f"threshold for FAR {self.far:g}, calibrated on the {self.parts.calibration} classes"
+        yield "test classes opened once, at the end"
+        yield from self.notes
+
+
+def variations(best: Candidate, plan: Plan) -> Iterator[Candidate]:
+    """Neighbours of a candidate: a larger and a smaller learning rate, dimensions beside its own."""
+    config, changes = plan.run(best), dict(best.changes)
+    most = min(plan.largest_dim(fold) for fold in range(FOLDS))
+    dim = config.model.dim or min(LARGEST_DIM, most)
+    steps: list[tuple[str, float]] = [
+        ("optimizer.lr", float(f"{config.optimizer.lr * factor:.1g}")) for factor in (3.0, 1 / 3)
+    ]
+    steps += [("model.dim", other) for other in (dim // 2, 2 * dim) if LEAST_DIM <= other <= most]
+    for key, value in steps:
+        yield Candidate(best.method, tuple({**changes, key: value}.items()))
+
+
+def make_plan(
+    source: str | Path,
+    *,
+    far: float | None = None,
+    seed: int = 0,
+    backbone: str = BACKBONE,
+    path: str | None = None,
+    label: str | None = None,
+) -> Plan:
+    """Look at the data, and decide what to do with them.
+
+    far          the false accept rate to calibrate for; by default 1e-2, or what the images are enough for
+    backbone     a backbone whose weights come as a package, or one that is trained on nothing
+    path, label  columns of a list of images
+    """
+    values = plan_values(read_source(Path(source).expanduser(), path=path, label=label), backbone, seed)
+    fitted = fit_images(load_config(values, RunConfig))
+    inspection = inspect_data(fitted.data, fitted.model)
+    parts = divide_classes(inspection.classes_together(), seed)
+    calibrating = parts.fold().lists()[parts.calibration]
+    rate, note = choose_far(inspection.images, calibrating, far)
+    values["evaluation"] = {
+        "metrics": ["recall@1", "map@r", f"tar@far={rate:g}", "opis_far"],
+        "selected_by": "map@r",
+        "cohort": {"part": parts.cohort, "strength": "auto", "form": "auto", "far": rate},
+    }
+    notes = (*parts.merged, *([note] if note else []))
+    return Plan(inspection, parts, rate, values, tuple(map(Candidate, METHODS)), notes)
+
+
+def plan_values(data: Mapping[str, Any], backbone: str, seed: int) -> dict[str, Any]:
+    """The configuration that all runs of a fit have in common."""
+    record = BACKBONES.find(backbone)
+    packaged = {"pretrained": "package"} if record.package is not None else {}
+    return {
+        "seed": seed,
+        "data": {**data, "transform": "imagenet" if packaged else "affine"},
+        "model": {"backbone": backbone, **packaged, "frozen": True, "head_init": "pca"},
+        "training": {"steps": 600, "validate_every": 100, "patience": 300},
+    }

@@ -1,0 +1,135 @@
+"""The report of a fit: one self-contained page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from equimetric.evaluation import format_score
+from equimetric.progress import format_seconds
+from equimetric.report.page import render_page
+from equimetric.report.section import RenderedSection, render_template
+from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
+from equimetric.runs.result import RunResult
+
+if TYPE_CHECKING:
+    from equimetric.fitting.choice import CandidateChoice
+    from equimetric.fitting.fit import Fitted
+    from equimetric.fitting.outcome import FitOutcome
+
+__all__ = ["outcome_table", "render_report"]
+
+TABLE = """
+<div class="scroll" role="region" aria-label="{{ table.title }}" tabindex="0">
+<table class="results">
+  <thead><tr>
+    {% for column in table.columns %}
+    <th scope="col"{% if not column.is_text %} class="number"{% endif %}>{{ column.heading }}</th>
+    {% endfor %}
+  </tr></thead>
+  <tbody>
+  {% for row in table.rows %}
+    <tr>{% for cell in row.cells %}
+    {% if loop.first %}<th scope="row">{{ cell.text }}</th>
+    {% elif cell.emphasis %}<td class="number"><strong>{{ cell.text }}</strong></td>
+    {% else %}<td class="number">{{ cell.text }}</td>
+    {% endif %}{% endfor %}</tr>
+  {% endfor %}
+  </tbody>
+</table>
+</div>
+{% for note in table.footnotes %}
+<p>{{ note }}</p>
+{% endfor %}
+"""
+
+LIST = "<ul>{% for line in lines %}<li>{{ line }}</li>{% endfor %}</ul>"
+
+USE = """
+<pre>$ equimetric verify {{ name }}
+$ equimetric embed {{ name }} photos --out embeddings.parquet</pre>
+<pre>import equimetric
+
+model = equimetric.load("{{ name }}")
+model.embed(["a.jpg", "b.jpg"])
+model.same("a.jpg", "b.jpg")  # at the certified threshold</pre>
+"""
+
+
+def render_report(fitted: Fitted, result: RunResult) -> str:
+    """The whole page: what was found, planned and chosen, what the test classes showed, and the certificate."""
+    plan = fitted.plan
+    classes = [f"{part} ({len(names)}): {', '.join(names)}" for part, names in plan.parts.fold().lists().items()]
+    sections = [
+        section("results", "Test classes", TABLE, table=outcome_table(fitted.outcome)),
+        section("threshold", "Threshold", "<pre>{{ text }}</pre>", text=str(fitted.certificate)),
+        section("data", "What was found in the data", LIST, lines=list(plan.inspection.describe())),
+        section("plan", "The plan", LIST, lines=list(plan.describe())),
+        section("choice", "What validation classes chose", TABLE, table=choice_table(fitted.choice, result)),
+        section("classes", "Which classes were for what", LIST, lines=classes),
+        section("use", "How to use it", USE, name=fitted.folder.name),
+    ]
+    title = f"{fitted.folder.name}: an embedding of {len(plan.inspection.dataset):,} images"
+    took = f"Written by Equimetric after {format_seconds(fitted.seconds)}."
+    return render_page(kind="fit", name=fitted.folder.name, title=title, sections=sections, footer=took)
+
+
+def section(key: str, title: str, template: str, **data: Any) -> RenderedSection:
+    """A section of the page."""
+    return RenderedSection(key, title, render_template(title), render_template(template, **data))
+
+
+def outcome_table(outcome: FitOutcome) -> PlainTable:
+    """Raw features and the fitted model on the test classes, and the certified rates below."""
+    names = list(outcome.fitted)
+    rows = [
+        TableRow((TableCell(title), *(TableCell(format_score(name, metrics[name]).strip()) for name in names)))
+        for title, metrics in outcome.rows()
+    ]
+    return PlainTable(
+        f"{outcome.classes} test classes, {outcome.images:,} images, opened once",
+        (TableColumn("", is_text=True), *map(TableColumn, names)),
+        tuple(rows),
+        tuple(f"At the certified threshold: {rate.describe()}" for rate in outcome.rates),
+    )
+
+
+def choice_table(choice: CandidateChoice, result: RunResult) -> PlainTable:
+    """All candidates with their validation scores, the chosen one in bold."""
+    best, names = choice.best, list(choice.best.scores)
+    rows = [
+        TableRow(
+            (
+                TableCell(tried.candidate.name),
+                *(
+                    TableCell(format_score(name, tried.scores[name]).strip(), emphasis="bold" if tried is best else "")
+                    for name in names
+                ),
+            )
+        )
+        for tried in choice.tried
+    ]
+    columns = (TableColumn("candidate", is_text=True), *map(TableColumn, names))
+    return PlainTable("Validation classes, mean of the folds", columns, tuple(rows), choice_notes(choice, result))
+
+
+def choice_notes(choice: CandidateChoice, result: RunResult) -> tuple[str, ...]:
+    """What was chosen beside the candidate, and what the run noticed."""
+    notes = ["The time for trials was up before all candidates were tried."] if choice.stopped else []
+    notes.append(describe_cohort(result))
+    return (*notes, *result.notes)
+
+
+def describe_cohort(result: RunResult) -> str:
+    """Whether cohort normalisation helped on the validation classes, and which."""
+    setting = result.cohort
+    if setting is None or not setting.tried:
+        return "No cohort was tried."
+    plain = max(tried.tar for tried in setting.tried if tried.strength == 0)
+    best = max(tried.tar for tried in setting.tried)
+    if setting.strength == 0:
+        return f"Cohort normalisation is left out: no form raised the true accept rate of {plain:.1%}."
+    how = "full form" if setting.form == "full" else f"mean form, strength {setting.strength:g}"
+    return (
+        f"Cohort normalisation by {setting.classes} {setting.part} classes, {how}: it raised the true accept rate at "
+        f"FAR {setting.far:g} from {plain:.1%} to {best:.1%} on validation classes."
+    )

@@ -1,0 +1,188 @@
+import json
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from photos import write_photos
+
+import equimetric as em
+from equimetric.calibration import Certificate
+from equimetric.configuration import load_config
+from equimetric.errors import EquimetricError
+from equimetric.fitting import choice as choice_module
+from equimetric.fitting import fit as fit_module
+from equimetric.fitting.budget import Budget
+from equimetric.fitting.choice import choose_candidate
+from equimetric.fitting.fit import carry_out
+from equimetric.fitting.plan import Candidate, make_plan, variations
+from equimetric.runs.configuration import RunConfig
+from equimetric.runs.openings import read_openings
+from equimetric.runs.shared import Shared
+from equimetric.studies.configuration import StudyConfig
+
+SHORT = {"steps": 6, "validate_every": 3, "patience": 6}
+CLASSES, IMAGES = 20, 11
+
+
+def short(plan, *methods):
+    """The plan with a few steps, and only some methods."""
+    candidates = tuple(map(Candidate, methods)) or plan.candidates
+    return replace(plan, values={**plan.values, "training": SHORT}, candidates=candidates)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return write_photos(tmp_path_factory.mktemp("data") / "photos", CLASSES, IMAGES)
+
+
+@pytest.fixture(scope="module")
+def plan(photos):
+    return short(make_plan(photos, backbone="small_cnn"), "contrastive", "multi_similarity")
+
+
+@pytest.fixture(scope="module")
+def fitted(plan, tmp_path_factory):
+    """A fit whose search ends with the base objectives."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(fit_module, "has_onnx", lambda: False)
+    patch.setattr(choice_module, "MOST_CANDIDATES", 2)
+    with patch.context(), fit_module.quiet_warnings():
+        yield carry_out(plan, tmp_path_factory.mktemp("out") / "model", Budget(600), tell=lambda _: None)
+    patch.undo()
+
+
+def test_the_plan_says_what_is_merged_and_at_which_rate(plan):
+    text = "\n".join(plan.describe())
+    assert "9 train, 3 validation, 4 calibration, 4 test" in text
+    assert "20 classes are fewer than 40" in text
+    assert "it is calibrated for 0.1" in text
+    assert plan.far == 0.1
+
+
+def test_the_plan_is_a_file_for_train_and_for_compare(plan, tmp_path):
+    (tmp_path / "plan.toml").write_text(plan.run_toml(plan.candidates[0]))
+    (tmp_path / "study.toml").write_text(plan.study_toml())
+    run = load_config(tmp_path / "plan.toml", RunConfig)
+    assert run.method == "contrastive"
+    assert run.data.parts == plan.parts.fold()
+    study = load_config(tmp_path / "study.toml", StudyConfig)
+    assert list(study.methods) == ["contrastive", "multi_similarity"]
+
+
+def test_the_model_is_an_exported_one_with_its_certificate(fitted, photos):
+    model = em.load(fitted.folder)
+    assert isinstance(model.certificate, Certificate)
+    assert model.certificate.wanted.far == 0.1
+    assert model.certificate.data.classes == 4
+    image = next(photos.rglob("*.png"))
+    assert model.embed([image]).shape == (1, model.dim)
+    names = {file.name for file in fitted.folder.iterdir()}
+    assert {"plan.toml", "study.toml", "report.html", "model.safetensors", "certificate.json", "README.md"} <= names
+
+
+def test_the_test_classes_are_opened_once_and_that_is_recorded(fitted):
+    assert [opening.command for opening in read_openings(fitted.run)] == ["train", "fit"]
+    outcome = fitted.outcome
+    assert outcome.classes == 4
+    assert outcome.images == 4 * IMAGES
+    own = em.load(fitted.run).metrics
+    assert [outcome.fitted[name] for name in ("recall@1", "map@r")] == [own["recall@1"], own["map@r"]]
+    assert set(outcome.raw) == set(outcome.fitted)
+    assert [rate.name for rate in outcome.rates] == ["FAR", "FRR"]
+    assert outcome.rates[0].bound is None  # four classes are too few for one
+
+
+def test_the_plan_of_the_model_is_that_of_its_run(fitted):
+    trained = em.load(fitted.run)
+    again = em.train(fitted.folder / "plan.toml", folder=fitted.run)
+    assert again.result == trained.result
+
+
+def test_the_report_is_one_page_without_paths(fitted, photos):
+    page = (fitted.folder / "report.html").read_text()
+    assert "opened once" in page
+    assert "At the certified threshold: FAR" in page
+    assert "class-00" in page
+    assert str(photos.parent) not in page
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+
+
+def test_a_second_start_repeats_no_trial(fitted, plan, monkeypatch, tmp_path):
+    def fail(*_, **__):
+        raise AssertionError("a trial was repeated")
+
+    monkeypatch.setattr(choice_module, "train_trial", fail)
+    monkeypatch.setattr(choice_module, "MOST_CANDIDATES", 2)
+    trials = fitted.folder.with_name("model.fit") / "trials"
+    with fit_module.quiet_warnings():
+        again = choose_candidate(plan, trials, Budget(600), Shared())
+    assert [one.scores for one in again.tried] == [one.scores for one in fitted.choice.tried]
+    # Another seed is another trial.
+    other = replace(plan, values={**plan.values, "seed": 1})
+    with pytest.raises(AssertionError, match="a trial was repeated"), fit_module.quiet_warnings():
+        choose_candidate(other, trials, Budget(600), Shared())
+
+
+def test_a_damaged_trial_is_made_again(plan, tmp_path, fitted):
+    file = next((fitted.folder.with_name("model.fit") / "trials").iterdir())
+    copy = tmp_path / file.name
+    copy.write_text(file.read_text().replace("map@r", "map@s", 1))
+    assert choice_module.read_trial(copy) is None
+    assert choice_module.read_trial(file) is not None
+    assert json.loads(file.read_text())["steps"] == 6
+
+
+def test_changed_images_make_other_trials_and_another_run(tmp_path, fitted, plan):
+    root = write_photos(tmp_path / "photos", CLASSES, IMAGES, seed=1)
+    changed = short(make_plan(root, backbone="small_cnn"), "contrastive")
+    shared = Shared()
+    keys = [
+        choice_module.trial_key(one.run(one.candidates[0]), shared.data(one.run(one.candidates[0])))
+        for one in (plan, changed)
+    ]
+    assert keys[0].content != keys[1].content
+
+
+def test_the_search_stops_where_the_time_is_up(plan, tmp_path):
+    ticks = count(step=100)
+    with fit_module.quiet_warnings():
+        choice = choose_candidate(plan, tmp_path, Budget(300, lambda: float(next(ticks))), Shared())
+    assert choice.stopped
+    assert len(choice.tried) == 1
+
+
+def test_neighbours_of_a_candidate_differ_in_one_key_and_can_be_trained(plan):
+    best = Candidate("contrastive", (("optimizer.lr", 0.003),))
+    found = [dict(one.changes) for one in variations(best, plan)]
+    assert found[:2] == [{"optimizer.lr": 0.009}, {"optimizer.lr": 0.001}]
+    most = min(plan.largest_dim(fold) for fold in range(3))
+    assert all(one["optimizer.lr"] == 0.003 and 32 <= one["model.dim"] <= most for one in found[2:])
+
+
+def test_a_folder_that_is_there_is_refused_at_once(fitted, photos, equimetric):
+    code, _, error = equimetric("fit", photos, "--out", fitted.folder)
+    assert code == 2
+    assert "is there already" in error
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(photos, equimetric, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, printed, _ = equimetric("fit", photos, "--dry-run", "--backbone", "small_cnn")
+    assert code == 0
+    assert "220 images of 20 classes" in printed
+    assert "objective: multi_similarity_miner, arcface, contrastive, proxy_anchor" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_command_does_all_of_it(equimetric, tmp_path):
+    root = write_photos(tmp_path / "photos", classes=44, images=10)
+    out = tmp_path / "model"
+    code, printed, error = equimetric("fit", root, "--out", out, "--minutes", "5", "--backbone", "small_cnn")
+    assert code == 0, error
+    assert "44 classes" in printed
+    assert "test classes, 80 images, opened once" in printed
+    assert "At the certified threshold: FAR" in printed
+    assert em.load(out).certificate.new_classes.far is not None
+    with pytest.raises(EquimetricError, match="is there already"):
+        em.fit_model(root, out, backbone="small_cnn")
