@@ -44,6 +44,16 @@ def test_copies_in_other_parts_are_found(files, kind):
     assert 0 < found[1].difference < 8
 
 
+def test_without_a_split_all_images_are_compared_once_and_named_by_class(files):
+    found = near_duplicates(dataset(files))
+    assert [(pair.first, pair.second, pair.parts) for pair in found] == [
+        (0, 5, ("0", "5")),
+        (6, 7, ("6", "7")),
+        (1, 3, ("1", "3")),
+    ]
+    assert len(near_duplicates(dataset(files), most_bits=64, most_difference=255)) == 8 * 7 // 2
+
+
 def test_stricter_and_looser_limits(files):
     pictures = dataset(files)
     assert [pair.first for pair in near_duplicates(pictures, SPLIT, most_difference=0)] == [0]

@@ -1,7 +1,14 @@
 import pytest
 import torch
 
-from equimetric.data import Dataset, class_disjoint_split, require_pairs, split_by_classes, split_dataset
+from equimetric.data import (
+    Dataset,
+    class_disjoint_split,
+    require_pairs,
+    split_by_classes,
+    split_by_parts,
+    split_dataset,
+)
 from equimetric.data.splits import require_two_images
 from equimetric.errors import EquimetricError
 
@@ -148,6 +155,35 @@ def test_a_split_by_class_names():
         split_by_classes(dataset, train="abcde", test="ha")
     with pytest.raises(EquimetricError, match="unknown class of data set 'counted' 'z'"):
         split_by_classes(dataset, train="abcdz", test="h")
+
+
+def test_five_parts_by_class_names():
+    dataset = dataset_with([2] * 10)
+    lists = {"train": "ab", "validation": "cd", "cohort": "j", "calibration": "e", "test": "gf"}
+    split = split_by_parts(dataset, lists)
+    assert {part: classes_of(dataset.labels, rows) for part, rows in split.parts().items()} == {
+        "train": [0, 1],
+        "validation": [2, 3],
+        "test": [5, 6],
+        "cohort": [9],
+        "calibration": [4],
+    }
+    assert set(split.without_test().parts()) == {"train", "validation", "test", "cohort"}
+    assert split_by_parts(dataset, {part: lists[part] for part in ("train", "validation", "test")}).cohort is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"cohort": "a"}, "class 'a' is for train and for cohort; choose one"),
+        ({"test": "z"}, "unknown class of data set 'counted' 'z'"),
+        ({"validation": "c"}, "data.parts.validation names fewer than two classes"),
+    ],
+)
+def test_lists_of_parts_that_cannot_be(changed, message):
+    lists = {"train": "ab", "validation": "cd", "test": "gf", **changed}
+    with pytest.raises(EquimetricError, match=message):
+        split_by_parts(dataset_with([2] * 10), lists)
 
 
 @pytest.mark.parametrize(("classes", "trained", "validated"), [(98, 73, 25), (86, 64, 22), (74, 55, 19), (62, 46, 16)])

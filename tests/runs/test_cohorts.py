@@ -230,3 +230,15 @@ def test_studies_show_both(features, tmp_path):
     assert run.metrics["map@r plain"] != run.metrics["map@r"]
     assert any("without the cohort" in note for note in comparison.table.footnotes)
     assert "cohort of the train classes, mean form, strength 0.5" in comparison.record.conditions["Evaluation"]
+
+
+def test_a_cohort_of_classes_that_are_set_aside(features, tmp_path):
+    lists = {"train": range(6), "validation": (6, 7), "cohort": (8, 9), "test": (10, 11)}
+    lists = {part: [str(label) for label in labels] for part, labels in lists.items()}
+    config = run_config(features, {"part": "cohort", "strength": 0.5, "nearest": 3})
+    trained = train(load_config(config, RunConfig, {"data.parts": lists}), folder=tmp_path / "run")
+    assert (trained.result.cohort.part, trained.result.cohort.classes) == ("cohort", 2)
+    of_cohort = embed_run(tmp_path / "run", "cohort")[1].embeddings
+    _, found = embed_run(tmp_path / "run")
+    cohort = Cohort(of_cohort, strength=0.5, nearest=3)
+    assert dict(evaluate(found.embeddings, found.labels, metrics=METRICS, cohort=cohort)) == dict(trained.metrics)

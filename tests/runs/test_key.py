@@ -92,7 +92,7 @@ TOGETHER = {
     "optimizer.milestones": {"optimizer.schedule": "step", "optimizer.milestones": [2]},
     "optimizer.plateau_steps": {"optimizer.schedule": "plateau", "optimizer.plateau_steps": 2},
 }
-BY_DATA = {"data.held_out", "data.rounds"}
+BY_DATA = {"data.held_out", "data.parts", "data.rounds"}
 """Keys that need more than the digits have."""
 BY_CONTENT = {
     "data.name",
@@ -286,6 +286,15 @@ def test_images_of_equal_size_in_their_place_change_the_key(image_folder):
     # PNG sizes vary with content; padding after the end makes them equal.
     file.write_bytes(content + b"\0" * max(0, size - len(content)))
     assert key_of(config) != before
+
+
+def test_lists_of_classes_are_part_of_the_key(features):
+    data = {"name": "features", "options": {"file": str(features)}}
+    lists = {"train": ["0", "1", "2"], "validation": ["3", "4"], "test": ["5", "6"]}
+    listed = [
+        configuration({**data, "parts": {**lists, **more}}) for more in ({}, {"cohort": ["7"]}, {"test": ["5", "7"]})
+    ]
+    assert len({key_of(one) for one in [configuration(data), *listed]}) == 4
 
 
 def test_held_out_superclasses_are_part_of_the_key(features):

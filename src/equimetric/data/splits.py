@@ -151,8 +151,13 @@ def split_by_parts(dataset: Dataset, parts: Mapping[str, Sequence[str]]) -> Spli
         if len(labels.get(part, ())) < 2:
             raise EquimetricError(f"data.parts.{part} names fewer than two classes; a part needs two to tell apart")
     rows = {part: _indices(torch.isin(dataset.labels, chosen)) for part, chosen in labels.items()}
-    others = {"cohort": rows.get("cohort"), "calibration": rows.get("calibration")}
-    return Split(rows["train"], rows["validation"], rows["test"], **others)
+    return Split(
+        rows["train"],
+        rows["validation"],
+        rows["test"],
+        cohort=rows.get("cohort"),
+        calibration=rows.get("calibration"),
+    )
 
 
 def _listed_labels(dataset: Dataset, lists: Mapping[str, Iterable[str]]) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from equimetric.checksums import json_document, read_json
 from equimetric.errors import DamagedFileError
+from equimetric.evaluation import format_score
 from equimetric.files import write_atomically
 from equimetric.fitting.budget import Budget
 from equimetric.fitting.plan import FOLDS, Candidate, Plan, variations
@@ -34,16 +35,21 @@ Told = Callable[[str], None]
 
 @dataclass(frozen=True)
 class TriedCandidate:
-    """A candidate with its validation scores, the means over the folds, and the seconds of its trials."""
+    """A candidate with its validation scores, the means over the folds, and the seconds of its trials.
+
+    `value`, by which candidates are compared, is the mean of two scores: MAP@R, for search, and the true accept rate,
+    for the threshold.
+    """
 
     candidate: Candidate
     scores: Mapping[str, float]
+    value: float
     seconds: float
 
-    @property
-    def value(self) -> float:
-        """What candidates are compared by."""
-        return self.scores["map@r"]
+    def describe(self) -> str:
+        """'arcface: MAP@R 68.3 %, TAR 42.8 %'."""
+        scores = ", ".join(f"{name} {format_score(name, value).strip()}" for name, value in self.scores.items())
+        return f"{self.candidate.name}: {scores}"
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ def choose_candidate(
         if tried and budget.left < slowest:
             return CandidateChoice(tuple(tried), stopped=True)
         tried.append(try_candidate(plan, candidate, folder, shared))
-        tell(f"{candidate.name}: MAP@R {tried[-1].value:.1%} on validation classes; {budget.describe()}")
+        tell(f"{tried[-1].describe()} ({budget.describe()})")
     return CandidateChoice(tuple(tried))
 
 
@@ -99,7 +105,8 @@ def try_candidate(plan: Plan, candidate: Candidate, folder: Path, shared: Shared
     began = time.monotonic()
     results = [try_fold(plan.run(candidate, fold), folder, shared) for fold in range(FOLDS)]
     scores = {name: fmean(result.validation[name] for result in results) for name in results[0].validation}
-    return TriedCandidate(candidate, scores, time.monotonic() - began)
+    value = fmean(scores[name] for name in plan.chosen_by)
+    return TriedCandidate(candidate, scores, value, time.monotonic() - began)
 
 
 def try_fold(config: RunConfig, folder: Path, shared: Shared) -> TrialResult:

@@ -68,6 +68,11 @@ class Plan:
     candidates: tuple[Candidate, ...]
     notes: tuple[str, ...]
 
+    @property
+    def chosen_by(self) -> tuple[str, str]:
+        """The validation metrics whose mean chooses a candidate: one of search, one of the threshold."""
+        return "map@r", f"tar@far={self.far:g}"
+
     def run_values(self, candidate: Candidate, fold: int = 0) -> dict[str, Any]:
         """The configuration of a run, as a user would write it."""
         values = {"method": candidate.method, **copy.deepcopy(dict(self.values))}
@@ -111,8 +116,9 @@ class Plan:
         sizes = ", ".join(f"{len(names)} {part}" for part, names in lists.items())
         yield f"classes: {sizes}, none in two parts"
         yield (
-            f"objective: {', '.join(candidate.method for candidate in self.candidates)}; the one with the best MAP@R "
-            f"on validation classes, mean of {FOLDS} folds, then learning rate and dimension of the best"
+            f"objective: {', '.join(candidate.method for candidate in self.candidates)}; the one with the best mean of "
+            f"MAP@R and TAR at FAR {self.far:g} on validation classes of {FOLDS} folds, then its learning rate and "
+            "dimension"
         )
         yield (
             f"cohort normalisation by the {self.parts.cohort} classes, where it raises TAR at FAR {self.far:g} on "

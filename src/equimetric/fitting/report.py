@@ -42,6 +42,10 @@ TABLE = """
 {% endfor %}
 """
 
+TEXT = """
+<div class="scroll" role="region" aria-label="The certificate" tabindex="0"><pre>{{ text }}</pre></div>
+"""
+
 LIST = "<ul>{% for line in lines %}<li>{{ line }}</li>{% endfor %}</ul>"
 
 USE = """
@@ -61,7 +65,7 @@ def render_report(fitted: Fitted, result: RunResult) -> str:
     classes = [f"{part} ({len(names)}): {', '.join(names)}" for part, names in plan.parts.fold().lists().items()]
     sections = [
         section("results", "Test classes", TABLE, table=outcome_table(fitted.outcome)),
-        section("threshold", "Threshold", "<pre>{{ text }}</pre>", text=str(fitted.certificate)),
+        section("threshold", "Threshold", TEXT, text=str(fitted.certificate)),
         section("data", "What was found in the data", LIST, lines=list(plan.inspection.describe())),
         section("plan", "The plan", LIST, lines=list(plan.describe())),
         section("choice", "What validation classes chose", TABLE, table=choice_table(fitted.choice, result)),
