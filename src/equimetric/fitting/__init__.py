@@ -7,6 +7,7 @@ May use everything but the command line; decides what the other rooms leave to t
 * `plan`        the configuration that follows, as TOML too
 * `budget`      the time
 * `choice`      trials on folds of training and validation classes
+* `normalisation`  whether a cohort normalises similarities
 * `outcome`     the test classes, opened once
 * `report`      one page
 * `fit`         all of it

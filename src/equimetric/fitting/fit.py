@@ -18,7 +18,8 @@ from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.files import sync_folder, write_atomically
 from equimetric.fitting.budget import Budget
 from equimetric.fitting.choice import CandidateChoice, choose_candidate
-from equimetric.fitting.outcome import FitOutcome, normalisation, open_test_classes
+from equimetric.fitting.normalisation import choose_normalisation, describe_normalisation
+from equimetric.fitting.outcome import FitOutcome, open_test_classes
 from equimetric.fitting.plan import BACKBONE, Plan, make_plan
 from equimetric.fitting.report import render_report
 from equimetric.progress import format_seconds
@@ -126,6 +127,7 @@ def carry_out(plan: Plan, target: Path, budget: Budget, *, licence: str = "unkno
     trained = train_chosen(plan.run(best), work / "runs", shared)
     write_atomically(work / PLAN, plan.run_toml(best))
     tell(f"trained {trained.result.steps} steps, the best {trained.result.best_step}; {budget.describe()}")
+    tell(describe_normalisation(trained.result.cohort))
     exported = work / "export" / target.name
     certificate = export_model(plan, trained, exported, licence)
     tell(f"calibrated and exported; {budget.describe()}")
@@ -178,7 +180,7 @@ def export_model(plan: Plan, trained: TrainedModel, folder: Path, licence: str) 
         folder,
         threshold=Threshold(far=plan.far),
         part=plan.parts.calibration,
-        cohort=normalisation(trained.result.cohort),
+        cohort=choose_normalisation(trained.result.cohort),
         onnx=has_onnx(),
         licence=licence,
     )

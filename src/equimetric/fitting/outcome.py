@@ -14,20 +14,25 @@ from equimetric.calibration.rates import class_counts, pooled_rates
 from equimetric.evaluation import Cohort
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
+from equimetric.fitting.normalisation import choose_normalisation
 from equimetric.runs.cohorts import cohort_rows
-from equimetric.runs.evaluation import CohortOverride, LabelledEmbeddings, OpenRun, evaluate_part, open_run
+from equimetric.runs.evaluation import LabelledEmbeddings, OpenRun, evaluate_part, open_run
 from equimetric.runs.openings import record_opening
-from equimetric.runs.result import CohortSetting
 
-__all__ = ["BoundedRate", "FitOutcome", "normalisation", "open_test_classes"]
+__all__ = ["BoundedRate", "FitOutcome", "open_test_classes"]
 
 
 @dataclass(frozen=True)
 class BoundedRate:
-    """A rate of the test classes at the certified threshold, and the certificate's bound, where it has one."""
+    """A rate of the test classes at the certified threshold, and the certificate's bound, where it has one.
+
+    `at_least` is a lower confidence bound of the rate from how much the test classes differ: a rate above the bound
+    contradicts it only where this is above it, too.
+    """
 
     name: str
     measured: float
+    at_least: float
     bound: float | None
 
     @property
@@ -36,10 +41,14 @@ class BoundedRate:
         return None if self.bound is None else self.measured <= self.bound
 
     def describe(self) -> str:
-        """'FAR 0.8 %, bound 1.6 %: holds'."""
+        """'FAR 0.80%, bound 1.60%: holds'."""
         if self.bound is None:
             return f"{self.name} {self.measured:.2%}; the certificate promises no bound"
-        return f"{self.name} {self.measured:.2%}, bound {self.bound:.2%}: {'holds' if self.holds else 'does not hold'}"
+        verdict = "holds"
+        if not self.holds:
+            noise = f"as few classes may; the rate is at least {self.at_least:.2%} with confidence"
+            verdict = "does not hold" if self.at_least > self.bound else f"exceeded, {noise}"
+        return f"{self.name} {self.measured:.2%}, bound {self.bound:.2%}: {verdict}"
 
 
 @dataclass(frozen=True)
@@ -69,18 +78,11 @@ class FitOutcome:
         yield "fitted", self.fitted
 
 
-def normalisation(setting: CohortSetting | None) -> CohortOverride:
-    """The cohort that a run chose, for its other parts too; none where its validation classes preferred none."""
-    if setting is None or setting.strength == 0:
-        return CohortOverride("none")
-    return CohortOverride(setting.part, setting.strength, setting.form)
-
-
 def open_test_classes(folder: Path, certificate: Certificate) -> FitOutcome:
     """Compare the model of a run with raw features, and its certificate with the rates, on the run's test classes."""
     run = open_run(folder)
     record_opening(folder, "fit")
-    fitted = run.embed("test", cohort=normalisation(run.model.result.cohort))
+    fitted = run.embed("test", cohort=choose_normalisation(run.model.result.cohort))
     raw = raw_features(run, fitted)
     evaluation = run.config.evaluation
     return FitOutcome(
@@ -114,6 +116,6 @@ def certified_rates(found: LabelledEmbeddings, certificate: Certificate) -> tupl
     confidence = 0.95 if promised is None else promised.confidence
     measured = pooled_rates(class_counts(distances, threshold), certificate.wanted, confidence)
     return (
-        BoundedRate("FAR", measured.far, None if promised is None else promised.far),
-        BoundedRate("FRR", measured.frr, None if promised is None else promised.frr),
+        BoundedRate("FAR", measured.far, measured.far_bound, None if promised is None else promised.far),
+        BoundedRate("FRR", measured.frr, measured.frr_bound, None if promised is None else promised.frr),
     )

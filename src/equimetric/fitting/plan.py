@@ -12,6 +12,7 @@ from equimetric.backbones import BACKBONES
 from equimetric.configuration import load_config, without_none
 from equimetric.dotted import set_dotted
 from equimetric.fitting.inspection import Inspection, inspect_data, read_source
+from equimetric.fitting.normalisation import LEAST_GAIN, STRENGTH
 from equimetric.fitting.parts import ClassParts, choose_far, divide_classes
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.image_size import fit_images
@@ -121,8 +122,8 @@ class Plan:
             "dimension"
         )
         yield (
-            f"cohort normalisation by the {self.parts.cohort} classes, where it raises TAR at FAR {self.far:g} on "
-            "validation classes"
+            f"cohort normalisation by the {self.parts.cohort} classes (mean form, strength {STRENGTH:g}), where it "
+            f"raises TAR at FAR {self.far:g} on validation classes by {LEAST_GAIN:.0%} or more"
         )
         yield f"threshold for FAR {self.far:g}, calibrated on the {self.parts.calibration} classes"
         yield "test classes opened once, at the end"

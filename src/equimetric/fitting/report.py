@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from equimetric.evaluation import format_score
+from equimetric.fitting.normalisation import describe_normalisation
 from equimetric.progress import format_seconds
 from equimetric.report.page import render_page
 from equimetric.report.section import RenderedSection, render_template
 from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
+from equimetric.runs.cohorts import cohort_notes
 from equimetric.runs.result import RunResult
 
 if TYPE_CHECKING:
@@ -119,21 +121,6 @@ def choice_table(choice: CandidateChoice, result: RunResult) -> PlainTable:
 def choice_notes(choice: CandidateChoice, result: RunResult) -> tuple[str, ...]:
     """What was chosen beside the candidate, and what the run noticed."""
     notes = ["The time for trials was up before all candidates were tried."] if choice.stopped else []
-    notes.append(describe_cohort(result))
-    return (*notes, *result.notes)
-
-
-def describe_cohort(result: RunResult) -> str:
-    """Whether cohort normalisation helped on the validation classes, and which."""
-    setting = result.cohort
-    if setting is None or not setting.tried:
-        return "No cohort was tried."
-    plain = max(tried.tar for tried in setting.tried if tried.strength == 0)
-    best = max(tried.tar for tried in setting.tried)
-    if setting.strength == 0:
-        return f"Cohort normalisation is left out: no form raised the true accept rate of {plain:.1%}."
-    how = "full form" if setting.form == "full" else f"mean form, strength {setting.strength:g}"
-    return (
-        f"Cohort normalisation by {setting.classes} {setting.part} classes, {how}: it raised the true accept rate at "
-        f"FAR {setting.far:g} from {plain:.1%} to {best:.1%} on validation classes."
-    )
+    notes.append(describe_normalisation(result.cohort))
+    # Those of the cohort speak of the one that the run chose by itself.
+    return (*notes, *(note for note in result.notes if note not in cohort_notes(result.cohort)))

@@ -1,0 +1,49 @@
+"""Whether similarities are normalised by a cohort: in its mild form, and only where validation classes clearly gain.
+
+Of forms and strengths that ten validation classes choose freely, the strong ones often do harm on other classes: the
+mean form at half strength is taken, or none.
+"""
+
+from __future__ import annotations
+
+from equimetric.runs.evaluation import CohortOverride
+from equimetric.runs.result import CohortSetting
+
+__all__ = ["LEAST_GAIN", "STRENGTH", "choose_normalisation", "describe_normalisation"]
+
+STRENGTH, LEAST_GAIN = 0.5, 0.02
+"""Of the mean form; the true accept rate that validation classes must gain."""
+
+
+def choose_normalisation(setting: CohortSetting | None) -> CohortOverride:
+    """The cohort for all parts of a run that tried several on validation classes; "none" without a clear gain."""
+    if setting is None or validation_gain(setting) < LEAST_GAIN:
+        return CohortOverride("none")
+    return CohortOverride(setting.part, STRENGTH, "mean")
+
+
+def describe_normalisation(setting: CohortSetting | None) -> str:
+    """What was decided, and by which gain."""
+    if setting is None:
+        return "No cohort was tried."
+    plain = true_accept_rate(setting, 0.0)
+    change = f"from {plain:.1%} to {plain + validation_gain(setting):.1%} at FAR {setting.far:g}"
+    if validation_gain(setting) < LEAST_GAIN:
+        return (
+            f"No cohort normalisation: on validation classes it changed the true accept rate {change}, and "
+            f"{LEAST_GAIN:.0%} more are asked for."
+        )
+    return (
+        f"Cohort normalisation by {setting.classes} {setting.part} classes, mean form, strength {STRENGTH:g}: on "
+        f"validation classes it raised the true accept rate {change}."
+    )
+
+
+def validation_gain(setting: CohortSetting) -> float:
+    """By how much the mild form raised the true accept rate of the validation classes."""
+    return true_accept_rate(setting, STRENGTH) - true_accept_rate(setting, 0.0)
+
+
+def true_accept_rate(setting: CohortSetting, strength: float) -> float:
+    """Of the validation classes, with the mean form of a strength."""
+    return next(one.tar for one in setting.tried if (one.form, one.strength) == ("mean", strength))
