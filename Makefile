@@ -29,10 +29,11 @@ test: lint ## lint, types and the tests that fit into minutes
 test-full: lint ## everything, the long checks included
 	$(PYTEST)
 
-lint: $(READY) ## ruff and mypy
+lint: $(READY) ## ruff, mypy and oxlint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/oxlint --quiet --deny-warnings src/equimetric/report/assets
 
 benchmark: $(READY) ## speed and memory beside a plain reference
 	@for script in $(filter-out benchmarks/record.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -319,7 +319,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(
         (["train", run_file, "--data.name", "folder", "--data.options.root", tmp_path / "none"], "none"),
         (["compare", run_file], "unknown key 'method'; did you mean 'methods'"),
         (["compare", study_file, "--methods.contrastive.training.steps", "9"], "unfair"),
-        (["report", tmp_path], "is not the folder of a study"),
+        (["report", tmp_path], "is neither a study nor a run"),
         (["evaluate", lengths], "labels"),
         (["evaluate", no_labels], "has no array 'labels'"),
         (["evaluate", text], "is not an .npz file"),

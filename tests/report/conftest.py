@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from equimetric.report import GalleryRow, RunRecord, StudyRecord
+from equimetric.report import EmbeddingsRecord, GalleryRow, RunRecord, StudyRecord
 from equimetric.studies.ledger import Ledger, LedgerEntry
 
 
@@ -88,4 +88,20 @@ def study(run, study_of, picture, ledger) -> StudyRecord:
         run("multi_similarity", 2, metrics=both(0.64, 0.904), history=history(0.2, 0.7)),
         galleries={"multi_similarity": (row,), "raw pixels": (row,)},
         ledger=ledger,
+    )
+
+
+@pytest.fixture
+def embeddings() -> EmbeddingsRecord:
+    """Twelve vectors of three classes, one of them with a hostile name."""
+    vectors = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
+    return EmbeddingsRecord(
+        "space.npz",
+        "Embeddings space",
+        vectors,
+        np.repeat(np.arange(3), 4),
+        class_names={0: "a", 1: "b", 2: "<script>alert(1)</script>"},
+        metrics={"recall@1": 0.5, "map@r": 0.25},
+        intervals={"map@r": (0.2, 0.3)},
+        facts={"File": "space.npz"},
     )

@@ -1,4 +1,5 @@
 import base64
+import hashlib
 import io
 import re
 import subprocess
@@ -11,6 +12,7 @@ from PIL import Image
 
 from equimetric.errors import EquimetricError
 from equimetric.report import GalleryRow, comparison_table, render_html, to_csv, to_latex, to_markdown, write_report
+from equimetric.report.bundle import page_style, vega_bundle
 from equimetric.report.sections.gallery import data_uri
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
@@ -61,7 +63,7 @@ def test_all_sections_are_there_and_links_lead_to_them(page):
     assert sections == ["statement", "conditions", "fairness", "results", "curves", "gallery", "failures"]
     targets = [attributes["href"] for attributes in page.all("a")]
     assert {target.removeprefix("#") for target in targets} <= set(sections)
-    assert len(page.all("svg")) == 2
+    assert [figure["id"] for figure in page.all("figure")] == ["figure-intervals", "figure-curves"]
 
 
 def test_statement_conditions_numbers_and_reasons_are_shown(page):
@@ -83,16 +85,30 @@ def test_statement_conditions_numbers_and_reasons_are_shown(page):
 def test_nothing_outside_the_file_is_referenced(study):
     text = render_html(study)
     page = Page(text)
-    for tag in ("script", "link", "iframe", "object", "base"):
+    for tag in ("link", "iframe", "object", "base"):
         assert page.all(tag) == []
     for _, attributes in page.elements:
         for name in ("src", "href", "xlink:href", "srcset", "poster", "action"):
             assert attributes.get(name, "#").startswith(("#", "data:image/png;base64,", "data:image/jpeg;base64,"))
+    assert "@import" not in page_style()
+    assert "url(" not in page_style()
 
-    assert "@import" not in text
-    assert all(reference.startswith("#") for reference in re.findall(r"url\(([^)]*)\)", text))
-    namespaces = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
-    assert set(re.findall(r"https?://[^\"'\s<)]+", text)) <= namespaces
+
+def test_the_policy_allows_these_scripts_and_styles_and_nothing_else(study):
+    text = render_html(study)
+    page = Page(text)
+    (policy,) = [meta["content"] for meta in page.all("meta") if "http-equiv" in meta]
+    assert "unsafe" not in policy
+    assert policy.startswith("default-src 'none'; img-src data:; style-src 'sha256-")
+
+    def digest(content):
+        return base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+
+    for tag, rule in (("script", "script-src"), ("style", "style-src")):
+        allowed = re.search(rf"{rule} ([^;]*)", policy)[1]
+        written = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        assert [f"'sha256-{digest(content)}'" for content in written] == allowed.split()
+    assert all(script in ({}, {"type": "application/json"}) or "id" in script for script in page.all("script"))
 
 
 def test_photographs_are_shown_as_jpeg_and_drawings_pixel_by_pixel():
@@ -152,7 +168,7 @@ def test_hostile_text_stays_text_everywhere(run, study_of, picture):
     )
     text = render_html(study)
     page = Page(text)
-    assert page.all("script") == []
+    assert "<script>alert" not in text.replace(vega_bundle(), "")
     assert [image["alt"] for image in page.all("img")] == [
         f"query: {HOSTILE}",
         f"neighbour 1: {HOSTILE}, another class",
@@ -167,7 +183,7 @@ def test_control_characters_and_lone_surrogates_do_not_reach_the_file(run, study
     text = write_report(study, tmp_path).read_text(encoding="utf-8")
     assert "a�b�" in text
     assert "first line\nsecond �[2J" in text
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text.replace(vega_bundle(), ""))
 
 
 def test_a_study_without_failures_curves_or_gallery_says_so(run, study_of):
@@ -227,6 +243,6 @@ def test_a_destination_that_is_a_file_is_an_error(study, tmp_path):
 
 
 def test_the_drawing_library_is_loaded_only_when_needed():
-    code = "import sys, equimetric.report; print(sorted({'matplotlib'} & set(sys.modules)))"
+    code = "import sys, equimetric.report; print(sorted({'matplotlib', 'altair'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

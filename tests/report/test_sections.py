@@ -51,11 +51,12 @@ def test_a_section_is_one_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", SECTIONS)
-def test_every_section_renders_and_escapes(name, study):
+def test_every_section_renders_and_escapes(name, study, embeddings):
     tried = Tried({"margin": 0.2}, 0.5)
     tuned = Tuned({"margin": 0.2}, 0, 0.5, 1, {"margin": "<margin> lies at its edge"})
     search = SearchRecord({"margin": Uniform(0.0, 1.0)}, (tried,), tuned, 1)
-    rendered = render_section(SECTIONS[name], replace(study, searches={"contrastive": search}))
+    record = replace(study, searches={"contrastive": search})
+    rendered = render_section(SECTIONS[name], record if isinstance(record, SECTIONS[name].of) else embeddings)
     assert rendered.name == name
     assert rendered.title
     assert rendered.body

@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from equimetric.report.figures import critical_difference_diagram, interval_plot, validation_curves
+    from equimetric.report.figure import Figure, render_figure, write_figures
+    from equimetric.report.figures import critical_difference_diagram
     from equimetric.report.literature import (
         hyperparameter_records,
         hyperparameter_table,
@@ -16,20 +17,24 @@ if TYPE_CHECKING:
         printed_tables,
         result_records,
     )
-    from equimetric.report.page import render_html, study_tables, write_report
+    from equimetric.report.page import record_tables, render_html, study_tables, write_report
     from equimetric.report.papers_versus_reality import (
         draw_improvements,
         improvement_records,
         improvement_table,
         trend_table,
     )
+    from equimetric.report.section import figures_of
     from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
     from equimetric.report.tables import plain_table, print_table, to_csv, to_frame, to_json, to_latex, to_markdown
+    from equimetric.studies.embeddings_record import EmbeddingsRecord
     from equimetric.studies.records import GalleryRow, RunRecord, StudyRecord
     from equimetric.studies.table import ComparisonTable, comparison_table
 
 __all__ = [
     "ComparisonTable",
+    "EmbeddingsRecord",
+    "Figure",
     "GalleryRow",
     "PlainTable",
     "RunRecord",
@@ -40,15 +45,17 @@ __all__ = [
     "comparison_table",
     "critical_difference_diagram",
     "draw_improvements",
+    "figures_of",
     "hyperparameter_records",
     "hyperparameter_table",
     "improvement_records",
     "improvement_table",
-    "interval_plot",
     "overview_table",
     "plain_table",
     "print_table",
     "printed_tables",
+    "record_tables",
+    "render_figure",
     "render_html",
     "result_records",
     "study_tables",
@@ -58,17 +65,20 @@ __all__ = [
     "to_latex",
     "to_markdown",
     "trend_table",
-    "validation_curves",
+    "write_figures",
     "write_report",
 ]
 
 _MODULES = {
     **dict.fromkeys(("GalleryRow", "RunRecord", "StudyRecord"), "studies.records"),
     **dict.fromkeys(("ComparisonTable", "comparison_table"), "studies.table"),
-    **dict.fromkeys(("critical_difference_diagram", "interval_plot", "validation_curves"), "report.figures"),
+    "EmbeddingsRecord": "studies.embeddings_record",
+    **dict.fromkeys(("Figure", "render_figure", "write_figures"), "report.figure"),
+    "critical_difference_diagram": "report.figures",
+    "figures_of": "report.section",
     **dict.fromkeys(("hyperparameter_records", "hyperparameter_table", "overview_table"), "report.literature"),
     **dict.fromkeys(("printed_tables", "result_records"), "report.literature"),
-    **dict.fromkeys(("render_html", "study_tables", "write_report"), "report.page"),
+    **dict.fromkeys(("record_tables", "render_html", "study_tables", "write_report"), "report.page"),
     **dict.fromkeys(("draw_improvements", "improvement_records"), "report.papers_versus_reality"),
     **dict.fromkeys(("improvement_table", "trend_table"), "report.papers_versus_reality"),
     **dict.fromkeys(("PlainTable", "TableCell", "TableColumn", "TableRow"), "report.table_data"),

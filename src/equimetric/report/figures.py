@@ -1,4 +1,4 @@
-"""The figures of a report as SVG text: the same study gives the same bytes.
+"""The critical-difference diagram as SVG text: the same ranks give the same bytes.
 
 Axes and labels use `currentColor`, so that a figure follows the light or dark colours of its page.
 """
@@ -8,21 +8,15 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from equimetric.escaping import one_line
-from equimetric.report.palette import MARKERS, PALETTE
-from equimetric.studies.judgement import interval_width
-from equimetric.studies.records import StudyRecord
-from equimetric.studies.table import Column, ComparisonTable
+from equimetric.report.palette import PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["critical_difference_diagram", "interval_plot", "validation_curves"]
-
-_DASHES = ("-", "--", ":", "-.")
+__all__ = ["critical_difference_diagram"]
 
 # A colour that nothing else uses, replaced by `currentColor` in the SVG.
 _INK = "#010203"
@@ -52,76 +46,6 @@ _STYLE: dict[Any, Any] = {
 }
 
 _WIDTH_INCHES = 6.6
-_LONGEST_NAME = 36
-
-
-def interval_plot(study: StudyRecord, table: ComparisonTable) -> str | None:
-    """The primary metric of every method: mean, 95 % interval, and each seed as a small dot; None if no run finished.
-
-    Methods are in the order of the table. Baselines are hollow diamonds, each with a dashed line through the trained
-    methods.
-    """
-    column = table.columns[0]
-    measured = [(row, cell) for row in table.rows if (cell := row.cells[0]) is not None]
-    if not measured:
-        return None
-    appearance = _appearance(table)
-    with _figure(height=0.9 + 0.42 * len(measured)) as figure:
-        axes = figure.add_subplot()
-        for place, (row, interval) in enumerate(measured):
-            mean = interval.mean * column.scale
-            if row.kind == "baseline":
-                colour, marker, fill = _INK, "D", "none"
-                axes.axvline(mean, color=colour, alpha=0.35, linewidth=0.8, linestyle=(0, (4, 3)))
-            else:
-                colour, marker, fill = *appearance[row.method][:2], "full"
-            half_width = interval_width(interval) * column.scale
-            if half_width > 0:
-                axes.errorbar(mean, place, xerr=half_width, color=colour, capsize=3.5, linewidth=1.6)
-            if row.seeds > 1:
-                seeds = [value * column.scale for value in study.values(row.method, column.metric)]
-                # Below the interval, where they do not hide it.
-                axes.plot(seeds, [place + 0.27] * len(seeds), ".", markersize=5, color=colour)
-            axes.plot(mean, place, marker, markersize=7.5, color=colour, fillstyle=fill)
-        axes.set_yticks(range(len(measured)), [_short(row.label) for row, _ in measured])
-        axes.set_ylim(len(measured) - 0.4, -0.6)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        axes.set_xlabel(_axis_label(column))
-        axes.grid(axis="x")
-        return _svg(figure, "intervals")
-
-
-def validation_curves(study: StudyRecord, table: ComparisonTable) -> str | None:
-    """The primary metric on the validation classes against the training step; None if it was never logged.
-
-    A line is the mean over a method's finished runs and its band reaches from the lowest to the highest of them,
-    at the steps that all of them logged.
-    """
-    column = table.columns[0]
-    appearance = _appearance(table)
-    curves = {row.method: _curve(study, row.method) for row in table.rows if row.kind == "trained"}
-    curves = {method: curve for method, curve in curves.items() if curve}
-    if not curves:
-        return None
-    columns = 3 if all(len(method) <= 24 for method in curves) else 2
-    with _figure(height=3.7 + 0.24 * -(-len(curves) // columns)) as figure:
-        axes = figure.add_subplot()
-        lines = []
-        for method, curve in curves.items():
-            colour, marker, dash = appearance[method]
-            steps = list(curve)
-            values = [[value * column.scale for value in curve[step]] for step in steps]
-            means = [sum(at_step) / len(at_step) for at_step in values]
-            low, high = [min(at_step) for at_step in values], [max(at_step) for at_step in values]
-            axes.fill_between(steps, low, high, color=colour, alpha=0.16, linewidth=0)
-            lines += axes.plot(steps, means, marker + dash, color=colour, markevery=max(1, len(steps) // 12))
-        axes.set_xlabel("training step")
-        axes.set_ylabel(f"validation {_axis_label(column)}")
-        axes.grid()
-        names = [_short(method) for method in curves]
-        figure.legend(lines, names, loc="outside lower center", ncols=min(columns, len(names)))
-        return _svg(figure, "curves")
 
 
 def critical_difference_diagram(
@@ -171,29 +95,7 @@ def critical_difference_diagram(
         return _svg(figure, "critical-difference")
 
 
-def _curve(study: StudyRecord, method: str) -> dict[int, list[float]]:
-    """Step → one value per finished run of a method that validated at all, for the steps all of those share."""
-    logged = [run.validation(study.primary_metric) for run in study.runs_of(method, "done")]
-    logged = [points for points in logged if points]
-    if not logged:
-        return {}
-    shared = set.intersection(*(set(points) for points in logged))
-    return {step: [points[step] for points in logged] for step in sorted(shared)}
-
-
-def _appearance(table: ComparisonTable) -> dict[str, tuple[str, str, str]]:
-    """Colour, marker and dash of each trained method; cycles of different lengths, so that combinations repeat late."""
-    methods = [row.method for row in table.rows if row.kind == "trained"]
-    dashes = [dash for dash in _DASHES for _ in PALETTE]
-    looks = zip(cycle(PALETTE), cycle(MARKERS), cycle(dashes), strict=False)
-    return dict(zip(methods, islice(looks, len(methods)), strict=True))
-
-
-def _axis_label(column: Column) -> str:
-    return _short(column.heading)
-
-
-def _short(name: str, longest: int = _LONGEST_NAME) -> str:
+def _short(name: str, longest: int) -> str:
     """One line, shortened in the middle: the names of variants differ at the end."""
     name = one_line(name)
     return name if len(name) <= longest else f"{name[: longest // 2]}…{name[1 - longest // 2 :]}"

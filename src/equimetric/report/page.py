@@ -1,37 +1,41 @@
-"""The report as one self-contained HTML page: no script, no font, no network."""
+"""The report as one self-contained HTML page: every script, style and image is inside, nothing reaches the network."""
 
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from equimetric.errors import EquimetricError
-from equimetric.escaping import printable
 from equimetric.files import write_atomically
+from equimetric.report.bundle import content_policy, page_scripts, page_style
 from equimetric.report.change_table import change_table
 from equimetric.report.member_tables import cost_table, member_table
 from equimetric.report.papers_versus_reality import improvement_table
 from equimetric.report.probe_tables import probe_tables, shift_table
 from equimetric.report.search_table import search_table
-from equimetric.report.section import SECTIONS, RenderedSection, render_section, render_template
+from equimetric.report.section import RenderedSection, render_section, render_template, sections_for
 from equimetric.report.study_literature import published_table, study_improvements
-from equimetric.report.table_data import PlainTable
+from equimetric.report.table_data import PlainTable, TableColumn, TableRow, number_cell, text_cell
 from equimetric.report.tables import plain_table, to_csv, to_latex, to_markdown
+from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import comparison_table, joined_table, sweep_tables
 
-__all__ = ["render_html", "render_page", "study_tables", "write_report"]
+__all__ = ["record_tables", "render_html", "render_page", "study_tables", "write_report"]
+
+SCRIPTS_MARK = "<!-- scripts -->\n"
+CHART_MARK = '<figure class="chart"'
 
 
-def write_report(study: StudyRecord, destination: Path) -> Path:
+def write_report(record: StudyRecord | EmbeddingsRecord, destination: Path) -> Path:
     """Write index.html, and table.md, table.csv and table.tex, into a folder; returns the path of the page.
 
     A study with folds, sweeps or a search has further tables. Each file appears whole or not at all, and the same study
     gives the same bytes.
     """
     contents: dict[str, str] = {}
-    for name, table in study_tables(study).items():
+    for name, table in record_tables(record).items():
         contents |= {f"{name}.md": to_markdown(table), f"{name}.csv": to_csv(table), f"{name}.tex": to_latex(table)}
-    contents["index.html"] = render_html(study)
+    contents["index.html"] = render_html(record)
     try:
         for name, text in contents.items():
             write_atomically(destination / name, text)
@@ -40,6 +44,29 @@ def write_report(study: StudyRecord, destination: Path) -> Path:
             f"cannot write the report to {destination} ({error.strerror}); choose a writable folder"
         ) from error
     return destination / "index.html"
+
+
+def record_tables(record: StudyRecord | EmbeddingsRecord) -> dict[str, PlainTable]:
+    """All tables of a record by the name of their files."""
+    return study_tables(record) if isinstance(record, StudyRecord) else {"table": metric_table(record)}
+
+
+def metric_table(record: EmbeddingsRecord) -> PlainTable:
+    """The metrics of embeddings, with their intervals."""
+    columns = (TableColumn("metric", is_text=True), TableColumn("value"), TableColumn("low"), TableColumn("high"))
+    rows = tuple(
+        TableRow(
+            (
+                text_cell("metric", metric),
+                number_cell("value", value, 4),
+                *(number_cell(end, one, 4) for end, one in zip(("low", "high"), ends, strict=True)),
+            )
+        )
+        for metric, value in record.metrics.items()
+        for ends in (record.intervals.get(metric, (None, None)),)
+    )
+    note = "Low and high are the ends of the 95 % interval, from resampling whole classes."
+    return PlainTable(record.title, columns, rows, (note,) if record.intervals else ())
 
 
 def study_tables(study: StudyRecord) -> dict[str, PlainTable]:
@@ -73,19 +100,31 @@ def study_tables(study: StudyRecord) -> dict[str, PlainTable]:
     return tables
 
 
-def render_html(study: StudyRecord) -> str:
-    """The whole page as text: all registered sections in their order."""
-    ordered = sorted(SECTIONS.values(), key=lambda section: (section.order, section.name))
-    sections = [shown for section in ordered if (shown := render_section(section, study)) is not None]
-    footer = "Written by Equimetric from the run records of this study."
-    return render_page(kind="study", name=study.name, title=study.title, sections=sections, footer=footer)
+def render_html(record: StudyRecord | EmbeddingsRecord) -> str:
+    """The whole page as text: all sections that can show the record, in their order."""
+    rendered = [render_section(section, record) for section in sections_for(record)]
+    sections = [shown for shown in rendered if shown is not None]
+    kind = name_kind(record)
+    footer = f"Written by Equimetric from the records of this {kind}. The page is complete: it opens without a network."
+    return render_page(kind=kind, name=record.name, title=record.title, sections=sections, footer=footer)
 
 
 def render_page(*, kind: str, name: str, title: str, sections: Sequence[RenderedSection], footer: str) -> str:
     """A page of sections as text; `kind` and `name` stand above its title."""
     from markupsafe import Markup
 
-    assets = files("equimetric.report") / "assets"
-    template, style = ((assets / file).read_text(encoding="utf-8") for file in ("page.html.jinja", "report.css"))
+    template = (files("equimetric.report") / "assets" / "page.html.jinja").read_text(encoding="utf-8")
+    scripts, style = page_scripts(figures=any(CHART_MARK in shown.body for shown in sections)), page_style()
     data = {"kind": kind, "name": name, "title": title, "sections": sections, "footer": footer}
-    return printable(render_template(template, style=Markup(style), **data)) + "\n"
+    policy = Markup(content_policy(scripts, style))
+    page = render_template(template, policy=policy, style=Markup(style), **data)
+    # Behind the rest, because a policy knows a script by its exact characters.
+    last = "".join(f"<script>\n{script}\n</script>\n" for script in scripts)
+    return str(page).replace(SCRIPTS_MARK, last) + "\n"
+
+
+def name_kind(record: StudyRecord | EmbeddingsRecord) -> str:
+    """What a page is about."""
+    if isinstance(record, EmbeddingsRecord):
+        return "embeddings"
+    return "study" if len(record.runs) > 1 else "run"

@@ -1,22 +1,56 @@
-"""How a section of the report is declared, found and rendered: `@section("curves", …)` in a file of its own."""
+"""How a section of the report is declared, found and rendered: `@section("curves", …)` in a file of its own.
+
+A section turns a record into data, figures and words: a function returns a mapping, and a template shows it.
+`{{ figure | chart }}` places a `Figure`, `{{ values | json("name") }}` gives values to a script of `assets`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from equimetric.escaping import printable
 from equimetric.registry import Registry
+from equimetric.report.figure import Figure
 from equimetric.studies.records import StudyRecord
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-__all__ = ["SECTIONS", "RenderedSection", "Section", "inline_svg", "render_section", "render_template", "section"]
+__all__ = [
+    "SECTIONS",
+    "RenderedSection",
+    "Section",
+    "figures_of",
+    "has_figures",
+    "render_section",
+    "render_template",
+    "section",
+    "sections_for",
+]
 
-SectionData: TypeAlias = Callable[[StudyRecord], Mapping[str, Any] | None]
+SectionData: TypeAlias = Callable[[Any], Mapping[str, Any] | None]
+Data = TypeVar("Data", bound=SectionData)
+
+CHART = """
+<figure class="chart" id="figure-{{ figure.name }}">
+  <div class="canvas" role="img" aria-label="{{ figure.description }}"></div>
+  {% if figure.caption %}
+  <figcaption>{{ figure.caption }}</figcaption>
+  {% endif %}
+  {{ spec }}
+</figure>
+"""
+
+WITHOUT_ALTAIR = (
+    "Here is a figure where the extra “report” is installed: pip install 'equimetric[report]', then write the report "
+    "again."
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +63,8 @@ class Section:
         order: its place in the page, smallest first.
         template: Jinja template of the content. All data are escaped, unless they are `Markup` already.
         link: the text of its link at the top of the page, a template too; none where it is empty.
-        data: computes what the template shows from the record of a study; None leaves the section out.
+        of: the records that it can show: studies, embeddings, or both.
+        data: computes what the template shows from a record; None leaves the section out.
 
     """
 
@@ -38,6 +73,7 @@ class Section:
     order: int
     template: str
     link: str
+    of: tuple[type, ...]
     data: SectionData
 
 
@@ -55,26 +91,49 @@ SECTIONS: Registry[Section] = Registry("report section", "equimetric.report.sect
 
 
 def section(
-    name: str, *, title: str, order: int, template: str, link: str = ""
-) -> Callable[[SectionData], SectionData]:
-    """Register a function from the record of a study to the data of a section; see `Section` for the arguments."""
+    name: str, *, title: str, order: int, template: str, link: str = "", of: tuple[type, ...] = (StudyRecord,)
+) -> Callable[[Data], Data]:
+    """Register a function from a record to the data of a section; see `Section` for the arguments."""
 
-    def decorate(data: SectionData) -> SectionData:
-        SECTIONS.add(name, Section(name, title, order, template, link, data), module=data.__module__)
+    def decorate(data: Data) -> Data:
+        SECTIONS.add(name, Section(name, title, order, template, link, of, data), module=data.__module__)
         return data
 
     return decorate
 
 
-def render_section(section: Section, study: StudyRecord) -> RenderedSection | None:
-    """A section of one study as HTML; None where the study has nothing to show in it."""
-    data = section.data(study)
+def sections_for(record: object) -> list[Section]:
+    """The sections that can show a record, in the order of the page."""
+    chosen = (section for section in SECTIONS.values() if isinstance(record, section.of))
+    return sorted(chosen, key=lambda section: (section.order, section.name))
+
+
+def render_section(section: Section, record: Any) -> RenderedSection | None:
+    """A section of one record as HTML; None where the record has nothing to show in it."""
+    data = section.data(record)
     if data is None:
         return None
-    body, link = (
-        render_template(template, **{"study": study, **data}) for template in (section.template, section.link)
-    )
+    given = {"record": record, "study": record, **data}
+    body, link = (render_template(template, **given) for template in (section.template, section.link))
     return RenderedSection(section.name, section.title, link, body)
+
+
+def figures_of(record: object) -> list[Figure]:
+    """All figures of a record's page, in its order."""
+    found = [data for section in sections_for(record) if (data := section.data(record)) is not None]
+    return list(find_figures(found))
+
+
+def find_figures(value: object) -> Iterator[Figure]:
+    """The figures among the data of sections."""
+    if isinstance(value, Figure):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from find_figures(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from find_figures(item)
 
 
 def render_template(template: str, **data: Any) -> Markup:
@@ -82,14 +141,34 @@ def render_template(template: str, **data: Any) -> Markup:
     from markupsafe import Markup
 
     # The template is ours and its data have been escaped: the result is HTML.
-    return Markup(environment().from_string(template).render(**data).strip())
+    return Markup(printable(environment().from_string(template).render(**data).strip()))
 
 
-def inline_svg(svg: str | None) -> Markup | None:
-    """A figure of `equimetric.report.figures` for a template; matplotlib has escaped its words."""
+def has_figures() -> bool:
+    """Whether the packages that draw figures are installed."""
+    return all(find_spec(name) is not None for name in ("altair", "vl_convert"))
+
+
+def render_chart(figure: Figure | None) -> Markup:
+    """The place of a figure, with its specification; without the packages that draw, how to get them."""
     from markupsafe import Markup
 
-    return None if svg is None else Markup(svg)
+    if figure is None:
+        return Markup()
+    if not has_figures():
+        return render_template('<p class="empty">{{ words }}</p>', words=WITHOUT_ALTAIR)
+    return render_template(CHART, figure=figure, spec=render_json(figure.spec()))
+
+
+def render_json(values: object, name: str = "") -> Markup:
+    """Values for a script, which finds them by their name; no text in them can end the element."""
+    from markupsafe import Markup
+
+    text = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    place = Markup(' id="data-{}"').format(name) if name else ""
+    return Markup(f'<script type="application/json"{place}>{text}</script>')
 
 
 @cache
@@ -101,4 +180,6 @@ def environment() -> Environment:
     created = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     # Long names may break after an underscore; joining escapes the parts.
     created.filters["breakable"] = lambda name: Markup("_<wbr>").join(name.split("_"))
+    created.filters["chart"] = render_chart
+    created.filters["json"] = render_json
     return created

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from equimetric.data import Dataset
-from equimetric.runs.configuration import EvaluationConfig, LearnerConfig
+from equimetric.runs.configuration import Conditions, EvaluationConfig, LearnerConfig
 from equimetric.runs.key import RunKey
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.records import PLAIN
 
-__all__ = ["conditions", "shown_metrics", "statement"]
+__all__ = ["conditions", "describe_conditions", "shown_metrics", "statement"]
 
 SHOWN = ("map@r", "r_precision", "recall@1")
 """Columns of the table, where runs report them; result.json has all metrics."""
@@ -22,7 +22,7 @@ DEVIATIONS = {
 """Data option and value → what a reader must know when comparing with published figures."""
 
 
-def shown_metrics(study: StudyConfig) -> tuple[str, ...]:
+def shown_metrics(study: Conditions) -> tuple[str, ...]:
     """The metric that selects weights, then the default columns, or all metrics of a list that the user gave.
 
     With a cohort, each is followed by the same without it.
@@ -100,8 +100,8 @@ def describe_limits(study: StudyConfig) -> str:
     )
 
 
-def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
-    """The shared conditions by name, in words."""
+def describe_conditions(study: Conditions, dataset: Dataset | None) -> dict[str, str]:
+    """The conditions of a study or a run by name, in words."""
     data, batch, optimizer, training = study.data, study.batch, study.optimizer, study.training
     shown = {
         "Images": data.name + "".join(f", {key} {value}" for key, value in data.options.items()),
@@ -125,13 +125,18 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
         + (f", same {study.evaluation.across} across modalities" if study.evaluation.across else "")
         + f", best weights by {study.evaluation.selected_by}",
         "Budget": f"{training.steps} steps, validation every {training.validate_every}",
-        "Seeds": ", ".join(map(str, study.seeds)),
     }
     deviations = [text for (option, value), text in DEVIATIONS.items() if data.options.get(option) == value]
     if deviations:
         shown["Departs from the literature's protocol"] = "; ".join(deviations)
     if dataset is not None:
         shown["Images"] += f": {len(dataset):,} images of {dataset.classes:,} classes, {dataset.size}×{dataset.size}"
+    return shown
+
+
+def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
+    """The conditions that all methods share, and what each method has of its own."""
+    shown = {**describe_conditions(study, dataset), "Seeds": ", ".join(map(str, study.seeds))}
     for row, method in study.methods.items():
         changes = [f"{key} = {value}" for key, value in method.options.items()]
         if method.objective_lr is not None:

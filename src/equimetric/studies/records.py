@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.search_space import SearchSpace
 from equimetric.studies.configuration import StatisticsConfig
+from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.ledger.record import Ledger
 from equimetric.studies.outcomes import ClassList
 from equimetric.studies.search import Tried, Tuned
@@ -133,6 +134,7 @@ class StudyRecord:
         shown: the metrics that become columns of the table; empty for all measured ones.
         judged: how differences are judged.
         ledger: what is fair about it, where that was checked.
+        spaces: row → test embeddings of its first run, where its model is at hand.
     """
 
     name: str
@@ -155,6 +157,7 @@ class StudyRecord:
     departures: Mapping[str, str] = field(default_factory=dict)
     judged: StatisticsConfig = field(default_factory=StatisticsConfig)
     ledger: Ledger | None = None
+    spaces: Mapping[str, EmbeddingsRecord] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.runs:

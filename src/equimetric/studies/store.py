@@ -12,6 +12,7 @@ from equimetric.configuration import load_stored_config, to_toml
 from equimetric.data import Dataset, shifted_split_of
 from equimetric.errors import DamagedFileError, EquimetricError, StorageError
 from equimetric.files import explain_write_error, sweep, write_atomically
+from equimetric.runs.configuration import Conditions
 from equimetric.runs.damage import read_whole
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
@@ -208,8 +209,8 @@ def read_history(folder: Path, outcome: Outcome) -> tuple[Mapping[str, object], 
     return tuple({"kind": "validation", "step": step, metric: value} for step, value in outcome.curve)
 
 
-def find_images(study: StudyConfig, fingerprint: str) -> Dataset | None:
-    """The images of the study, for the gallery; None if they are missing or have changed."""
+def find_images(study: Conditions, fingerprint: str) -> Dataset | None:
+    """The images of a study or a run, for the gallery; None if they are missing or have changed."""
     try:
         data = load_run_data(study.data)
     except EquimetricError:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from equimetric.report.figures import interval_plot
-from equimetric.report.section import inline_svg, section
+from equimetric.report.interval_figure import interval_figure
+from equimetric.report.section import section
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import comparison_table
 
@@ -70,11 +70,7 @@ per run</th>
   <li>Ordered by {{ metric }}. The same table was written as table.md, table.csv and table.tex.</li>
 </ul>
 {% if figure %}
-<figure>
-  <div class="scroll" role="img" aria-label="
-    {{- metric }} of every method with its interval; the numbers are in the table above.">{{ figure }}</div>
-  <figcaption>{{ metric }} of each method: mean and interval as in the table, with each seed as a small dot below. Baselines are hollow diamonds with a dashed line.</figcaption>
-</figure>
+{{ figure | chart }}
 {% else %}
 <p class="empty">No run finished, so there is nothing to draw.</p>
 {% endif %}
@@ -85,4 +81,9 @@ per run</th>
 def results_section(study: StudyRecord) -> Mapping[str, Any]:
     """The table, and the figure of its first column."""
     table = comparison_table(study)
-    return {"table": table, "metric": study.primary_metric, "figure": inline_svg(interval_plot(study, table))}
+    measured = any(row.cells[0] is not None for row in table.rows)
+    return {
+        "table": table,
+        "metric": study.primary_metric,
+        "figure": interval_figure(study, table) if measured else None,
+    }

@@ -1,0 +1,109 @@
+"""What a report can be about: the folder of a study or of a run, or a file of embeddings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from equimetric.errors import EquimetricError
+from equimetric.evaluation import evaluate
+from equimetric.evaluation.files import read_embeddings
+from equimetric.files import hash_file
+from equimetric.runs.folder import RunFolder
+from equimetric.studies.embeddings_record import EmbeddingsRecord
+from equimetric.studies.gallery import galleries
+from equimetric.studies.narrative import describe_conditions, shown_metrics
+from equimetric.studies.outcomes import class_scores
+from equimetric.studies.records import PLAIN, RunRecord, StudyRecord
+from equimetric.studies.store import find_images, load_study
+
+__all__ = ["load_embeddings_record", "load_record", "load_run_record"]
+
+METRICS = ("recall@1", "r_precision", "map@r", "auc", "eer", "opis")
+"""What a report measures of embeddings alone."""
+
+
+def load_record(source: Path, labels: Path | None = None) -> StudyRecord | EmbeddingsRecord:
+    """The record behind a report: of a study, a run, or embeddings with their labels."""
+    if not source.is_dir():
+        return load_embeddings_record(source, labels)
+    if (source / "study.toml").exists():
+        return load_study(source)
+    if (source / "config.toml").exists():
+        return load_run_record(source)
+    raise EquimetricError(
+        f"{str(source)!r} is neither a study nor a run; give a folder such as runs/demo, or a file of embeddings"
+    )
+
+
+def load_run_record(folder: Path) -> StudyRecord:
+    """A run as a study of one method and one seed."""
+    run = RunFolder(folder)
+    config, result = run.config(), run.require_result()
+    environment = run.environment() or {}
+    dataset = find_images(config, environment.get("data_fingerprint", ""))
+    names = () if dataset is None else dataset.class_names
+    classes, per_class = class_scores(run.per_query(), names) if run.has_per_query() else (None, {})
+    record = RunRecord(
+        method=config.method,
+        kind="baseline" if result.role == "baseline" else "trained",
+        seed=config.seed,
+        status=result.status,
+        error=result.error,
+        metrics={**result.metrics, **{name + PLAIN: value for name, value in result.plain.items()}},
+        history=tuple(run.history()),
+        seconds=result.seconds,
+        parameters=result.parameters,
+        cost=result.cost.model_dump() if result.cost else {},
+        members=tuple(member.model_dump() for member in result.members),
+        diversity=result.diversity.model_dump() if result.diversity else {},
+        notes=result.notes,
+        per_class=per_class,
+        classes=classes,
+        code=environment.get("code", ""),
+    )
+    return StudyRecord(
+        name=folder.name,
+        title=f"{config.method}, seed {config.seed}",
+        statement=(
+            "One run of one method. All figures are measured on classes that are not in the training set; the weights "
+            f"are those with the best {config.evaluation.selected_by} on validation classes. One run does not show how "
+            "much the seed matters, nor how the method compares with others.",
+        ),
+        conditions=describe_conditions(config, dataset),
+        runs=(record,),
+        galleries={} if dataset is None else galleries(folder.name, [(config.method, folder)], dataset),
+        shown=shown_metrics(config),
+        primary_metric=config.evaluation.selected_by,
+        across=config.evaluation.across,
+        recipes={config.method: (config.method, config.options)},
+        dataset=config.data.name,
+    )
+
+
+def load_embeddings_record(file: Path, labels: Path | None = None) -> EmbeddingsRecord:
+    """The embeddings of a file with the metrics of a report, which cost one scan."""
+    arrays = read_embeddings(file, labels)
+    if "gallery_embeddings" in arrays:
+        raise EquimetricError(f"{str(file)!r} has a separate gallery; a report takes one set of labelled embeddings")
+    found = np.asarray(arrays["labels"])
+    if found.ndim != 1:
+        raise EquimetricError(f"{str(file)!r} has several labels for an item; a report takes one label each")
+    result = evaluate(arrays["embeddings"], found, metrics=list(METRICS))
+    names, ids = np.unique(found, return_inverse=True)
+    return EmbeddingsRecord(
+        name=file.name,
+        title=f"Embeddings {file.stem}",
+        embeddings=np.asarray(arrays["embeddings"], dtype=np.float32),
+        labels=ids.astype(np.int64),
+        class_names=dict(enumerate(map(str, names.tolist()))),
+        metrics={name: float(result[name]) for name in METRICS},
+        facts={
+            "File": file.name,
+            "Vectors": f"{len(found):,} of {arrays['embeddings'].shape[1]:,} dimensions",
+            "Classes": f"{len(names):,}",
+            "Geometry": "cosine",
+            "SHA-256": hash_file(file),
+        },
+    )
