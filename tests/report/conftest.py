@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from equimetric.report import EmbeddingsRecord, GalleryRow, RunRecord, StudyRecord
+from equimetric.search_space import Uniform
 from equimetric.studies.ledger import Ledger, LedgerEntry
+from equimetric.studies.outcomes import ClassList
+from equimetric.studies.query_scores import QueryScores
+from equimetric.studies.records import SearchRecord
+from equimetric.studies.search import Tried, Tuned
+
+HOSTILE_CLASS = "<script>alert(1)</script>"
 
 
 @pytest.fixture
@@ -104,4 +111,50 @@ def embeddings() -> EmbeddingsRecord:
         metrics={"recall@1": 0.5, "map@r": 0.25},
         intervals={"map@r": (0.2, 0.3)},
         facts={"File": "space.npz"},
+    )
+
+
+@pytest.fixture
+def judged_study(run, study_of, picture, ledger) -> StudyRecord:
+    """Three methods and a baseline with scores of twelve classes and queries; swept, tuned, with a hostile class."""
+    generator = np.random.default_rng(0)
+    names = (HOSTILE_CLASS, *(f"class {k}" for k in range(1, 12)))
+    classes = ClassList(tuple(range(12)), names, (2,) * 12)
+    level = generator.uniform(0.4, 0.6, 12)
+    shifts = {"contrastive": 0.0, "margin_miner": 0.004, "triplet": 0.2}
+
+    def one(method, seed, shift, **changes):
+        scores = (level + shift + generator.normal(0, 0.02, 12)).clip(0, 1)
+        history = tuple({"kind": "validation", "step": 100 * k, "map@r": 0.1 * k + shift} for k in range(1, 4))
+        fields = {"metrics": {"map@r": float(scores.mean())}, "per_class": {"map@r": scores}, "classes": classes}
+        return run(method, seed, **{"history": history, **fields, **changes})
+
+    runs = [one(method, seed, shift) for method, shift in shifts.items() for seed in range(3)]
+    swept = [one(run.method, run.seed, k / 10, point=f"dim {2**k}") for k in range(3) for run in runs]
+    tried = tuple(Tried({"margin": k / 10, "lr": 0.1 * k * k}, 0.5 + k / 100) for k in range(9))
+    tuned = Tuned({"margin": 0.8, "lr": 6.4}, 8, 0.58, 9, {"margin": "<margin> lies at its edge"})
+    queries = np.repeat(level, 2)
+    return study_of(
+        *runs,
+        one("raw_pixels", 0, -0.3, kind="baseline", history=()),
+        swept=tuple(swept),
+        searches={"triplet": SearchRecord({"margin": Uniform(0.0, 1.0), "lr": Uniform(0.0, 9.0)}, tried, tuned, 9)},
+        recipes={"contrastive": ("contrastive", {}), "triplet": ("triplet", {})},
+        dataset="cub",
+        ledger=ledger,
+        galleries={
+            "triplet": (GalleryRow(picture(), HOSTILE_CLASS, ((picture(seed=1), "class 1", False),)),),
+        },
+        queries=QueryScores(
+            "map@r",
+            np.arange(24),
+            tuple(np.repeat(names, 2).tolist()),
+            {method: (queries + shift * np.tile([1, -1], 12)).clip(0, 1) for method, shift in shifts.items()},
+            image=lambda place: picture(seed=place),
+        ),
+        configuration='name = "tiny"',
+        fingerprint="5443616d",
+        environment={"python": "3.11", "torch": "2.13"},
+        openings={"train": 10, "evaluate": 1},
+        probed=(one("triplet", 0, 0.1, point="blur"),),
     )

@@ -57,13 +57,14 @@ def draw_curves(curves: dict[str, dict[int, list[float]]], methods: list[str], s
     chosen = alt.selection_point(fields=["method"], bind="legend")
     x = alt.X("step:Q", title="training step", scale=alt.Scale(nice=False))
     y = alt.Scale(zero=False)
+    legend = alt.Legend(columns=3, symbolType="stroke", symbolStrokeWidth=3)
     colour = alt.Color(
         "method:N",
         scale=alt.Scale(domain=domain, range=[look[name].colour for name in domain]),
-        legend=alt.Legend(columns=3, symbolType="stroke", symbolStrokeWidth=3),
+        legend=legend,
     )
     dash = alt.StrokeDash(
-        "method:N", scale=alt.Scale(domain=domain, range=[list(look[name].dash) for name in domain]), legend=None
+        "method:N", scale=alt.Scale(domain=domain, range=[list(look[name].dash) for name in domain]), legend=legend
     )
     base = alt.Chart(alt.Data(values=values)).encode(x=x, color=colour)
     bands = base.mark_area().encode(

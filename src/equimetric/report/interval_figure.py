@@ -33,7 +33,8 @@ def draw_intervals(study: StudyRecord, table: ComparisonTable) -> Any:
     alt = import_altair()
     column = table.columns[0]
     rows, seeds = [], []
-    for row in table.rows:
+    # Baselines last: the methods are what is compared.
+    for row in sorted(table.rows, key=lambda row: row.kind == "baseline"):
         cell = row.cells[0]
         if cell is None:
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from equimetric.errors import EquimetricError
 from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
 from equimetric.studies.records import SearchRecord, StudyRecord
@@ -50,6 +52,7 @@ def search_cells(method: str, search: SearchRecord) -> tuple[TableCell, ...]:
     )
 
 
+@lru_cache(maxsize=256)
 def importance(search: SearchRecord) -> dict[str, float]:
     """Shares of the variance; empty where the package that computes them is not installed."""
     try:

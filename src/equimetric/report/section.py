@@ -177,9 +177,12 @@ def environment() -> Environment:
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
+    from equimetric.report.table_html import render_table
+
     created = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     # Long names may break after an underscore; joining escapes the parts.
     created.filters["breakable"] = lambda name: Markup("_<wbr>").join(name.split("_"))
     created.filters["chart"] = render_chart
     created.filters["json"] = render_json
+    created.filters["table"] = render_table
     return created

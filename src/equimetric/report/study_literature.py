@@ -9,11 +9,11 @@ from equimetric.published.improvement import Improvement
 from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow, number_cell, text_cell
 from equimetric.studies.records import StudyRecord
 
-__all__ = ["published_table", "study_improvements"]
+__all__ = ["published_matches", "published_table", "study_improvements"]
 
 
-def published_table(study: StudyRecord) -> PlainTable | None:
-    """Our means beside every published value of the same method, data set and metric; None where there is none."""
+def published_matches(study: StudyRecord) -> list[dict[str, Any]]:
+    """Our means beside every published value of the same method, data set and metric."""
     rows = [
         {
             "row": row,
@@ -27,7 +27,12 @@ def published_table(study: StudyRecord) -> PlainTable | None:
         for metric in study.shown
         if (value := mean_of(study, row, metric)) is not None
     ]
-    matches = [match for match in join_results(rows) if match["published"] is not None or match["doubt"]]
+    return [match for match in join_results(rows) if match["published"] is not None or match["doubt"]]
+
+
+def published_table(study: StudyRecord) -> PlainTable | None:
+    """The matches as a table; None where there is none."""
+    matches = published_matches(study)
     if not matches:
         return None
     columns = (

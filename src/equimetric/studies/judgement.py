@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import isnan
 
 import numpy as np
@@ -25,7 +25,7 @@ from equimetric.studies.statistics import (
     two_way_interval,
 )
 
-__all__ = ["Judgement", "higher_is_better", "score_rows", "summarise"]
+__all__ = ["Judgement", "higher_is_better", "judge_study", "score_rows", "summarise"]
 
 ESTIMANDS: Mapping[str, Estimand] = {"seeds and classes": NEW_CLASSES, "seeds": THESE_CLASSES}
 
@@ -60,8 +60,11 @@ class Judgement:
     @cached_property
     def against_baseline(self) -> RowComparisons | None:
         """Every row against the one that the study compares with."""
-        baseline = self.baseline
-        return None if baseline is None else self._compare(self.scores, baseline)
+        return None if self.baseline is None else self.against(self.baseline)
+
+    def against(self, row: str) -> RowComparisons | None:
+        """Every row against one of them; None where that has no scores of classes."""
+        return self._compare(self.scores, row) if row in self.scores else None
 
     @property
     def baseline(self) -> str | None:
@@ -83,6 +86,12 @@ class Judgement:
             confidence=self.study.judged.confidence,
             higher_is_better=higher_is_better(self.metric),
         )
+
+
+@lru_cache(maxsize=2)
+def judge_study(study: StudyRecord) -> Judgement:
+    """The verdicts on the study's own rows by its primary metric, computed once."""
+    return Judgement(study, study.primary_metric)
 
 
 def score_rows(runs: Sequence[RunRecord], metric: str) -> ClassScores | None:

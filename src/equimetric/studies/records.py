@@ -16,6 +16,7 @@ from equimetric.studies.configuration import StatisticsConfig
 from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.ledger.record import Ledger
 from equimetric.studies.outcomes import ClassList
+from equimetric.studies.query_scores import Image, QueryScores
 from equimetric.studies.search import Tried, Tuned
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ __all__ = [
 PLAIN = " plain"
 """End of the name of a metric that was measured without the cohort."""
 
-Image: TypeAlias = NDArray[np.uint8]
-"""An image of shape (C, H, W) with C = 1 (grey) or C = 3 (RGB)."""
-
 Neighbour: TypeAlias = tuple[Image, str, bool]
 """A retrieved image, its class name, and whether it has the query's label."""
 
@@ -57,6 +55,7 @@ class RunRecord:
         per_class: metric → score of every test class, in the order of `classes`.
         classes: the test classes, None where the run has no scores of classes.
         code: fingerprint of the code that computed it; '' where it is not known.
+        folder: of the run, inside that of the study; '' where it is not there.
     """
 
     method: str
@@ -77,6 +76,7 @@ class RunRecord:
     per_class: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     classes: ClassList | None = None
     code: str = ""
+    folder: str = ""
 
     def validation(self, metric: str) -> dict[int, float]:
         """Step → value of a metric on the validation classes, where it was logged and is finite."""
@@ -134,6 +134,11 @@ class StudyRecord:
         shown: the metrics that become columns of the table; empty for all measured ones.
         judged: how differences are judged.
         ledger: what is fair about it, where that was checked.
+        configuration: the complete TOML file that repeats the study or the run.
+        fingerprint: hash of the data: images, labels, class names.
+        environment: versions and hardware of its runs, as far as they are known.
+        openings: command → how often it looked at the test classes of the runs.
+        queries: scores of single test queries, where runs have kept them.
         spaces: row → test embeddings of its first run, where its model is at hand.
     """
 
@@ -157,6 +162,11 @@ class StudyRecord:
     departures: Mapping[str, str] = field(default_factory=dict)
     judged: StatisticsConfig = field(default_factory=StatisticsConfig)
     ledger: Ledger | None = None
+    configuration: str = ""
+    fingerprint: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    openings: Mapping[str, int] = field(default_factory=dict)
+    queries: QueryScores | None = None
     spaces: Mapping[str, EmbeddingsRecord] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

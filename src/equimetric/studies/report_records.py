@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from equimetric.configuration import to_toml
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
 from equimetric.evaluation.files import read_embeddings
@@ -16,7 +17,7 @@ from equimetric.studies.gallery import galleries
 from equimetric.studies.narrative import describe_conditions, shown_metrics
 from equimetric.studies.outcomes import class_scores
 from equimetric.studies.records import PLAIN, RunRecord, StudyRecord
-from equimetric.studies.store import find_images, load_study
+from equimetric.studies.store import count_openings, find_images, load_study, read_environment
 
 __all__ = ["load_embeddings_record", "load_record", "load_run_record"]
 
@@ -79,6 +80,10 @@ def load_run_record(folder: Path) -> StudyRecord:
         across=config.evaluation.across,
         recipes={config.method: (config.method, config.options)},
         dataset=config.data.name,
+        configuration=to_toml(config),
+        fingerprint=environment.get("data_fingerprint", ""),
+        environment=read_environment([folder]),
+        openings=count_openings([folder]),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from equimetric.runs.configuration import Conditions
 from equimetric.runs.damage import read_whole
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
+from equimetric.runs.openings import read_openings
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.gallery import galleries
 from equimetric.studies.index import INDEX, PlannedRun, StudyIndex
@@ -24,6 +26,7 @@ from equimetric.studies.narrative import conditions, shown_metrics, statement
 from equimetric.studies.old_index import read_old_index
 from equimetric.studies.outcomes import Outcome
 from equimetric.studies.plan import StudyPlan, find_trials, tuned_parameters
+from equimetric.studies.query_scores import query_scores
 from equimetric.studies.records import PLAIN, RunRecord, SearchRecord, StudyRecord
 from equimetric.studies.rows import BASE, list_rows
 from equimetric.studies.search import budget
@@ -32,6 +35,9 @@ __all__ = ["load_study", "read_index", "save_study"]
 
 OWN_FILES = {"arrays": "file", "features": "file", "folder": "root", "manifest": "file"}
 """Data of the user's own → the option that says where it is."""
+
+ENVIRONMENT = ("equimetric", "code", "protocol", "python", "torch", "numpy", "platform", "processor", "cores", "cuda")
+"""What a report says of the machines of a study, by the names of environment.json."""
 
 ADVICE = "run `equimetric compare` with the study's file again: it keeps the finished runs"
 
@@ -102,7 +108,29 @@ def load_study(folder: str | Path) -> StudyRecord:
         departures=study.departures,
         judged=study.statistics,
         ledger=Ledger.load(folder),
+        configuration=to_toml(study),
+        fingerprint=stored.get("fingerprint", ""),
+        environment=read_environment([path for _, path in folders]),
+        openings=count_openings([path for _, path in folders]),
+        queries=query_scores(study.evaluation.selected_by, folders, dataset),
     )
+
+
+def read_environment(folders: Sequence[Path]) -> dict[str, str]:
+    """Versions and hardware behind runs; several values of one kind are listed."""
+    found: dict[str, list[str]] = {}
+    for folder in folders:
+        with suppress(EquimetricError):
+            for name, value in (RunFolder(folder).environment() or {}).items():
+                if name in ENVIRONMENT and value is not None:
+                    found.setdefault(name, []).append(str(value))
+    return {name: ", ".join(dict.fromkeys(values)) for name, values in found.items()}
+
+
+def count_openings(folders: Sequence[Path]) -> dict[str, int]:
+    """Command → how often it looked at the test classes of runs whose folders are there."""
+    there = (folder for folder in folders if folder.exists())
+    return dict(Counter(opening.command for folder in there for opening in read_openings(folder)))
 
 
 def name_data(study: StudyConfig) -> str:
@@ -183,6 +211,7 @@ def run_record(run: EndedRun, study_folder: Path, index: StudyIndex) -> RunRecor
         per_class=outcome.per_class,
         classes=index.class_lists.get(outcome.classes),
         code=outcome.code,
+        folder=run.planned.folder if run.planned.folder and folder.exists() else "",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import floor, isnan, log10
 from statistics import median
 from typing import Literal
@@ -164,6 +165,7 @@ def format_duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
+@lru_cache(maxsize=2)
 def comparison_table(study: StudyRecord) -> ComparisonTable:
     """Mean and interval of every method and displayed metric of a study, with verdicts by the first metric."""
     table = make_table(study, study.title, {row: study.all_runs_of(row) for row in study.methods})

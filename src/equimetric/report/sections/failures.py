@@ -33,7 +33,7 @@ TEMPLATE = """
 LINK = "Failed runs{% if failed %} ({{ failed | length }}){% endif %}"
 
 
-@section("failures", title="Failed runs", link=LINK, order=60, template=TEMPLATE)
+@section("failures", title="Failed runs", link=LINK, order=86, template=TEMPLATE)
 def failures_section(study: StudyRecord) -> Mapping[str, Any]:
     """The failed runs, and the number of all."""
     return {"failed": study.failed, "runs": len(study.runs)}

@@ -1,42 +1,108 @@
-"""Whether the comparison is fair: the verdict and the checklist of its ledger."""
+"""The fairness ledger: the six-point checklist, what was equal and what varied, waivers, tuning, looks at the test."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
 from equimetric.report.section import section
+from equimetric.studies.ledger.record import Ledger
 from equimetric.studies.ledger.text import CHECKLIST_HEADINGS, checklist
 from equimetric.studies.records import StudyRecord
 
 __all__ = ["fairness_section"]
 
+SIGNS = {
+    "equal": "✓",
+    "met": "✓",
+    "declared": "~",
+    "waived": "~",
+    "differs": "✗",
+    "violated": "✗",
+    "not stated": "?",
+}
+
 TEMPLATE = """
-<p class="{{ "lead" if fair else "warning" }}">{{ sentence }}</p>
-<div class="scroll" role="region" aria-labelledby="fairness-title" tabindex="0">
-<table class="conditions">
+{% macro entries(rows) %}
+<div class="scroll" role="region" aria-label="{{ caller() }}" tabindex="0">
+<table class="conditions ledger">
   <thead><tr>{% for heading in headings %}<th scope="col">{{ heading | capitalize }}</th>{% endfor %}</tr></thead>
   <tbody>
   {% for factor, status, found in rows %}
-    <tr><th scope="row">{{ factor }}</th><td>{{ status }}</td><td>{{ found }}</td></tr>
+    <tr><th scope="row">{{ factor }}</th><td class="status {{ "fault" if signs[status] == "✗" }}">
+      {{- signs[status] }} {{ status }}</td><td>{{ found }}</td></tr>
   {% endfor %}
   </tbody>
 </table>
 </div>
-{% for note in notes %}
+{% endmacro %}
+{% if ledger %}
+<p class="{{ "lead" if fair else "warning" }}">{{ ledger.sentence }}</p>
+<h3>The six causes of unfair comparisons</h3>
+{% call entries(causes) %}The six causes of unfair comparisons{% endcall %}
+{% if others %}
+<h3>What else was checked</h3>
+{% call entries(others) %}What else was checked{% endcall %}
+{% endif %}
+{% for note in ledger.notes %}
 <p>{{ note }}</p>
 {% endfor %}
-"""
+{% endif %}
+{% if budgets %}
+<h3>Tuning budget</h3>
+<div class="scroll" role="region" aria-label="Tuning budget" tabindex="0">
+<table class="conditions">
+  <thead><tr><th scope="col">Method</th><th scope="col">Trials used</th><th scope="col">Trials allowed</th><th scope="col">Tuned</th></tr></thead>
+  <tbody>
+  {% for row in budgets %}
+    <tr><th scope="row"><span class="name">{{ row.method | breakable }}</span></th><td>{{ row.used }}</td><td>{{ row.budget }}</td><td>{{ row.tuned }}</td></tr>
+  {% endfor %}
+  </tbody>
+</table>
+</div>
+{% endif %}
+{% if study.openings %}
+<h3>Looks at the test classes</h3>
+<p>{% for command, count in study.openings.items() %}{{ "its own test" if command == "train" else command }}: {{ count }}{{ ", " if not loop.last }}{% endfor %} (over {{ study.runs | length }} runs). A study looks once at the test classes of each final run; every further command that looks is counted.</p>
+{% endif %}
+<h3>Equal for every method</h3>
+<table class="conditions">
+  <tbody>
+  {% for condition, value in study.conditions.items() %}
+    <tr><th scope="row">{{ condition }}</th><td>{{ value }}</td></tr>
+  {% endfor %}
+  </tbody>
+</table>
+"""  # noqa: E501
 
 
-@section("fairness", title="Is it fair?", link="Fairness", order=25, template=TEMPLATE)
-def fairness_section(study: StudyRecord) -> Mapping[str, Any] | None:
-    """The ledger of the study; nothing where it has none."""
+@section("fairness", title="Fairness ledger", link="Fairness", order=62, template=TEMPLATE)
+def fairness_section(study: StudyRecord) -> Mapping[str, Any]:
+    """The ledger of the study, where it has one; tuning budgets; the shared conditions."""
     ledger = study.ledger
-    if ledger is None:
-        return None
+    rows = [] if ledger is None else split_causes(ledger)
+    causes, others = rows or ([], [])
     return {
-        "fair": ledger.verdict == "fair",
-        "sentence": ledger.sentence,
+        "ledger": ledger,
+        "fair": ledger is not None and ledger.verdict == "fair",
         "headings": CHECKLIST_HEADINGS,
-        "rows": checklist(ledger),
-        "notes": ledger.notes,
+        "signs": SIGNS,
+        "causes": causes,
+        "others": others,
+        "budgets": [
+            {
+                "method": method,
+                "used": len(search.tried),
+                "budget": search.budget,
+                "tuned": ", ".join(search.space) or "nothing",
+            }
+            for method, search in study.searches.items()
+        ],
     }
+
+
+def split_causes(ledger: Ledger) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]:
+    """The checklist in two parts: the numbered causes of the Reality Check, and the rest."""
+    lines = list(zip(ledger.entries, checklist(ledger), strict=True))
+    causes = [line for entry, line in lines if entry.line.cause]
+    return causes, [line for entry, line in lines if not entry.line.cause]

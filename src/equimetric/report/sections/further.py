@@ -1,4 +1,4 @@
-"""Fold models side by side, points of sweeps, and what was tuned."""
+"""Fold models side by side, additions, probes, members and costs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,39 +9,19 @@ from equimetric.studies.records import StudyRecord
 
 __all__ = ["further_tables_section"]
 
+SHOWN_ELSEWHERE = ("table", "tuning", "published", "improvement")
+"""Beginnings of the names of tables that have sections of their own."""
+
 TEMPLATE = """
 {% for table in tables %}
 <h3>{{ table.title }}</h3>
-<div class="scroll" role="region" aria-label="{{ table.title }}" tabindex="0">
-<table class="results">
-  <thead>
-    <tr>{% for column in table.columns %}
-      <th scope="col"{% if not column.is_text %} class="number"{% endif %}>{{ column.heading }}</th>{% endfor %}
-    </tr>
-  </thead>
-  <tbody>
-  {% for row in table.rows %}
-    <tr>{% for cell in row.cells %}
-      <td{% if not table.columns[loop.index0].is_text %} class="number"{% endif %}>
-        {%- if cell.emphasis %}<strong class="{{ cell.emphasis }}">{{ cell.text }}</strong>
-        {%- else %}{{ cell.text }}{% endif -%}
-      </td>{% endfor %}
-    </tr>
-  {% endfor %}
-  </tbody>
-</table>
-</div>
-<ul class="notes">
-  {% for footnote in table.footnotes %}
-  <li>{{ footnote }}</li>
-  {% endfor %}
-</ul>
+{{ table | table }}
 {% endfor %}
 """
 
 
-@section("further", title="Folds, sweeps and tuning", link="Folds, sweeps, tuning", order=35, template=TEMPLATE)
+@section("further", title="Further tables", link="Further tables", order=84, template=TEMPLATE)
 def further_tables_section(study: StudyRecord) -> Mapping[str, Any] | None:
-    """All tables but the first; none where a study has no others."""
-    _, *others = study_tables(study).values()
-    return {"tables": others} if others else None
+    """All tables that no other section shows; None where a study has none of them."""
+    tables = [table for name, table in study_tables(study).items() if not name.startswith(SHOWN_ELSEWHERE)]
+    return {"tables": tables} if tables else None

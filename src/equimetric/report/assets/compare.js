@@ -1,0 +1,138 @@
+"use strict";
+// Two methods class by class and query by query: counts, extremes, and a histogram of the differences.
+
+{
+  const { element, number } = equimetric;
+  const LISTED = 8;
+  const BINS = 20;
+
+  /** The scores behind base64 of two bytes each. */
+  const unpack = (text, steps) => {
+    const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+    return Float64Array.from(new Uint16Array(bytes.buffer), (value) => value / steps);
+  };
+
+  /** Differences counted in bins, as the page's own figure has them. */
+  const binDifferences = (differences) => {
+    const largest = differences.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    if (largest === 0) {
+      return [];
+    }
+    const power = 10 ** Math.floor(Math.log10(largest / BINS));
+    const width = [1, 2, 5, 10].map((step) => step * power).find((step) => step >= largest / BINS);
+    const counts = new Map();
+    for (const value of differences) {
+      if (value !== 0) {
+        const place = value > 0 ? Math.ceil(value / width) - 1 : Math.floor(value / width);
+        counts.set(place, (counts.get(place) ?? 0) + 1);
+      }
+    }
+    return [...counts].map(([place, count]) => ({
+      low: place * width,
+      high: (place + 1) * width,
+      count,
+      side: place >= 0 ? "A" : "B",
+    }));
+  };
+
+  /** The places with the largest values, and those with the smallest. */
+  const extremes = (values, many) => {
+    const order = [...values.keys()].sort((one, other) => values[other] - values[one] || one - other);
+    const largest = order.slice(0, many).filter((place) => values[place] > 0);
+    const smallest = order.slice(-many).reverse().filter((place) => values[place] < 0);
+    return [largest, smallest];
+  };
+
+  const count = (values) => {
+    const wins = values.filter((value) => value > 0).length;
+    const losses = values.filter((value) => value < 0).length;
+    return { wins, losses, equal: values.length - wins - losses };
+  };
+
+  const fillTable = (place, data, classes, a, b) => {
+    const shown = (value, sign = false) => number(data.scale * value, data.decimals, sign);
+    const heading = element("tr", {}, [
+      element("th", { scope: "col" }, "Class"),
+      ...["Queries", "A", "B", "A − B"].map((name) => element("th", { scope: "col", class: "number" }, name)),
+    ]);
+    const rows = classes.map((one) =>
+      element("tr", {}, [
+        element("th", { scope: "row" }, data.classes[one]),
+        element("td", { class: "number" }, String(data.counts[one])),
+        element("td", { class: "number" }, shown(a[one])),
+        element("td", { class: "number" }, shown(b[one])),
+        element("td", { class: "number" }, shown(a[one] - b[one], true)),
+      ]),
+    );
+    const empty = element("tr", {}, element("td", { colspan: 5 }, "none"));
+    place.replaceChildren(element("thead", {}, heading), element("tbody", {}, rows.length ? rows : [empty]));
+  };
+
+  const fillPictures = (place, data, pictures, a, b) => {
+    const shown = (value) => number(data.scale * value, data.decimals);
+    const items = pictures.map(({ query, name, image }) => {
+      const words = `${name}: A ${shown(a[query])}, B ${shown(b[query])}`;
+      return element("li", {}, [
+        element("img", { src: image, alt: words, title: words, width: 64, height: 64, loading: "lazy" }),
+        element("span", {}, name),
+        element("span", { class: "unit" }, `${shown(a[query])} / ${shown(b[query])}`),
+      ]);
+    });
+    place.replaceChildren(...(items.length ? items : [element("li", { class: "empty" }, "none")]));
+  };
+
+  const compareQueries = (data, first, second) => {
+    const { scores, pictures } = data.queries;
+    const words = document.getElementById("compare-query-words");
+    if (!(first in scores && second in scores)) {
+      words.textContent = "Scores of single queries are not stored for both methods.";
+      return;
+    }
+    const [a, b] = [unpack(scores[first], data.steps), unpack(scores[second], data.steps)];
+    const { wins, losses, equal } = count([...a].map((value, place) => value - b[place]));
+    words.textContent = `Of ${a.length} test queries, ${wins} score higher with A, ${losses} with B, ${equal} alike.`;
+    const wanted = document.getElementById("compare-query-wins");
+    if (wanted) {
+      const differences = pictures.map(({ query }) => a[query] - b[query]);
+      const [better, worse] = extremes(differences, LISTED).map((places) => places.map((place) => pictures[place]));
+      fillPictures(wanted, data, better, a, b);
+      fillPictures(document.getElementById("compare-query-losses"), data, worse, a, b);
+    }
+  };
+
+  const compare = async (data, first, second) => {
+    const [a, b] = [unpack(data.scores[first], data.steps), unpack(data.scores[second], data.steps)];
+    const differences = [...a].map((value, place) => Math.round(data.steps * (value - b[place])) / data.steps);
+    const { wins, losses, equal } = count(differences);
+    const verdict = equimetric.data("leaderboard")?.against?.[second]?.[first];
+    const judged = verdict ? ` Over all queries, A against B: ${verdict.text}.` : "";
+    const words =
+      `A = ${first}, B = ${second}. Of ${a.length} test classes, A scores higher on ${wins}, B on ${losses}, ` +
+      `both alike on ${equal}.${judged}`;
+    document.getElementById("compare-words").textContent = words;
+    const [better, worse] = extremes(differences, LISTED);
+    fillTable(document.getElementById("compare-wins"), data, better, a, b);
+    fillTable(document.getElementById("compare-losses"), data, worse, a, b);
+    if (data.queries) {
+      compareQueries(data, first, second);
+    }
+    const view = await equimetric.view("compare");
+    const values = binDifferences(differences.map((value) => data.scale * value));
+    await view?.data("differences", values).runAsync();
+  };
+
+  equimetric.ready(() => {
+    const data = equimetric.data("compare");
+    if (!data) {
+      return;
+    }
+    const [first, second] = ["compare-first", "compare-second"].map((name) => document.getElementById(name));
+    const update = async () => {
+      await compare(data, first.value, second.value);
+      equimetric.announce(`${first.value} compared with ${second.value}`);
+    };
+    first.addEventListener("change", update);
+    second.addEventListener("change", update);
+    compare(data, first.value, second.value);
+  });
+}

@@ -1,0 +1,111 @@
+"use strict";
+// The leaderboard: sort by any column, filter by name, judge all rows against the one that is chosen.
+
+{
+  /** The sort key of a row in a column. */
+  const keyOf = (row, column, kind) => {
+    const value = row.cells[column].dataset.value ?? "";
+    if (kind === "text") {
+      return value;
+    }
+    return value === "" ? Number.NEGATIVE_INFINITY : Number(value);
+  };
+
+  /** Put the rows of every body in order; baselines stay apart from trained methods. */
+  const sortRows = (table, column, kind, direction) => {
+    const sign = direction === "ascending" ? 1 : -1;
+    for (const body of table.tBodies) {
+      const rows = [...body.rows];
+      rows.sort((one, other) => {
+        const [a, b] = [keyOf(one, column, kind), keyOf(other, column, kind)];
+        return sign * (kind === "text" ? a.localeCompare(b, "en") : a - b || 0);
+      });
+      body.append(...rows);
+    }
+  };
+
+  /** Make the headings buttons that sort. */
+  const makeSortable = (table) => {
+    const headings = [...table.tHead.rows[0].cells];
+    headings.forEach((heading, column) => {
+      const kind = heading.dataset.sort;
+      if (!kind) {
+        return;
+      }
+      const button = equimetric.element("button", { type: "button", class: "sort" }, [...heading.childNodes]);
+      heading.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const first = kind === "text" ? "ascending" : "descending";
+        const second = first === "ascending" ? "descending" : "ascending";
+        const direction = heading.getAttribute("aria-sort") === first ? second : first;
+        headings.forEach((other) => other.removeAttribute("aria-sort"));
+        heading.setAttribute("aria-sort", direction);
+        sortRows(table, column, kind, direction);
+        equimetric.announce(`sorted by ${button.textContent.trim()}, ${direction}`);
+      });
+    });
+  };
+
+  /** Show the rows whose names hold the words, and only those tied with the best where that is asked for. */
+  const makeFilter = (table) => {
+    const words = document.getElementById("leaderboard-filter");
+    const tied = document.getElementById("leaderboard-tied");
+    const count = document.getElementById("leaderboard-count");
+    const rows = [...table.querySelectorAll("tbody tr")];
+    const apply = () => {
+      const wanted = words.value.trim().toLowerCase();
+      for (const row of rows) {
+        const named = row.dataset.row.toLowerCase().includes(wanted);
+        row.hidden = !named || Boolean(tied?.checked && !("tied" in row.dataset));
+      }
+      const shown = rows.filter((row) => !row.hidden).length;
+      count.textContent = shown === rows.length ? "" : `${shown} of ${rows.length} rows`;
+      equimetric.announce(`${shown} of ${rows.length} rows`);
+    };
+    words.addEventListener("input", apply);
+    tied?.addEventListener("change", apply);
+    words.form.addEventListener("submit", (event) => event.preventDefault());
+    words.form.hidden = false;
+  };
+
+  /** Write the verdicts against one row into the table. */
+  const judge = (table, verdicts, chosen) => {
+    document.getElementById("leaderboard-baseline").textContent = chosen;
+    for (const row of table.querySelectorAll("tbody tr")) {
+      const found = verdicts.against[chosen][row.dataset.row];
+      const [verdict, effect] = [row.querySelector(".verdict"), row.querySelector(".effect")];
+      verdict.textContent = found ? found.text : "–";
+      verdict.dataset.value = found ? found.difference : 0;
+      verdict.dataset.verdict = found ? found.verdict : "";
+      effect.textContent = found ? found.size : "–";
+      effect.dataset.value = found ? found.effect : 0;
+      row.classList.toggle("baseline-row", row.dataset.row === chosen);
+    }
+  };
+
+  /** Let the reader choose the row that the others are judged against. */
+  const makeBaseline = (table, verdicts) => {
+    for (const choice of table.querySelectorAll('input[name="baseline"]')) {
+      choice.disabled = false;
+      choice.addEventListener("change", () => {
+        judge(table, verdicts, choice.value);
+        equimetric.announce(`verdicts are against ${choice.value}`);
+      });
+    }
+    judge(table, verdicts, verdicts.baseline);
+  };
+
+  equimetric.ready(() => {
+    const table = document.getElementById("leaderboard-table");
+    const verdicts = equimetric.data("leaderboard");
+    if (!table) {
+      return;
+    }
+    makeSortable(table);
+    makeFilter(table);
+    if (verdicts.baseline !== null) {
+      makeBaseline(table, verdicts);
+    }
+    document.querySelectorAll("#leaderboard .interactive").forEach((note) => (note.hidden = false));
+  });
+}

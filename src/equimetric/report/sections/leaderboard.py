@@ -1,0 +1,285 @@
+"""The comparison table: sorted, filtered, and judged against any row that the reader chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+from urllib.parse import quote
+
+from equimetric.report.section import section
+from equimetric.report.study_literature import published_matches
+from equimetric.studies.judgement import Judgement, higher_is_better, interval_width, judge_study
+from equimetric.studies.records import StudyRecord
+from equimetric.studies.statistics import RowComparison
+from equimetric.studies.table import Cell, Column, ComparisonTable, Row, comparison_table, joined_table
+
+__all__ = ["leaderboard_section", "verdict_data"]
+
+BAR = 88
+"""Width of the bar in a cell, in pixels."""
+
+TEMPLATE = """
+{% macro bar(drawn) %}
+{% if drawn %}
+<svg class="bar" width="{{ width }}" height="10" viewBox="0 0 {{ width }} 10" aria-hidden="true">
+  {% if drawn.low is not none %}<line x1="{{ drawn.low }}" x2="{{ drawn.high }}" y1="5" y2="5"/>{% endif %}
+  <circle cx="{{ drawn.mean }}" cy="5" r="3"/>
+</svg>
+{% endif %}
+{% endmacro %}
+<form class="controls" hidden>
+  <label>Filter by name <input type="search" id="leaderboard-filter" autocomplete="off"></label>
+  {% if judged %}
+  <label><input type="checkbox" id="leaderboard-tied"> only those tied with the best</label>
+  {% endif %}
+  <span id="leaderboard-count"></span>
+</form>
+<div class="scroll" role="region" aria-labelledby="leaderboard-title" tabindex="0">
+<table class="results" id="leaderboard-table">
+  <thead>
+    <tr>
+      <th scope="col" data-sort="text">Method</th>
+      {% if judged %}
+      <th scope="col"><abbr title="compare all rows with this one">vs</abbr></th>
+      {% endif %}
+      {% for heading in headings %}
+      <th scope="col" data-sort="number" class="number{% if loop.first %} primary{% endif %}">
+        {{- heading.metric }}{% if heading.percent %} <span class="unit">%</span>{% endif -%}
+      </th>
+      {% endfor %}
+      {% if judged %}
+      <th scope="col" data-sort="number">Against <span class="name" id="leaderboard-baseline">{{ table.baseline | breakable }}</span></th>
+      <th scope="col" data-sort="number" class="number"><abbr title="difference in standard deviations over seeds">Effect</abbr></th>
+      <th scope="col" data-sort="text"><abbr title="rows that share a letter cannot be told apart">Group</abbr></th>
+      {% endif %}
+      {% if published %}
+      <th scope="col">Published †</th>
+      {% endif %}
+      <th scope="col" data-sort="number" class="number">Runs</th>
+      <th scope="col" data-sort="number" class="number">Time per run</th>
+      <th scope="col" data-sort="number" class="number">Parameters</th>
+    </tr>
+  </thead>
+  {% for kind, rows in rows | groupby("kind") | reverse %}
+  <tbody class="{{ kind }}">
+  {% for row in rows %}
+    <tr data-row="{{ row.name }}"{% if row.tied %} data-tied{% endif %}>
+      <th scope="row" data-value="{{ row.name }}"><span class="name">{{ row.name | breakable }}</span>
+        {%- if kind == "baseline" %} <span class="badge">baseline</span>{% endif -%}
+      </th>
+      {% if judged %}
+      <td>{% if row.judged %}<input type="radio" name="baseline" value="{{ row.name }}" aria-label="compare all rows with {{ row.name }}"{% if row.name == table.baseline %} checked{% endif %} disabled>{% endif %}</td>
+      {% endif %}
+      {% for cell in row.cells %}
+      <td class="number{% if loop.first %} primary{% endif %}" data-value="{{ cell.value }}">
+        {%- if cell.emphasis %}<strong class="{{ cell.emphasis }}">{{ cell.mean }}</strong>
+        {%- else %}{{ cell.mean }}{% endif %}<span class="half">{{ cell.half }}</span>
+        {%- if cell.fewer %} <span class="unit">n = {{ cell.fewer }}</span>{% endif %}
+        {{ bar(cell.bar) }}
+      </td>
+      {% endfor %}
+      {% if judged %}
+      <td class="verdict" data-value="{{ row.verdict.difference }}">{{ row.verdict.text }}</td>
+      <td class="effect number" data-value="{{ row.verdict.effect }}">{{ row.verdict.size }}</td>
+      <td data-value="{{ row.group }}">{{ row.group or "–" }}</td>
+      {% endif %}
+      {% if published %}
+      <td class="published">{% for one in row.published %}<span>{{ one }}</span>{% else %}–{% endfor %}</td>
+      {% endif %}
+      <td class="number{% if row.failed %} warning{% endif %}" data-value="{{ row.done }}">
+        {%- if row.links %}<details><summary>{{ row.runs }}</summary>
+        {% for link in row.links %}<a href="{{ link.href }}">seed {{ link.text }}</a> {% endfor %}</details>
+        {%- else %}{{ row.runs }}{% endif -%}
+      </td>
+      <td class="number" data-value="{{ row.seconds }}">{{ row.duration }}</td>
+      <td class="number" data-value="{{ row.parameters }}">{{ row.size }}</td>
+    </tr>
+  {% endfor %}
+  </tbody>
+  {% endfor %}
+</table>
+</div>
+<ul class="notes">
+  {% if judged %}
+  <li class="interactive" hidden>Sort by a heading; choose in the column “vs” which row the others are judged against. The verdicts against one row hold together with {{ confidence }} % confidence.</li>
+  {% endif %}
+  {% for footnote in table.footnotes %}
+  <li>{{ footnote }}</li>
+  {% endfor %}
+  {% if published %}
+  <li>† From papers, measured under the conditions of each paper, not of this study: a mark of what was claimed, not a comparison.</li>
+  {% endif %}
+  <li>The same table was written as table.md, table.csv and table.tex.</li>
+</ul>
+{{ verdicts | json("leaderboard") }}
+"""  # noqa: E501
+
+
+@section("leaderboard", title="Leaderboard", link="Leaderboard", order=10, template=TEMPLATE)
+def leaderboard_section(study: StudyRecord) -> Mapping[str, Any]:
+    """Rows with intervals drawn in their cells, and the verdicts against every row."""
+    table, joined = comparison_table(study), joined_table(study)
+    judgement = judge_study(study)
+    verdicts = verdict_data(judgement, table)
+    published = published_texts(study)
+    headings = [{"metric": column.metric, "percent": column.percent} for column in table.columns]
+    if joined is not None:
+        name = f"{joined.columns[0].metric}, folds joined"
+        headings.insert(1, {"metric": name, "percent": joined.columns[0].percent})
+    chosen = verdicts["against"].get(table.baseline, {})
+    return {
+        "table": table,
+        "headings": headings,
+        "rows": leaderboard_rows(study, table, joined, chosen, published),
+        "judged": table.baseline is not None,
+        "published": published,
+        "verdicts": verdicts,
+        "confidence": f"{100 * study.judged.confidence:g}",
+        "width": BAR,
+    }
+
+
+def leaderboard_rows(
+    study: StudyRecord,
+    table: ComparisonTable,
+    joined: ComparisonTable | None,
+    chosen: Mapping[str, Any],
+    published: Mapping[str, Sequence[str]],
+) -> list[dict[str, Any]]:
+    """What the template shows of every row."""
+    columns = list(table.columns)
+    cells = {row.method: list(row.cells) for row in table.rows}
+    if joined is not None:
+        by_method = {row.method: row.cells[0] for row in joined.rows}
+        columns.insert(1, joined.columns[0])
+        for method, found in cells.items():
+            found.insert(1, by_method.get(method))
+    # Bars compare the methods; baselines far away would press them together.
+    trained = [cells[row.method] for row in table.rows if row.kind == "trained"] or list(cells.values())
+    spans = [cell_span([found[place] for found in trained]) for place in range(len(columns))]
+    rows = []
+    for row in table.rows:
+        shown = [
+            cell_data(table, column, cell, span, row)
+            for column, cell, span in zip(columns, cells[row.method], spans, strict=True)
+        ]
+        shown[0]["emphasis"] = row.emphasis
+        rows.append(
+            {
+                "name": row.method,
+                "kind": row.kind,
+                "tied": bool(row.emphasis),
+                "judged": row.method in chosen or row.method == table.baseline,
+                "cells": shown,
+                "verdict": chosen.get(row.method, {"text": "–", "size": "–", "difference": 0, "effect": 0}),
+                "group": row.group,
+                "published": published.get(row.method, ()),
+                "runs": row.runs,
+                "done": row.done,
+                "failed": row.failed,
+                "links": run_links(study, row.method),
+                "seconds": row.seconds or 0,
+                "duration": row.duration,
+                "parameters": row.parameters or 0,
+                "size": row.size,
+            }
+        )
+    return rows
+
+
+def cell_span(cells: Sequence[Cell | None]) -> tuple[float, float]:
+    """The lowest and the highest end of a column's intervals."""
+    ends = [end for cell in cells if cell is not None for end in interval_ends(cell)]
+    return (min(ends), max(ends)) if ends else (0.0, 0.0)
+
+
+def interval_ends(cell: Cell) -> tuple[float, float]:
+    """Lower and upper end; the mean twice where there is no interval."""
+    width = interval_width(cell)
+    width = width if isfinite(width) else 0.0
+    return cell.mean - width, cell.mean + width
+
+
+def cell_data(
+    table: ComparisonTable, column: Column, cell: Cell | None, span: tuple[float, float], row: Row
+) -> dict[str, Any]:
+    """Number, half width, and the bar of a cell."""
+    empty: dict[str, Any] = {"mean": "–", "half": "", "value": "", "fewer": None, "bar": None, "emphasis": ""}
+    if cell is None:
+        return empty
+    low, high = span
+
+    def place(value: float) -> float:
+        return round(4 + (BAR - 8) * (value - low) / (high - low), 1)
+
+    drawn = None
+    if low <= cell.mean <= high and high > low:
+        ends = interval_ends(cell)
+        known = ends[1] > ends[0]
+        low_end, high_end = (place(ends[0]), place(ends[1])) if known else (None, None)
+        drawn = {"mean": place(cell.mean), "low": low_end, "high": high_end}
+    return {
+        **empty,
+        "mean": column.number(cell.mean),
+        "half": table.half_width(column, cell),
+        "value": cell.mean,
+        "fewer": table.fewer_seeds(row, cell),
+        "bar": drawn,
+    }
+
+
+def verdict_data(judgement: Judgement, table: ComparisonTable) -> dict[str, Any]:
+    """For every row that others can be judged against: the verdict, difference and effect size of each other row."""
+    column = table.columns[0]
+    against = {}
+    for chosen in judgement.scores if table.baseline is not None else ():
+        found = judgement.against(chosen)
+        if found is not None:
+            compared = (found.between(name, chosen) for name in found.rows if name != chosen)
+            against[chosen] = {one.first: describe_comparison(one, column) for one in compared}
+    return {"baseline": table.baseline, "higher": higher_is_better(judgement.metric), "against": against}
+
+
+def describe_comparison(one: RowComparison, column: Column) -> dict[str, Any]:
+    """'better +1.2 (0.4 to 2.0)', with plain numbers for sorting and drawing."""
+    word = "equal" if one.verdict == "practically equal" else one.verdict
+    scale, decimals = column.scale, column.decimals
+    low, mean, high = (scale * end for end in (one.simultaneous.low, one.interval.mean, one.simultaneous.high))
+    ends = "" if one.simultaneous.seeds_unknown else f" ({signed(low, decimals)} to {signed(high, decimals)})"
+    size = one.effect.standardised
+    known = isfinite(size)
+    return {
+        "verdict": one.verdict,
+        "text": f"{word} {signed(mean, decimals)}{ends}",
+        "difference": round(mean, 6),
+        "effect": round(size, 3) if known else 0,
+        "size": signed(size, 1) if known else "–",
+    }
+
+
+def signed(value: float, decimals: int) -> str:
+    """A number with its sign, a true minus."""
+    return f"{value:+.{decimals}f}".replace("-", "−")
+
+
+def run_links(study: StudyRecord, method: str) -> list[dict[str, str]]:
+    """The folders of a row's runs, from the folder of the report inside that of the study."""
+    return [
+        {
+            "href": f"../{quote(run.folder)}/",
+            "text": f"{run.seed}, fold {run.fold}" if run.fold > 0 else str(run.seed),
+        }
+        for run in study.runs_of(method, "done")
+        if run.folder
+    ]
+
+
+def published_texts(study: StudyRecord) -> dict[str, list[str]]:
+    """Row → published values of the same method, data and metric, with their papers."""
+    found: dict[str, list[str]] = {}
+    for match in published_matches(study):
+        if match["published"] is not None:
+            text = f"{match['metric']} {match['published']:.4g} ({match['paper']})"
+            found.setdefault(match["row"], []).append(text)
+    return found

@@ -1,0 +1,83 @@
+"""Validation during training, which weights were kept, what it cost, and what runs noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from equimetric.report.curve_figure import curve_figure
+from equimetric.report.section import section
+from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow, number_cell, text_cell
+from equimetric.studies.records import RunRecord, StudyRecord
+from equimetric.studies.table import comparison_table, format_duration
+
+__all__ = ["training_section"]
+
+TEMPLATE = """
+{% if figure %}
+{{ figure | chart }}
+{% else %}
+<p class="empty">No validation was logged during training.</p>
+{% endif %}
+{% if table.rows %}
+<details{% if not figure %} open{% endif %}>
+  <summary>Steps, time and size of every method</summary>
+  {{ table | table }}
+</details>
+{% endif %}
+{% if study.grouped_notes %}
+<ul class="notes">
+  {% for where, note in study.grouped_notes %}
+  <li class="warning"><span class="name">{{ where | breakable }}</span>: {{ note }}</li>
+  {% endfor %}
+</ul>
+{% endif %}
+"""
+
+
+@section("training", title="Training", link="Training", order=80, template=TEMPLATE)
+def training_section(study: StudyRecord) -> Mapping[str, Any]:
+    """The curves, None where nothing was logged; a row for each trained method."""
+    return {"figure": curve_figure(study, comparison_table(study)), "table": training_table(study)}
+
+
+def training_table(study: StudyRecord) -> PlainTable:
+    """Where weights were selected, the time and the parameters; means over the finished runs of a method."""
+    columns = (
+        TableColumn("method", is_text=True),
+        TableColumn("selected at step"),
+        TableColumn("last validation", "step"),
+        TableColumn("time per run"),
+        TableColumn("time of all runs"),
+        TableColumn("parameters"),
+        TableColumn("embedding dimension"),
+    )
+    rows = []
+    for method in study.methods:
+        done = [run for run in study.runs_of(method, "done") if run.kind == "trained"]
+        if done:
+            rows.append(TableRow(training_cells(study, method, done)))
+    note = (
+        "Weights are those of the validation with the best score; a selection at the last step says that training was "
+        "still improving. Memory is not logged."
+    )
+    return PlainTable(f"{study.title}: training", columns, tuple(rows), (note,))
+
+
+def training_cells(study: StudyRecord, method: str, runs: list[RunRecord]) -> tuple[TableCell, ...]:
+    """The cells of one method."""
+    curves = [curve for run in runs if (curve := run.validation(study.primary_metric))]
+    best = [max(curve, key=lambda step, curve=curve: (curve[step], -step)) for curve in curves]  # type: ignore[misc]
+    last = max((max(curve) for curve in curves), default=None)
+    seconds = [run.seconds for run in runs]
+    mean = sum(seconds) / len(seconds)
+    span = "–" if not best else f"{min(best):,}" if min(best) == max(best) else f"{min(best):,} to {max(best):,}"
+    return (
+        text_cell("method", method),
+        TableCell(span, {"selected_first": min(best, default=None), "selected_last": max(best, default=None)}),
+        number_cell("last_step", last),
+        TableCell(format_duration(mean), {"seconds": mean}),
+        TableCell(format_duration(sum(seconds)), {"total_seconds": sum(seconds)}),
+        TableCell(f"{runs[0].parameters:,}", {"parameters": runs[0].parameters}),
+        number_cell("dim", runs[0].cost.get("dim")),
+    )

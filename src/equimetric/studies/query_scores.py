@@ -1,0 +1,67 @@
+"""Scores of single test queries by row, as the folders of runs keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equimetric.data import Dataset
+from equimetric.errors import DamagedFileError
+from equimetric.runs.folder import RunFolder
+
+__all__ = ["Image", "QueryScores", "query_scores"]
+
+Image: TypeAlias = NDArray[np.uint8]
+"""An image of shape (C, H, W) with C = 1 (grey) or C = 3 (RGB)."""
+
+
+@dataclass(frozen=True, eq=False)
+class QueryScores:
+    """One score for each test query and row, the mean over the row's runs.
+
+    Attributes:
+        metric: which score.
+        index: (Q,) rows of the data set.
+        class_names: (Q,) of the queries.
+        scores: row → (Q,).
+        image: row of the data set → image, where images are at hand.
+    """
+
+    metric: str
+    index: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    scores: Mapping[str, NDArray[np.float64]]
+    image: Callable[[int], Image] | None = None
+
+
+def query_scores(metric: str, runs: Iterable[tuple[str, Path]], dataset: Dataset | None) -> QueryScores | None:
+    """The scores of the queries that all runs have in common; None where fewer than two rows have kept any.
+
+    `runs` are rows with the folders of their finished runs.
+    """
+    found: dict[str, list[NDArray[np.float64]]] = {}
+    index: NDArray[np.int64] | None = None
+    labels = np.empty(0, np.int64)
+    for row, folder in runs:
+        run = RunFolder(folder)
+        # A damaged run is reported elsewhere.
+        with suppress(DamagedFileError):
+            arrays = run.per_query() if run.has_per_query() else {}
+            if metric not in arrays:
+                continue
+            if index is None:
+                index, labels = arrays["index"].astype(np.int64), arrays["labels"]
+            if np.array_equal(arrays["index"], index):
+                found.setdefault(row, []).append(arrays[metric].astype(np.float64))
+    if index is None or len(found) < 2:
+        return None
+    names = tuple(str(label) if dataset is None else dataset.class_names[int(label)] for label in labels)
+    scores = {row: np.mean(values, axis=0) for row, values in found.items()}
+    image = None if dataset is None else lambda row: np.asarray(dataset.images[row].numpy(), dtype=np.uint8)
+    return QueryScores(metric, index, names, scores, image)

@@ -1,0 +1,188 @@
+"""The page in a browser: sorting, filtering, baselines, comparisons, colours, widths, silence, accessibility."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from equimetric.report import write_report
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install the package chromium")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as running:
+        opened = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+class Window:
+    """A page, with all that it complained about and asked the network for."""
+
+    def __init__(self, browser, file: Path, **options):
+        self.page = browser.new_page(**options)
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(file.as_uri())
+        for figure in self.page.locator("figure.chart").all():
+            if figure.is_visible():
+                figure.scroll_into_view_if_needed()
+                figure.locator(".canvas svg").first.wait_for(timeout=60_000)
+
+    def column(self, place: int) -> list[str]:
+        cells = self.page.locator(f"#leaderboard-table tbody.trained tr:visible > :nth-child({place})")
+        return [text.strip() for text in cells.all_inner_texts()]
+
+
+@pytest.fixture
+def file(judged_study, tmp_path) -> Path:
+    return write_report(judged_study, tmp_path)
+
+
+@pytest.fixture
+def window(browser, file) -> Window:
+    opened = Window(browser, file, viewport={"width": 1280, "height": 900})
+    yield opened
+    opened.page.close()
+
+
+def test_the_page_is_silent_and_asks_for_nothing(window, file):
+    assert window.complaints == []
+    assert [request for request in window.requests if not request.startswith("data:")] == [file.as_uri()]
+
+
+@pytest.mark.slow
+def test_a_hostile_class_name_is_text(window):
+    cell = window.page.locator("#compare tbody th", has_text="<script>alert(1)</script>")
+    window.page.select_option("#compare-first", "contrastive")
+    window.page.select_option("#compare-second", "margin_miner")
+    assert cell.count() > 0
+    assert window.complaints == []
+
+
+def test_headings_sort_with_the_keyboard_too(window):
+    page = window.page
+    assert window.column(1) == ["triplet", "margin_miner", "contrastive"]
+    heading = page.locator("#leaderboard-table th", has_text="Method")
+    heading.locator("button").click()
+    assert window.column(1) == ["contrastive", "margin_miner", "triplet"]
+    assert heading.get_attribute("aria-sort") == "ascending"
+    page.keyboard.press("Enter")
+    assert window.column(1) == ["triplet", "margin_miner", "contrastive"]
+    score = page.locator("#leaderboard-table th.primary button")
+    score.click()
+    assert window.column(1)[0] == "triplet"
+    score.click()
+    assert window.column(1)[0] == "contrastive"
+    assert page.locator("#leaderboard-table [aria-sort]").count() == 1
+
+
+@pytest.mark.slow
+def test_rows_are_filtered_by_name_and_by_ties(window):
+    page = window.page
+    page.fill("#leaderboard-filter", "MINER")
+    assert window.column(1) == ["margin_miner"]
+    assert page.inner_text("#leaderboard-count") == "1 of 4 rows"
+    page.fill("#leaderboard-filter", "")
+    page.check("#leaderboard-tied")
+    assert window.column(1) == ["triplet"]
+
+
+@pytest.mark.slow
+def test_verdicts_are_against_the_row_that_is_chosen(window, judged_study):
+    from equimetric.studies.judgement import judge_study
+
+    page = window.page
+    assert page.inner_text("#leaderboard-baseline") == "contrastive"
+    page.check('#leaderboard-table input[value="triplet"]')
+    assert page.inner_text("#leaderboard-baseline") == "triplet"
+    found = judge_study(judged_study).against("triplet").between("margin_miner", "triplet")
+    shown = page.inner_text('tr[data-row="margin_miner"] .verdict')
+    assert shown.startswith(f"{found.verdict} {100 * found.interval.mean:.1f}".replace("-", "−"))
+    effect = page.inner_text('tr[data-row="margin_miner"] .effect')
+    assert effect == f"{found.effect.standardised:.1f}".replace("-", "−")
+    assert page.inner_text('tr[data-row="triplet"] .verdict') == "–"
+
+
+@pytest.mark.slow
+def test_two_methods_are_compared_class_by_class(window, judged_study):
+    page = window.page
+    page.select_option("#compare-first", "margin_miner")
+    page.select_option("#compare-second", "raw_pixels")
+    page.locator("#compare-words", has_text="A = margin_miner, B = raw_pixels").wait_for()
+    runs = judged_study.runs_of("margin_miner", "done")
+    mean = sum(run.per_class["map@r"] for run in runs) / len(runs)
+    (baseline,) = judged_study.runs_of("raw_pixels", "done")
+    wins = int((mean > baseline.per_class["map@r"]).sum())
+    assert f"A scores higher on {wins}" in page.inner_text("#compare-words")
+    differences = sorted(mean - baseline.per_class["map@r"])
+    first = page.inner_text("#compare-wins tbody tr:first-child td:last-child")
+    assert float(first) == pytest.approx(100 * differences[-1], abs=0.06)
+
+
+@pytest.mark.slow
+def test_pictures_show_the_queries_that_changed(window):
+    page = window.page
+    page.select_option("#compare-first", "triplet")
+    page.select_option("#compare-second", "contrastive")
+    page.locator("#compare-query-wins img").first.wait_for()
+    assert page.inner_text("#compare-query-words") == (
+        "Of 24 test queries, 12 score higher with A, 12 with B, 0 alike."
+    )
+    assert page.locator("#compare-query-wins img").count() == 8
+    assert page.locator("#compare-query-losses img").count() == 8
+
+
+@pytest.mark.slow
+def test_colours_follow_the_system_and_the_button(browser, file):
+    dark = Window(browser, file, viewport={"width": 1280, "height": 900}, color_scheme="dark")
+    colour = "getComputedStyle(document.body).backgroundColor"
+    assert dark.page.evaluate(colour) == "rgb(20, 23, 27)"
+    words = dark.page.locator("#figure-intervals svg text").first
+    assert words.evaluate("text => getComputedStyle(text).fill") == "rgb(230, 232, 235)"
+    dark.page.click("#theme")
+    assert dark.page.evaluate(colour) == "rgb(252, 251, 249)"
+    assert dark.complaints == []
+    dark.page.close()
+
+
+@pytest.mark.slow
+def test_a_phone_scrolls_in_one_direction_only(browser, file):
+    phone = Window(browser, file, viewport={"width": 360, "height": 740})
+    assert phone.page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert phone.complaints == []
+    phone.page.close()
+
+
+@pytest.mark.slow
+def test_axe_finds_no_serious_fault(window, browser, file):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    dark = Window(browser, file, viewport={"width": 1280, "height": 900}, color_scheme="dark")
+    for page in (window.page, dark.page):
+        found = axe.Axe().run(page).response["violations"]
+        serious = [
+            (fault["id"], fault["nodes"][0]["html"]) for fault in found if fault["impact"] in ("serious", "critical")
+        ]
+        assert serious == []
+    dark.page.close()
+
+
+@pytest.mark.slow
+def test_a_page_without_verdicts_works_as_well(browser, study, tmp_path):
+    plain = Window(
+        browser, write_report(replace(study, galleries={}), tmp_path), viewport={"width": 900, "height": 700}
+    )
+    plain.page.click("#leaderboard-table th.primary button")
+    assert plain.complaints == []
+    plain.page.close()
