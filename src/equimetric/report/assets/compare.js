@@ -16,7 +16,7 @@
   const binDifferences = (differences) => {
     const largest = differences.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
     if (largest === 0) {
-      return [];
+      return [{ low: 0, high: 0, count: differences.length, side: "equal" }];
     }
     const power = 10 ** Math.floor(Math.log10(largest / BINS));
     const width = [1, 2, 5, 10].map((step) => step * power).find((step) => step >= largest / BINS);
