@@ -81,7 +81,7 @@ def train_command(
                 progress.console.print(literal(f"resumed at step {step:,} of {run.training.steps:,}"))
             progress.update(task, completed=step, figures=format_figures(figures))
 
-        trained = train(run, folder=folder, progress=update)
+        trained = train(run, folder=folder, progress=update, profile=True)
     if not is_first_process():
         return
     if trained.metrics:

@@ -261,6 +261,10 @@ class Learner(nn.Module):
         """What it has to say of itself in every line of the log, by name; nothing by default."""
         return {}
 
+    def pair_objective(self) -> Objective | ObjectiveSum | None:
+        """The objective that weighs pairs of the embedding itself; None where there is none, or several."""
+        return None
+
     def before_step(self, step: int) -> bool:
         """Called before every step; True where other parameters require gradients from here on."""
         return False

@@ -87,6 +87,10 @@ class SingleLearner(NetworkLearner):
         """Call every part of the objective that has an `on_epoch` of its own."""
         inspect_epoch(self.objective, view.embeddings, view.labels)
 
+    def pair_objective(self) -> Objective | ObjectiveSum | None:
+        """The objective itself; learners built on this one add terms of their own."""
+        return self.objective
+
     def groups(self) -> Groups | None:
         """The clusters of the first part of the objective that keeps them."""
         kept = (part.row_groups() for part in self.objective.modules() if isinstance(part, GroupKeeper))

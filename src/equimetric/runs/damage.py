@@ -34,6 +34,8 @@ def read_whole(run: RunFolder) -> RunResult | None:
         name = "per_query.npz"
         if run.has_per_query():
             run.per_query()
+        name = "profile.npz"
+        run.profile()
     except DamagedFileError:
         raise
     except (ValueError, KeyError, EOFError, OSError, BadZipFile, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""The folder of a run: configuration, environment, log, per-query scores, result and weights."""
+"""The folder of a run: configuration, environment, log, per-query scores, profile, result and weights."""
 
 import json
 import os
@@ -30,7 +30,7 @@ __all__ = ["RunFolder", "WrittenFile", "describe_environment"]
 
 CONFIG, RESULT = "config.toml", "result.json"
 WEIGHTS, FROZEN_WEIGHTS = "model.safetensors", "backbone.safetensors"
-PER_QUERY, LOG = "per_query.npz", "metrics.jsonl"
+PER_QUERY, PROFILE, LOG = "per_query.npz", "profile.npz", "metrics.jsonl"
 ADVICE = "remove the run's folder and run it again: this run is trained anew, no other"
 
 PROGRESS = ("checkpoint.json", RESULT, WEIGHTS)
@@ -252,7 +252,7 @@ class RunFolder:
         """Write the result; its presence is what marks a run as finished."""
         files: dict[str, Checksum] = {}
         if result.status == "done":
-            names = (WEIGHTS, FROZEN_WEIGHTS, PER_QUERY)
+            names = (WEIGHTS, FROZEN_WEIGHTS, PER_QUERY, PROFILE)
             files = {name: self.written[name] for name in names if name in self.written}
             files[LOG] = self.sync_log()
         self.sync_all()
@@ -266,9 +266,7 @@ class RunFolder:
 
     def write_per_query(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Write per-query scores and neighbours."""
-        buffer = BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, **arrays)
-        self.write(PER_QUERY, buffer.getvalue(), sync=False)
+        self.write_arrays(PER_QUERY, arrays)
 
     def has_per_query(self) -> bool:
         """Whether per-query scores are there."""
@@ -276,12 +274,30 @@ class RunFolder:
 
     def per_query(self) -> dict[str, np.ndarray[Any, Any]]:
         """Per-query scores and neighbours of a finished run."""
-        content = self.read(PER_QUERY, self.expected(PER_QUERY))
+        return self.read_arrays(PER_QUERY)
+
+    def write_profile(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Write what a report shows of the test classes beyond their scores: see `RunProfile`."""
+        self.write_arrays(PROFILE, arrays)
+
+    def profile(self) -> dict[str, np.ndarray[Any, Any]] | None:
+        """The arrays of the run's profile; None where it has none."""
+        return self.read_arrays(PROFILE) if (self.path / PROFILE).exists() else None
+
+    def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Write arrays, compressed; on the disk with the result."""
+        buffer = BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, **arrays)
+        self.write(name, buffer.getvalue(), sync=False)
+
+    def read_arrays(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
+        """Arrays of a finished run."""
+        content = self.read(name, self.expected(name))
         try:
             with np.load(BytesIO(content), allow_pickle=False) as arrays:
                 return dict(arrays)
         except Exception as error:  # a damaged archive can raise almost anything
-            raise DamagedFileError(f"{self.path / PER_QUERY} is damaged ({error})", ADVICE) from None
+            raise DamagedFileError(f"{self.path / name} is damaged ({error})", ADVICE) from None
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Append a line to the log."""

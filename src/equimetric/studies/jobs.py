@@ -59,6 +59,7 @@ class Job(RunEntry):
         search: hash of the search, of a trial.
         members: folders of the runs that are joined or probed; empty for everything else.
         probe: name of the measurement, of a probe.
+        profile: whether the run stores what a report shows of a method: the first run of every row does.
     """
 
     config: RunConfig
@@ -67,6 +68,7 @@ class Job(RunEntry):
     search: str = ""
     members: tuple[Path, ...] = ()
     probe: str = ""
+    profile: bool = False
 
     @property
     def has_folder(self) -> bool:
@@ -89,6 +91,7 @@ class Job(RunEntry):
             "search": self.search,
             "members": [str(folder) for folder in self.members],
             "probe": self.probe,
+            "profile": self.profile,
         }
 
     @classmethod
@@ -103,6 +106,7 @@ class Job(RunEntry):
             values["search"],
             tuple(map(Path, values["members"])),
             values["probe"],
+            values["profile"],
         )
 
 
@@ -204,13 +208,14 @@ def train_job(job: Job, progress: Progress | None, shared: Shared | None) -> tup
     """
     run = RunFolder(job.folder)
     set_aside_if_damaged(run)
+    how: dict[str, Any] = {"role": job.key.role, "shared": shared, "profile": job.profile}
     try:
-        train(job.config, folder=job.folder, progress=progress, role=job.key.role, shared=shared)
+        train(job.config, folder=job.folder, progress=progress, **how)
     except DamagedFileError as error:
         if str(job.folder) not in error.problem:
             raise
         set_aside(run, error)
-        train(job.config, folder=job.folder, progress=progress, role=job.key.role, shared=shared)
+        train(job.config, folder=job.folder, progress=progress, **how)
     return class_names_of(job.config, shared)
 
 

@@ -275,7 +275,8 @@ class StudyPlan:
     def job(self, config: RunConfig, row: RowSpec, role: Role, point: str, params: Mapping[str, Any]) -> Job:
         """A run with its key and folder."""
         key = self.key(config, row, role, point=point)
-        return Job(key, self.folder / row.name / key.folder, config, point, params)
+        first = point == BASE and role != "joined" and (key.seed, key.fold) == (row.seeds[0], row.folds[0])
+        return Job(key, self.folder / row.name / key.folder, config, point, params, profile=first)
 
     def key(
         self, config: RunConfig, row: RowSpec, role: Role, *, point: str = BASE, trial: int | None = None

@@ -17,6 +17,7 @@ from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.ledger.record import Ledger
 from equimetric.studies.outcomes import ClassList
 from equimetric.studies.query_scores import Image, QueryScores
+from equimetric.studies.profiles import MethodProfile, StudyImages
 from equimetric.studies.search import Tried, Tuned
 
 if TYPE_CHECKING:
@@ -140,6 +141,8 @@ class StudyRecord:
         openings: command → how often it looked at the test classes of the runs.
         queries: scores of single test queries, where runs have kept them.
         spaces: row → test embeddings of its first run, where its model is at hand.
+        profiles: row → thresholds, neighbours and map of its first run, where that has stored them.
+        images: the data set of the study, where it is at hand.
     """
 
     name: str
@@ -168,6 +171,8 @@ class StudyRecord:
     openings: Mapping[str, int] = field(default_factory=dict)
     queries: QueryScores | None = None
     spaces: Mapping[str, EmbeddingsRecord] = field(default_factory=dict)
+    profiles: Mapping[str, MethodProfile] = field(default_factory=dict)
+    images: StudyImages | None = None
 
     def __post_init__(self) -> None:
         if not self.runs:

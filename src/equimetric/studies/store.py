@@ -27,6 +27,7 @@ from equimetric.studies.old_index import read_old_index
 from equimetric.studies.outcomes import Outcome
 from equimetric.studies.plan import StudyPlan, find_trials, tuned_parameters
 from equimetric.studies.query_scores import query_scores
+from equimetric.studies.profiles import load_profiles, study_images
 from equimetric.studies.records import PLAIN, RunRecord, SearchRecord, StudyRecord
 from equimetric.studies.rows import BASE, list_rows
 from equimetric.studies.search import budget
@@ -83,6 +84,11 @@ def load_study(folder: str | Path) -> StudyRecord:
         raise EquimetricError(f"study {study.name!r} has no finished run yet; run `equimetric compare` first")
     dataset = find_images(study, stored.get("fingerprint", ""))
     folders = [(run.planned.key.method, folder / run.planned.folder) for run in runs if run.outcome.status == "done"]
+    seeded = [
+        (run.planned.key.method, run.planned.key.seed, folder / run.planned.folder)
+        for run in runs
+        if run.outcome.status == "done"
+    ]
     return StudyRecord(
         name=study.name,
         title=study.title or f"Comparison {study.name}",
@@ -113,6 +119,8 @@ def load_study(folder: str | Path) -> StudyRecord:
         environment=read_environment([path for _, path in folders]),
         openings=count_openings([path for _, path in folders]),
         queries=query_scores(study.evaluation.selected_by, folders, dataset),
+        profiles=load_profiles(seeded),
+        images=None if dataset is None else study_images(dataset),
     )
 
 

@@ -20,6 +20,7 @@ from equimetric.runs.folder import FROZEN_WEIGHTS, RESULT, WEIGHTS, RunFolder
 from equimetric.runs.key import Role, RunKey
 from equimetric.runs.members import evaluate_members, measure_cost
 from equimetric.runs.model import TrainedModel, load_run
+from equimetric.runs.profile import profile_part
 from equimetric.runs.result import RunResult, RunSource
 from equimetric.training.advice import run_notes
 from equimetric.training.checkpoint import copy_weights, load_best_weights, remove_checkpoints
@@ -136,6 +137,8 @@ def evaluate_test(session: Session) -> tuple[dict[str, Any], dict[str, str], lis
     how: dict[str, Any] = {"config": config.evaluation, "neighbours": NEIGHBOURS}
     scores, undefined = evaluate_defined(found, **how)
     session.run.write_per_query(per_query_arrays(scores, found))
+    if session.profiled and session.run.writes:
+        session.run.write_profile(profile_part(found, scores, config.evaluation).arrays())
     plain = {} if setting is None else dict(evaluate_defined(found.plain(), **how)[0])
     own = embed_members(learner, data.images("test"), processes=processes)
     # Where one modality is searched for by the other, the figures of whole items stand beside those of each alone.

@@ -47,12 +47,14 @@ def train(
     progress: Progress | None = None,
     role: Role = "final",
     shared: Shared | None = None,
+    profile: bool = False,
 ) -> TrainedModel:
     """Train one model, keep its best weights by validation, and evaluate it once on the test classes.
 
     `config` is a TOML file, a mapping or a `RunConfig`. Run again with the same configuration and folder, a finished
     run is loaded and a killed one resumes at its last checkpoint, to the same result bit for bit. Started by torchrun,
-    several processes train one model together.
+    several processes train one model together. With `profile`, its folder also has what a report shows of a run
+    beyond its scores: thresholds by class, a map of the embeddings, pair weights during training.
     """
     config, shared = fit_images(load_config(config, RunConfig, overrides)), shared or Shared()
     role = role if config.refit is None else "refit"
@@ -67,7 +69,7 @@ def train(
             if finished is not None:
                 return finished
             run.require(key, data.fingerprint)
-            session = open_session(config, run, data, processes, shared)
+            session = open_session(config, run, data, processes, shared, profiled=profile)
             run.prepare(config, data.fingerprint, key)
             train_steps(session, progress)
             return finish_run(session, role)

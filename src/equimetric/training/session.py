@@ -43,6 +43,7 @@ class Session:
         optimizer, batches: empty for baselines, which take no step.
         resumed: whether `state` comes from a checkpoint.
         shared: what it has in common with other runs of the process.
+        profiled: whether it stores what a report shows beyond its scores.
     """
 
     config: RunConfig
@@ -57,6 +58,7 @@ class Session:
     state: Checkpoint
     resumed: bool
     shared: Shared
+    profiled: bool = False
 
     @property
     def train_data(self) -> Dataset:
@@ -122,7 +124,9 @@ class Session:
         require_finite_weights(self.learner, self.state.step, self.frozen if self.state.step else ())
 
 
-def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Processes, shared: Shared) -> Session:
+def open_session(
+    config: RunConfig, run: RunFolder, data: RunData, processes: Processes, shared: Shared, *, profiled: bool = False
+) -> Session:
     """Build everything, and restore the last checkpoint where there is one."""
     placement = Placement.of(config.training, processes.local_rank)
     learner = build_learner(config, data.shape, shared=shared)
@@ -142,7 +146,19 @@ def open_session(config: RunConfig, run: RunFolder, data: RunData, processes: Pr
     average = None if config.training.ema is None else start_average(learner, learner.frozen_state())
     state = state or Checkpoint(average=average)
     return Session(
-        config, run, processes, placement, learner, data, loaded.shape, optimizer, batches, state, resumed, shared
+        config,
+        run,
+        processes,
+        placement,
+        learner,
+        data,
+        loaded.shape,
+        optimizer,
+        batches,
+        state,
+        resumed,
+        shared,
+        profiled,
     )
 
 

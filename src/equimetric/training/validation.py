@@ -17,6 +17,7 @@ from equimetric.runs.evaluation import (
     within_parents,
 )
 from equimetric.training.averaging import averaged_weights
+from equimetric.training.batch_weights import log_batch_weights
 from equimetric.training.checkpoint import Checkpoint, copy_weights
 from equimetric.training.distributed import sync_batch_norm
 from equimetric.training.session import Session
@@ -45,6 +46,8 @@ def validate(session: Session, log: Log) -> None:
                 state.best_value, state.best_step, state.best_scores = value, state.step, scores
                 state.best_weights = copy_weights(learner, session.frozen)
             count_plateau(state, config.optimizer.plateau_steps)
+        if session.profiled:
+            log_batch_weights(session)
 
 
 def score(session: Session, log: Log) -> dict[str, float]:

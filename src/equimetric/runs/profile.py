@@ -1,0 +1,190 @@
+"""What a report shows of a run's test classes beyond its scores: thresholds, nearest neighbours, a map."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equimetric.calibration.new_classes import bound_new_classes
+from equimetric.calibration.rates import class_counts
+from equimetric.calibration.targets import FalseAccepts, operating_point
+from equimetric.errors import EquimetricError
+from equimetric.evaluation.engine.inputs import prepare_sets
+from equimetric.evaluation.engine.pair_distances import PairDistances, pair_distances
+from equimetric.evaluation.result import Evaluation
+from equimetric.evaluation.threshold_profile import ThresholdProfile, profile_distances
+from equimetric.geometry import unit
+from equimetric.runs.configuration import EvaluationConfig
+from equimetric.runs.evaluation import LabelledEmbeddings
+from equimetric.seeding import derive_seed
+
+__all__ = ["CertifiedPoint", "EmbeddingMap", "RunProfile", "profile_part"]
+
+CERTIFIED_FAR = (1e-3, 1e-2)
+"""The first of these false accept rates that has pairs enough is certified."""
+CONFIDENCE = 0.95
+MAP_IMAGES = 500
+PERPLEXITY = 30.0
+
+
+@dataclass(frozen=True)
+class CertifiedPoint:
+    """The threshold that `calibrate` chooses on these classes for a false accept rate, and what it holds.
+
+    threshold   pairs closer than it are accepted; a negated score where a cohort normalises
+    far, frr    of all pairs
+    far_bound, frr_bound  upper bounds for new classes, of 95 % confidence; NaN where there is none
+    """
+
+    wanted: float
+    threshold: float
+    far: float
+    frr: float
+    far_bound: float
+    frr_bound: float
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingMap:
+    """Some test images in a plane, whole classes: rows (M,) of the data set, places (M, 2) from t-SNE."""
+
+    rows: NDArray[Any]
+    places: NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class RunProfile:
+    """What a report shows of a run's test classes; None where the data do not allow it.
+
+    Attributes:
+        thresholds: accepted pairs at every threshold; plain: the same without the cohort, where there is one.
+        certified: the threshold of a certificate.
+        nearest: (N,) distance of each query from its nearest neighbour.
+        map: test images in a plane.
+    """
+
+    thresholds: ThresholdProfile | None = None
+    plain: ThresholdProfile | None = None
+    certified: CertifiedPoint | None = None
+    nearest: NDArray[Any] | None = None
+    map: EmbeddingMap | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds nothing."""
+        return not self.arrays()
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Plain arrays, to be stored."""
+        found: dict[str, NDArray[Any]] = {}
+        for name, profile in (("thresholds", self.thresholds), ("plain", self.plain)):
+            if profile is not None:
+                found |= {f"{name}.{key}": array for key, array in profile.arrays().items()}
+        if self.certified is not None:
+            found |= {f"certified.{key}": np.asarray(value) for key, value in asdict(self.certified).items()}
+        if self.nearest is not None:
+            found["nearest"] = self.nearest
+        if self.map is not None:
+            found |= {"map.rows": self.map.rows, "map.places": self.map.places}
+        return found
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> RunProfile:
+        """The profile behind `arrays`."""
+
+        def part(name: str) -> dict[str, NDArray[Any]]:
+            return {key.partition(".")[2]: array for key, array in arrays.items() if key.startswith(f"{name}.")}
+
+        profiles = {
+            name: ThresholdProfile.from_arrays(found) for name in ("thresholds", "plain") if (found := part(name))
+        }
+        certified, places = part("certified"), part("map")
+        return cls(
+            **profiles,
+            certified=CertifiedPoint(**{key: float(value) for key, value in certified.items()}) if certified else None,
+            nearest=arrays.get("nearest"),
+            map=EmbeddingMap(**places) if places else None,
+        )
+
+
+def profile_part(found: LabelledEmbeddings, scores: Evaluation, config: EvaluationConfig) -> RunProfile:
+    """The profile of labelled embeddings, given their scores with neighbours.
+
+    Thresholds are those of all pairs: items that are compared within parents alone have none.
+    """
+    thresholds = plain = certified = None
+    if found.parents is None and config.across is None:
+        with suppress(EquimetricError):
+            distances = measure_pairs(found, config)
+            thresholds, certified = profile_distances(distances), certify(distances)
+            if found.cohort is not None:
+                plain = profile_distances(measure_pairs(found.plain(), config))
+    return RunProfile(thresholds, plain, certified, nearest_distances(found, scores), draw_map(found))
+
+
+def measure_pairs(found: LabelledEmbeddings, config: EvaluationConfig) -> PairDistances:
+    """The distances of all pairs, in the geometry of the run."""
+    return pair_distances(prepare_sets(**found.arrays(), geometry=config.compared_by()))
+
+
+def certify(distances: PairDistances) -> CertifiedPoint | None:
+    """The threshold of the smallest false accept rate that has pairs enough; None where none has."""
+    for far in CERTIFIED_FAR:
+        target = FalseAccepts(far)
+        try:
+            target.check_support(distances, "")
+        except EquimetricError:
+            continue
+        point = operating_point(distances, target.threshold(distances))
+        bounds = bound_new_classes(class_counts(distances, point.threshold), CONFIDENCE)
+        held = (math.nan if bound is None else bound for bound in (bounds.far, bounds.frr))
+        return CertifiedPoint(far, point.threshold, point.far, 1 - point.tar, *held)
+    return None
+
+
+def nearest_distances(found: LabelledEmbeddings, scores: Evaluation) -> NDArray[Any] | None:
+    """(N,) Euclidean distance of the unit vectors of each query and its nearest neighbour; NaN where it has none."""
+    if scores.neighbours is None or not scores.neighbours.shape[1]:
+        return None
+    queries = found.embeddings if found.query is None else found.embeddings[found.query]
+    gallery = found.embeddings if found.gallery is None else found.embeddings[found.gallery]
+    nearest = scores.neighbours[:, 0]
+    distance = (unit(queries) - unit(gallery[nearest.clamp_min(0)])).norm(dim=1)
+    return torch.where(nearest < 0, math.nan, distance.float()).numpy()
+
+
+def draw_map(found: LabelledEmbeddings) -> EmbeddingMap | None:
+    """Some classes in a plane, the same for every method; None where there are too few images."""
+    chosen = draw_classes(found.labels)
+    if len(chosen) < 5:
+        return None
+    from sklearn.manifold import TSNE
+
+    vectors = unit(found.embeddings[chosen].double()).numpy()
+    perplexity = min(PERPLEXITY, (len(chosen) - 1) / 3)
+    layout = TSNE(init="pca", random_state=derive_seed(0, "map of a run") % 2**32, perplexity=perplexity)
+    with warnings.catch_warnings():
+        # Embeddings that have collapsed make a poor picture, which is what it shows.
+        warnings.simplefilter("ignore")
+        places = layout.fit_transform(vectors)
+    if not np.isfinite(places).all():
+        return None
+    return EmbeddingMap(found.rows[chosen].numpy(), places.astype(np.float32))
+
+
+def draw_classes(labels: Tensor) -> Tensor:
+    """Ascending positions of whole classes, drawn in an order of their own, while they have few images."""
+    classes, sizes = map(torch.from_numpy, np.unique(labels.numpy(), return_counts=True))
+    generator = torch.Generator().manual_seed(derive_seed(0, "classes of a map"))
+    order = torch.randperm(len(classes), generator=generator)
+    kept = classes[order[sizes[order].cumsum(0) <= MAP_IMAGES]]
+    return torch.isin(labels, kept).nonzero()[:, 0]

@@ -1,0 +1,75 @@
+"""What the first run of every row has stored beside its scores, for the sections of a report that look closer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equimetric.data import Dataset
+from equimetric.errors import DamagedFileError
+from equimetric.runs.folder import RunFolder
+from equimetric.runs.profile import RunProfile
+
+__all__ = ["MethodProfile", "StudyImages", "load_profiles", "study_images"]
+
+
+@dataclass(frozen=True, eq=False)
+class MethodProfile:
+    """One run of a row, looked at closely.
+
+    Attributes:
+        seed: of the run.
+        run: thresholds, map and distances of nearest neighbours; empty where the run has stored none.
+        per_query: `index`, `labels`, `neighbours` and scores of every test query, in rows of the data set.
+    """
+
+    seed: int
+    run: RunProfile = field(default_factory=RunProfile)
+    per_query: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class StudyImages:
+    """The data set of a study: class ids of its rows, class names by id, and the images themselves."""
+
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    dataset: Dataset
+
+    def image(self, row: int) -> NDArray[np.uint8]:
+        """(C, H, W) one image."""
+        return np.asarray(self.dataset.images[row].numpy())
+
+    def class_name(self, row: int) -> str:
+        """The name of the class of a row."""
+        return self.class_names[int(self.labels[row])]
+
+
+def study_images(dataset: Dataset) -> StudyImages:
+    """The images of a data set by row."""
+    return StudyImages(dataset.labels.numpy(), tuple(dataset.class_names), dataset)
+
+
+def load_profiles(runs: Iterable[tuple[str, int, Path]]) -> dict[str, MethodProfile]:
+    """Row → what its first run has stored; `runs` are rows, seeds and folders of finished runs.
+
+    The first run of a row with a profile counts; without one, the first with scores of queries.
+    """
+    found: dict[str, MethodProfile] = {}
+    for row, seed, folder in runs:
+        run = RunFolder(folder)
+        # A damaged run is reported elsewhere.
+        with suppress(DamagedFileError):
+            arrays = run.profile()
+            if arrays is not None and (row not in found or found[row].run.is_empty):
+                per_query = run.per_query() if run.has_per_query() else {}
+                found[row] = MethodProfile(seed, RunProfile.from_arrays(arrays), per_query)
+            elif row not in found and run.has_per_query():
+                found[row] = MethodProfile(seed, per_query=run.per_query())
+    return found
