@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,17 +26,20 @@ FORMATS = (".png", ".svg", ".pdf")
     panel=EVALUATE,
     order=3,
     examples="""
-    equimetric explain triplet contrastive --out weights.png
+    equimetric explain triplet margin=0.2 contrastive --out weights.png
+    equimetric explain                                  the panels of the Unified View's Figure 1
     equimetric explain my_package.losses:my_loss
     """,
 )
 def explain_command(
     methods: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            help="Methods, or your own losses as package.module:name.", autocompletion=complete(list_methods)
+            help="Methods, or your own losses as package.module:name, each followed by its options as name=value; "
+            "without any, the four losses of the Unified View's Figure 1 and RAW.",
+            autocompletion=complete(list_methods),
         ),
-    ],
+    ] = None,
     out: Annotated[Path, typer.Option(help="File of the figure (.png, .svg or .pdf).")] = Path("weights.png"),
     companions: Annotated[
         str, typer.Option(help="Cosines of the anchor's other pairs of the same kind.")
@@ -50,30 +54,61 @@ def explain_command(
     if out.suffix.lower() not in FORMATS:
         raise EquimetricError(f"a figure is written as {' or '.join(FORMATS)}, not as {out.suffix or out.name!r}")
     same_side, other_side = parse_cosines(companions), parse_cosines(against)
-    from equimetric.explain import draw_weights, weight_curves
+    from equimetric.explain import draw_weights, unified_view_curves, weight_curves
 
-    curves = [weight_curves(find_objective(name), same_side=same_side, other_side=other_side) for name in methods]
+    if not methods:
+        show_path("Figure", draw_weights(unified_view_curves(), out))
+        return
+    curves = []
+    for name, words in split_options(methods):
+        found = find_objective(name, parse_options(words))
+        shown = weight_curves(found, same_side=same_side, other_side=other_side)
+        curves.append(replace(shown, name=" ".join([shown.name, *words])))
     show_path("Figure", draw_weights(curves, out))
 
 
-def find_objective(name: str) -> "Objective | ObjectiveSum":
-    """A method of the catalogue, or a user's own loss."""
+def split_options(words: list[str]) -> list[tuple[str, list[str]]]:
+    """['triplet', 'margin=0.2', 'raw'] → [('triplet', ['margin=0.2']), ('raw', [])]."""
+    found: list[tuple[str, list[str]]] = []
+    for word in words:
+        if "=" not in word:
+            found.append((word, []))
+        elif not found:
+            raise EquimetricError(f"the option {word!r} has no method before it; write for example: triplet {word}")
+        else:
+            found[-1][1].append(word)
+    return found
+
+
+def parse_options(words: list[str]) -> dict[str, Any]:
+    """['margin=0.2'] → {'margin': 0.2}."""
+    from equimetric.configuration import parse_overrides
+
+    return parse_overrides([f"--{word}" for word in words])
+
+
+def find_objective(name: str, options: dict[str, Any]) -> "Objective | ObjectiveSum":
+    """A method of the catalogue, or a user's own loss, with options."""
     from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
     from equimetric.objectives.composition import objective
 
     if ":" not in name:
-        return build_objective(name, {}, Context(classes=2, dim=64, images=1))
+        return build_objective(name, options, Context(classes=2, dim=64, images=1))
     found = import_object(name)
     if isinstance(found, Objective | ObjectiveSum):
+        if options:
+            raise EquimetricError(f"{name!r} is an objective that is made already; it takes no {next(iter(options))}")
         return found
     if not callable(found):
         raise EquimetricError(f"{name!r} is {type(found).__name__}, not a loss; give a function of pairs or a module")
     if isinstance(found, type):
         try:
-            found = found()
+            found, options = found(**options), {}
         except TypeError as error:
-            raise EquimetricError(f"{name!r} cannot be made without options: {error}; give an object of it") from None
-    built: Objective | ObjectiveSum = objective(found)
+            raise EquimetricError(
+                f"{name!r} cannot be made without options: {error}; add them as name=value, or give an object of it"
+            ) from None
+    built: Objective | ObjectiveSum = objective(found, **options)
     return built
 
 

@@ -6,6 +6,7 @@ also for a user's own loss. May import `objectives`; matplotlib is imported when
 
 from equimetric.explain.curves import WeightCurves, weight_curves
 from equimetric.explain.drawing import draw_weights
+from equimetric.explain.unified_view import unified_view_curves
 from equimetric.explain.weights import pair_weights
 
-__all__ = ["WeightCurves", "draw_weights", "pair_weights", "weight_curves"]
+__all__ = ["WeightCurves", "draw_weights", "pair_weights", "unified_view_curves", "weight_curves"]

@@ -38,6 +38,7 @@ def draw_weights(curves: Sequence[WeightCurves], file: Path) -> Path:
         if apart:
             other.set_ylabel("weight of a negative", color=NEGATIVE)
         panel.set_xlim(-1, 1)
+        panel.set_xticks([-1, -0.5, 0, 0.5, 1])
         panel.grid(alpha=0.3)
         panel.legend(handles=[pull, push], fontsize="small", loc="best")
     for panel in panels[len(curves) :]:
