@@ -1,14 +1,21 @@
 """A small study with known numbers, and builders for variants of it."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+from equimetric.evaluation import evaluate
 from equimetric.report import EmbeddingsRecord, GalleryRow, RunRecord, StudyRecord
+from equimetric.runs.configuration import EvaluationConfig
+from equimetric.runs.evaluation import LabelledEmbeddings, per_query_arrays
+from equimetric.runs.profile import profile_part
 from equimetric.search_space import Uniform
 from equimetric.studies.ledger import Ledger, LedgerEntry
 from equimetric.studies.outcomes import ClassList
+from equimetric.studies.profiles import MethodProfile, StudyImages
 from equimetric.studies.query_scores import QueryScores
 from equimetric.studies.records import SearchRecord
 from equimetric.studies.search import Tried, Tuned
@@ -158,3 +165,44 @@ def judged_study(run, study_of, picture, ledger) -> StudyRecord:
         openings={"train": 10, "evaluate": 1},
         probed=(one("triplet", 0, 0.1, point="blur"),),
     )
+
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="session")
+def spaces() -> dict[str, LabelledEmbeddings]:
+    """Test embeddings of two methods, 24 classes of 8 images, one with a hostile name."""
+    names = (*(f"class {number}" for number in range(23)), HOSTILE)
+    labels = torch.arange(24).repeat_interleave(8)
+
+    def embed(seed: int, noise: float) -> LabelledEmbeddings:
+        draw = torch.Generator().manual_seed(seed)
+        vectors = torch.randn(24, 6, generator=draw)[labels] + noise * torch.randn(192, 6, generator=draw)
+        return LabelledEmbeddings(vectors, labels, torch.arange(192), None, None, names)
+
+    return {"contrastive": embed(0, 0.9), "multi_similarity": embed(1, 0.6)}
+
+
+@pytest.fixture(scope="session")
+def closer(spaces) -> dict[str, object]:
+    """What a study knows of its methods where their first runs have stored a profile: fields of the record."""
+    config = EvaluationConfig()
+    profiles = {}
+    for method, found in spaces.items():
+        scores = evaluate(**found.arrays(), metrics=["map@r", "recall@1"], neighbours=10)
+        profiles[method] = MethodProfile(0, profile_part(found, scores, config), per_query_arrays(scores, found))
+    labels = spaces["contrastive"].labels.numpy()
+    pixels = torch.randint(0, 256, (192, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
+    names = spaces["contrastive"].class_names
+    return {
+        "profiles": profiles,
+        "images": StudyImages(labels, names, SimpleNamespace(images=pixels)),
+        "recipes": {"contrastive": ("contrastive", {}), "multi_similarity": ("multi_similarity", {"alpha": 2.0})},
+    }
+
+
+@pytest.fixture(scope="session")
+def class_list(spaces) -> ClassList:
+    """The test classes of `spaces`."""
+    return ClassList(tuple(range(24)), spaces["contrastive"].class_names, (8,) * 24)

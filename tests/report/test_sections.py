@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,13 @@ def test_a_section_is_one_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", SECTIONS)
-def test_every_section_renders_and_escapes(name, judged_study, embeddings):
-    section = SECTIONS[name]
-    rendered = render_section(section, judged_study if isinstance(judged_study, section.of) else embeddings)
+def test_every_section_renders_and_escapes(name, judged_study, embeddings, closer):
+    section, recipes = SECTIONS[name], {**closer["recipes"], **judged_study.recipes}
+    runs = tuple(replace(run, metrics={"recall@1": 0.5, **run.metrics}) for run in judged_study.runs)
+    known = {"contrastive": closer["profiles"]["contrastive"]}
+    profiles = {**known, **dict.fromkeys(judged_study.methods, known["contrastive"])}
+    record = replace(judged_study, **{**closer, "recipes": recipes, "runs": runs, "profiles": profiles})
+    rendered = render_section(section, record if isinstance(record, section.of) else embeddings)
     assert rendered.name == name
     assert rendered.title
     assert rendered.body

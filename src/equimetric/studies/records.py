@@ -16,8 +16,8 @@ from equimetric.studies.configuration import StatisticsConfig
 from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.ledger.record import Ledger
 from equimetric.studies.outcomes import ClassList
-from equimetric.studies.query_scores import Image, QueryScores
 from equimetric.studies.profiles import MethodProfile, StudyImages
+from equimetric.studies.query_scores import Image, QueryScores
 from equimetric.studies.search import Tried, Tuned
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.gallery import galleries
 from equimetric.studies.narrative import describe_conditions, shown_metrics
 from equimetric.studies.outcomes import class_scores
+from equimetric.studies.profiles import load_profiles, study_images
 from equimetric.studies.records import PLAIN, RunRecord, StudyRecord
 from equimetric.studies.store import count_openings, find_images, load_study, read_environment
 
@@ -84,6 +85,8 @@ def load_run_record(folder: Path) -> StudyRecord:
         fingerprint=environment.get("data_fingerprint", ""),
         environment=read_environment([folder]),
         openings=count_openings([folder]),
+        profiles=load_profiles([(config.method, config.seed, folder)]),
+        images=None if dataset is None else study_images(dataset),
     )
 
 

@@ -26,8 +26,8 @@ from equimetric.studies.narrative import conditions, shown_metrics, statement
 from equimetric.studies.old_index import read_old_index
 from equimetric.studies.outcomes import Outcome
 from equimetric.studies.plan import StudyPlan, find_trials, tuned_parameters
-from equimetric.studies.query_scores import query_scores
 from equimetric.studies.profiles import load_profiles, study_images
+from equimetric.studies.query_scores import query_scores
 from equimetric.studies.records import PLAIN, RunRecord, SearchRecord, StudyRecord
 from equimetric.studies.rows import BASE, list_rows
 from equimetric.studies.search import budget

@@ -1,0 +1,385 @@
+"use strict";
+// The threshold explorer: what one threshold does to all pairs and to every class, two methods side by side.
+
+{
+  const { element } = equimetric;
+  const SHARE_STEPS = 65535;
+  const QUANTILES = 101;
+  const WIDTH = 560, HEIGHT = 300;
+  const MARGIN = { left: 48, right: 12, top: 10, bottom: 40 };
+  const svg = (tag, attributes, children = []) => element(tag, attributes, children, "svg");
+
+  /** The bytes behind base64. */
+  const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+
+  /** Shares behind whole numbers of two bytes. */
+  const unpackShares = (text) => {
+    const raw = new DataView(bytes(text).buffer);
+    return Float64Array.from({ length: raw.byteLength / 2 }, (_, i) => raw.getUint16(2 * i, true) / SHARE_STEPS);
+  };
+
+  /** Counts behind compressed planes of bytes. */
+  const unpackCounts = async (text) => {
+    const stream = new Blob([bytes(text)]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const planes = new Uint8Array(await new Response(stream).arrayBuffer());
+    const length = planes.length / 4;
+    const counts = new Uint32Array(length);
+    for (let i = 0; i < length; i++) {
+      counts[i] = planes[i] + planes[length + i] * 256 + planes[2 * length + i] * 65536 + planes[3 * length + i] * 16777216;
+    }
+    return counts;
+  };
+
+  /** Accepted counts (T × G) from their differences along the thresholds. */
+  const accumulate = (differences, columns) => {
+    for (let i = 0; i < differences.length; i++) {
+      if (i % columns) {
+        differences[i] += differences[i - 1];
+      }
+    }
+    return differences;
+  };
+
+  const harmonic = (far, frr) => {
+    const sum = 2 - far - frr;
+    return sum > 0 ? (2 * (1 - far) * (1 - frr)) / sum : 0;
+  };
+
+  /** The index of the entry nearest to a value. */
+  const nearest = (values, value) => {
+    let best = 0;
+    for (let i = 1; i < values.length; i++) {
+      if (Math.abs(values[i] - value) < Math.abs(values[best] - value)) {
+        best = i;
+      }
+    }
+    return best;
+  };
+
+  const percent = (value) => {
+    const shown = 100 * value;
+    const decimals = shown === 0 || shown >= 10 ? 2 : shown >= 1 ? 3 : 4;
+    return `${shown.toFixed(decimals)} %`;
+  };
+  const showThreshold = (method, place) => equimetric.number((method.scored ? -1 : 1) * method.thresholds[place], 4);
+
+  /** The rates of one class that is shipped with its counts. */
+  const ratesOf = (one, place) => {
+    const far = one.negative[place] / one.negatives;
+    const frr = 1 - one.positive[place] / one.positives;
+    return { far, frr, utility: harmonic(far, frr) };
+  };
+
+  /** A path through points. */
+  const line = (x, y, values) => values.map((value, i) => `${i ? "L" : "M"}${x(i).toFixed(1)},${y(value).toFixed(1)}`).join("");
+  const band = (x, y, low, high) => {
+    const back = high.map((value, i) => `L${x(i).toFixed(1)},${y(value).toFixed(1)}`).reverse().join("");
+    return `${line(x, y, low)}${back}Z`;
+  };
+
+  /** One of the two methods: its figure, its values at the threshold, its classes. */
+  class Panel {
+    constructor(values, side, name) {
+      this.values = values;
+      this.side = side;
+      this.place = 0;
+      this.root = element("article", { class: "threshold-panel" });
+      this.choose(name);
+    }
+
+    get method() {
+      return this.values.methods[this.name];
+    }
+
+    choose(name) {
+      this.name = name;
+      this.extra = null;
+      this.all = null;
+      const { method } = this;
+      this.far = method.negative.map((count) => count / method.negatives);
+      this.quantiles = Object.fromEntries(Object.entries(method.quantiles).map(([key, text]) => [key, unpackShares(text)]));
+      this.unpackClasses();
+    }
+
+    /** All classes of the method, where the page has them. */
+    async unpackClasses() {
+      const packed = this.values.classes[this.name];
+      this.ready = Promise.resolve();
+      if (!packed || typeof DecompressionStream === "undefined") {
+        return;
+      }
+      const name = this.name;
+      const work = async () => {
+        const [positives, negatives, positive, negative] = await Promise.all(
+          [packed.positives, packed.negatives, packed.positive, packed.negative].map(unpackCounts),
+        );
+        if (name === this.name) {
+          const columns = packed.kept.length;
+          this.all = { names: packed.names, kept: packed.kept, columns, positives, negatives,
+            positive: accumulate(positive, columns), negative: accumulate(negative, columns) };
+          this.fillClassList();
+          this.move(this.place);
+        }
+      };
+      this.ready = work();
+    }
+
+    quantile(kind, rank, place) {
+      return this.quantiles[kind][rank * this.method.thresholds.length + place];
+    }
+
+    row(kind, rank) {
+      return this.method.thresholds.map((_, place) => this.quantile(kind, rank, place));
+    }
+
+    /** Build everything that does not move with the slider. */
+    build() {
+      const { method } = this;
+      const select = element("select", { id: `explorer-method-${this.side}` },
+        Object.keys(this.values.methods).map((name) => element("option", { value: name, selected: name === this.name }, name)));
+      select.addEventListener("change", () => {
+        this.choose(select.value);
+        this.build();
+        this.onchange();
+      });
+      this.table = element("tbody");
+      this.worst = element("tbody");
+      this.search = element("input", { type: "search", id: `explorer-class-${this.side}`, list: `explorer-classes-${this.side}`, placeholder: "name of a class" });
+      this.list = element("datalist", { id: `explorer-classes-${this.side}` });
+      this.search.addEventListener("input", () => this.pick(this.search.value));
+      const names = (kind) => {
+        const { classes, named } = method.groups[kind];
+        return `${named.join(", ")}${classes > named.length ? ` and ${classes - named.length} more` : ""}`;
+      };
+      this.root.replaceChildren(
+        element("p", { class: "controls" }, [element("label", { for: select.id }, `Method ${this.side}`), select]),
+        this.draw(),
+        element("p", { class: "fan-keys" }, [
+          element("span", { class: "fan-key fan-best" }, `best 10 %: ${names("best")}`),
+          element("span", { class: "fan-key fan-worst" }, `worst 10 %: ${names("worst")}`),
+          element("span", { class: "fan-key fan-mean" }, `mean of ${method.classes} classes, shaded ± one standard deviation; OPIS ${(1e3 * method.opis).toFixed(2)} ×10⁻³ is its mean square in the calibration range`),
+        ]),
+        element("table", { class: "threshold-values" }, [element("caption", {}, "At this threshold"), this.table]),
+        element("p", { class: "controls", hidden: true, id: `explorer-search-${this.side}` }, [element("label", { for: this.search.id }, "Look up a class"), this.search, this.list]),
+        element("div", { class: "scroll", role: "region", "aria-label": `Classes of method ${this.side}`, tabindex: "0" }, element("table", { class: "threshold-classes" }, [
+          element("caption", {}, `The ${method.worst.length} classes of lowest utility in the calibration range`),
+          element("thead", {}, element("tr", {}, ["Class", "FAR", "FRR", "Utility"].map((title, i) => element("th", { scope: "col", class: i ? "number" : null }, title)))),
+          this.worst,
+        ])),
+      );
+      this.cells = {};
+      for (const [key, title] of [["threshold", method.scored ? "Score threshold" : "Distance threshold"], ["far", "FAR, all pairs"], ["frr", "FRR, all pairs"],
+        ["classFar", "FAR of classes: median, worst 10 %"], ["classFrr", "FRR of classes: median, worst 10 %"], ["utility", "Utility of classes: mean ± deviation"]]) {
+        this.cells[key] = element("td", { class: "number", "data-value": key });
+        this.table.append(element("tr", {}, [element("th", { scope: "row" }, title), this.cells[key]]));
+      }
+      this.rows = method.worst.map((one) => this.classRow(one));
+      this.worst.append(...this.rows.map((row) => row.root));
+      this.fillClassList();
+    }
+
+    classRow(one) {
+      const cells = [0, 1, 2].map(() => element("td", { class: "number" }));
+      return { one, cells, root: element("tr", {}, [element("th", { scope: "row" }, one.name), ...cells]) };
+    }
+
+    fillClassList() {
+      if (this.all && this.list) {
+        const box = document.getElementById(`explorer-search-${this.side}`);
+        box?.removeAttribute("hidden");
+        this.list.replaceChildren(...this.all.names.slice(0, 500).map((name) => element("option", { value: name })));
+      }
+    }
+
+    /** Show one more class, by its name, above the worst. */
+    pick(name) {
+      if (this.extra) {
+        this.extra.root.remove();
+        this.extra = null;
+      }
+      const index = this.all ? this.all.names.indexOf(name) : -1;
+      if (index >= 0) {
+        this.extra = this.classRow({ name, index });
+        this.extra.root.classList.add("picked");
+        this.worst.prepend(this.extra.root);
+      }
+      this.move(this.place);
+    }
+
+    /** The rates of any class at the nearest threshold that the page has for it. */
+    anyClass(index, place) {
+      const { all } = this;
+      const column = index * all.columns + nearest(all.kept, place);
+      const far = all.negative[column] / all.negatives[index];
+      const frr = 1 - all.positive[column] / all.positives[index];
+      return { far, frr, utility: harmonic(far, frr) };
+    }
+
+    x(place) {
+      const { thresholds } = this.method;
+      const first = thresholds[0], last = thresholds[thresholds.length - 1];
+      const share = (thresholds[place] - first) / (last - first);
+      return MARGIN.left + (this.method.scored ? 1 - share : share) * (WIDTH - MARGIN.left - MARGIN.right);
+    }
+
+    y(value) {
+      return MARGIN.top + (1 - value) * (HEIGHT - MARGIN.top - MARGIN.bottom);
+    }
+
+    /** The fan of utility curves. */
+    draw() {
+      const { method } = this;
+      const x = (place) => this.x(place), y = (value) => this.y(value);
+      const last = method.thresholds.length - 1;
+      const [from, to] = [method.calibration[0], method.calibration[1] - 1].map(x);
+      const label = `Utility of the classes of ${this.name} against the threshold. The values at the chosen threshold are in the table below.`;
+      const shaded = method.mean.map((mean, i) => [Math.max(0, mean - method.deviation[i]), Math.min(1, mean + method.deviation[i])]);
+      const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, class: "fan" }, [
+        svg("rect", { class: "fan-range", x: Math.min(from, to), y: MARGIN.top, width: Math.abs(to - from), height: HEIGHT - MARGIN.top - MARGIN.bottom }),
+        svg("g", { class: "fan-density" }, this.densityCells()),
+        svg("path", { class: "fan-whole", d: band(x, y, this.row("utility", 0), this.row("utility", 100)) }),
+        svg("path", { class: "fan-middle", d: band(x, y, this.row("utility", 10), this.row("utility", 90)) }),
+        svg("path", { class: "fan-shade", d: band(x, y, shaded.map((pair) => pair[0]), shaded.map((pair) => pair[1])) }),
+        svg("path", { class: "fan-line fan-mean", d: line(x, y, method.mean) }),
+        svg("path", { class: "fan-line fan-best", d: line(x, y, method.groups.best.mean) }),
+        svg("path", { class: "fan-line fan-worst", d: line(x, y, method.groups.worst.mean) }),
+        ...this.axes(last),
+      ]);
+      if (method.certified) {
+        const at = this.atThreshold(method.certified.threshold);
+        if (at !== null) {
+          drawing.append(
+            svg("line", { class: "fan-certified", x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }),
+            svg("text", { x: at + 4, y: HEIGHT - MARGIN.bottom - 6 }, `certified at FAR ${100 * method.certified.wanted} %`),
+          );
+        }
+      }
+      this.marker = svg("line", { class: "fan-marker", y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom });
+      drawing.append(this.marker);
+      return drawing;
+    }
+
+    /** Where a threshold lies in the drawing; null outside of it. */
+    atThreshold(threshold) {
+      const { thresholds, scored } = this.method;
+      const share = (threshold - thresholds[0]) / (thresholds[thresholds.length - 1] - thresholds[0]);
+      return share < 0 || share > 1 ? null : MARGIN.left + (scored ? 1 - share : share) * (WIDTH - MARGIN.left - MARGIN.right);
+    }
+
+    /** Cells that are darker where more curves pass. */
+    densityCells() {
+      const { bins, shade } = this.method.density;
+      const shades = bytes(shade);
+      const cells = [];
+      for (let place = 0; place + 1 < this.method.thresholds.length; place++) {
+        const left = Math.min(this.x(place), this.x(place + 1)), width = Math.abs(this.x(place + 1) - this.x(place)) + 0.3;
+        for (let bin = 0; bin < bins; bin++) {
+          const value = shades[place * bins + bin];
+          if (value > 0) {
+            cells.push(svg("rect", { x: left.toFixed(1), y: this.y((bin + 1) / bins).toFixed(1), width: width.toFixed(1),
+              height: (this.y(0) - this.y(1 / bins) + 0.3).toFixed(1), opacity: (value / 255 * 0.55).toFixed(2) }));
+          }
+        }
+      }
+      return cells;
+    }
+
+    axes(last) {
+      const parts = [];
+      for (let i = 0; i <= 4; i++) {
+        const y = this.y(i / 4);
+        parts.push(svg("line", { class: "fan-grid", x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: y, y2: y }),
+          svg("text", { x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" }, (i / 4).toFixed(2)));
+        const place = Math.round((i / 4) * last);
+        parts.push(svg("text", { x: this.x(place), y: HEIGHT - MARGIN.bottom + 16, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" },
+          equimetric.number((this.method.scored ? -1 : 1) * this.method.thresholds[place], 2)));
+      }
+      const words = this.method.scored ? "threshold of the score" : "threshold of the distance (unit vectors: 0 to 2)";
+      parts.push(svg("text", { x: (MARGIN.left + WIDTH) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, `${words}; grey: calibration range`),
+        svg("text", { x: 12, y: HEIGHT / 2 - 14, "text-anchor": "middle", transform: `rotate(-90 12 ${HEIGHT / 2 - 14})` }, "utility of a class"));
+      return parts;
+    }
+
+    /** Everything that the slider moves. */
+    move(place) {
+      this.place = place;
+      const { method, cells } = this;
+      if (!cells) {
+        return;
+      }
+      const at = this.x(place);
+      this.marker.setAttribute("x1", at);
+      this.marker.setAttribute("x2", at);
+      cells.threshold.textContent = showThreshold(method, place);
+      cells.far.textContent = `${percent(this.far[place])} (${method.negative[place].toLocaleString("en")} of ${method.negatives.toLocaleString("en")})`;
+      cells.frr.textContent = `${percent(1 - method.positive[place] / method.positives)} (${(method.positives - method.positive[place]).toLocaleString("en")} of ${method.positives.toLocaleString("en")})`;
+      cells.classFar.textContent = `${percent(this.quantile("far", 50, place))}, ${percent(this.quantile("far", 90, place))}`;
+      cells.classFrr.textContent = `${percent(this.quantile("frr", 50, place))}, ${percent(this.quantile("frr", 90, place))}`;
+      cells.utility.textContent = `${method.mean[place].toFixed(3)} ± ${method.deviation[place].toFixed(3)}`;
+      for (const row of [...this.rows, ...(this.extra ? [this.extra] : [])]) {
+        const rates = row.one.index === undefined ? ratesOf(row.one, place) : this.anyClass(row.one.index, place);
+        row.cells[0].textContent = percent(rates.far);
+        row.cells[1].textContent = percent(rates.frr);
+        row.cells[2].textContent = rates.utility.toFixed(3);
+      }
+    }
+  }
+
+  /** Two panels and the slider that moves both. */
+  const start = () => {
+    const values = equimetric.data("explorer");
+    const app = document.getElementById("explorer-app");
+    if (!values || !app) {
+      return;
+    }
+    const shown = values.shown.length > 1 ? values.shown : [values.shown[0]];
+    const panels = shown.map((name, i) => new Panel(values, "AB"[i], name));
+    const slider = element("input", { type: "range", id: "explorer-threshold", min: 0, step: 1 });
+    const link = element("select", { id: "explorer-link" }, [
+      element("option", { value: "far" }, "where its false accept rate is the same"),
+      element("option", { value: "threshold" }, "at the same threshold"),
+    ]);
+    const jump = element("button", { type: "button", id: "explorer-certified" }, "Go to the certified threshold");
+
+    const update = () => {
+      const [first, second] = panels;
+      const place = Number(slider.value);
+      first.move(place);
+      if (second) {
+        const same = link.value === "far" ? nearest(second.far, first.far[place]) : nearest(second.method.thresholds, first.method.thresholds[place]);
+        second.move(same);
+      }
+      const { method } = first;
+      slider.setAttribute("aria-valuetext", `${method.scored ? "score" : "distance"} ${showThreshold(method, place)}, false accept rate ${percent(first.far[place])}`);
+    };
+    const reset = () => {
+      const { method } = panels[0];
+      slider.max = method.thresholds.length - 1;
+      slider.value = Math.round((method.calibration[0] + method.calibration[1] - 1) / 2);
+      jump.hidden = !method.certified;
+      update();
+    };
+    panels.forEach((panel, i) => {
+      panel.onchange = i ? update : reset;
+      panel.build();
+    });
+    slider.addEventListener("input", update);
+    link.addEventListener("change", update);
+    jump.addEventListener("click", () => {
+      slider.value = nearest(panels[0].method.thresholds, panels[0].method.certified.threshold);
+      update();
+    });
+    app.append(
+      element("p", { class: "controls threshold-controls" }, [
+        element("label", { for: slider.id }, "Threshold of A"), slider, jump,
+        ...(panels.length > 1 ? [element("label", { for: link.id }, "B is shown"), link] : []),
+      ]),
+      element("div", { class: "threshold-panels" }, panels.map((panel) => panel.root)),
+    );
+    app.hidden = false;
+    reset();
+    equimetric.explorer = { panels, slider, update, link };
+  };
+
+  equimetric.ready(start);
+}

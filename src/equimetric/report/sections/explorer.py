@@ -1,0 +1,123 @@
+"""What a threshold does: a slider moves the error rates of all pairs and of classes, for two methods side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from equimetric.report.section import section
+from equimetric.report.threshold_data import all_classes, method_thresholds
+from equimetric.studies.records import RunRecord, StudyRecord
+from equimetric.studies.table import comparison_table
+
+__all__ = ["class_names", "compared_methods", "explorer_section"]
+
+ALL_CLASSES_BYTES = 3_000_000
+"""What all classes of the two methods may take together."""
+STRIDES = (1, 2, 4, 8)
+
+TEMPLATE = """
+<p class="lead">Two images are accepted as the same class where their {{ measure }} is within one threshold. Move it, and see what that
+does to all pairs and to every class. All values are counts of the pairs of the test classes, seed {{ seeds }}.</p>
+<div class="scroll" role="region" aria-labelledby="explorer-title" tabindex="0">
+<table class="results">
+  <thead><tr><th scope="col">Method</th><th scope="col" class="number">Calibration range</th>
+    <th scope="col" class="number">OPIS ×10⁻³</th><th scope="col" class="number">10 %-OPIS ×10⁻³</th>
+    <th scope="col" class="number">Certified threshold</th><th scope="col" class="number">FAR %</th><th scope="col" class="number">FRR %</th>
+    <th scope="col" class="number">FAR %, new classes</th></tr></thead>
+  <tbody>
+  {% for method in methods %}
+    <tr>
+      <th scope="row"><span class="name">{{ method.name | breakable }}</span></th>
+      <td class="number">{{ method.range }}</td>
+      <td class="number">{{ method.opis }}</td><td class="number">{{ method.opis10 }}</td>
+      {% for cell in method.certified %}<td class="number">{{ cell }}</td>{% endfor %}
+    </tr>
+  {% endfor %}
+  </tbody>
+</table>
+</div>
+<ul class="notes"><li>The calibration range lies between the thresholds of false accept rates (FAR) of 1 % and 10 %. OPIS is the variance between classes of the
+utility there: the harmonic mean of 1 − FAR and 1 − FRR of a class; lower is more even. The certified threshold is that of <code>equimetric calibrate</code> on these
+classes; its bound for new classes has 95 % confidence.</li></ul>
+<div id="explorer-app" hidden></div>
+{{ values | json("explorer") }}
+"""  # noqa: E501
+
+
+@section("explorer", title="One threshold for every class", link="Thresholds", order=34, template=TEMPLATE)
+def explorer_section(study: StudyRecord) -> Mapping[str, Any] | None:
+    """All methods with stored thresholds; all classes of the two that are compared by default."""
+    names = class_names(study)
+    found = {row: profile for row, profile in study.profiles.items() if profile.run.thresholds is not None}
+    if not found:
+        return None
+    # Baselines last.
+    ranked = sorted(comparison_table(study).rows, key=lambda row: row.kind == "baseline")
+    order = [row.method for row in ranked if row.method in found]
+    methods: dict[str, dict[str, Any]] = {}
+    for row in order:
+        run = found[row].run
+        assert run.thresholds is not None
+        methods[row] = method_thresholds(run.thresholds, names, run.certified)
+        if run.plain is not None:
+            methods[f"{row} (without its cohort)"] = method_thresholds(run.plain, names)
+    shown = compared_methods(study, order)
+    profiles = {row: profile for row in shown if (profile := found[row].run.thresholds) is not None}
+    classes = fit_classes(profiles, names)
+    scored = {method["scored"] for method in methods.values()}
+    return {
+        "measure": "score or distance" if len(scored) > 1 else "score" if scored == {True} else "distance",
+        "seeds": ", ".join(sorted({str(found[row].seed) for row in order})),
+        "methods": [describe(name, method) for name, method in methods.items()],
+        "values": {"methods": methods, "shown": shown, "classes": classes},
+    }
+
+
+def class_names(study: StudyRecord) -> dict[int, str]:
+    """Class id → name, of all test classes that runs list."""
+    listed = {id(run.classes): run.classes for run in study.runs if isinstance(run, RunRecord) and run.classes}
+    return {label: name for one in listed.values() for label, name in zip(one.labels, one.names, strict=True)}
+
+
+def compared_methods(study: StudyRecord, order: list[str]) -> list[str]:
+    """Two rows: a method with TCM and the same without it, where there are such; else the first and the second."""
+    recipes = {row: method.partition("+") for row, (method, _) in study.recipes.items() if row in order}
+    for row, (base, _, added) in recipes.items():
+        plain = [other for other, (name, _, rest) in recipes.items() if name == base and not rest]
+        if "tcm" in added.split("+") and plain:
+            return [plain[0], row]
+    return order[:2]
+
+
+def fit_classes(profiles: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, Any]:
+    """All classes of the profiles, at as many thresholds as fit; none where not even a few do."""
+    for stride in STRIDES:
+        packed = {row: all_classes(profile, names, stride) for row, profile in profiles.items()}
+        sizes = (len(text) for one in packed.values() for text in one.values() if isinstance(text, str))
+        if sum(sizes) <= ALL_CLASSES_BYTES:
+            return packed
+    return {}
+
+
+def describe(name: str, method: Mapping[str, Any]) -> dict[str, Any]:
+    """The cells of a method that hold without a slider."""
+    sign = -1 if method["scored"] else 1
+    first, last = method["calibration"]
+    ends = sorted(sign * method["thresholds"][place] for place in (first, last - 1))
+    point = method["certified"]
+    bound = None if point is None else point["far_bound"]
+    return {
+        "name": name,
+        "range": f"{ends[0]:.3f} … {ends[1]:.3f}",
+        "opis": f"{1e3 * method['opis']:.2f}",
+        "opis10": f"{1e3 * method['opis10']:.1f}",
+        "certified": ["–"] * 4
+        if point is None
+        else [
+            f"{sign * point['threshold']:.4f}",
+            f"{100 * point['far']:.3g}",
+            f"{100 * point['frr']:.3g}",
+            "–" if bound is None else f"{100 * bound:.3g}",
+        ],
+    }

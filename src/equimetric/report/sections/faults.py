@@ -1,0 +1,84 @@
+"""What methods retrieve wrongly, and where their test images lie: galleries of faults, and a map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from equimetric.escaping import printable
+from equimetric.report.pictures import Thumbnails
+from equimetric.report.retrieval_data import retrieval_faults, shown_rows
+from equimetric.report.section import section
+from equimetric.studies.records import StudyRecord
+from equimetric.studies.table import comparison_table
+
+__all__ = ["faults_section"]
+
+ROOM = 2_000_000
+"""Bytes for the images of this section."""
+GRID = 1000
+
+TEMPLATE = """
+<p class="lead">Worst first: queries whose neighbours are most often of another class, the classes that are retrieved worst, classes that are
+taken for one another, images that turn up everywhere, and pairs of different classes that lie closest together. Of the first seed.</p>
+<noscript><p class="empty">The galleries need JavaScript.</p></noscript>
+<div id="faults-app"></div>
+<h3 id="map-title">A map of the test images</h3>
+<p class="lead">Some test classes in a plane (t-SNE: neighbours stay close, distances farther apart mean little), the same images for every method. Point at one, or use the arrow keys, to see it; its class lights up.</p>
+<div id="map-app"></div>
+{% if without %}<ul class="notes"><li>Without images, to keep the page small: {{ without | join(", ") }}.</li></ul>{% endif %}
+{{ values | json("faults") }}
+"""  # noqa: E501
+
+
+@section("faults", title="Where methods go wrong", link="Faults", order=52, template=TEMPLATE)
+def faults_section(study: StudyRecord) -> Mapping[str, Any] | None:
+    """Faults and map of every method that fits, the best first; None where there are no images."""
+    images = study.images
+    if images is None or not study.profiles:
+        return None
+    pictures, methods, without = Thumbnails(images, ROOM), {}, []
+    # Baselines last.
+    ranked = sorted(comparison_table(study).rows, key=lambda row: row.kind == "baseline")
+    for row in (row.method for row in ranked if row.method in study.profiles):
+        profile = study.profiles[row]
+        found = retrieval_faults(profile, images)
+        if found is None:
+            continue
+        places = profile.run.map
+        fits = pictures.add(*shown_rows(found))
+        mapped = places is not None and pictures.add(*places.rows.tolist())
+        if not fits:
+            without.append(row)
+        methods[row] = {
+            "faults": found if fits else None,
+            "map": None
+            if places is None
+            else {
+                "rows": places.rows.tolist(),
+                "places": scale_places(places.places),
+                "pictured": mapped,
+            },
+        }
+    if not methods:
+        return None
+    rows = sorted({*pictures.found, *(row for one in methods.values() if one["map"] for row in one["map"]["rows"])})
+    return {
+        "without": without,
+        "values": {
+            "methods": methods,
+            "images": {str(row): source for row, source in sorted(pictures.found.items())},
+            "names": {str(row): printable(images.class_name(row)) for row in rows},
+        },
+    }
+
+
+def scale_places(places: Any) -> list[list[int]]:
+    """Places in a plane as whole numbers of a square of 1000 × 1000, both axes to one scale."""
+    low, high = places.min(axis=0), places.max(axis=0)
+    widest = float((high - low).max()) or 1.0
+    centred = (places - (low + high) / 2) / widest + 0.5
+    found: list[list[int]] = np.rint(centred * GRID).astype(int).tolist()
+    return found

@@ -1,0 +1,181 @@
+"""The weights that methods give to pairs: on a grid of cosines, and on a real batch during training."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from equimetric.errors import EquimetricError
+from equimetric.report.figure import Figure, import_altair
+from equimetric.report.palette import PALETTE
+from equimetric.report.section import section
+from equimetric.studies.records import StudyRecord
+
+__all__ = ["weights_section"]
+
+COMPANIONS, AGAINST = (0.2, 0.5, 0.8), (0.5,)
+POINTS = 61
+
+TEMPLATE = """
+<p class="lead">A loss of pairs acts through one weight for each: how hard it pulls a positive closer and pushes a negative away.
+The curves move one pair of an anchor whose other pairs stay at cosines 0.2, 0.5 and 0.8 (same kind) and 0.5 (other kind); each is drawn as a share of its largest value.</p>
+<div class="panels">
+{% for method in curves %}
+  <article><h3><span class="name">{{ method.name | breakable }}</span></h3>{{ method.figure | chart }}</article>
+{% endfor %}
+</div>
+{% if without %}
+<ul class="notes">
+{% for name, reason in without %}<li><span class="name">{{ name | breakable }}</span>: {{ reason }}</li>{% endfor %}
+</ul>
+{% endif %}
+{% if batches %}
+<h3 id="weights-training">On a real batch, during training</h3>
+<p class="lead">The mean weight of the pairs of one batch of training images, the same at every validation of the first seed, by the cosine that they have then: a share of the largest of its row. Empty: no such pair.</p>
+<div class="panels">
+{% for method in batches %}
+  <article><h3><span class="name">{{ method.name | breakable }}</span></h3>{{ method.figure | chart }}</article>
+{% endfor %}
+</div>
+{% endif %}
+"""  # noqa: E501
+
+
+@section("weights", title="What methods pull and push", link="Pair weights", order=44, template=TEMPLATE)
+def weights_section(study: StudyRecord) -> Mapping[str, Any] | None:
+    """A panel for each trained method with pair weights, and why others have none."""
+    curves: list[dict[str, Any]] = []
+    without: list[tuple[str, str]] = []
+    for row, (method, options) in study.recipes.items():
+        found, reason = grid_weights(method, json.dumps(dict(options), sort_keys=True, default=str))
+        if found is None:
+            without.append((row, reason))
+        else:
+            curves.append({"name": row, "figure": curve_panel(len(curves), row, found)})
+    batches: list[dict[str, Any]] = []
+    for row in study.recipes:
+        logged = logged_weights(study, row)
+        if logged:
+            batches.append({"name": row, "figure": batch_panel(len(batches), row, logged)})
+    if not curves and not batches:
+        return None
+    return {"curves": curves, "without": without, "batches": batches}
+
+
+@lru_cache(maxsize=256)
+def grid_weights(method: str, options: str) -> tuple[dict[str, list[float]] | None, str]:
+    """Cosines and weights of a method with options in JSON; without weights, the reason."""
+    from equimetric.explain import weight_curves
+    from equimetric.objectives import Context, build_objective
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            objective = build_objective(method, json.loads(options), Context(classes=2, dim=64, images=1))
+            found = weight_curves(objective, same_side=COMPANIONS, other_side=AGAINST, points=POINTS)
+    except EquimetricError as error:
+        return None, str(error)
+    sides = {"positive": found.positive.numpy(), "negative": found.negative.numpy()}
+    if not all(np.isfinite(side).all() for side in sides.values()):
+        return None, "its weights are not finite at these cosines"
+    return {"cosine": found.similarity.tolist(), **{name: side.tolist() for name, side in sides.items()}}, ""
+
+
+def curve_panel(number: int, name: str, found: Mapping[str, list[float]]) -> Figure:
+    """The weights of one method against the cosine of the pair."""
+    largest = {kind: max(map(abs, found[kind])) for kind in ("positive", "negative")}
+    words = "; ".join(f"largest of a {kind} {value:.3g}" for kind, value in largest.items())
+    return Figure(
+        f"weights-{number + 1}",
+        lambda: draw_curves(found, largest),
+        f"Weights that {name} gives to a positive and to a negative pair against its cosine; {words}.",
+        f"{words[0].upper()}{words[1:]}.",
+    )
+
+
+def draw_curves(found: Mapping[str, list[float]], largest: Mapping[str, float]) -> Any:
+    """Two lines, each a share of its largest value."""
+    alt = import_altair()
+    values = [
+        {"cosine": round(cosine, 4), "kind": kind, "share": value / (largest[kind] or 1.0), "weight": value}
+        for kind in ("positive", "negative")
+        for cosine, value in zip(found["cosine"], found[kind], strict=True)
+    ]
+    scale = alt.Scale(domain=["positive", "negative"], range=[PALETTE[2], PALETTE[0]])
+    dash = alt.Scale(domain=["positive", "negative"], range=[[1, 0], [4, 3]])
+    return (
+        alt.Chart(alt.Data(values=values))
+        .mark_line(strokeWidth=2.2)
+        .encode(
+            x=alt.X("cosine:Q", title="cosine of the pair", scale=alt.Scale(domain=[-1, 1])),
+            y=alt.Y("share:Q", title="weight, of the largest"),
+            color=alt.Color("kind:N", scale=scale),
+            strokeDash=alt.StrokeDash("kind:N", scale=dash),
+            tooltip=["kind:N", alt.Tooltip("cosine:Q"), alt.Tooltip("weight:Q", format=".4g")],
+        )
+        .properties(width="container", height=170)
+    )
+
+
+def logged_weights(study: StudyRecord, row: str) -> list[Mapping[str, Any]]:
+    """The lines of a method's log with the weights of a batch, of the first run that has them."""
+    for run in study.runs_of(row, "done"):
+        found = [entry for entry in run.history if entry.get("kind") == "pair_weights"]
+        if found:
+            return found
+    return []
+
+
+def batch_panel(number: int, name: str, logged: list[Mapping[str, Any]]) -> Figure:
+    """The weights of a batch at every validation: rows are steps, columns cosines."""
+    return Figure(
+        f"batch-weights-{number + 1}",
+        lambda: draw_batches(logged),
+        f"Mean weight that {name} gives to the pairs of a batch, by their cosine, at every validation.",
+    )
+
+
+def draw_batches(logged: list[Mapping[str, Any]]) -> Any:
+    """Coloured cells, a row for each step and kind of pairs."""
+    alt = import_altair()
+    values, order = [], []
+    for kind in ("positive", "negative"):
+        for line in logged:
+            row = f"{kind} {line['step']}"
+            order.append(row)
+            pairs, weights = line[kind]["pairs"], line[kind]["weight"]
+            edges = np.linspace(-1, 1, len(pairs) + 1)
+            largest = max(map(abs, weights)) or 1.0
+            values += [
+                {
+                    "row": row,
+                    "low": round(float(low), 3),
+                    "high": round(float(high), 3),
+                    "share": weight / largest,
+                    "weight": weight,
+                    "pairs": count,
+                }
+                for low, high, count, weight in zip(edges[:-1], edges[1:], pairs, weights, strict=True)
+                if count
+            ]
+    return (
+        alt.Chart(alt.Data(values=values))
+        .mark_rect()
+        .encode(
+            x=alt.X("low:Q", title="cosine of the pair", scale=alt.Scale(domain=[-1, 1])),
+            x2="high:Q",
+            y=alt.Y("row:N", sort=order, title="kind of pair, step"),
+            color=alt.Color(
+                "share:Q",
+                scale=alt.Scale(scheme="viridis"),
+                legend=alt.Legend(title="weight, of the largest of its row", titleLimit=260),
+            ),
+            tooltip=["row:N", "low:Q", "high:Q", "pairs:Q", alt.Tooltip("weight:Q", format=".4g")],
+        )
+        .properties(width="container", height={"step": 15})
+    )

@@ -1,0 +1,144 @@
+"""The sections that look closer at methods: thresholds, consistency, pair weights, faults."""
+
+import base64
+import gzip
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from equimetric.evaluation import evaluate
+from equimetric.evaluation.threshold_profile import threshold_profile
+from equimetric.report import render_html
+from equimetric.report.pictures import Thumbnails
+from equimetric.report.retrieval_data import retrieval_faults, shown_rows
+from equimetric.report.section import SECTIONS
+from equimetric.report.sections.accuracy_consistency import pareto_front
+from equimetric.report.sections.explorer import compared_methods, fit_classes
+from equimetric.report.sections.weights import grid_weights
+from equimetric.report.threshold_data import all_classes, method_thresholds, pack_counts
+from equimetric.report.understanding_figures import pads_figure, read_bins
+
+
+@pytest.fixture
+def known(study, closer, class_list):
+    """The study with profiles, its runs with the names of the test classes."""
+    runs = tuple(replace(run, classes=class_list) for run in study.runs)
+    return replace(study, runs=runs, **closer)
+
+
+def unpack(text):
+    planes = np.frombuffer(gzip.decompress(base64.b64decode(text)), np.uint8).reshape(4, -1)
+    return np.ascontiguousarray(planes.T).view("<u4").ravel()
+
+
+def test_thresholds_of_a_method_equal_the_api(known, spaces):
+    values = SECTIONS["explorer"].data(known)["values"]
+    found = spaces["contrastive"]
+    profile = threshold_profile(found.embeddings, found.labels)
+    method = values["methods"]["contrastive"]
+    assert method["negative"] == profile.negative.tolist()
+    assert method["opis"] == pytest.approx(
+        evaluate(found.embeddings, found.labels, metrics=["opis"])["opis"], abs=1e-12
+    )
+    quantiles = np.frombuffer(base64.b64decode(method["quantiles"]["far"]), "<u2").reshape(101, -1) / 65535
+    expected = np.quantile(profile.class_far, 0.9, axis=0)
+    np.testing.assert_allclose(quantiles[90], expected, atol=1e-5)
+    worst, place = method["worst"][0], int(np.argmin(profile.consistency.mean_utility))
+    assert worst["name"] == found.class_names[place]
+    assert worst["negative"] == profile.class_negative[place].tolist()
+
+
+def test_all_classes_are_exact_and_fit(known, spaces):
+    profile = threshold_profile(spaces["contrastive"].embeddings, spaces["contrastive"].labels)
+    packed = all_classes(profile, {}, 4)
+    counts = unpack(packed["negative"]).reshape(24, -1).cumsum(axis=1)
+    np.testing.assert_array_equal(counts, profile.class_negative[:, ::4])
+    np.testing.assert_array_equal(unpack(pack_counts(profile.class_positives)), profile.class_positives)
+    assert fit_classes({"a": profile}, {})["a"]["kept"] == list(range(len(profile.thresholds)))
+
+
+def test_a_method_takes_a_fifth_of_a_megabyte_with_many_classes():
+    draw = np.random.default_rng(0)
+    profile = threshold_profile(draw.normal(size=(900, 8)), np.repeat(np.arange(300), 3))
+    assert len(json.dumps(method_thresholds(profile, {}))) < 220_000
+
+
+def test_methods_with_and_without_tcm_are_compared(known):
+    recipes = {"a": ("multi_similarity", {}), "b": ("contrastive", {}), "c": ("multi_similarity+tcm", {})}
+    assert compared_methods(replace(known, recipes=recipes), ["b", "c", "a"]) == ["a", "c"]
+    assert compared_methods(replace(known, recipes={}), ["b", "c", "a"]) == ["b", "c"]
+
+
+def test_old_stores_have_none_of_these_sections(study):
+    for name in ("explorer", "faults", "weights", "understand", "accuracy_consistency"):
+        assert SECTIONS[name].data(study) is None
+
+
+def test_front_has_the_methods_that_none_beats():
+    assert pareto_front([(90, 5), (80, 4), (85, 6), (70, 9), (90, 5)]) == [1, 0, 4]
+
+
+def test_consistency_takes_opis_from_stored_thresholds(known, spaces):
+    found = SECTIONS["accuracy_consistency"].data(known)
+    assert "multi_similarity" in found["front"]
+    points = found["figure"].spec()["data"]["values"]
+    opis = evaluate(spaces["contrastive"].embeddings, spaces["contrastive"].labels, metrics=["opis"])["opis"]
+    assert {point["method"]: point["opis"] for point in points}["contrastive"] == pytest.approx(1e3 * opis)
+
+
+def test_weights_of_methods_and_why_others_have_none(known):
+    found, _ = grid_weights("contrastive_cosine", '{"lam": 0.5}')
+    negative = dict(zip(found["cosine"], found["negative"], strict=True))
+    assert {round(cosine, 3): weight for cosine, weight in negative.items()}[0.6] == pytest.approx(1.0)
+    assert "reads the embeddings" in grid_weights("hdc", "{}")[1]
+
+
+def test_weights_of_batches_are_drawn_where_they_were_logged(known):
+    line = {"kind": "pair_weights", "step": 20}
+    line |= {kind: {"pairs": [0, 3, 1, 0], "weight": [0.0, 0.5, 1.0, 0.0]} for kind in ("positive", "negative")}
+    runs = tuple(replace(run, history=(line,)) for run in known.runs)
+    (first, _) = SECTIONS["weights"].data(replace(known, runs=runs))["batches"]
+    values = first["figure"].spec()["data"]["values"]
+    assert len(values) == 4
+    assert values[0] == {"row": "positive 20", "low": -0.5, "high": 0.0, "share": 0.5, "weight": 0.5, "pairs": 3}
+
+
+def test_pads_draws_its_distribution():
+    figures = {"held-out score": 0.5, "negatives up to 0.500": 0.75, "negatives above 0.500": 0.25}
+    assert [probability for _, probability in read_bins(figures)] == [0.75, 0.25]
+    figure = pads_figure("PADS", [{"kind": "train", "step": 30, "learner": figures}])
+    assert [cell["probability"] for cell in figure.spec()["data"]["values"]] == [75.0, 25.0]
+    assert pads_figure("PADS", [{"kind": "train", "step": 30}]) is None
+
+
+def test_faults_are_the_worst_first(closer):
+    profile, images = closer["profiles"]["contrastive"], closer["images"]
+    faults = retrieval_faults(profile, images)
+    scores = profile.per_query["map@r"]
+    assert faults["queries"][0]["score"] == pytest.approx(scores.min(), abs=1e-4)
+    means = [scores[profile.per_query["labels"] == label].mean() for label in range(24)]
+    assert faults["classes"][0]["mean"] == pytest.approx(min(means), abs=1e-4)
+    assert [one["mean"] for one in faults["classes"]] == sorted(one["mean"] for one in faults["classes"])
+    neighbours = profile.per_query["neighbours"]
+    assert faults["hubs"][0]["times"] == np.bincount(neighbours.ravel()).max()
+    first, second = faults["confused"][0]["images"]
+    assert images.labels[first] != images.labels[second]
+    distances = [pair["distance"] for pair in faults["duplicates"]]
+    assert distances == sorted(distances)
+    assert all(images.labels[a] != images.labels[b] for a, b in (pair["images"] for pair in faults["duplicates"]))
+
+
+def test_pictures_stop_where_there_is_no_room(closer):
+    faults = retrieval_faults(closer["profiles"]["contrastive"], closer["images"])
+    pictures = Thumbnails(closer["images"], 2000)
+    assert not pictures.add(*shown_rows(faults))
+    assert pictures.found == {}
+    assert pictures.add(0)
+    assert pictures.found[0].startswith("data:image/png")
+
+
+def test_hostile_class_names_end_no_element(known):
+    page = render_html(known)
+    assert "<script>alert" not in page

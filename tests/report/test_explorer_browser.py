@@ -1,0 +1,140 @@
+"""The threshold explorer, the galleries of faults and the map, driven in a browser."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from playwright.sync_api import sync_playwright
+
+from equimetric.evaluation.engine.inputs import prepare_sets
+from equimetric.evaluation.engine.pair_distances import pair_distances
+from equimetric.evaluation.metrics.roc import class_rates, rates
+from equimetric.report import write_report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
+    pytest.mark.slow,
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("explorer")
+
+
+@pytest.fixture
+def page(browser, study, closer, class_list, folder):
+    """The page of a study with profiles, at its explorer; a message of the console or a request is an error."""
+    file = folder / "index.html"
+    if not file.exists():
+        runs = tuple(replace(run, classes=class_list) for run in study.runs)
+        write_report(replace(study, runs=runs, **closer), folder)
+    opened = browser.new_page()
+    faults, requests = [], []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.on("dialog", lambda dialog: faults.append(dialog.message))
+    opened.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    opened.on("request", lambda request: requests.append(request.url))
+    opened.goto(file.as_uri())
+    opened.wait_for_selector("#explorer-app:not([hidden])")
+    yield opened
+    assert faults == []
+    assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    opened.close()
+
+
+def percent(text):
+    return float(text.split("%")[0]) / 100
+
+
+def move(page, place):
+    page.evaluate(
+        "place => { const s = document.getElementById('explorer-threshold'); s.value = place;"
+        " s.dispatchEvent(new Event('input')); }",
+        place,
+    )
+
+
+def test_slider_values_equal_the_api(page, spaces):
+    panel = page.locator(".threshold-panel").first
+    method = panel.locator("select").input_value()
+    distances = pair_distances(prepare_sets(spaces[method].embeddings, spaces[method].labels))
+    thresholds = page.evaluate("equimetric.explorer.panels[0].method.thresholds")
+    for place in (10, 60, 100, len(thresholds) - 1):
+        move(page, place)
+        far, frr = rates(distances, thresholds[place])
+        shown = {key: panel.locator(f"td[data-value={key}]").inner_text() for key in ("threshold", "far", "frr")}
+        assert float(shown["threshold"]) == pytest.approx(thresholds[place], abs=5e-5)
+        assert percent(shown["far"]) == pytest.approx(far, abs=5e-5)
+        assert percent(shown["frr"]) == pytest.approx(frr, abs=5e-5)
+        each = class_rates(distances, thresholds[place])
+        row = panel.locator(".threshold-classes tbody tr").first
+        number = spaces[method].class_names.index(row.locator("th").inner_text())
+        cells = [percent(text) for text in row.locator("td").all_inner_texts()[:2]]
+        assert cells == pytest.approx([each.far[number], each.frr[number]], abs=5e-5)
+        quantile = percent(panel.locator("td[data-value=classFar]").inner_text().split(", ")[1])
+        assert quantile == pytest.approx(np.quantile(each.far, 0.9), abs=1e-4)
+
+
+def test_other_method_follows_at_the_same_false_accept_rate(page):
+    move(page, 80)
+    first, second = (
+        percent(page.locator(f".threshold-panel >> nth={side} >> td[data-value=far]").inner_text()) for side in (0, 1)
+    )
+    assert first == pytest.approx(second, abs=5e-3)
+    page.select_option("#explorer-link", "threshold")
+    shown = page.locator("td[data-value=threshold]").all_inner_texts()
+    assert float(shown[0]) == pytest.approx(float(shown[1]), abs=0.05)
+
+
+def test_any_class_can_be_looked_up(page, spaces):
+    page.wait_for_selector("#explorer-search-A:not([hidden])")
+    page.fill("#explorer-class-A", "<script>alert(1)</script>")
+    row = page.locator(".threshold-classes .picked").first
+    assert row.locator("th").inner_text() == "<script>alert(1)</script>"
+    method = page.locator("#explorer-method-A").input_value()
+    distances = pair_distances(prepare_sets(spaces[method].embeddings, spaces[method].labels))
+    place = page.evaluate("equimetric.explorer.panels[0].place")
+    threshold = page.evaluate("equimetric.explorer.panels[0].method.thresholds")[place]
+    assert percent(row.locator("td").first.inner_text()) == pytest.approx(
+        class_rates(distances, threshold).far[23], abs=5e-5
+    )
+
+
+def test_keys_move_the_slider_and_the_map(page):
+    slider = page.locator("#explorer-threshold")
+    slider.focus()
+    before = slider.get_attribute("aria-valuetext")
+    page.keyboard.press("ArrowRight")
+    assert slider.get_attribute("aria-valuetext") != before
+    page.locator(".map").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".map-side img").count() == 1
+    page.locator(".map circle").nth(5).hover(force=True)
+    assert page.locator(".map-side span").inner_text()
+
+
+def test_faults_show_another_method(page):
+    first = page.locator("#faults-app article").first.inner_text()
+    other = page.locator("#faults-method option").nth(1).get_attribute("value")
+    page.select_option("#faults-method", other)
+    assert page.locator("#faults-app article").first.inner_text() != first
+    assert page.locator("#faults-app .wrong").count() > 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_needs_no_sideways_scrolling(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
