@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -46,7 +47,12 @@ Result = TypeVar("Result")
 
 
 def decode(
-    file: Path, *, channels: int, resize: Resize | None, box: Box | None = None, decoding: Decoding = "exact"
+    file: Path | BytesIO,
+    *,
+    channels: int,
+    resize: Resize | None,
+    box: Box | None = None,
+    decoding: Decoding = "exact",
 ) -> "PillowImage":
     """The image of a file: upright, cropped to `box`, in 8-bit grey or RGB, over white where transparent, resized.
 
@@ -90,11 +96,11 @@ def _resize_checked(image: "PillowImage", resize: Resize | None) -> "PillowImage
     return image if resize is None else resize(image)
 
 
-def open_image(file: Path) -> "PillowImage":
-    """An image file of one of `FORMATS` with its header read; raises ValueError or OSError for anything else."""
+def open_image(file: Path | BytesIO) -> "PillowImage":
+    """An image of one of `FORMATS` with its header read; raises ValueError or OSError for anything else."""
     from PIL import Image, UnidentifiedImageError
 
-    if why := why_no_file(file):
+    if isinstance(file, Path) and (why := why_no_file(file)):
         raise ValueError(f"it {why}")
     try:
         return Image.open(file, formats=FORMATS)

@@ -1,5 +1,6 @@
 """Which files are images: the formats that are read, their suffixes, and the files of a folder."""
 
+from io import BytesIO
 from pathlib import Path
 
 from equimetric.files import NOT_THERE, why_no_file
@@ -33,13 +34,16 @@ NOTES = frozenset({".txt", ".md", ".json", ".csv", ".tsv", ".xml", ".yaml", ".ym
 """Suffixes of what often lies beside images and is none: notes, annotations, the files of file managers."""
 
 
-def other_format(file: Path) -> str:
-    """The format of a file that is not read, by its first bytes; '' where it is not known."""
-    try:
-        with file.open("rb") as stream:
-            head = stream.read(LONGEST_MARK)
-    except OSError:
-        return ""
+def other_format(file: Path | BytesIO) -> str:
+    """The format of a file or stream that is not read, by its first bytes; '' where it is not known."""
+    if isinstance(file, BytesIO):
+        head = file.getvalue()[:LONGEST_MARK]
+    else:
+        try:
+            with file.open("rb") as stream:
+                head = stream.read(LONGEST_MARK)
+        except OSError:
+            return ""
     return next((name for (place, mark), name in OTHER_FORMATS.items() if head.startswith(mark, place)), "")
 
 

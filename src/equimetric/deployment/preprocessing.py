@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ImageLike", "Preprocessing", "list_images"]
 
-ImageLike: TypeAlias = "str | Path | PillowImage | NDArray[np.uint8] | Tensor"
-"""A file, an image of Pillow, an array (H, W) or (H, W, C), or a tensor (C, H, W), the last two of bytes."""
+ImageLike: TypeAlias = "str | Path | BytesIO | PillowImage | NDArray[np.uint8] | Tensor"
+"""A file, its content as a stream, an image of Pillow, or bytes: an array (H, W) or (H, W, C), a tensor (C, H, W)."""
 
 CONVERTED = {1: "grey", 3: "RGB"}
 
@@ -73,8 +74,9 @@ class Preprocessing:
     def pixels(self, image: ImageLike) -> NDArray[np.uint8]:
         """One image → (C, S, S)."""
         first, *others = self.views
-        if isinstance(image, str | Path):
-            opened = decode(Path(image), channels=self.channels, resize=first.resize, decoding=self.decoding)
+        if isinstance(image, str | Path | BytesIO):
+            file = Path(image) if isinstance(image, str) else image
+            opened = decode(file, channels=self.channels, resize=first.resize, decoding=self.decoding)
         else:
             opened = standardize(as_pillow(image), channels=self.channels, resize=first.resize)
         pixels = first.finish(opened, None)
@@ -145,7 +147,7 @@ def list_images(images: ImageLike | Iterable[ImageLike]) -> Sequence[ImageLike]:
     """One image or several as a sequence; arrays (N, H, W, C) and tensors (N, C, H, W) are several."""
     from PIL import Image
 
-    if isinstance(images, str | Path | Image.Image):
+    if isinstance(images, str | Path | BytesIO | Image.Image):
         return [images]
     if isinstance(images, np.ndarray | Tensor):
         return list(images) if images.ndim == 4 else [images]
