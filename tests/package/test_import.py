@@ -71,6 +71,7 @@ def test_rooms_depend_only_on_those_before_them():
         "explain",
         "runs",
         "deployment",
+        "service",
         "training",
         "protocols",
         "studies",
