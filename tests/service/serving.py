@@ -10,7 +10,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from equimetric.service.access import AccessRules
-from equimetric.service.app import build_app
+from equimetric.service.app import build_service
 from equimetric.service.backend import ServedGallery
 from equimetric.service.limits import Limits
 from equimetric.service.metrics import ServiceMetrics
@@ -23,7 +23,7 @@ def serve(folder, model, *, rules=None, limits=None, thumbnails=True):
     """A client of the service of a gallery, in this process."""
     metrics = ServiceMetrics()
     served = ServedGallery(folder, model, limits or Limits(), metrics)
-    app = build_app(served, rules or AccessRules(), metrics, thumbnails=thumbnails)
+    app = build_service(served, rules or AccessRules(), metrics, thumbnails=thumbnails)
     with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as client:
         yield client
 

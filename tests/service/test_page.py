@@ -91,7 +91,7 @@ def test_a_photo_is_chosen_and_its_neighbours_are_shown(gallery_folder, photos):
             page.wait_for_selector("#neighbours li img[src^='blob:']")
             assert first.locator("img").evaluate("picture => picture.naturalWidth") == 12
             page.select_option("#count", "5")
-            page.locator("#neighbours li").nth(4).wait_for()
+            page.locator("#neighbours li").nth(5).wait_for(state="detached")
             assert page.locator("#neighbours li").count() == 5
             wide = page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide == 0, "nothing is cut off at the side"

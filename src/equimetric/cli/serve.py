@@ -57,7 +57,7 @@ def serve_command(
     """
     import_extra("fastapi", "equimetric serve", "fastapi", "serve", "use equimetric search")
     from equimetric.service.access import AccessRules, read_keys
-    from equimetric.service.app import build_app
+    from equimetric.service.app import build_service
     from equimetric.service.backend import ServedGallery
     from equimetric.service.limits import Limits
     from equimetric.service.metrics import ServiceMetrics
@@ -87,5 +87,5 @@ def serve_command(
         )
         address = f"[{host}]" if ":" in host else host
         show(f"http://{address}:{listening.getsockname()[1]} answers; stop with Ctrl-C")
-        run_server(build_app(served, rules, metrics, thumbnails=thumbnails), listening)
+        run_server(build_service(served, rules, metrics, thumbnails=thumbnails), listening)
     show("stopped")

@@ -16,10 +16,10 @@ from equimetric.service.pages import SecureHeaders, add_pages
 from equimetric.service.problems import handle_problems
 from equimetric.service.routes import build_routes
 
-__all__ = ["build_app"]
+__all__ = ["build_service"]
 
 
-def build_app(
+def build_service(
     served: ServedGallery, rules: AccessRules, metrics: ServiceMetrics, *, thumbnails: bool = True
 ) -> FastAPI:
     """The application that answers for a gallery; it closes the gallery when it ends."""
