@@ -33,7 +33,7 @@ lint: $(READY) ## ruff, mypy and oxlint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/oxlint --quiet --deny-warnings src/equimetric/report/assets
+	$(BIN)/oxlint --quiet --deny-warnings src/equimetric/report/assets src/equimetric/service/assets
 
 benchmark: $(READY) ## speed and memory beside a plain reference
 	@for script in $(filter-out benchmarks/record.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -4,7 +4,6 @@
 {
   const { element } = equimetric;
   const SHARE_STEPS = 65535;
-  const QUANTILES = 101;
   const WIDTH = 560, HEIGHT = 300;
   const MARGIN = { left: 48, right: 12, top: 10, bottom: 40 };
   const svg = (tag, attributes, children = []) => element(tag, attributes, children, "svg");
