@@ -38,7 +38,10 @@ def seeded():
 @pytest.fixture
 def equimetric(monkeypatch, capsys):
     """Run the command line in this process: exit code, what it printed, and what it printed as an error."""
+    from equimetric import progress
     from equimetric.cli import main
+
+    monkeypatch.setattr(progress, "_output", "bar")  # a command changes it for the whole process
     from equimetric.cli.console import console
 
     monkeypatch.setenv("COLUMNS", "100")

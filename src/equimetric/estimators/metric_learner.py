@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from equimetric.calibration import calibrate
 from equimetric.calibration.targets import FalseAccepts
 from equimetric.errors import EquimetricError, EquimetricWarning
-from equimetric.estimators.projection import Budget, build_projection, objective_for, train_projection
+from equimetric.estimators.projection import ProjectionBudget, build_projection, objective_for, train_projection
 from equimetric.evaluation import evaluate
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
@@ -167,7 +167,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         labels = torch.from_numpy(codes)
         dim = self.n_components or min(LARGEST, vectors.shape[1])
         context = Context(classes=int(labels.max()) + 1, dim=dim, images=len(labels))
-        budget = Budget(self.steps, self.classes, self.samples, self.lr, self.weight_decay, self.objective_lr)
+        budget = ProjectionBudget(self.steps, self.classes, self.samples, self.lr, self.weight_decay, self.objective_lr)
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.manual_seed(derive_seed(seed, "network"))
             self.network_ = build_projection(vectors, self.hidden, dim)

@@ -19,14 +19,14 @@ from equimetric.learners.single import inspect_epoch
 from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
 from equimetric.seeding import derive_seed
 
-__all__ = ["Budget", "build_projection", "objective_for", "train_projection"]
+__all__ = ["ProjectionBudget", "build_projection", "objective_for", "train_projection"]
 
 EPOCH = 100
 """Steps between two looks at the whole training set, for objectives that take one."""
 
 
 @dataclass(frozen=True)
-class Budget:
+class ProjectionBudget:
     """Steps, batches of `classes` × `samples` rows, and learning rates, which fall to 0 by a half cosine."""
 
     steps: int
@@ -71,7 +71,12 @@ def objective_for(
 
 
 def train_projection(
-    network: nn.Module, objective: Objective | ObjectiveSum, vectors: Tensor, labels: Tensor, budget: Budget, seed: int
+    network: nn.Module,
+    objective: Objective | ObjectiveSum,
+    vectors: Tensor,
+    labels: Tensor,
+    budget: ProjectionBudget,
+    seed: int,
 ) -> None:
     """Minimise the objective of batches of (N, D) vectors with (N,) class ids 0 … C − 1, in place."""
     groups = [

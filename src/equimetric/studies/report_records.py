@@ -30,7 +30,7 @@ def load_record(source: Path, labels: Path | None = None) -> StudyRecord | Embed
     """The record behind a report: of a study, a run, or embeddings with their labels."""
     if not source.is_dir():
         return load_embeddings_record(source, labels)
-    if (source / "study.toml").exists():
+    if all((source / name).exists() for name in ("study.toml", "data.json")):
         return load_study(source)
     if (source / "config.toml").exists():
         return load_run_record(source)
