@@ -24,6 +24,10 @@ SHORT = {"steps": 6, "validate_every": 3, "patience": 6}
 CLASSES, IMAGES = 20, 11
 
 
+def trials_of(fitted):
+    return fitted.folder.with_name("model.fit") / "trials"
+
+
 def short(plan, *methods):
     """The plan with a few steps, and only some methods."""
     candidates = tuple(map(Candidate, methods)) or plan.candidates
@@ -113,7 +117,7 @@ def test_a_second_start_repeats_no_trial(fitted, plan, monkeypatch, tmp_path):
 
     monkeypatch.setattr(choice_module, "train_trial", fail)
     monkeypatch.setattr(choice_module, "MOST_CANDIDATES", 2)
-    trials = fitted.folder.with_name("model.fit") / "trials"
+    trials = trials_of(fitted)
     with fit_module.quiet_warnings():
         again = choose_candidate(plan, trials, Budget(600), Shared())
     assert [one.scores for one in again.tried] == [one.scores for one in fitted.choice.tried]
@@ -124,12 +128,12 @@ def test_a_second_start_repeats_no_trial(fitted, plan, monkeypatch, tmp_path):
 
 
 def test_a_damaged_trial_is_made_again(plan, tmp_path, fitted):
-    file = next((fitted.folder.with_name("model.fit") / "trials").iterdir())
+    file = next(trials_of(fitted).iterdir())
     copy = tmp_path / file.name
     copy.write_text(file.read_text().replace("map@r", "map@s", 1))
     assert choice_module.read_trial(copy) is None
     assert choice_module.read_trial(file) is not None
-    assert json.loads(file.read_text())["steps"] == 6
+    assert {json.loads(file.read_text())["steps"] for file in trials_of(fitted).iterdir()} == {0, 6}
 
 
 def test_changed_images_make_other_trials_and_another_run(tmp_path, fitted, plan):
@@ -148,7 +152,20 @@ def test_the_search_stops_where_the_time_is_up(plan, tmp_path):
     with fit_module.quiet_warnings():
         choice = choose_candidate(plan, tmp_path, Budget(300, lambda: float(next(ticks))), Shared())
     assert choice.stopped
-    assert len(choice.tried) == 1
+    assert [one.candidate.name for one in choice.tried] == ["raw features", "principal components", "contrastive"]
+
+
+def test_what_needs_no_training_is_compared_on_the_same_folds(fitted, plan):
+    names = [one.candidate.name for one in fitted.choice.tried]
+    assert names == ["raw features", "principal components", "contrastive", "multi_similarity"]
+    start = fitted.choice.tried[1]
+    trials = [
+        choice_module.try_fold(plan.run(plan.candidates[0], fold), trials_of(fitted), Shared()) for fold in range(3)
+    ]
+    for name in ("map@r", "tar@far=0.1"):
+        # The start of a trained candidate is the untrained one.
+        assert start.scores[name] == pytest.approx(sum(trial.history[0][name] for trial in trials) / 3, abs=1e-12)
+    assert "without training, are compared in the same way" in "\n".join(plan.describe())
 
 
 def test_neighbours_of_a_candidate_differ_in_one_key_and_can_be_trained(plan):

@@ -30,6 +30,7 @@ from equimetric.runs.features import estimate_seconds
 from equimetric.runs.key import RunKey
 from equimetric.runs.model import TrainedModel
 from equimetric.runs.regimes import fit_to_data
+from equimetric.runs.result import RunResult
 from equimetric.runs.shared import Shared
 from equimetric.threads import use_threads
 from equimetric.training import train
@@ -123,10 +124,10 @@ def carry_out(plan: Plan, target: Path, budget: Budget, *, licence: str = "unkno
     choice = choose_candidate(plan, work / "trials", budget, shared, tell)
     best = choice.best.candidate
     stopped = "; the time for trials is up" if choice.stopped else ""
-    tell(f"chosen: {best.name}{stopped}")
+    tell(f"{choice.describe()}{stopped}")
     trained = train_chosen(plan.run(best), work / "runs", shared)
     write_atomically(work / PLAN, plan.run_toml(best))
-    tell(f"trained {trained.result.steps} steps, the best {trained.result.best_step}; {budget.describe()}")
+    tell(f"{describe_training(trained.result)}; {budget.describe()}")
     tell(describe_normalisation(trained.result.cohort))
     exported = work / "export" / target.name
     certificate = export_model(plan, trained, exported, licence)
@@ -167,6 +168,15 @@ def train_chosen(config: RunConfig, folder: Path, shared: Shared) -> TrainedMode
     data = shared.data(config)
     key = RunKey.of(fit_to_data(config, data.shape), data.fingerprint)
     return train(config, folder=folder / key.folder, shared=shared)
+
+
+def describe_training(result: RunResult) -> str:
+    """How many steps were taken, and which one is exported."""
+    if result.steps == 0:
+        return "nothing to train"
+    if result.best_step == 0:
+        return f"trained {result.steps} steps, none better than the start, the principal components: these are exported"
+    return f"trained {result.steps} steps, the best {result.best_step}"
 
 
 def export_model(plan: Plan, trained: TrainedModel, folder: Path, licence: str) -> Certificate:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from equimetric.calibration import Certificate
 from equimetric.calibration.rates import class_counts, pooled_rates
-from equimetric.evaluation import Cohort
+from equimetric.evaluation import Cohort, format_score
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
 from equimetric.fitting.normalisation import choose_normalisation
@@ -76,6 +76,24 @@ class FitOutcome:
         if self.plain:
             yield "fitted, without the cohort", self.plain
         yield "fitted", self.fitted
+
+    def shortfall(self) -> str:
+        """A sentence where the fitted model is below raw features in search or at the threshold; else nothing."""
+        below = [
+            f"{name} {format_score(name, self.fitted[name]).strip()} against {format_score(name, raw).strip()}"
+            for name, raw in self.raw.items()
+            if name.startswith(("map@r", "tar@")) and self.fitted[name] < raw
+        ]
+        if not below:
+            return ""
+        return f"On these test classes the fitted model is below raw features: {', '.join(below)}."
+
+    def sentences(self) -> Iterator[str]:
+        """What stands below the table: a shortfall, and the certified rates."""
+        if shortfall := self.shortfall():
+            yield shortfall
+        for rate in self.rates:
+            yield f"At the certified threshold: {rate.describe()}"
 
 
 def open_test_classes(folder: Path, certificate: Certificate) -> FitOutcome:

@@ -19,7 +19,7 @@ from equimetric.runs.image_size import fit_images
 from equimetric.runs.regimes import LARGEST_DIM
 from equimetric.studies.configuration import StudyConfig
 
-__all__ = ["BACKBONE", "METHODS", "Candidate", "Plan", "make_plan", "variations"]
+__all__ = ["BACKBONE", "METHODS", "UNTRAINED", "Candidate", "Plan", "make_plan", "variations"]
 
 METHODS = ("multi_similarity_miner", "arcface", "contrastive", "proxy_anchor")
 """Base objectives: pairs with a miner, class weights with a margin, the oldest, proxies."""
@@ -32,6 +32,9 @@ BACKBONE = "efficientnet_lite0"
 
 LEAST_DIM, MOST_DIM = 32, 512
 """Dimensions of a candidate: beyond these, search costs more than the embedding gains."""
+
+LEARNERS_WITHOUT_STEPS = {"raw_features": "raw features", "untrained": "principal components"}
+"""The features as they are, and the start of the head; learner → title."""
 
 HEADER = "# Written by `equimetric fit`; edit it, and give it to: equimetric {command} {file}\n"
 
@@ -46,7 +49,17 @@ class Candidate:
     @property
     def name(self) -> str:
         """'arcface, optimizer.lr = 0.003'."""
-        return ", ".join([self.method, *(f"{key} = {value:g}" for key, value in self.changes)])
+        title = LEARNERS_WITHOUT_STEPS.get(self.method, self.method)
+        return ", ".join([title, *(f"{key} = {value:g}" for key, value in self.changes)])
+
+    @property
+    def trains(self) -> bool:
+        """Whether it takes any step."""
+        return self.method not in LEARNERS_WITHOUT_STEPS
+
+
+UNTRAINED = tuple(map(Candidate, LEARNERS_WITHOUT_STEPS))
+"""What every trained candidate must beat on validation classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +71,7 @@ class Plan:
         parts: which classes are for what.
         far: the false accept rate to calibrate for.
         values: the configuration of a run, without method, and without lists of classes.
-        candidates: what is tried first.
+        candidates: what is trained first.
         notes: sentences: what was merged, and what cannot be promised.
     """
 
@@ -77,6 +90,8 @@ class Plan:
     def run_values(self, candidate: Candidate, fold: int = 0) -> dict[str, Any]:
         """The configuration of a run, as a user would write it."""
         values = {"method": candidate.method, **copy.deepcopy(dict(self.values))}
+        if not candidate.trains:
+            values["learner"] = {"name": candidate.method}
         for key, value in candidate.changes:
             set_dotted(values, key, value)
         lists = self.parts.fold(fold, FOLDS).lists()
@@ -120,6 +135,10 @@ class Plan:
             f"objective: {', '.join(candidate.method for candidate in self.candidates)}; the one with the best mean of "
             f"MAP@R and TAR at FAR {self.far:g} on validation classes of {FOLDS} folds, then its learning rate and "
             "dimension"
+        )
+        yield (
+            f"{' and '.join(candidate.name for candidate in UNTRAINED)}, without training, are compared in the same "
+            "way: the better of them is exported where no objective beats it"
         )
         yield (
             f"cohort normalisation by the {self.parts.cohort} classes (mean form, strength {STRENGTH:g}), where it "

@@ -95,7 +95,7 @@ def outcome_table(outcome: FitOutcome) -> PlainTable:
         f"{outcome.classes} test classes, {outcome.images:,} images, opened once",
         (TableColumn("", is_text=True), *map(TableColumn, names)),
         tuple(rows),
-        tuple(f"At the certified threshold: {rate.describe()}" for rate in outcome.rates),
+        tuple(outcome.sentences()),
     )
 
 
@@ -120,7 +120,10 @@ def choice_table(choice: CandidateChoice, result: RunResult) -> PlainTable:
 
 def choice_notes(choice: CandidateChoice, result: RunResult) -> tuple[str, ...]:
     """What was chosen beside the candidate, and what the run noticed."""
-    notes = ["The time for trials was up before all candidates were tried."] if choice.stopped else []
+    chosen = choice.describe()
+    notes = [f"{chosen[0].upper()}{chosen[1:]}."]
+    if choice.stopped:
+        notes.append("The time for trials was up before all candidates were tried.")
     notes.append(describe_normalisation(result.cohort))
     # Those of the cohort speak of the one that the run chose by itself.
     return (*notes, *(note for note in result.notes if note not in cohort_notes(result.cohort)))

@@ -1,0 +1,94 @@
+import math
+from dataclasses import replace
+
+import pytest
+from photos import write_photos
+
+import equimetric as em
+from equimetric.fitting import choice as choice_module
+from equimetric.fitting import fit as fit_module
+from equimetric.fitting.budget import Budget
+from equimetric.fitting.choice import CandidateChoice, TriedCandidate
+from equimetric.fitting.fit import carry_out, describe_training
+from equimetric.fitting.outcome import FitOutcome
+from equimetric.fitting.plan import UNTRAINED, Candidate, make_plan
+
+RAW, START = UNTRAINED
+ARCFACE = Candidate("arcface")
+
+
+def choice_of(**values):
+    candidates = {"raw": RAW, "start": START, "arcface": ARCFACE}
+    tried = [TriedCandidate(candidates[name], {"map@r": value}, value, 1.0) for name, value in values.items()]
+    return CandidateChoice(tuple(tried))
+
+
+def test_training_must_be_better_than_none():
+    assert choice_of(raw=0.4, start=0.5, arcface=0.6).best.candidate == ARCFACE
+    assert choice_of(raw=0.4, start=0.5, arcface=0.6).describe() == "chosen: arcface"
+    # Equal is not better.
+    assert choice_of(raw=0.4, start=0.5, arcface=0.5).best.candidate == START
+
+
+def test_the_reason_for_no_training_is_one_sentence():
+    choice = choice_of(raw=0.6, start=0.5, arcface=0.55)
+    assert choice.best.candidate == RAW
+    assert choice.best_trained.candidate == ARCFACE
+    assert choice.describe() == (
+        "chosen: raw features, without training, because no trained candidate was better on validation classes: "
+        "60.00% in the mean of MAP@R and TAR, against 55.00% by arcface"
+    )
+
+
+def test_a_model_below_raw_features_on_the_test_classes_is_called_so():
+    raw = {"recall@1": 0.9, "map@r": 0.8, "tar@far=0.01": 0.5, "opis_far": 0.001}
+    outcome = FitOutcome(raw, {}, {**raw, "map@r": 0.7, "opis_far": 0.002}, (), 5, 50)
+    assert list(outcome.sentences()) == [
+        "On these test classes the fitted model is below raw features: map@r 70.00% against 80.00%."
+    ]
+    both = replace(outcome, fitted={**raw, "map@r": 0.7, "tar@far=0.01": 0.4})
+    assert "map@r 70.00% against 80.00%, tar@far=0.01 40.00% against 50.00%." in both.shortfall()
+    assert replace(outcome, fitted={**raw, "recall@1": 0.8}).shortfall() == ""
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A fit whose classes are as far apart as can be before training, so that no objective is better."""
+    folder = tmp_path_factory.mktemp("untrained")
+    plan = make_plan(write_photos(folder / "photos", 20, 11), backbone="small_cnn")
+    training = {"steps": 4, "validate_every": 4, "patience": 4}
+    plan = replace(plan, values={**plan.values, "training": training}, candidates=(Candidate("contrastive"),))
+    said = []
+    with pytest.MonkeyPatch.context() as patch, fit_module.quiet_warnings():
+        patch.setattr(fit_module, "has_onnx", lambda: False)
+        patch.setattr(choice_module, "MOST_CANDIDATES", 3)
+        yield carry_out(plan, folder / "model", Budget(600), tell=said.append), said
+
+
+def test_what_no_training_beats_is_exported(fitted):
+    model, said = fitted
+    assert model.choice.best.candidate == RAW
+    assert em.load(model.run).result.steps == 0
+    assert any("without training, because no trained candidate was better" in sentence for sentence in said)
+    assert any(sentence.startswith("nothing to train; ") for sentence in said)
+    page = (model.folder / "report.html").read_text()
+    assert "without training, because no trained candidate was better" in page
+
+
+def test_it_is_a_model_like_any_other(fitted):
+    model, _ = fitted
+    exported = em.load(model.folder)
+    image = model.folder.parent / "photos" / "class-00" / "0.png"
+    assert math.isclose(float((exported.embed([image]) ** 2).sum()), 1.0, rel_tol=1e-5)
+    assert em.train(model.folder / "plan.toml", folder=model.run).result == em.load(model.run).result
+    assert model.outcome.fitted == pytest.approx(model.outcome.raw, abs=1e-9)
+    assert model.outcome.shortfall() == ""
+
+
+def test_a_start_that_no_step_improves_is_called_so(fitted):
+    model, _ = fitted
+    result = em.load(model.run).result
+    assert describe_training(result) == "nothing to train"
+    assert "none better than the start" in describe_training(result.model_copy(update={"steps": 300}))
+    trained = result.model_copy(update={"steps": 300, "best_step": 100})
+    assert describe_training(trained) == "trained 300 steps, the best 100"
