@@ -60,11 +60,26 @@ def test_classes_that_share_images_stay_in_one_part():
         assert part_of["c"] == part_of["d"] == part_of["e"]
 
 
-def test_a_large_group_trains_and_one_of_all_classes_is_an_error():
-    large = [f"x{number}" for number in range(12)]
-    assert set(large) <= set(divide_classes([large, *alone(50)]).fold().train)
+def test_a_large_group_trains_in_every_fold_and_one_of_all_classes_is_an_error():
+    large = [f"x{number}" for number in range(22)]
+    parts = divide_classes([large, *alone(78)])
+    assert all(set(large) <= set(parts.fold(number, 3).train) for number in range(3))
+    assert len(parts.fold().test) == 18
     with pytest.raises(EquimetricError, match="tie 40 of 40 classes together"):
         divide_classes([[f"{number}" for number in range(40)]])
+
+
+def test_beside_a_group_of_half_the_classes_the_parts_are_smaller():
+    large = [f"x{number}" for number in range(51)]
+    parts = divide_classes([large, ["a", "b"], *alone(47)])
+    sizes = {part: len(names) for part, names in parts.fold().lists().items()}
+    assert set(sizes) == {"train", "validation", "cohort", "calibration", "test"}
+    assert sum(sizes.values()) == 100
+    assert sizes["train"] >= 51
+    assert min(sizes["test"], sizes["calibration"]) >= 9
+    assert "tie 51 classes together: these train, and the other parts have the sizes that 49" in parts.merged[-1]
+    with pytest.raises(EquimetricError, match="tie 51 of 56 classes together"):
+        divide_classes([large, *alone(5)])
 
 
 @pytest.mark.parametrize(("images", "expected"), [(30, 0.01), (10, 0.01), (8, 0.02), (5, 0.05), (4, 0.1)])

@@ -39,12 +39,14 @@ class ClassParts:
         validating: how many classes validate.
         lists: the classes of the other parts.
         merged: sentences: which parts are one, and what cannot be promised for it.
+        training: classes that train in every fold.
     """
 
     groups: tuple[tuple[str, ...], ...]
     validating: int
     lists: Mapping[str, tuple[str, ...]]
     merged: tuple[str, ...] = ()
+    training: tuple[str, ...] = ()
 
     @property
     def calibration(self) -> str:
@@ -59,7 +61,7 @@ class ClassParts:
     def fold(self, number: int = 0, folds: int = 1) -> PartsConfig:
         """The lists of a fold: other classes validate in each; those of fold 0 are the model's own."""
         start = number * len(self.groups) // folds
-        train: list[str] = []
+        train = list(self.training)
         validation: list[str] = []
         for group in (*self.groups[start:], *self.groups[:start]):
             (validation if len(validation) < self.validating else train).extend(group)
@@ -70,14 +72,38 @@ class ClassParts:
 def divide_classes(groups: Sequence[Sequence[str]], seed: int = 0) -> ClassParts:
     """Divide classes, given in groups that must stay together, into five parts, or fewer where there are few.
 
-    The order is random by the seed; groups larger than a tenth of the classes train.
+    The order is random by the seed. Groups larger than a tenth of the classes train; where too few are left for parts
+    of the usual size, the parts have the size that the others alone would have.
     """
     classes = sum(map(len, groups))
-    sizes, merged = part_sizes(classes)
     order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(derive_seed(seed, "class parts")))
-    waiting = [tuple(groups[place]) for place in order.tolist()]
-    large = [group for group in waiting if len(group) > max(1, LARGEST_GROUP * classes)]
-    waiting = [group for group in waiting if group not in large]
+    shuffled = [tuple(groups[place]) for place in order.tolist()]
+    large = [group for group in shuffled if len(group) > max(1, LARGEST_GROUP * classes)]
+    others = [group for group in shuffled if group not in large]
+    training, free = tuple(name for group in large for name in group), sum(map(len, others))
+    sentence = (
+        f"nearly equal images tie {len(training):,} classes together: these train, and the other parts have the sizes "
+        f"that {free:,} classes would have"
+    )
+    for count, notes in ((classes, ()), (free, (sentence,))):
+        if count < classes and count < THREE_PARTS:
+            break
+        sizes, merged = part_sizes(count)
+        lists, left = take_parts(others, sizes)
+        if sum(map(len, left)) >= sizes["validation"] + 2:
+            return ClassParts(left, sizes["validation"], lists, (*merged, *notes), training)
+    tied = sum(len(group) for group in groups if len(group) > 1)
+    raise EquimetricError(
+        f"nearly equal images tie {tied:,} of {classes:,} classes together, and too few are left to divide; remove "
+        "images that are in several classes"
+    )
+
+
+def take_parts(
+    groups: Sequence[tuple[str, ...]], sizes: Mapping[str, int]
+) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
+    """The classes of all parts but training and validation, group by group, and the groups that are left for these."""
+    waiting = list(groups)
     lists: dict[str, tuple[str, ...]] = {}
     for part, size in sizes.items():
         if part == "validation":
@@ -86,13 +112,7 @@ def divide_classes(groups: Sequence[Sequence[str]], seed: int = 0) -> ClassParts
         while len(taken) < size and waiting:
             taken.extend(waiting.pop(0))
         lists[part] = tuple(taken)
-    left = sum(map(len, waiting))
-    if left < sizes["validation"] + 2:
-        raise EquimetricError(
-            f"nearly equal images tie {classes - left:,} of {classes:,} classes together, and too few are left to "
-            "divide; remove images that are in several classes"
-        )
-    return ClassParts((*waiting, *large), sizes["validation"], lists, merged)
+    return lists, tuple(waiting)
 
 
 def part_sizes(classes: int) -> tuple[dict[str, int], tuple[str, ...]]:
