@@ -73,7 +73,7 @@
     const items = pictures.map(({ query, name, image }) => {
       const words = `${name}: A ${shown(a[query])}, B ${shown(b[query])}`;
       return element("li", {}, [
-        element("img", { src: image, alt: words, title: words, width: 64, height: 64, loading: "lazy" }),
+        element("img", { src: image, alt: words, title: words, width: 64, height: 64 }),
         element("span", {}, name),
         element("span", { class: "unit" }, `${shown(a[query])} / ${shown(b[query])}`),
       ]);

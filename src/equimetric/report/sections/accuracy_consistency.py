@@ -20,6 +20,8 @@ TEMPLATE = """
 <p class="lead">Retrieving the right class and treating classes alike are two things.
 No method beats those on the front in both: {% for name in front %}<span class="name">{{ name | breakable }}</span>{{ ", " if not loop.last }}{% endfor %}.</p>
 {{ figure | chart }}
+{% if beside %}<p>Baselines, which are not drawn: {% for point in beside %}<span class="name">{{ point.method | breakable }}</span> \
+{{ "%.1f" | format(point.accuracy) }} %, OPIS {{ "%.2f" | format(point.opis) }} × 10⁻³{{ "; " if not loop.last }}{% endfor %}.</p>{% endif %}
 """  # noqa: E501
 
 
@@ -32,14 +34,17 @@ def accuracy_consistency_section(study: StudyRecord) -> Mapping[str, Any] | None
     front = pareto_front([(point["accuracy"], point["opis"]) for point in found])
     for place, point in enumerate(found):
         point["front"] = place in front
+    # Baselines lie so far away that the methods would stand on top of each other.
+    trained = [point for point in found if point["kind"] != "baseline"]
+    drawn, beside = (trained, [point for point in found if point not in trained]) if len(trained) > 1 else (found, [])
     figure = Figure(
         "accuracy-consistency",
-        lambda: draw_points(found),
+        lambda: draw_points(drawn),
         "Recall at 1 against OPIS of every method; the methods that no other beats in both are joined by a line.",
         "Recall@1, to the right is better, against OPIS, lower is better. Bars reach over the seeds. Filled: methods "
         "that no other beats in both; the line is the front that they make. Hollow: the others.",
     )
-    return {"figure": figure, "front": [found[place]["method"] for place in front]}
+    return {"figure": figure, "front": [found[place]["method"] for place in front], "beside": beside}
 
 
 def measure(study: StudyRecord, method: str, kind: str) -> dict[str, Any] | None:
