@@ -56,7 +56,10 @@ def test_all_classes_are_exact_and_fit(known, spaces):
     counts = unpack(packed["negative"]).reshape(24, -1).cumsum(axis=1)
     np.testing.assert_array_equal(counts, profile.class_negative[:, ::4])
     np.testing.assert_array_equal(unpack(pack_counts(profile.class_positives)), profile.class_positives)
-    assert fit_classes({"a": profile}, {})["a"]["kept"] == list(range(len(profile.thresholds)))
+    whole = len(json.dumps({"a": all_classes(profile, {}, 1)}))
+    assert fit_classes({"a": profile}, {}, whole)["a"]["kept"] == list(range(len(profile.thresholds)))
+    assert len(json.dumps(fit_classes({"a": profile}, {}, whole - 1))) < whole
+    assert fit_classes({"a": profile}, {}, 10) == {}
 
 
 def test_a_method_takes_a_fifth_of_a_megabyte_with_many_classes():

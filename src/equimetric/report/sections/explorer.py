@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,10 @@ from equimetric.studies.table import comparison_table
 
 __all__ = ["class_names", "compared_methods", "explorer_section"]
 
-ALL_CLASSES_BYTES = 3_000_000
-"""What all classes of the two methods may take together."""
+PAGE_BYTES, SCRIPT_BYTES, PICTURE_BYTES = 8_000_000, 2_000_000, 2_500_000
+"""Of the page; of its scripts and other sections; of its pictures where there are any."""
+ALL_CLASSES_BYTES = 2_500_000
+"""What all classes of the two methods may take together at most."""
 STRIDES = (1, 2, 4, 8)
 
 TEMPLATE = """
@@ -64,7 +67,8 @@ def explorer_section(study: StudyRecord) -> Mapping[str, Any] | None:
             methods[f"{row} (without its cohort)"] = method_thresholds(run.plain, names)
     shown = compared_methods(study, order)
     profiles = {row: profile for row in shown if (profile := found[row].run.thresholds) is not None}
-    classes = fit_classes(profiles, names)
+    others = SCRIPT_BYTES + (PICTURE_BYTES if study.images is not None else 0) + len(json.dumps(methods))
+    classes = fit_classes(profiles, names, min(ALL_CLASSES_BYTES, PAGE_BYTES - others))
     scored = {method["scored"] for method in methods.values()}
     return {
         "measure": "score or distance" if len(scored) > 1 else "score" if scored == {True} else "distance",
@@ -90,12 +94,11 @@ def compared_methods(study: StudyRecord, order: list[str]) -> list[str]:
     return order[:2]
 
 
-def fit_classes(profiles: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, Any]:
-    """All classes of the profiles, at as many thresholds as fit; none where not even a few do."""
+def fit_classes(profiles: Mapping[str, Any], names: Mapping[int, str], room: int) -> dict[str, Any]:
+    """All classes of the profiles, at as many thresholds as fit into the room; none where not even a few do."""
     for stride in STRIDES:
         packed = {row: all_classes(profile, names, stride) for row, profile in profiles.items()}
-        sizes = (len(text) for one in packed.values() for text in one.values() if isinstance(text, str))
-        if sum(sizes) <= ALL_CLASSES_BYTES:
+        if len(json.dumps(packed)) <= room:
             return packed
     return {}
 
