@@ -20,29 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["outcome_table", "render_report"]
 
-TABLE = """
-<div class="scroll" role="region" aria-label="{{ table.title }}" tabindex="0">
-<table class="results">
-  <thead><tr>
-    {% for column in table.columns %}
-    <th scope="col"{% if not column.is_text %} class="number"{% endif %}>{{ column.heading }}</th>
-    {% endfor %}
-  </tr></thead>
-  <tbody>
-  {% for row in table.rows %}
-    <tr>{% for cell in row.cells %}
-    {% if loop.first %}<th scope="row">{{ cell.text }}</th>
-    {% elif cell.emphasis %}<td class="number"><strong>{{ cell.text }}</strong></td>
-    {% else %}<td class="number">{{ cell.text }}</td>
-    {% endif %}{% endfor %}</tr>
-  {% endfor %}
-  </tbody>
-</table>
-</div>
-{% for note in table.footnotes %}
-<p>{{ note }}</p>
-{% endfor %}
-"""
+TABLE = "{{ table | table }}"
 
 TEXT = """
 <div class="scroll" role="region" aria-label="The certificate" tabindex="0"><pre>{{ text }}</pre></div>
