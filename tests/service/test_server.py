@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -165,6 +166,7 @@ def test_a_port_in_use_is_said(gallery_folder, equimetric):
     from equimetric.service.server import bind
 
     with bind("127.0.0.1", 0) as listening:
+        assert listening.proto == socket.IPPROTO_TCP, "else asyncio delays answers"
         code, _, error = equimetric("serve", gallery_folder, "--port", listening.getsockname()[1])
     assert code == 2
     assert "is in use; give another --port" in error

@@ -24,9 +24,10 @@ def bind(host: str, port: int) -> socket.socket:
     if not 0 <= port <= LAST_PORT:
         raise EquimetricError(f"there is no port {port}; give one of 1024 to {LAST_PORT}, or 0 for a free one")
     try:
-        (family, kind, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         with contextlib.ExitStack() as stack:
-            listening = stack.enter_context(socket.socket(family, kind))
+            # asyncio sends at once (TCP_NODELAY) only where a socket names its protocol; else an answer waits 40 ms.
+            listening = stack.enter_context(socket.socket(family, kind, protocol))
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
             listening.listen(BACKLOG)
