@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -168,6 +169,19 @@ def judged_study(run, study_of, picture, ledger) -> StudyRecord:
 
 
 HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="session")
+def serious_faults() -> Callable[..., list[tuple[str, str]]]:
+    """What axe-core finds on an open page that keeps people from using it: rule and element."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+
+    def find(page: Any) -> list[tuple[str, str]]:
+        faults = axe.run(page).response["violations"]
+        grave = [fault for fault in faults if fault["impact"] in ("serious", "critical")]
+        return [(fault["id"], node["html"]) for fault in grave for node in fault["nodes"]]
+
+    return find
 
 
 @pytest.fixture(scope="session")

@@ -166,15 +166,10 @@ def test_a_phone_scrolls_in_one_direction_only(browser, file):
 
 
 @pytest.mark.slow
-def test_axe_finds_no_serious_fault(window, browser, file):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+def test_axe_finds_no_serious_fault(window, browser, file, serious_faults):
     dark = Window(browser, file, viewport={"width": 1280, "height": 900}, color_scheme="dark")
     for page in (window.page, dark.page):
-        found = axe.Axe().run(page).response["violations"]
-        serious = [
-            (fault["id"], fault["nodes"][0]["html"]) for fault in found if fault["impact"] in ("serious", "critical")
-        ]
-        assert serious == []
+        assert serious_faults(page) == []
     dark.page.close()
 
 

@@ -138,3 +138,24 @@ def test_a_phone_needs_no_sideways_scrolling(page, scheme):
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": 360, "height": 740})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+CLOSER = ("accuracy_consistency", "explorer", "weights", "faults", "understand")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_fault_in_closer_sections(page, serious_faults, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    for name in CLOSER:
+        section = page.locator(f"section#{name}")
+        assert section.is_visible(), name
+        for figure in section.locator("figure.chart").all():
+            figure.scroll_into_view_if_needed()
+            figure.locator(".canvas svg").first.wait_for(timeout=60_000)
+    assert serious_faults(page) == []
+
+
+def test_axe_sees_a_fault(page, serious_faults):
+    page.evaluate("document.querySelectorAll('label').forEach(one => one.remove())")
+    assert "select-name" in {rule for rule, _ in serious_faults(page)}

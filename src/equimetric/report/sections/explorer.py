@@ -22,7 +22,7 @@ STRIDES = (1, 2, 4, 8)
 TEMPLATE = """
 <p class="lead">Two images are accepted as the same class where their {{ measure }} is within one threshold. Move it, and see what that
 does to all pairs and to every class. All values are counts of the pairs of the test classes, seed {{ seeds }}.</p>
-<div class="scroll" role="region" aria-labelledby="explorer-title" tabindex="0">
+<div class="scroll" role="region" aria-label="Calibration range and certificate of all methods" tabindex="0">
 <table class="results">
   <thead><tr><th scope="col">Method</th><th scope="col" class="number">Calibration range</th>
     <th scope="col" class="number">OPIS ×10⁻³</th><th scope="col" class="number">10 %-OPIS ×10⁻³</th>

@@ -11,7 +11,7 @@ __all__ = ["failures_section"]
 TEMPLATE = """
 {% if failed %}
 <p class="lead">These runs are in no mean above.</p>
-<div class="scroll" role="region" aria-labelledby="failures-title" tabindex="0">
+<div class="scroll" role="region" aria-label="Errors of failed runs" tabindex="0">
 <table class="failures">
   <thead><tr><th scope="col">Method</th><th scope="col" class="number">Seed</th><th scope="col">Reason</th></tr></thead>
   <tbody>

@@ -35,7 +35,7 @@ TEMPLATE = """
   {% endif %}
   <span id="leaderboard-count"></span>
 </form>
-<div class="scroll" role="region" aria-labelledby="leaderboard-title" tabindex="0">
+<div class="scroll" role="region" aria-label="Scores of all methods" tabindex="0">
 <table class="results" id="leaderboard-table">
   <thead>
     <tr>
