@@ -3,11 +3,11 @@
 import csv
 import io
 import json
-import re
 import shutil
 import subprocess
 
 import pytest
+from latex_checks import check_latex_structure, compile_latex, unescaped
 from rich.console import Console
 
 from equimetric.errors import EquimetricError
@@ -70,37 +70,6 @@ def verdicts():
     rows = tuple(TableRow((text_cell("method", name), cell)) for name, cell in zip("abc", cells, strict=True))
     columns = (TableColumn("method", is_text=True), TableColumn("map@r", "%"))
     return PlainTable("Verdicts", columns, rows, ("Bold: the best.", "Italic: tied with the best."))
-
-
-def unescaped(text, separator):
-    return re.split(rf"(?<!\\){separator}", text)
-
-
-def check_latex_structure(text):
-    """Braces, environments, columns and mathematics are balanced, and every special character is escaped."""
-    lines = [line for line in text.splitlines() if not line.startswith("%")]
-    body = "\n".join(lines)
-    assert not re.search(r"(?<!\\)%", body)
-    assert len(re.findall(r"(?<!\\)\{", body)) == len(re.findall(r"(?<!\\)\}", body))
-    assert len(re.findall(r"(?<!\\)\$", body)) % 2 == 0
-    assert re.findall(r"\\(begin|end)\{(\w+)\}", body) == [
-        ("begin", "table"), ("begin", "tabular"), ("end", "tabular"), ("end", "table"),
-    ]  # fmt: skip
-    columns = len(re.search(r"\\begin\{tabular\}\{([lr]+)\}", body)[1])
-    for line in lines:
-        if line.endswith(r"\\"):
-            assert len(unescaped(line, "&")) == columns
-    outside_mathematics = re.sub(r"(?<!\\)\$.*?(?<!\\)\$", "", body)
-    assert not re.search(r"(?<!\\)[#^~]", outside_mathematics)
-    assert not re.search(r"(?<!\\)_", outside_mathematics)
-
-
-def compile_latex(text, folder, package=""):
-    document = rf"\documentclass{{article}}{package}\begin{{document}}" + "\n" + text + "\n" + r"\end{document}"
-    (folder / "table.tex").write_text(document, encoding="utf-8")
-    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
-    done = subprocess.run(command, cwd=folder, capture_output=True)
-    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
 
 
 def test_emphasis_in_every_format(verdicts):

@@ -30,6 +30,8 @@ def load_record(source: Path, labels: Path | None = None) -> StudyRecord | Embed
     """The record behind a report: of a study, a run, or embeddings with their labels."""
     if not source.is_dir():
         return load_embeddings_record(source, labels)
+    if labels is not None:
+        raise EquimetricError(f"{str(source)!r} has its own labels; a file of labels goes only with an .npy file")
     if all((source / name).exists() for name in ("study.toml", "data.json")):
         return load_study(source)
     if (source / "config.toml").exists():
