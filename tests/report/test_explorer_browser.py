@@ -11,6 +11,7 @@ from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
 from equimetric.evaluation.metrics.roc import class_rates, rates
 from equimetric.report import write_report
+from equimetric.studies.report_records import load_embeddings_record
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -159,3 +160,17 @@ def test_axe_finds_no_serious_fault_in_closer_sections(page, serious_faults, sch
 def test_axe_sees_a_fault(page, serious_faults):
     page.evaluate("document.querySelectorAll('label').forEach(one => one.remove())")
     assert "select-name" in {rule for rule, _ in serious_faults(page)}
+
+
+def test_embeddings_alone_have_one_panel(page, spaces, serious_faults, tmp_path):
+    space = spaces["contrastive"]
+    labels = np.array(space.class_names)[space.labels.numpy()]
+    np.savez(tmp_path / "space.npz", embeddings=space.embeddings.numpy(), labels=labels)
+    page.goto(write_report(load_embeddings_record(tmp_path / "space.npz"), tmp_path).as_uri())
+    page.wait_for_selector("#explorer-app:not([hidden])")
+    assert page.locator(".threshold-panel").count() == 1
+    move(page, 60)
+    threshold = page.evaluate("equimetric.explorer.panels[0].method.thresholds")[60]
+    far, _ = rates(pair_distances(prepare_sets(space.embeddings, space.labels)), threshold)
+    assert percent(page.locator("td[data-value=far]").inner_text()) == pytest.approx(far, abs=5e-5)
+    assert serious_faults(page) == []

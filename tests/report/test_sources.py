@@ -9,7 +9,8 @@ import pytest
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
-from equimetric.report import EmbeddingsRecord, StudyRecord
+from equimetric.evaluation.threshold_profile import threshold_profile
+from equimetric.report import EmbeddingsRecord, StudyRecord, render_html
 from equimetric.studies.report_records import load_embeddings_record, load_record, load_run_record
 from equimetric.training import train
 
@@ -86,6 +87,7 @@ def test_embeddings_are_measured_as_the_api_does(space, tmp_path):
     assert [record.class_name(label) for label in record.labels.tolist()] == space["labels"].tolist()
     assert record.facts["Vectors"] == "72 of 4 dimensions"
     assert record.facts["Classes"] == "12"
+    assert np.array_equal(record.profile.thresholds.positive, threshold_profile(**space).positive)
 
 
 def test_the_page_of_embeddings_lies_beside_their_file(equimetric, space, tmp_path):
@@ -96,6 +98,7 @@ def test_the_page_of_embeddings_lies_beside_their_file(equimetric, space, tmp_pa
     assert "Report: " in out
     text = page.read_text(encoding="utf-8")
     assert "Embeddings space" in text
+    assert '<section id="explorer"' in text
     assert "<script>alert" not in text
     rows = list(csv.DictReader((page.parent / "table.csv").read_text(encoding="utf-8").splitlines()))
     values = {row["metric"]: float(row["value"]) for row in rows}
@@ -142,6 +145,11 @@ def test_wrong_sources_are_one_sentence(equimetric, space, run_folder, tmp_path,
         assert code == 2, arguments
         assert is_one_sentence(err), err
         assert expected in err
+
+
+def test_too_few_pairs_have_no_explorer(embeddings):
+    assert embeddings.profile is None
+    assert '<section id="explorer"' not in render_html(embeddings)
 
 
 def test_several_labels_for_an_item_are_an_error(space, tmp_path):

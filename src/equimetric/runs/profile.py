@@ -27,7 +27,7 @@ from equimetric.runs.configuration import EvaluationConfig
 from equimetric.runs.evaluation import LabelledEmbeddings
 from equimetric.seeding import derive_seed
 
-__all__ = ["CertifiedPoint", "EmbeddingMap", "RunProfile", "profile_part"]
+__all__ = ["CertifiedPoint", "EmbeddingMap", "RunProfile", "certify", "profile_part"]
 
 CERTIFIED_FAR = (1e-3, 1e-2)
 """The first of these false accept rates that has pairs enough is certified."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError
+from equimetric.runs.profile import RunProfile
 
 __all__ = ["EmbeddingsRecord"]
 
@@ -27,6 +28,7 @@ class EmbeddingsRecord:
         geometry: how two vectors are compared.
         image: row → image (C, H, W) uint8, where images are at hand.
         facts: what else is known of them, in words: file, size, fingerprint.
+        profile: what every threshold accepts, where it has been counted.
     """
 
     name: str
@@ -39,6 +41,7 @@ class EmbeddingsRecord:
     geometry: str = "cosine"
     image: Callable[[int], NDArray[np.uint8]] | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+    profile: RunProfile | None = None
 
     def __post_init__(self) -> None:
         if self.embeddings.ndim != 2 or self.labels.shape != self.embeddings.shape[:1]:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from equimetric.configuration import to_toml
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
+from equimetric.evaluation.engine.inputs import prepare_sets
+from equimetric.evaluation.engine.pair_distances import pair_distances
 from equimetric.evaluation.files import read_embeddings
+from equimetric.evaluation.threshold_profile import profile_distances
 from equimetric.files import hash_file
 from equimetric.runs.folder import RunFolder
+from equimetric.runs.profile import RunProfile, certify
 from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.gallery import galleries
 from equimetric.studies.narrative import describe_conditions, shown_metrics
@@ -93,7 +99,7 @@ def load_run_record(folder: Path) -> StudyRecord:
 
 
 def load_embeddings_record(file: Path, labels: Path | None = None) -> EmbeddingsRecord:
-    """The embeddings of a file with the metrics of a report, which cost one scan."""
+    """The embeddings of a file with the metrics and thresholds of a report, which cost a scan each."""
     arrays = read_embeddings(file, labels)
     if "gallery_embeddings" in arrays:
         raise EquimetricError(f"{str(file)!r} has a separate gallery; a report takes one set of labelled embeddings")
@@ -116,4 +122,14 @@ def load_embeddings_record(file: Path, labels: Path | None = None) -> Embeddings
             "Geometry": "cosine",
             "SHA-256": hash_file(file),
         },
+        profile=profile_thresholds(arrays["embeddings"], ids),
     )
+
+
+def profile_thresholds(embeddings: NDArray[Any], labels: NDArray[Any]) -> RunProfile | None:
+    """What every threshold accepts, and a certificate; None where too few classes have pairs."""
+    try:
+        distances = pair_distances(prepare_sets(embeddings, labels))
+        return RunProfile(profile_distances(distances), certified=certify(distances))
+    except EquimetricError:
+        return None

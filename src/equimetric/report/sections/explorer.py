@@ -8,6 +8,8 @@ from typing import Any
 
 from equimetric.report.section import section
 from equimetric.report.threshold_data import all_classes, method_thresholds
+from equimetric.runs.profile import RunProfile
+from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.records import RunRecord, StudyRecord
 from equimetric.studies.table import comparison_table
 
@@ -21,7 +23,7 @@ STRIDES = (1, 2, 4, 8)
 
 TEMPLATE = """
 <p class="lead">Two images are accepted as the same class where their {{ measure }} is within one threshold. Move it, and see what that
-does to all pairs and to every class. All values are counts of the pairs of the test classes, seed {{ seeds }}.</p>
+does to all pairs and to every class. All values are counts of the pairs of {{ counted }}.</p>
 <div class="scroll" role="region" aria-label="Calibration range and certificate of all methods" tabindex="0">
 <table class="results">
   <thead><tr><th scope="col">Method</th><th scope="col" class="number">Calibration range</th>
@@ -48,31 +50,50 @@ classes; its bound for new classes has 95 % confidence.</li></ul>
 """  # noqa: E501
 
 
-@section("explorer", title="One threshold for every class", link="Thresholds", order=34, template=TEMPLATE)
-def explorer_section(study: StudyRecord) -> Mapping[str, Any] | None:
-    """All methods with stored thresholds; all classes of the two that are compared by default."""
-    names = class_names(study)
-    found = {row: profile for row, profile in study.profiles.items() if profile.run.thresholds is not None}
+@section(
+    "explorer",
+    title="One threshold for every class",
+    link="Thresholds",
+    order=34,
+    template=TEMPLATE,
+    of=(StudyRecord, EmbeddingsRecord),
+)
+def explorer_section(record: StudyRecord | EmbeddingsRecord) -> Mapping[str, Any] | None:
+    """All methods with stored thresholds, or embeddings alone."""
+    if isinstance(record, EmbeddingsRecord):
+        if record.profile is None or record.profile.thresholds is None:
+            return None
+        return explore({record.name: record.profile}, [record.name], record.class_names, "these classes", 0)
+    found = {row: profile for row, profile in record.profiles.items() if profile.run.thresholds is not None}
     if not found:
         return None
     # Baselines last.
-    ranked = sorted(comparison_table(study).rows, key=lambda row: row.kind == "baseline")
+    ranked = sorted(comparison_table(record).rows, key=lambda row: row.kind == "baseline")
     order = [row.method for row in ranked if row.method in found]
+    seeds = ", ".join(sorted({str(found[row].seed) for row in order}))
+    runs = {row: found[row].run for row in order}
+    pictures = PICTURE_BYTES if record.images is not None else 0
+    shown = compared_methods(record, order)
+    return explore(runs, shown, class_names(record), f"the test classes, seed {seeds}", pictures)
+
+
+def explore(
+    runs: Mapping[str, RunProfile], shown: list[str], names: Mapping[int, str], counted: str, pictures: int
+) -> dict[str, Any]:
+    """The data of the section; all classes of the methods that are shown first, beside `pictures` bytes of images."""
     methods: dict[str, dict[str, Any]] = {}
-    for row in order:
-        run = found[row].run
+    for row, run in runs.items():
         assert run.thresholds is not None
         methods[row] = method_thresholds(run.thresholds, names, run.certified)
         if run.plain is not None:
             methods[f"{row} (without its cohort)"] = method_thresholds(run.plain, names)
-    shown = compared_methods(study, order)
-    profiles = {row: profile for row in shown if (profile := found[row].run.thresholds) is not None}
-    others = SCRIPT_BYTES + (PICTURE_BYTES if study.images is not None else 0) + len(json.dumps(methods))
+    profiles = {row: profile for row in shown if (profile := runs[row].thresholds) is not None}
+    others = SCRIPT_BYTES + pictures + len(json.dumps(methods))
     classes = fit_classes(profiles, names, min(ALL_CLASSES_BYTES, PAGE_BYTES - others))
     scored = {method["scored"] for method in methods.values()}
     return {
         "measure": "score or distance" if len(scored) > 1 else "score" if scored == {True} else "distance",
-        "seeds": ", ".join(sorted({str(found[row].seed) for row in order})),
+        "counted": counted,
         "methods": [describe(name, method) for name, method in methods.items()],
         "values": {"methods": methods, "shown": shown, "classes": classes},
     }
