@@ -105,7 +105,8 @@ def render_html(record: StudyRecord | EmbeddingsRecord) -> str:
     rendered = [render_section(section, record) for section in sections_for(record)]
     sections = [shown for shown in rendered if shown is not None]
     kind = name_kind(record)
-    footer = f"Written by Equimetric from the records of this {kind}. The page is complete: it opens without a network."
+    source = "these embeddings" if kind == "embeddings" else f"the records of this {kind}"
+    footer = f"Written by Equimetric from {source}. The page is complete: it opens without a network."
     return render_page(kind=kind, name=record.name, title=record.title, sections=sections, footer=footer)
 
 

@@ -22,7 +22,7 @@ ALL_CLASSES_BYTES = 2_500_000
 STRIDES = (1, 2, 4, 8)
 
 TEMPLATE = """
-<p class="lead">Two images are accepted as the same class where their {{ measure }} is within one threshold. Move it, and see what that
+<p class="lead">Two items are accepted as the same class where their {{ measure }} is within one threshold. Move it, and see what that
 does to all pairs and to every class. All values are counts of the pairs of {{ counted }}.</p>
 <div class="scroll" role="region" aria-label="Calibration range and certificate of all methods" tabindex="0">
 <table class="results">
