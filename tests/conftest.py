@@ -1,6 +1,7 @@
 """What all tests share: one thread, a cache of their own, and no way out to the network."""
 
 import os
+import signal
 import socket
 import sys
 
@@ -8,6 +9,10 @@ import pytest
 import torch
 
 LOOPBACK = ("127.", "::1", "localhost")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so would every program they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
