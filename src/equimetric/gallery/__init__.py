@@ -11,13 +11,15 @@ Builds on `calibration`; knows vectors, ids and certificates, not models.
 * `codes`         int8 codes, and the bound of their error
 * `tiles`         products of codes, or of float32 vectors, with their error
 * `kernel`        which of both is faster here
-* `scan`          the items that the bounds leave open
+* `candidates`    the items that the bounds leave open
+* `scan`          how they are found for some queries, and in `single_scan` for one
 * `search`        their exact scores, and the order
 * `manifest`      the truth about which files count
 * `number_files`  vectors and codes, `items` ids and metadata
 * `snapshot`      all files of one commit
 * `block_checksums`  whether files are what was written
 * `writing`       changes that survive a kill
+* `working_memory` what a search gives back
 """
 
 from equimetric.gallery.gallery import Gallery, Identity, Match

@@ -115,5 +115,5 @@ def encode_queries(queries: Tensor, items: ItemCodes, largest_code: int = LARGES
 
 def _lengths(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """(N,) ‖x‖ of rows (N, C)."""
-    lengths: NDArray[np.float64] = np.sqrt(np.einsum("nc,nc->n", rows, rows))
+    lengths: NDArray[np.float64] = np.sqrt(np.vecdot(rows, rows))
     return lengths

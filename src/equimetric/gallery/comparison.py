@@ -102,7 +102,7 @@ class CertifiedComparison:
         vectors = self._convert(given, name, "query").double()
         if self.kind == "cosine":
             vectors = directions(vectors)
-            check_rows((vectors != 0).any(dim=1), f"{name} contain vectors of length zero", "they have no cosine")
+            check_rows(vectors.any(dim=1), f"{name} contain vectors of length zero", "they have no cosine")
             return GalleryQueries(vectors, vectors, torch.ones(len(vectors), dtype=torch.float64))
         if self.kind == "euclidean":
             return GalleryQueries(vectors, vectors, vectors.square().sum(dim=1) / 2)

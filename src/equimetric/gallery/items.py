@@ -25,18 +25,18 @@ ID = "id"
 class ItemTable:
     """Ids and metadata of all rows, removed ones included; read when they are asked for.
 
-    The files are mapped at once: another process may replace them by merged ones.
+    The files are opened at once: another process may replace them by merged ones.
     """
 
     def __init__(self, folder: Path, parts: Sequence[ItemPart]) -> None:
         self._folder = folder
-        self._opened = [_map_part(folder, part) for part in parts]
+        self._opened = [_open_part(folder, part) for part in parts]
 
     @cached_property
     def ids(self) -> Any:
         """The ids of all rows, an Arrow array of strings."""
-        ids = self.column(ID).combine_chunks()
-        # Reading takes several times the memory of the ids, which Arrow would keep.
+        # Reading takes several times the memory of the ids, and Arrow's own pool would keep it while they are in it.
+        ids = pa.concat_arrays(self.column(ID).chunks, memory_pool=pa.system_memory_pool())
         pa.default_memory_pool().release_unused()
         return ids
 
@@ -83,13 +83,14 @@ class ItemTable:
             ) from None
 
 
-def _map_part(folder: Path, part: ItemPart) -> Any:
-    mapped = pa.memory_map(str(folder / part.file))
-    if part.bytes is not None and mapped.size() != part.bytes:
+def _open_part(folder: Path, part: ItemPart) -> Any:
+    # Not mapped: what is read once would count as memory from then on.
+    opened = pa.OSFile(str(folder / part.file))
+    if part.bytes is not None and opened.size() != part.bytes:
         raise DamagedFileError(
-            f"{folder / part.file} is damaged ({mapped.size()} bytes instead of {part.bytes})", "restore it from a copy"
+            f"{folder / part.file} is damaged ({opened.size()} bytes instead of {part.bytes})", "restore it from a copy"
         )
-    return mapped
+    return opened
 
 
 def make_table(ids: Sequence[str], metadata: Mapping[str, Any] | Any, count: int, schema: Any) -> Any:

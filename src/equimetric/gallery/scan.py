@@ -1,4 +1,4 @@
-"""The items that may be among the k nearest of a query, or within a threshold, from bounds of their affinities.
+"""The items that may be among the k nearest of some queries, or within a threshold, from bounds of their affinities.
 
 A tile is read once: the largest product of every group of items is compared with the query's cut, and only the groups
 that reach it are looked at. What remains are *candidates*, a superset of what is wanted; exact scores decide.
@@ -12,13 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from equimetric.gallery.candidates import Candidates, lowest_product
+from equimetric.gallery.single_scan import scan_single
 from equimetric.gallery.tiles import TileProducts
 
-__all__ = ["Candidates", "TooManyError", "candidates_within", "nearest_candidates"]
+__all__ = ["TooManyError", "candidates_within", "nearest_candidates"]
 
 TILE = 4096
 """Items of a tile, at least."""
-PRODUCTS = 2**19
+PRODUCTS = 2**17
 """Of a tile: few enough for the cache, and enough to make up for the calls that a tile takes."""
 LARGEST_TILE = 2**16
 GROUP = 64
@@ -31,50 +33,15 @@ class TooManyError(Exception):
     """A batch of queries has so many candidates that it is searched in parts."""
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Pairs that may be wanted.
-
-    query, item  (P,) their rows
-    low, high    (P,) bounds of their affinities
-    """
-
-    query: NDArray[np.int64]
-    item: NDArray[np.int64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-
-    @classmethod
-    def join(cls, parts: "list[Candidates]") -> "Candidates":
-        """All of them."""
-        if len(parts) == 1:
-            return parts[0]
-        fields = ("query", "item", "low", "high")
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
-
-    def reaching(self, cuts: NDArray[np.float64]) -> "Candidates":
-        """Those whose affinity may be that of their query's cut (Q,) or larger."""
-        kept = np.flatnonzero(self.high >= cuts[self.query])
-        return Candidates(self.query[kept], self.item[kept], self.low[kept], self.high[kept])
-
-    def kth_low(self, queries: int, k: int) -> NDArray[np.float64]:
-        """(Q,) the k-th largest lower bound of each query's candidates; −∞ where there are fewer."""
-        # By bound, then by query: a sort of floats and one of small integers are faster than np.lexsort.
-        order = np.argsort(-self.low)
-        order = order[np.argsort(self.query[order].astype(np.min_scalar_type(queries)), kind="stable")]
-        count = np.bincount(self.query, minlength=queries)
-        kth, enough = np.cumsum(count) - count + k - 1, count >= k
-        cuts = np.full(queries, -np.inf)
-        cuts[enough] = self.low[order[kth[enough]]]
-        return cuts
-
-
 def candidates_within(products: TileProducts, live: NDArray[np.bool_], cuts: NDArray[np.float64]) -> Candidates:
     """All pairs whose affinity may be as large as their query's cut (Q,)."""
+    tiles = _tiles(len(live), len(cuts))
+    if len(cuts) == 1:
+        return scan_single(products, live, tiles, cut=float(cuts[0]))
     found = list[Candidates]()
-    for first, last in _tiles(len(live), len(cuts)):
+    for first, last in tiles:
         found.append(Tile.read(products, live, first, last).reaching(cuts))
-        _limit(found, len(cuts))
+        _limit(found)
     return Candidates.join(found)
 
 
@@ -84,6 +51,8 @@ def nearest_candidates(products: TileProducts, live: NDArray[np.bool_], k: int) 
     A cut is an affinity that k items certainly have. It rises while the scan goes on, after 1, 2, 4, 8 … tiles.
     """
     queries, found, renew = len(products.unit), list[Candidates](), 1
+    if queries == 1:
+        return scan_single(products, live, _tiles(len(live), queries), k=k)
     cuts = np.full(queries, -np.inf)
     for number, (first, last) in enumerate(_tiles(len(live), queries), 1):
         tile = Tile.read(products, live, first, last)
@@ -96,7 +65,7 @@ def nearest_candidates(products: TileProducts, live: NDArray[np.bool_], k: int) 
             seen = Candidates.join(found)
             cuts = np.maximum(cuts, seen.kth_low(queries, k))
             found = [seen.reaching(cuts)]
-        _limit(found, queries)
+        _limit(found)
     seen = Candidates.join(found)
     return seen.reaching(np.maximum(cuts, seen.kth_low(queries, k)))
 
@@ -122,11 +91,12 @@ class Tile:
     def read(cls, products: TileProducts, live: NDArray[np.bool_], first: int, last: int) -> "Tile":
         """The tile of items from `first` to `last`."""
         tile, here = products.tile(first, last), live[first:last]
+        lowest = lowest_product(np.float32 if tile.is_floating_point() else np.int32)
         if not here.all():
-            tile[:, torch.from_numpy(~here)] = _lowest(tile.dtype)
+            tile[:, torch.from_numpy(~here)] = lowest
         missing = (first - last) % GROUP
         if missing:
-            tile = torch.constant_pad_nd(tile, (0, missing), _lowest(tile.dtype))
+            tile = torch.constant_pad_nd(tile, (0, missing), lowest)
         groups = tile.view(len(tile), -1, GROUP)
         return cls(first, groups, groups.amax(dim=2), products.unit, products.error(first, last))
 
@@ -151,13 +121,9 @@ class Tile:
         return Candidates(query, item, middle - error, middle + error)
 
 
-def _limit(found: list[Candidates], queries: int) -> None:
-    if queries > 1 and sum(len(some.query) for some in found) > MOST:
+def _limit(found: list[Candidates]) -> None:
+    if sum(len(some.query) for some in found) > MOST:
         raise TooManyError
-
-
-def _lowest(dtype: torch.dtype) -> float:
-    return -torch.inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
 def _floor(values: NDArray[np.float64], dtype: torch.dtype) -> NDArray[np.float32] | NDArray[np.int32]:

@@ -12,18 +12,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from equimetric.gallery.candidates import Candidates
 from equimetric.gallery.comparison import GalleryQueries
-from equimetric.gallery.kernel import largest_query_code
-from equimetric.gallery.scan import Candidates, TooManyError, candidates_within, nearest_candidates
+from equimetric.gallery.kernel import choose_single_kernel, largest_query_code
+from equimetric.gallery.scan import TooManyError, candidates_within, nearest_candidates
 from equimetric.gallery.snapshot import Snapshot
 from equimetric.gallery.tiles import TileProducts
+from equimetric.gallery.working_memory import release_free_memory
 from equimetric.ops.blocks import slices
 
 __all__ = ["Found", "search_nearest", "search_within"]
 
 QUERIES = 128
 """Queries of a batch: enough for fast products, few enough for tiles that stay in the cache."""
-PAIRS = 2**9
+PAIRS = 2**8
 """Pairs that are scored at a time."""
 FEW = 64
 """Ids that are looked up one by one: a call of Arrow for all of them takes longer."""
@@ -74,15 +76,26 @@ def _scan(
         rows = waiting.pop()
         batch = queries[rows] if rows.stop - rows.start < len(queries) else queries
         try:
-            if largest is None:
-                candidates = find(snapshot.floats.products(batch.products), batch)
-            else:
-                candidates = find(snapshot.codes.products(batch.products, largest), batch)
+            candidates = find(_open_products(snapshot, batch.products, largest), batch)
         except TooManyError:
             middle = (rows.start + rows.stop) // 2
             waiting += [slice(middle, rows.stop), slice(rows.start, middle)]
             continue
         yield batch, candidates
+    if len(queries) >= QUERIES:
+        release_free_memory()
+
+
+def _open_products(snapshot: Snapshot, queries: Tensor, largest: int | None) -> TileProducts:
+    """The fastest products of queries (Q, C); those of codes up to `largest`, if any, are for several."""
+    kernel = "codes" if largest is not None else "floats"
+    if len(queries) == 1:
+        kernel = choose_single_kernel(largest, queries.shape[1])
+    if kernel == "rounded codes":
+        return snapshot.codes.rounded_products(queries)
+    if kernel == "codes" and largest is not None:
+        return snapshot.codes.products(queries, largest)
+    return snapshot.floats.products(queries)
 
 
 def _order(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.gallery.codes import ItemCodes, encode_queries
-from equimetric.gallery.kernel import FULL, multiply_codes
+from equimetric.gallery.kernel import FULL, ROUNDED_ERROR, multiply_codes, multiply_codes_rounded, multiply_floats
 from equimetric.ops.blocks import disable_reduced_precision
 
 __all__ = ["CodedItems", "FloatItems", "TileProducts"]
@@ -66,6 +66,10 @@ class CodedItems:
         """Products with queries (Q, C), as codes up to `largest_code`."""
         return CodedProducts(self, queries, largest_code)
 
+    def rounded_products(self, query: Tensor) -> "RoundedProducts":
+        """Rounded products with one query (1, C)."""
+        return RoundedProducts(self, query, FULL)
+
     @cached_property
     def tensor(self) -> Tensor:
         """The codes as a tensor of the same memory."""
@@ -100,8 +104,28 @@ class CodedProducts(TileProducts):
 
     def error(self, first: int, last: int) -> NDArray[np.float64]:
         """From the largest residual of these items, and of those that share a block with them."""
-        largest = float(self.items.block_residuals[first // BLOCK : -(-last // BLOCK)].max())
-        return self.queries.error(self.items.common, largest) + self.slack
+        return self.queries.error(self.items.common, self._largest_residual(first, last)) + self.slack
+
+    def _largest_residual(self, first: int, last: int) -> float:
+        return float(self.items.block_residuals[first // BLOCK : -(-last // BLOCK)].max())
+
+
+class RoundedProducts(CodedProducts):
+    """Products of the codes of one query in float32, rounded to bfloat16."""
+
+    def tile(self, first: int, last: int) -> Tensor:
+        """(1, last − first) float32."""
+        tile = multiply_codes_rounded(self.queries.codes, self.items.tensor[first:last])
+        if self.items.shifts is not None:
+            tile += torch.from_numpy(self.items.shifts[first:last] / self.unit.astype(np.float32))
+        return tile
+
+    def error(self, first: int, last: int) -> NDArray[np.float64]:
+        """That of codes, and of rounding: q̂·x̂ is at most ‖q̂‖ ‖x̂‖."""
+        largest = self._largest_residual(first, last)
+        product = (self.queries.length + self.queries.residual) * (self.items.common.length + largest)
+        rounding = ROUNDED_ERROR + 2 * self.queries.codes.shape[1] * EPSILON
+        return self.queries.error(self.items.common, largest) + self.slack + rounding * product
 
 
 @dataclass(frozen=True)
@@ -139,8 +163,7 @@ class FloatProducts(TileProducts):
 
     def _multiply(self, vectors: NDArray[np.float32]) -> Tensor:
         if len(self.queries) == 1:
-            # Reads as fast as memory allows, which a product of matrices with one row does not everywhere.
-            return torch.from_numpy(np.vecdot(vectors, self.queries[0].numpy()))[None]
+            return multiply_floats(self.queries[0].numpy(), vectors)
         with disable_reduced_precision(torch.device("cpu")):
             if len(self.queries) < FEW:
                 return torch.mm(torch.from_numpy(vectors), self.queries.T).T.contiguous()

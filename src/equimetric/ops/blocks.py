@@ -7,7 +7,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 __all__ = [
     "TILE_BYTES",
@@ -60,7 +59,10 @@ def sum_by_group(vectors: RowReader, group: Tensor, groups: int, *, unit: bool =
 
 def directions(vectors: Tensor) -> Tensor:
     """Vectors (N, D) at unit length, in float64, however short or long they are; a zero vector stays zero."""
-    return normalize(vectors.double(), dim=1, eps=1e-300)
+    exact = vectors.double()
+    # What torch.nn.functional.normalize computes, without its calls: they take longer than a single vector.
+    length: Tensor = torch.linalg.vector_norm(exact, dim=1, keepdim=True)
+    return exact / length.clamp_min(1e-300)
 
 
 def moderate_scale(vectors: Tensor) -> Tensor:

@@ -1,0 +1,60 @@
+"""Pairs that bounds of their affinities leave open."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+__all__ = ["Candidates", "lowest_product"]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Pairs that may be wanted.
+
+    query, item  (P,) their rows
+    low, high    (P,) bounds of their affinities
+    """
+
+    query: NDArray[np.int64]
+    item: NDArray[np.int64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    @classmethod
+    def none(cls) -> "Candidates":
+        """No pairs."""
+        empty = np.empty(0)
+        return cls(empty.astype(np.int64), empty.astype(np.int64), empty, empty)
+
+    @classmethod
+    def join(cls, parts: "list[Candidates]") -> "Candidates":
+        """All of them."""
+        parts = [part for part in parts if len(part.query)] or parts[:1]
+        if len(parts) == 1:
+            return parts[0]
+        fields = ("query", "item", "low", "high")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
+
+    def reaching(self, cuts: NDArray[np.float64]) -> "Candidates":
+        """Those whose affinity may be that of their query's cut (Q,) or larger."""
+        kept = np.flatnonzero(self.high >= cuts[self.query])
+        return Candidates(self.query[kept], self.item[kept], self.low[kept], self.high[kept])
+
+    def kth_low(self, queries: int, k: int) -> NDArray[np.float64]:
+        """(Q,) the k-th largest lower bound of each query's candidates; −∞ where there are fewer."""
+        if queries == 1:
+            return np.array([np.partition(self.low, -k)[-k] if k <= len(self.low) else -np.inf])
+        # By bound, then by query: a sort of floats and one of small integers are faster than np.lexsort.
+        order = np.argsort(-self.low)
+        order = order[np.argsort(self.query[order].astype(np.min_scalar_type(queries)), kind="stable")]
+        count = np.bincount(self.query, minlength=queries)
+        kth, enough = np.cumsum(count) - count + k - 1, count >= k
+        cuts = np.full(queries, -np.inf)
+        cuts[enough] = self.low[order[kth[enough]]]
+        return cuts
+
+
+def lowest_product(dtype: DTypeLike) -> float:
+    """What stands for no item in a tile of products."""
+    return -np.inf if np.dtype(dtype) == np.float32 else np.iinfo(np.int32).min
