@@ -1,8 +1,9 @@
-"""Run a benchmark and keep what it printed, for the documentation: benchmarks/recorded/NAME.json.
+"""Run a benchmark and keep what it printed, for the documentation: benchmarks/recorded/NAME.json, or NAME-RUN.json.
 
 Kept are the command, the date, the machine, the versions and the load before the run, and the output word for word.
 
     python benchmarks/record.py objectives --batch 128 --only contrastive triplet
+    python benchmarks/record.py search --as 1m --items 1000000
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ def main() -> None:
     if len(sys.argv) < 2 or not (HERE / f"{sys.argv[1]}.py").exists():
         sys.exit(f"name a benchmark: {', '.join(sorted(file.stem for file in HERE.glob('*.py')))}")
     name, *options = sys.argv[1:]
+    record_name = name
+    if options[:1] == ["--as"]:
+        record_name, options = f"{name}-{options[1]}", options[2:]
     load = os.getloadavg()[0]
     run = subprocess.run([sys.executable, HERE / f"{name}.py", *options], stdout=subprocess.PIPE, text=True, check=True)
     print(run.stdout)
@@ -43,7 +47,7 @@ def main() -> None:
         "output": run.stdout,
     }
     (HERE / "recorded").mkdir(exist_ok=True)
-    (HERE / "recorded" / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    (HERE / "recorded" / f"{record_name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

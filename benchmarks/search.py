@@ -9,12 +9,13 @@ vectors of the index count and libraries do not. 'Equal' is the share of queries
 in float64.
 
     python benchmarks/search.py --items 50000 --peers PEERS/bin/python
-    python benchmarks/search.py --items 1000000 --queries 128 --peers PEERS/bin/python --rounds 1
+    python benchmarks/search.py --items 1000000 --queries 128 --peers PEERS/bin/python --rounds 1 --indexes FOLDER
 
 Peers run under the interpreter of an environment of their own: pip install numpy faiss-cpu usearch lancedb. One that is
 not installed is named and skipped. faiss multiplies by OpenBLAS, which on virtual machines may not recognise the
-processor: 'right kernel' sets OPENBLAS_CORETYPE. 'AVX2' keeps the products of the gallery to instructions of processors
-without VNNI, 'floats' to float32 vectors.
+processor: 'right kernel' sets OPENBLAS_CORETYPE. 'AVX2' keeps every library to the instructions of processors without
+AVX-512 and VNNI, 'floats' the gallery to float32 vectors. `--indexes` keeps what was written: a graph of a million
+vectors takes minutes.
 """
 
 import argparse
@@ -41,6 +42,7 @@ AT_A_TIME = 64
 """Queries of a product of numpy, whose memory is that of all similarities."""
 SMALL = 2_000
 """Items of the index that warms a library up."""
+MOST_QUERIES = 512
 Search = Callable[[Any], Any]
 
 
@@ -70,10 +72,10 @@ def make_gallery(folder: Path, vectors: Any) -> None:
     gallery.add(vectors, [f"{number:08d}" for number in range(len(vectors))])
 
 
-def open_gallery(folder: Path) -> Search:
+def open_gallery(folder: Path, name: str = "gallery") -> Search:
     import equimetric as em
 
-    gallery = em.Gallery.open(folder / "gallery")
+    gallery = em.Gallery.open(folder / name)
     return lambda queries: [[int(match.id) for match in found] for found in gallery.search(queries, K)]
 
 
@@ -82,7 +84,18 @@ def open_float_gallery(folder: Path) -> Search:
     from equimetric.gallery import search
 
     search.largest_query_code = lambda: None  # type: ignore[assignment]
+    search.choose_single_kernel = lambda largest, columns: "floats"
     return open_gallery(folder)
+
+
+def write_lance_gallery(folder: Path) -> None:
+    import equimetric as em
+
+    em.Gallery.open(folder / "gallery").save(folder / "lance.gallery", store="lancedb")
+
+
+def open_lance_gallery(folder: Path) -> Search:
+    return open_gallery(folder, "lance.gallery")
 
 
 def open_numpy(folder: Path) -> Search:
@@ -162,11 +175,25 @@ def open_lancedb(folder: Path) -> Search:
 
 
 AVX2 = ", AVX2"
-OURS = {"gallery": open_gallery, f"gallery{AVX2}": open_gallery, "gallery, floats": open_float_gallery}
+LIBRARIES_AVX2 = {
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+    "FAISS_SIMD_LEVEL": "AVX2",
+}
+OURS = {
+    "gallery": open_gallery,
+    f"gallery{AVX2}": open_gallery,
+    "gallery, floats": open_float_gallery,
+    "gallery in LanceDB": open_lance_gallery,
+}
 PEERS: dict[str, Callable[[Path], Search]] = {
     "numpy": open_numpy,
     "faiss flat": open_faiss_flat,
     f"faiss flat{RIGHT_KERNEL}": open_faiss_flat,
+    f"faiss flat{AVX2}": open_faiss_flat,
     "faiss hnsw, rescored": open_faiss_hnsw,
     "usearch exact": open_usearch,
     "lancedb, no index": open_lancedb,
@@ -176,12 +203,13 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "faiss flat": lambda folder: write_faiss(folder, "Flat"),
     "faiss hnsw, rescored": lambda folder: write_faiss(folder, "HNSW32"),
     "lancedb, no index": write_lancedb,
+    "gallery in LanceDB": write_lance_gallery,
 }
-ONE_BY_ONE = ("lancedb, no index",)
+ONE_BY_ONE = ("lancedb, no index", "gallery in LanceDB")
 """Contenders that take one query in a call."""
 
 
-def measure(name: str, folder: Path, results: Path) -> dict[str, Any]:
+def measure(name: str, folder: Path, count: int, results: Path) -> dict[str, Any]:
     """Opening, searching in batches of all sizes, and memory of one contender, in this process."""
     if name in OURS:
         import torch
@@ -191,7 +219,7 @@ def measure(name: str, folder: Path, results: Path) -> dict[str, Any]:
     warm = CONTENDERS[name](folder / "small")
     for size in (*BATCHES, SMALL):
         warm(np.load(folder / "small" / "queries.npy")[:size])
-    queries, before = np.load(folder / "queries.npy"), reset_memory()
+    queries, before = np.load(folder / "queries.npy")[:count].copy(), reset_memory()
     start = time.perf_counter()
     search = CONTENDERS[name](folder)
     opened = time.perf_counter() - start
@@ -226,7 +254,7 @@ def run_apart(name: str, folder: Path, peers: str, task: str, *arguments: str) -
     if name.endswith(RIGHT_KERNEL):
         environment["OPENBLAS_CORETYPE"] = "SkylakeX" if "avx512f" in Path("/proc/cpuinfo").read_text() else "Haswell"
     if name.endswith(AVX2):
-        environment["ONEDNN_MAX_CPU_ISA"] = "AVX2"
+        environment |= LIBRARIES_AVX2
     python = sys.executable if name in OURS else peers
     command = [python, __file__, task, name, "--folder", str(folder), *arguments]
     finished = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -235,19 +263,40 @@ def run_apart(name: str, folder: Path, peers: str, task: str, *arguments: str) -
     return json.loads(finished.stdout.splitlines()[-1])
 
 
-def measure_apart(name: str, folder: Path, peers: str) -> dict[str, Any]:
+def write_indexes(folder: Path, items: int, queries: int, chosen: list[str], peers: str) -> None:
+    """Vectors and the indexes of all contenders; those that are there stay."""
+    written = folder / "written.json"
+    done = json.loads(written.read_text()) if written.exists() else {}
+    for name in ["vectors", "gallery", *(one for one in WRITERS if one in chosen)]:
+        if name in done:
+            continue
+        start = time.perf_counter()
+        if name == "vectors":
+            folder.mkdir(parents=True, exist_ok=True)
+            make_vectors(folder, items, queries)
+        elif name == "gallery":
+            make_gallery(folder / "gallery", np.load(folder / "items.npy"))
+        elif "missing" in run_apart(name, folder, peers, "--write"):
+            continue
+        done[name] = round(time.perf_counter() - start, 1)
+        print(f"{name} of {items}: written in {done[name]} s", file=sys.stderr)
+        written.write_text(json.dumps(done))
+
+
+def measure_apart(name: str, folder: Path, peers: str, count: int) -> dict[str, Any]:
     """The measurements of a contender, and what it found."""
     results = folder / "found.json"
-    measured = dict(run_apart(name, folder, peers, "--measure", "--results", str(results)))
+    measured = dict(run_apart(name, folder, peers, "--measure", "--results", str(results), "--queries", str(count)))
     print(f"{name}: {measured}", file=sys.stderr, flush=True)
     if "missing" not in measured:
         measured["found"] = json.loads(results.read_text())
     return measured
 
 
-def exact_neighbours(folder: Path) -> list[list[int]]:
+def exact_neighbours(folder: Path, count: int) -> list[list[int]]:
     """The nearest by a scan in float64, sorted by number."""
-    items, queries = np.load(folder / "items.npy", mmap_mode="r"), np.load(folder / "queries.npy").astype(np.float64)
+    items = np.load(folder / "items.npy", mmap_mode="r")
+    queries = np.load(folder / "queries.npy")[:count].astype(np.float64)
     best, scores = np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0))
     for start in range(0, len(items), 20_000):
         here = items[start : start + 20_000].astype(np.float64)
@@ -268,31 +317,44 @@ def print_table(chosen: list[str], rounds: list[dict[str, dict[str, Any]]], exac
         if any("missing" in one for one in taken):
             print(f"{name:<24}not run: {next(one['missing'] for one in taken if 'missing' in one)}")
             continue
-
-        def cell(read: Callable[[dict[str, Any]], float | None], taken: Any = taken) -> str:
-            values = [read(run) for run in taken]
-            if None in values:
-                return ""
-            others = [read(one[base]) for one in rounds if "missing" not in one.get(base, {"missing": ""})]
-            ratios = [mine / other for mine, other in zip(values, others, strict=False)]
-            return f"{statistics.median(values):,.0f}" + (f" ({statistics.median(ratios):.2f})" if ratios else "")
-
-        print(
-            f"{name:<22}" + "".join(f"{cell(lambda run, size=size: run[clock].get(size)):>15}" for size in sizes),
-            end="",
-        )
-        print(f"{cell(lambda run: run['resident']):>13}{statistics.median(run['peak'] for run in taken):>9.0f}", end="")
+        rates = [_cell(rounds, name, base, lambda run, size=size: run[clock].get(size)) for size in sizes]  # type: ignore[misc]
+        resident = _cell(rounds, name, base, lambda run: float(run["resident"]))
+        print(f"{name:<22}" + "".join(f"{cell:>15}" for cell in rates), end="")
+        print(f"{resident:>13}{statistics.median(run['peak'] for run in taken):>9.0f}", end="")
         same = [sorted(row) == right for row, right in zip(taken[0]["found"], exact, strict=True)]
         print(f"{statistics.median(run['opened'] for run in taken):>10.4f}{np.mean(same):>8.1%}")
+
+
+def print_ratios(rounds: list[dict[str, dict[str, Any]]], name: str, base: str, clock: str) -> None:
+    """The rates of one contender as multiples of another's, where both ran."""
+    if any("missing" in one.get(other, {"missing": ""}) for one in rounds for other in (name, base)):
+        return
+    sizes = rounds[0][base][clock]
+    ratios = [statistics.median(one[name][clock][size] / one[base][clock][size] for one in rounds) for size in sizes]
+    print(f"{name} ÷ {base}: " + ", ".join(f"{ratio:.2f}" for ratio in ratios))
+
+
+def _cell(
+    rounds: list[dict[str, dict[str, Any]]], name: str, base: str, read: Callable[[dict[str, Any]], float | None]
+) -> str:
+    """The median of a value, and in brackets of its ratios to the base."""
+    values = [read(one[name]) for one in rounds]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return ""
+    others = [read(one[base]) for one in rounds if "missing" not in one.get(base, {"missing": ""})]
+    ratios = [mine / other for mine, other in zip(known, others, strict=False) if other is not None]
+    return f"{statistics.median(known):,.0f}" + (f" ({statistics.median(ratios):.2f})" if ratios else "")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=50_000)
-    parser.add_argument("--queries", type=int, default=512)
+    parser.add_argument("--queries", type=int, default=MOST_QUERIES, choices=range(1, MOST_QUERIES + 1), metavar="N")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", default=sys.executable, help="interpreter of the environment of the peers")
     parser.add_argument("--skip", nargs="+", default=[], choices=CONTENDERS, metavar="CONTENDER")
+    parser.add_argument("--indexes", type=Path, help="folder in which indexes are written once, and kept")
     parser.add_argument("--elapsed", action="store_true", help="rates by the time that passes")
     parser.add_argument("--measure", choices=CONTENDERS, help=argparse.SUPPRESS)
     parser.add_argument("--write", choices=WRITERS, help=argparse.SUPPRESS)
@@ -300,7 +362,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
-        print(json.dumps(measure(options.measure, options.folder, options.results)))
+        print(json.dumps(measure(options.measure, options.folder, options.queries, options.results)))
         return
     if options.write:
         WRITERS[options.write](options.folder)
@@ -308,18 +370,18 @@ def main() -> None:
         return
 
     chosen = [name for name in CONTENDERS if name not in options.skip]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "small").mkdir()
-        for some, items, queries in ((folder, options.items, options.queries), (folder / "small", SMALL, 32)):
-            make_vectors(some, items, queries)
-            make_gallery(some / "gallery", np.load(some / "items.npy"))
-            for contender in WRITERS.keys() & chosen:
-                print(f"{contender}: written", run_apart(contender, some, options.peers, "--write"), file=sys.stderr)
-        rounds = [{one: measure_apart(one, folder, options.peers) for one in chosen} for _ in range(options.rounds)]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) if options.indexes is None else options.indexes / str(options.items)
+        write_indexes(folder, options.items, MOST_QUERIES, chosen, options.peers)
+        write_indexes(folder / "small", SMALL, 32, chosen, options.peers)
+        rounds = [
+            {one: measure_apart(one, folder, options.peers, options.queries) for one in chosen}
+            for _ in range(options.rounds)
+        ]
         clock = "elapsed" if options.elapsed else "cpu"
         print(f"{options.items} × {DIMENSION}, {K} nearest, {options.rounds} rounds, by {clock} time; (÷ faiss)")
-        print_table(chosen, rounds, exact_neighbours(folder), clock)
+        print_table(chosen, rounds, exact_neighbours(folder, options.queries), clock)
+        print_ratios(rounds, f"gallery{AVX2}", f"faiss flat{AVX2}", clock)
 
 
 if __name__ == "__main__":

@@ -21,16 +21,13 @@ def benchmark_pages() -> dict[str, tuple[str, str]]:
     ]
     for script in sorted(BENCHMARKS.glob("*.py")):
         purpose = (ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
-        record = BENCHMARKS / "recorded" / f"{script.stem}.json"
-        if record.exists():
-            sections += [
-                "",
-                f"## {script.stem}",
-                "",
-                purpose,
-                "",
-                record_section(json.loads(record.read_text(encoding="utf-8"))),
-            ]
+        # Runs of one script beside the first: SCRIPT-RUN.json.
+        recorded = BENCHMARKS / "recorded"
+        records = [*recorded.glob(f"{script.stem}.json"), *sorted(recorded.glob(f"{script.stem}-*.json"))]
+        if records:
+            sections += ["", f"## {script.stem}", "", purpose]
+        for record in records:
+            sections += ["", record_section(json.loads(record.read_text(encoding="utf-8")))]
     return {"benchmarks/index.md": ("Benchmarks", "\n".join(sections) + "\n")}
 
 
