@@ -22,15 +22,8 @@ class Candidates:
     high: NDArray[np.float64]
 
     @classmethod
-    def none(cls) -> "Candidates":
-        """No pairs."""
-        empty = np.empty(0)
-        return cls(empty.astype(np.int64), empty.astype(np.int64), empty, empty)
-
-    @classmethod
     def join(cls, parts: "list[Candidates]") -> "Candidates":
         """All of them."""
-        parts = [part for part in parts if len(part.query)] or parts[:1]
         if len(parts) == 1:
             return parts[0]
         fields = ("query", "item", "low", "high")

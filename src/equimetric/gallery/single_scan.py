@@ -32,7 +32,7 @@ def scan_single(
     A cut that k items certainly reach rises after 1, 2, 4, 8 … tiles.
     """
     unit, renew = float(products.unit[0]), 1
-    found = Candidates.none()
+    found = list[Candidates]()
     for number, (first, last) in enumerate(tiles, 1):
         tile, error = products.tile(first, last)[0].numpy(), float(products.error(first, last)[0])
         here = live[first:last]
@@ -43,12 +43,13 @@ def scan_single(
         places = np.flatnonzero(tile >= _floor((cut - error) / unit, tile.dtype))
         middle = tile[places].astype(np.float64) * unit
         query = np.zeros(len(places), np.int64)
-        found = Candidates.join([found, Candidates(query, places + first, middle - error, middle + error)])
+        found.append(Candidates(query, places + first, middle - error, middle + error))
         if k is not None and (number == renew or last == len(live)):
             renew *= 2
-            cut = max(cut, float(found.kth_low(1, k)[0]))
-            found = found.reaching(np.array([cut]))
-    return found
+            seen = Candidates.join(found)
+            cut = max(cut, float(seen.kth_low(1, k)[0]))
+            found = [seen.reaching(np.array([cut]))]
+    return Candidates.join(found)
 
 
 def _kth_largest(tile: NDArray[Any], k: int) -> float:
