@@ -20,7 +20,7 @@ __all__ = ["TooManyError", "candidates_within", "nearest_candidates"]
 
 TILE = 4096
 """Items of a tile, at least."""
-PRODUCTS = 2**17
+PRODUCTS = 2**18
 """Of a tile: few enough for the cache, and enough to make up for the calls that a tile takes."""
 LARGEST_TILE = 2**16
 GROUP = 64
