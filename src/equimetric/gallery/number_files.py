@@ -1,5 +1,6 @@
 """Files of numbers that only grow: appended to, mapped, or read row by row."""
 
+import mmap
 import os
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from equimetric.errors import DamagedFileError
 
-__all__ = ["VectorFile", "append_rows", "map_rows", "truncate_rows"]
+__all__ = ["VectorFile", "append_rows", "forget_pages", "map_rows", "truncate_rows"]
 
 GAP = 16
 """Rows up to this far apart are read together: a call takes longer than the rows between."""
@@ -40,6 +41,12 @@ def map_rows(file: Path, rows: int, shape: tuple[int, ...], dtype: DTypeLike) ->
     _require_size(file, rows * _row_bytes(shape, dtype))
     # A private copy on write, which torch takes without a warning; nobody writes.
     return np.memmap(file, dtype, "c", shape=(rows, *shape))
+
+
+def forget_pages(rows: NDArray[Any]) -> None:
+    """Let go of the memory of mapped rows, which their file holds; they are read again where they are needed."""
+    if isinstance(rows.base, mmap.mmap):
+        rows.base.madvise(mmap.MADV_DONTNEED)
 
 
 class VectorFile:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from equimetric.gallery.codes import ItemCodes, encode_queries
 from equimetric.gallery.kernel import FULL, ROUNDED_ERROR, multiply_codes, multiply_codes_rounded, multiply_floats
+from equimetric.gallery.number_files import forget_pages
 from equimetric.ops.blocks import disable_reduced_precision
 
 __all__ = ["CodedItems", "FloatItems", "TileProducts"]
@@ -79,6 +80,7 @@ class CodedItems:
     def block_residuals(self) -> NDArray[np.float32]:
         """The largest residual of every BLOCK items."""
         largest: NDArray[np.float32] = np.maximum.reduceat(self.residuals, np.arange(0, len(self.residuals), BLOCK))
+        forget_pages(self.residuals)
         return largest
 
 
