@@ -45,8 +45,9 @@ def map_rows(file: Path, rows: int, shape: tuple[int, ...], dtype: DTypeLike) ->
 
 def forget_pages(rows: NDArray[Any]) -> None:
     """Let go of the memory of mapped rows, which their file holds; they are read again where they are needed."""
-    if isinstance(rows.base, mmap.mmap):
-        rows.base.madvise(mmap.MADV_DONTNEED)
+    base: object = rows.base
+    if isinstance(base, mmap.mmap):
+        base.madvise(mmap.MADV_DONTNEED)
 
 
 class VectorFile:
