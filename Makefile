@@ -38,15 +38,11 @@ lint: $(READY) ## ruff, mypy and oxlint
 benchmark: $(READY) ## speed and memory beside a plain reference
 	@for script in $(filter-out benchmarks/record.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-docs: $(VENV)/.docs ## build the documentation site into site/, and the pages and typed stubs that are made from the registry
+docs: $(READY) ## build the documentation site into site/, and the pages and typed stubs that are made from the registry
 	$(BIN)/python -m equimetric.report.catalogue_page docs/methods.md
 	$(BIN)/python -m equimetric.constructors.stubs
 	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open site/index.html"
-
-$(VENV)/.docs: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
-	@touch $@
 
 dist: $(READY) ## build sdist and wheel into dist/
 	$(BIN)/python -m build --no-isolation

@@ -40,6 +40,6 @@ def import_vision_library(name: str) -> ModuleType:
         ) from error
     except RuntimeError as error:
         raise EquimetricError(
-            f"torch {torch.__version__} and the installed torchvision do not go together ({error}); install both from "
-            "one place, for example: pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu"
+            f"torch {torch.__version__} and the installed torchvision do not go together ({error}); install both again "
+            "from one package index, in versions that belong together: pip install --force-reinstall torch torchvision"
         ) from error
