@@ -30,6 +30,7 @@ from equimetric.learners import Batch
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import load_run_data
+from equimetric.runs.regimes import fit_to_data
 from equimetric.runs.result import DataShape
 from equimetric.training import train
 from equimetric.training.optimizers import build_optimizer
@@ -122,6 +123,7 @@ def measure(method: str, steps: int, threads: int) -> dict[str, list[float]]:
         RunConfig,
     )
     data = load_run_data(config.data)
+    config = fit_to_data(config, data.shape)
     training = data.dataset.subset(data.split.train)
     others = {"bare": bare_step(config, training, data.shape)}
     if method in peers():

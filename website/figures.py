@@ -7,7 +7,7 @@ import numpy as np
 from equimetric.evaluation import evaluate
 from equimetric.explain import WeightCurves
 
-__all__ = ["curve_figure", "toy_spaces"]
+__all__ = ["axes", "curve_figure", "dotted", "toy_spaces"]
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 320, 200, 44, 34, 12
 PALETTE = ("#00897b", "#e65100", "#3949ab", "#c2185b", "#7cb342", "#6d4c41", "#00acc1", "#fbc02d", "#8e24aa")
@@ -25,19 +25,28 @@ def curve_figure(curves: WeightCurves, caption: str = "") -> str:
         for name, side, scale in zip(("positive", "negative"), sides, scales, strict=True)
     )
     axis = [format_number(scale) for scale in scales]
-    left = f"{axis[0]}, negatives {axis[1]}" if apart else axis[0]
+    return axes(f"{axis[0]}, negatives {axis[1]}" if apart else axis[0], lines, caption)
+
+
+def axes(
+    top: str,
+    drawn: str,
+    caption: str,
+    ticks: Sequence[tuple[float, str]] = ((-1, "−1"), (0, "0"), (1, "1")),
+    name: str = "cosine similarity",
+) -> str:
+    """Something drawn in axes from −1 to 1 and from 0 to a number that is written above."""
     right, bottom = WIDTH - 8, HEIGHT - BOTTOM
-    ticks = "".join(
-        f'<text x="{at(value)}" y="{bottom + 14}" text-anchor="middle">{label}</text>'
-        for value, label in ((-1, "−1"), (0, "0"), (1, "1"))
+    marks = "".join(
+        f'<text x="{at(value)}" y="{bottom + 14}" text-anchor="middle">{label}</text>' for value, label in ticks
     )
+    middle = f"M{at(0)} {bottom}V{TOP}" if any(value == 0 for value, _ in ticks) else ""
     return (
-        f'<figure class="curve"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="Weight of a pair against its cosine similarity">'
-        f'<path class="axis" d="M{LEFT} {TOP}V{bottom}H{right}M{at(0)} {bottom}V{TOP}"/>{ticks}'
-        f'<text x="{LEFT - 4}" y="{TOP - 2}" text-anchor="start">{left}</text>'
+        f'<figure class="curve"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="A curve against {name}, up to {top}">'
+        f'<path class="axis" d="M{LEFT} {TOP}V{bottom}H{right}{middle}"/>{marks}'
+        f'<text x="{LEFT - 4}" y="{TOP - 2}" text-anchor="start">{top}</text>'
         f'<text x="{LEFT - 6}" y="{bottom}" text-anchor="end">0</text>'
-        f'<text x="{at(0)}" y="{HEIGHT - 4}" text-anchor="middle">cosine similarity</text>{lines}</svg>'
+        f'<text x="{at(0)}" y="{HEIGHT - 4}" text-anchor="middle">{name}</text>{drawn}</svg>'
         f"<figcaption>{caption}</figcaption></figure>"
     )
 

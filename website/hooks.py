@@ -10,6 +10,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from website.benchmark_pages import benchmark_pages
+from website.explaining import choice_figure, run_examples, utility_figure, verdict_figure
 from website.figures import toy_spaces
 from website.formulas import display_formula
 from website.method_pages import method_pages, weight_gallery
@@ -30,6 +31,9 @@ SECTIONS = {
 
 FIGURES = {"toy-spaces": toy_spaces, "weight-gallery": weight_gallery}
 """What `<!-- figure: NAME -->` in a page stands for."""
+
+DRAWN_EXAMPLES = {"choices": choice_figure, "utility": utility_figure, "verdicts": verdict_figure}
+"""The same for figures of what the examples of the page compute."""
 
 ELSEWHERE = {"CONTRIBUTING.md": "project/contributing.md", "CHANGELOG.md": "project/changelog.md"}
 """Files of the repository that are pages of the site under another name."""
@@ -75,8 +79,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Draw figures, typeset formulas, and lead links to files of the repository to their page."""
     markdown = re.sub(r"```formula\n(.*?)\n```", lambda match: display_formula(match[1]), markdown, flags=re.DOTALL)
-    markdown = re.sub(r"<!-- figure: (\S+) -->", lambda match: FIGURES[match[1]](), markdown)
+    markdown = re.sub(r"<!-- figure: (\S+) -->", lambda match: draw(match[1], markdown), markdown)
     return re.sub(r"\]\((\.\./[^)\s#]+)(#[^)\s]*)?\)", lambda match: mend(match, page.file.src_uri), markdown)
+
+
+def draw(figure: str, markdown: str) -> str:
+    """A figure by its name."""
+    if figure in FIGURES:
+        return FIGURES[figure]()
+    return DRAWN_EXAMPLES[figure](run_examples(markdown))
 
 
 def mend(match: re.Match[str], source: str) -> str:

@@ -15,6 +15,7 @@ from equimetric.objectives.recipes import recipes
 from equimetric.published import PublishedResult, select_results
 from equimetric.published.names import PAPERS
 from equimetric.search_space import Choice, LogUniform, SearchSpace
+from website.explaining import batch_figure
 from website.figures import curve_figure
 from website.formulas import typeset
 from website.our_results import OurResult, our_results
@@ -107,13 +108,26 @@ def curve_section(recipe: Recipe) -> str:
     """The weight of a pair against its similarity, where the loss has such a weight."""
     curves = method_curves(recipe.name)
     if curves is None:
-        return ""
+        return batch_section(recipe)
     caption = f"{KEY}; one pair of the other kind at 0.5"
     return (
         "## Weight of a pair\n\n"
         "How hard the loss pulls a positive, or pushes a negative, of an anchor:"
         " see [the weight view](../understand/weights.md).\n\n"
         f"{curve_figure(curves, caption)}\n\n"
+    )
+
+
+def batch_section(recipe: Recipe) -> str:
+    """The weights in a batch, where the loss reads it as a whole; empty where pairs have no weights."""
+    figure = batch_figure(recipe.name, "positives green, negatives orange")
+    if not figure:
+        return ""
+    return (
+        "## Weights in a batch\n\n"
+        "The loss reads a batch as a whole, so a pair has no weight of its own. Here is the weight of every pair in one"
+        " batch of eight classes with four samples each: see [the weight view](../understand/weights.md).\n\n"
+        f"{figure}\n\n"
     )
 
 
@@ -132,12 +146,11 @@ def method_curves(name: str) -> WeightCurves | None:
 
 
 def weight_gallery() -> str:
-    """The curves of every method of pairs that has them, one figure each."""
+    """The curve of every method of pairs, or its weights in a batch, one figure each."""
     figures = []
     for recipe in sorted(recipes().values(), key=lambda recipe: recipe.title.lower()):
-        curves = method_curves(recipe.name)
-        if curves is not None:
-            figures.append(curve_figure(curves, f'<a href="../methods/{recipe.name}.html">{recipe.title}</a>'))
+        curves, link = method_curves(recipe.name), f'<a href="../methods/{recipe.name}.html">{recipe.title}</a>'
+        figures.append(curve_figure(curves, link) if curves is not None else batch_figure(recipe.name, link))
     return f'<div class="gallery">{"".join(figures)}</div>'
 
 

@@ -40,5 +40,6 @@ def project_pages() -> dict[str, tuple[str, str]]:
     pages = {}
     for name, title in (("CONTRIBUTING", "Contributing"), ("CHANGELOG", "Changelog")):
         text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
-        pages[f"project/{name.lower()}.md"] = (title, re.sub(r"\]\(docs/", "](../", text))
+        text = re.sub(r"\]\(docs/", "](../", text.replace("](CONTRIBUTING.md)", "](contributing.md)"))
+        pages[f"project/{name.lower()}.md"] = (title, text)
     return pages

@@ -21,6 +21,12 @@ def python_blocks(page):
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
+def shown_outputs(page):
+    """What a page shows as printed, line by line: a block of text that follows one of Python."""
+    shown = re.findall(r"```python\n[^`]*```\n\n```text\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    return [line for block in shown for line in block.splitlines()]
+
+
 REGISTERS = "docs/guides/your-own.md"
 ELSEWHERE = {"docs/data.md", "docs/in-your-loop.md", REGISTERS}
 """Pages whose examples are run by the tests of their subject."""
@@ -31,12 +37,15 @@ PAGES = ["README.md", *sorted(file.relative_to(ROOT).as_posix() for file in (ROO
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE and python_blocks(page)])
 def test_examples_run_one_after_another(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names = {}
+    names, everything = {}, ""
     for block in python_blocks(page):
         exec(compile(block, page, "exec"), names)
         promised = re.findall(r"print\(.*?\)\s+# (.*)", block)
         printed = capsys.readouterr().out
         assert all(line in printed for line in promised)
+        everything += printed
+    for line in shown_outputs(page):
+        assert line in everything
 
 
 def test_components_of_your_own_run_in_a_process_of_their_own(tmp_path):
