@@ -79,7 +79,7 @@ def choice_figure(names: Mapping[str, Any]) -> str:
     for title, objective in names["objectives"].items():
         weights = pair_weights(objective, names["embeddings"], names["labels"]).abs()
         figures.append(matrix_figure(weights / weights.max(), reference_labels(weights, names["labels"]), title))
-    return f'<div class="spaces">{"".join(figures)}</div>'
+    return f'<div class="spaces matrices">{"".join(figures)}</div>'
 
 
 def reference_labels(weights: Tensor, labels: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def matrix_figure(share: Tensor, positive: Tensor, title: str) -> str:
 
 
 def utility_figure(names: Mapping[str, Any]) -> str:
-    """Utility over the threshold, a line for each class, in both spaces of the page."""
+    """Utility, from ½ to 1, over the threshold, a line for each class, in both spaces of the page."""
     spaces = (("classes alike", names["alike"]), ("classes unlike", names["unlike"]))
     drawn = "".join(space_of_utility(title, space, names["labels"]) for title, space in spaces)
     return f'<div class="gallery">{drawn}</div>'
@@ -119,7 +119,8 @@ def space_of_utility(title: str, space: np.ndarray, labels: np.ndarray) -> str:
     height = HEIGHT - BOTTOM - TOP
 
     def line(utility: Sequence[float]) -> str:
-        return "M" + "L".join(f"{at(a)} {HEIGHT - BOTTOM - u * height:.1f}" for a, u in zip(x, utility, strict=True))
+        tops = [HEIGHT - BOTTOM - 2 * (one - 0.5) * height for one in utility]
+        return "M" + "L".join(f"{at(place)} {top:.1f}" for place, top in zip(x, tops, strict=True))
 
     lines = "".join(f'<path class="thin" d="{line(row)}"/>' for row in consistency.utility.tolist())
     mean = f'<path class="positive" d="{line(consistency.utility.mean(0).tolist())}"/>'
@@ -128,7 +129,8 @@ def space_of_utility(title: str, space: np.ndarray, labels: np.ndarray) -> str:
         f"{title}: Recall@1 {scores['recall@1']:.1%}, OPIS {1000 * scores['opis']:.2f} ×10⁻³, "
         f"of which noise {1000 * scores['opis_noise']:.2f}"
     )
-    return axes("utility 1", lines + mean, caption, ticks=((-1, ends[0]), (1, ends[1])), name="threshold (distance)")
+    ticks = ((-1, ends[0]), (1, ends[1]))
+    return axes("utility 1", lines + mean, caption, ticks=ticks, name="threshold (distance)", base="0.5")
 
 
 def verdict_figure(names: Mapping[str, Any]) -> str:
@@ -149,12 +151,13 @@ def verdict_figure(names: Mapping[str, Any]) -> str:
         kind = one.verdict.replace(" ", "-")
         drawn.append(
             f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{one.first} − {one.second}</text>'
-            f'<path class="{kind}" d="M{x(low)} {y}H{x(high)}"/><circle class="{kind}" cx="{x(middle)}" cy="{y}" r="4"/>'
+            f'<path class="{kind}" d="M{x(low)} {y}H{x(high)}"/>'
+            f'<circle class="{kind}" cx="{x(middle)}" cy="{y}" r="4"/>'
             f'<text x="{left + width + 8}" y="{y + 4}">{one.verdict}</text>'
         )
     drawn += [
-        f'<text x="{x(points)}" y="{bottom + 14}" text-anchor="middle">{points:+d}</text>'
-        for points in (-8, -4, 0, 4, 8)
+        f'<text x="{x(points)}" y="{bottom + 14}" text-anchor="middle">{label}</text>'
+        for points, label in ((-8, "−8"), (-4, "−4"), (0, "0"), (4, "+4"), (8, "+8"))
     ]
     return (
         f'<figure class="curve verdicts"><svg viewBox="0 0 640 {bottom + 32}" role="img" '

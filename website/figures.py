@@ -34,18 +34,20 @@ def axes(
     caption: str,
     ticks: Sequence[tuple[float, str]] = ((-1, "−1"), (0, "0"), (1, "1")),
     name: str = "cosine similarity",
+    base: str = "0",
 ) -> str:
-    """Something drawn in axes from −1 to 1 and from 0 to a number that is written above."""
+    """Something drawn in axes, whose ends are labelled as the caller says."""
     right, bottom = WIDTH - 8, HEIGHT - BOTTOM
     marks = "".join(
         f'<text x="{at(value)}" y="{bottom + 14}" text-anchor="middle">{label}</text>' for value, label in ticks
     )
     middle = f"M{at(0)} {bottom}V{TOP}" if any(value == 0 for value, _ in ticks) else ""
     return (
-        f'<figure class="curve"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="A curve against {name}, up to {top}">'
+        f'<figure class="curve"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="A curve against {name}, up to {top}">'
         f'<path class="axis" d="M{LEFT} {TOP}V{bottom}H{right}{middle}"/>{marks}'
         f'<text x="{LEFT - 4}" y="{TOP - 2}" text-anchor="start">{top}</text>'
-        f'<text x="{LEFT - 6}" y="{bottom}" text-anchor="end">0</text>'
+        f'<text x="{LEFT - 6}" y="{bottom}" text-anchor="end">{base}</text>'
         f'<text x="{at(0)}" y="{HEIGHT - 4}" text-anchor="middle">{name}</text>{drawn}</svg>'
         f"<figcaption>{caption}</figcaption></figure>"
     )

@@ -7,6 +7,31 @@ from equimetric.objectives.counterparts import LIBRARIES, Counterpart, counterpa
 
 __all__ = ["migration_pages"]
 
+VERSIONS = {"pytorch-metric-learning": "2.9.0", "open-metric-learning": "4.0"}
+"""Library → the version whose names have rows."""
+
+AROUND = {
+    "pytorch-metric-learning": {
+        "AccuracyCalculator": ("em.evaluate", "Metrics by name, in one scan; intervals with it."),
+        "testers.GlobalEmbeddingSpaceTester": ("em.evaluate", "Embeddings are given; a run evaluates itself."),
+        "trainers.MetricLossOnly": ("em.train", "A whole run from a configuration; or your own loop."),
+        "trainers.TrainWithClassifier, CascadedEmbeddings": ("em.objective", "A sum of objectives, or a learner."),
+        "utils.distributed.DistributedLossWrapper": ("em.objective", "Option `gather=True`."),
+        "utils.distributed.DistributedMinerWrapper": ("em.objective", "The selection sees the gathered batch."),
+        "utils.inference.InferenceModel, FaissKNN": ("em.Gallery", "Exact search, on disk, under a certificate."),
+        "utils.inference.MatchFinder": ("em.calibrate", "A threshold for a rate, with bounds for new classes."),
+        "utils.logging_presets": ("em.train", "Logs and checkpoints are part of a run."),
+    },
+    "open-metric-learning": {
+        "metrics.EmbeddingMetrics": ("em.Accumulator", "`update` and `compute`, over several ranks, too."),
+        "retrieval.RetrievalResults": ("em.Gallery", "Exact search; `search` gives ids and similarities."),
+        "datasets.ImageQueryGalleryLabeledDataset": ("em.load_dataset", "A manifest with queries and gallery."),
+        "lightning.ExtractorModule": ("em.train", "Or a module of your own: see In your loop."),
+        "registry, pipelines": ("em.train", "One configuration file, `equimetric train`."),
+    },
+}
+"""Library → what stands around its losses: its name → (ours, in a sentence)."""
+
 MARKS = {"agrees": "equal", "differs": "differs", "none": "none"}
 
 
@@ -30,11 +55,14 @@ def library_page(library: str) -> str:
     compared = sum(bool(row.compared) for row in rows)
     sections = [
         f"---\nhide: [toc]\n---\n\n# From {library}\n",
+        f"Names are those of version {VERSIONS[library]}.\n",
         f"{len(rows)} rows: {verdicts['agrees']} equal, {verdicts['differs']} that differ for the reason given,"
         f" {verdicts['none']} without a counterpart. Values of {compared} were computed on both sides.\n",
     ]
     for kind in dict.fromkeys(row.kind for row in rows):
         sections += [f"## {kind.capitalize()}\n", table(row for row in rows if row.kind == kind)]
+    sections += ["## Around the losses\n", "| theirs | here | |\n|---|---|---|"]
+    sections += [f"| `{theirs}` | `{ours}` | {says} |" for theirs, (ours, says) in AROUND[library].items()]
     return "\n".join(sections)
 
 

@@ -2,10 +2,12 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 from website.figures import toy_spaces
+from website.hooks import draw
 from website.our_results import our_results
 
 import equimetric as em
@@ -66,6 +68,36 @@ def test_every_counterpart_is_in_its_table():
             assert row.reason in text
 
 
+def test_what_stands_around_the_losses_exists():
+    pages = migration_pages.migration_pages()
+    for library, rows in migration_pages.AROUND.items():
+        assert all(f"`{theirs}`" in pages[f"migrating/{library}.md"][1] for theirs in rows)
+        assert all(callable(getattr(em, ours.removeprefix("em."))) for ours, _ in rows.values())
+    pinned = (ROOT / "constraints.txt").read_text()
+    assert f"pytorch-metric-learning=={migration_pages.VERSIONS['pytorch-metric-learning']}\n" in pinned
+
+
+def test_losses_that_read_a_batch_as_a_whole_show_its_weights(pages):
+    for name in ("angular", "npairs", "lifted", "pddm", "r_margin", "contextual"):
+        drawn = pages[f"methods/{name}.md"][1]
+        assert 'class="dots positive"' in drawn
+        assert f'href="../methods/{name}.html"' in method_pages.weight_gallery()
+    assert "<figure" not in pages["methods/group.md"][1]
+
+
+def test_figures_are_drawn_from_the_examples_of_their_page():
+    folder = ROOT / "docs" / "understand"
+    drawn = {}
+    for page, name in (("five-choices", "choices"), ("opis", "utility"), ("verdicts", "verdicts")):
+        markdown = (folder / f"{page}.md").read_text()
+        assert f"<!-- figure: {name} -->" in markdown
+        drawn[name] = draw(name, markdown)
+    assert drawn["choices"].count("<svg") == 6
+    assert "OPIS 0.28" in drawn["utility"]
+    assert "OPIS 6.13" in drawn["utility"]
+    assert [drawn["verdicts"].count(f">{one}<") for one in ("practically equal", "undecided", "better")] == [1, 2, 3]
+
+
 def test_the_reference_names_everything_public():
     pages = reference_pages.reference_pages()
     assert all(f"`em.{name}`" in pages["reference/index.md"][1] for name in em.__all__)
@@ -89,6 +121,15 @@ def test_benchmarks_show_their_last_record_word_for_word():
         assert set(record) == {"command", "date", "machine", "versions", "load", "output"}
         assert record["output"].rstrip() in page
         assert (ROOT / "benchmarks" / f"{file.stem.partition('-')[0]}.py").exists()
+
+
+def test_every_benchmark_is_explained_in_a_sentence():
+    """Those with a record by what it shows; those without by where their figures are."""
+    shown = tomllib.loads((ROOT / "benchmarks" / "shown.toml").read_text())
+    assert all((ROOT / "benchmarks" / f"{name}.py").exists() for name in shown)
+    assert all(text.endswith(".") for text in shown.values())
+    page = benchmark_pages.benchmark_pages()["benchmarks/index.md"][1]
+    assert all(text in page for text in shown.values())
 
 
 def test_the_toy_spaces_are_measured():
