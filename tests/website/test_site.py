@@ -1,4 +1,4 @@
-"""The site as `make docs` builds it, and the notebooks; needs the extra `docs` for the first."""
+"""The site as `make docs` builds it, and the notebooks."""
 
 import json
 import os
@@ -15,9 +15,8 @@ NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    pytest.importorskip("mkdocs")
-    pytest.importorskip("mkdocstrings")
-    pytest.importorskip("material")
+    for package in ("mkdocs", "mkdocstrings", "material"):
+        pytest.importorskip(package, reason=f"{package} is not installed (extra docs)")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     done = subprocess.run(
@@ -27,7 +26,6 @@ def site(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_the_site_builds_without_warnings_and_fetches_nothing(site):
     fetched = r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"']?(?:https?:)?//"
     for page in site.rglob("*.html"):
@@ -36,7 +34,6 @@ def test_the_site_builds_without_warnings_and_fetches_nothing(site):
     assert not any("fonts.googleapis" in file.read_text() for file in site.rglob("*.css"))
 
 
-@pytest.mark.slow
 def test_the_site_has_search_dark_mode_and_every_section(site):
     home = (site / "index.html").read_text(encoding="utf-8")
     assert (site / "search" / "search_index.js").stat().st_size > 100_000
