@@ -180,8 +180,9 @@ def test_every_learner_is_restored_from_what_is_deployed(name):
         assert torch.equal(DeployedNetwork(other)(images)[0], DeployedNetwork(learner)(images)[0])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(LEARNERS))
+@pytest.mark.parametrize(
+    "name", [name if name == "single" else pytest.param(name, marks=pytest.mark.slow) for name in LEARNERS]
+)
 def test_every_learner_exports_and_onnxruntime_equals_torch(name, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
