@@ -84,7 +84,8 @@ def choice_figure(names: Mapping[str, Any]) -> str:
 
 def reference_labels(weights: Tensor, labels: Tensor) -> Tensor:
     """(Q, R) whether a pair is positive: references are the batch itself, or one for each class."""
-    references = labels if weights.shape[1] == len(labels) else labels.unique()
+    classes = labels.new_tensor(sorted(set(labels.tolist())))
+    references = labels if weights.shape[1] == len(labels) else classes
     return labels[:, None] == references
 
 
