@@ -130,6 +130,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise EquimetricError(f"there is no configuration file {shown(str(path))}; check the path") from None
+    except IsADirectoryError:
+        raise EquimetricError(f"{shown(str(path))} is a folder; give the TOML file of a configuration") from None
     except OSError as error:
         raise EquimetricError(
             f"the configuration file {shown(str(path))} cannot be read: {error.strerror or error}; check the path"
@@ -185,6 +187,13 @@ def explain(model: type[Strict], error: Any) -> str:
         return table.explain_unknown(key, location[-1]) if table else f"unknown key {key!r}; leave it out"
     if error["type"] == "missing":
         return f"the key {key!r} is missing"
+    if error["type"] in ("model_type", "dict_type"):
+        return (
+            f"{key} is a table, such as [{key}] in the file or --{key}.KEY on the command line, not "
+            f"{shown(error['input'])}"
+        )
+    if error["type"] == "too_short":
+        return f"{key} has {error['ctx']['actual_length']} entries; give at least {error['ctx']['min_length']}"
     message = str(error["msg"]).removeprefix("Value error, ")
     # What is wrong with a whole table is said by the message alone.
     given = "" if isinstance(error.get("input", {}), dict) else f", got {shown(error['input'])}"

@@ -36,7 +36,7 @@ def test_classes_without_queries_are_not_among_the_scores():
     assert set(result.per_class) == {1, 2}
     assert result.class_labels == (1, 2, 3, 9)
     assert (result.queries, result.gallery) == (4, 8)
-    assert repr(result).startswith("Evaluation: 4 queries against 8 gallery items, 4 classes, 0 lone (cosine, float32")
+    assert repr(result).startswith("Evaluation: 4 queries against 8 gallery items, 4 classes (cosine, float32")
 
 
 def test_written_as_json(result, tmp_path):

@@ -210,7 +210,7 @@ def test_the_result_is_a_readable_immutable_mapping():
     result = evaluate(CIRCLE, CIRCLE_LABELS, ks=(1, 2))
     assert isinstance(result, Evaluation)
     assert repr(result).splitlines() == [
-        "Evaluation: 6 queries, 3 classes, 0 lone (cosine, float32 products on cpu)",
+        "Evaluation: 6 queries, 3 classes (cosine, float32 products on cpu)",
         "  precision@1   66.67%",
         "  recall@1      66.67%",
         "  recall@2     100.00%",

@@ -177,7 +177,7 @@ def _hold_out(
         # With two folds, the pairs of one calibrate the other.
         others = fold_of_row != fold
         fitting = inside[1 - fold] if folds == 2 else pair_distances(select_rows(sets, others), **how)
-        target.check_support(fitting, f", the classes of {folds - 1} of {folds} folds")
+        target.check_support(fitting, f", because one of {folds} folds of the classes is held out")
         threshold = target.threshold(fitting)
         shares = accepted_shares(part, threshold, **how)
         found.thresholds.append(threshold)

@@ -194,10 +194,10 @@ def _check_pairs(error: str, rate: float, distances: PairDistances, where: str) 
     needed = math.ceil(LEAST_ERRORS / rate)
     if found < needed:
         samples = len(distances.sets.queries)
-        wanted = math.ceil(samples * math.sqrt(needed / found))
+        times = math.ceil(10 * math.sqrt(needed / found)) / 10
         name = "far" if error == "accept" else "frr"
         raise EquimetricError(
             f"a false {error} rate of {rate:g} needs at least {needed} {kind} pairs, so that {LEAST_ERRORS} false "
             f"{error}s are expected; there are {found} among {samples} samples{where}: give about "
-            f"{wanted} samples instead of {samples}, or a larger {name}"
+            f"{times:g} times as many samples, or a larger {name}"
         )

@@ -19,6 +19,7 @@ from equimetric.cli.embeddings import (
     load_embeddings,
     pool_embeddings,
 )
+from equimetric.cli.figures import require_figure_folder, write_figures
 from equimetric.errors import EquimetricError, unknown_name
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def calibrate_command(
 
     costs = {"--cost-accept": cost_accept, "--cost-reject": cost_reject, "--prior": prior}
     check_task(task, {"--far": far, "--frr": frr, **costs, "--plots": plots}, fpir)
+    require_figure_folder(plots)
     cost = join_costs(cost_accept, cost_reject, prior)
     of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
     found = load_embeddings(source, labels, part, cohort=of_cohort, command="calibrate")
@@ -176,10 +178,4 @@ def join_costs(accept: float | None, reject: float | None, prior: float | None) 
 
 def write_plots(result: "Calibration", folder: Path) -> list[Path]:
     """Write each figure as a PNG file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name in PLOTS:
-        file = folder / f"calibration_{name}.png"
-        getattr(result, f"plot_{name}")().savefig(file, dpi=150)
-        files.append(file)
-    return files
+    return write_figures(folder, [(f"calibration_{name}", getattr(result, f"plot_{name}")) for name in PLOTS])

@@ -93,11 +93,15 @@ def load_embeddings(
     if not source.is_dir():
         if condition is not None:
             raise EquimetricError(f"--condition changes the images of a run, and {str(source)!r} is no run's folder")
+        if part != "test":
+            raise EquimetricError(f"--part chooses classes of a run, and {str(source)!r} is no run's folder")
         from equimetric.evaluation.files import read_embeddings
 
         arrays: dict[str, Any] = dict(read_embeddings(source, labels, parents))
         pooled = {} if "gallery_embeddings" in arrays else dict(arrays)
         return EmbeddingSource(arrays, pooled, cohort=load_cohort(source, cohort))
+    if labels is not None:
+        raise EquimetricError(f"the run {str(source)!r} has its own labels; --labels goes only with an .npy file")
     from equimetric.runs.evaluation import CohortOverride, embed_run
     from equimetric.runs.openings import record_opening
     from equimetric.runs.origin import describe_preprocessing, weights_sha256

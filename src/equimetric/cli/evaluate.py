@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ from equimetric.cli.embeddings import (
     EmbeddingSource,
     load_embeddings,
 )
+from equimetric.cli.figures import require_figure_folder, write_figures
 from equimetric.errors import EquimetricError
 from equimetric.escaping import name_text
 
@@ -155,6 +157,7 @@ def evaluate_command(
     from equimetric.evaluation import ClassThresholds, evaluate
     from equimetric.evaluation.class_names import name_classes
 
+    require_figure_folder(plots)
     if condition == "all":
         others = (ks, parents, overlap, cohort, gallery, compare, class_thresholds, plots, trials)
         if intervals or any(option is not None for option in others):
@@ -234,6 +237,8 @@ def search_in(found: EmbeddingSource, source: Path, gallery: Path, parents: str 
     from equimetric.evaluation.files import read_embeddings
 
     searched = read_embeddings(gallery, None, parents)
+    if "gallery_embeddings" in searched:
+        raise EquimetricError(f"{str(gallery)!r} has queries and a gallery; --gallery takes one set of embeddings")
     arrays = {f"gallery_{name}": searched[name] for name in ("embeddings", "labels", "parents") if name in searched}
     return replace(found, arrays={**found.arrays, **arrays})
 
@@ -267,15 +272,13 @@ def interval_or_none(result: "Evaluation", name: str) -> Any:
 
 def write_plots(result: "Evaluation", folder: Path, class_names: dict[int | str, int | str]) -> list[Path]:
     """Write each figure as a PNG file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name in PLOTS:
-        file = folder / f"{name}.png"
+
+    def drawing(name: str) -> tuple[str, Any]:
         kind, _, rate = name.partition("_")
         options = {"names": class_names, "rate": rate or "both"} if kind == "utility" else {}
-        getattr(result, f"plot_{kind}")(**options).savefig(file, dpi=150)
-        files.append(file)
-    return files
+        return name, partial(getattr(result, f"plot_{kind}"), **options)
+
+    return write_figures(folder, map(drawing, PLOTS))
 
 
 def write_cohort_plot(found: EmbeddingSource, folder: Path, block_rows: int | None) -> list[Path]:
@@ -286,8 +289,7 @@ def write_cohort_plot(found: EmbeddingSource, folder: Path, block_rows: int | No
     from equimetric.evaluation.cohort_plots import plot_cohort
 
     effect = compare_cohort(**found.arrays, cohort=found.cohort, block_rows=block_rows)
-    plot_cohort(effect).savefig(folder / "cohort.png", dpi=150)
-    return [folder / "cohort.png"]
+    return write_figures(folder, [("cohort", partial(plot_cohort, effect))])
 
 
 def gap_metric(wanted: str) -> str:

@@ -20,6 +20,7 @@ from equimetric.cli.embeddings import (
     load_embeddings,
     pool_embeddings,
 )
+from equimetric.cli.figures import require_figure_folder, write_figures
 from equimetric.errors import EquimetricError
 
 __all__ = ["identify_command"]
@@ -99,6 +100,7 @@ def identify_command(
     """
     from equimetric.evaluation.identification import evaluate_identification, gallery_size_curve
 
+    require_figure_folder(plots)
     of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
     found = load_embeddings(source, labels, part, cohort=of_cohort, command="identify")
     rates = sorted(read_numbers(fpir, "--fpir", float))
@@ -118,7 +120,8 @@ def identify_command(
         extrapolate=() if extrapolate is None else read_numbers(extrapolate, "--extrapolate", int),
         **options,
     )
-    files = [] if plots is None else write_figures(plots, {"identification": result, "gallery_sizes": curve})
+    drawings = [("identification", result.plot), ("gallery_sizes", curve.plot)]
+    files = [] if plots is None else write_figures(plots, drawings)
     if as_json:
         document = {**result.to_dict(), "gallery_sizes": curve.to_dict()}
         typer.echo(json.dumps(document | ({} if certificate is None else {"certificate": certificate.to_dict()})))
@@ -139,16 +142,6 @@ def calibrate_on(found: EmbeddingSource, source: Path, rates: list[float], optio
     given = {name: value for name, value in options.items() if value is not None}
     model: dict[str, Any] = {name: found.origin.get(name) for name in ("model", "preprocessing")}
     return calibrate_identification(**pool_embeddings(found, source), fpir=rates[0], **model, **given)
-
-
-def write_figures(folder: Path, results: dict[str, Any]) -> list[Path]:
-    """Write the figure of each result as a PNG file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, result in results.items():
-        files.append(folder / f"{name}.png")
-        result.plot().savefig(files[-1], dpi=150)
-    return files
 
 
 def read_numbers(text: str, option: str, kind: type) -> list[Any]:

@@ -72,7 +72,8 @@ def explain_protocol(protocol: "Protocol") -> None:
         literal = paragraph.startswith("    ")
         show(f"\n{paragraph if literal else ' '.join(paragraph.split())}", wrap=not literal)
     values = [(key, value) for key, value in flatten(protocol.study) if not key.startswith(("methods.", "sweeps."))]
-    console.print(build_table(("key", "value"), ((key, format_value(value)) for key, value in values)))
+    if values:
+        console.print(build_table(("key", "value"), ((key, format_value(value)) for key, value in values)))
     sweeps = protocol.study.get("sweeps", {})
     if sweeps:
         console.print(build_table(("sweep", "points"), ((name, describe_points(one)) for name, one in sweeps.items())))

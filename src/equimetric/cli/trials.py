@@ -9,6 +9,7 @@ import typer
 
 from equimetric.cli.console import show, show_path
 from equimetric.cli.embeddings import EmbeddingSource
+from equimetric.cli.figures import write_figures
 from equimetric.errors import EquimetricError
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ def show_trials(
     """Print the rates of the listed pairs; classes are resampled for the intervals, because labels are known."""
     result = verify_trials(found, source, labels, trials, geometry, None if metrics is None else wanted_rates(metrics))
     if plots is not None:
-        plots.mkdir(parents=True, exist_ok=True)
-        result.plot().savefig(plots / "trials.png", dpi=150)
+        write_figures(plots, [("trials", result.plot)])
     if as_json:
         typer.echo(json.dumps(result.to_dict()))
         return

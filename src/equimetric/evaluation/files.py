@@ -107,20 +107,23 @@ def _read_named(file: Path, _: Path | None = None, *, parents: str | None = None
     arrays = _load(file)
     if not isinstance(arrays, dict):
         raise EquimetricError(
-            f"{str(file)!r} is not an .npz file of plain arrays; write one with "
-            "numpy.savez(file, embeddings=…, labels=…)"
+            f"{str(file)!r} is not an .npz file of plain arrays (of dtype object none can be read: convert such labels "
+            "with .astype(str)); write one with numpy.savez(file, embeddings=…, labels=…)"
         )
     # They are no arguments of `evaluate`: see `read_cohort`.
     arrays = {name: array for name, array in arrays.items() if name not in COHORT}
     if parents is not None:
         arrays = _name_parents(arrays, parents, file)
     arrays = {name: array for name, array in arrays.items() if name not in IDS}
-    for name in arrays:
-        if name not in REQUIRED + OPTIONAL + PARENTS:
-            raise unknown_name(f"array in {str(file)!r}", name, REQUIRED + OPTIONAL + PARENTS + IDS)
     missing = [name for name in REQUIRED if name not in arrays]
     if missing:
-        raise EquimetricError(f"{str(file)!r} has no array {missing[0]!r}; it needs 'embeddings' and 'labels'")
+        raise EquimetricError(
+            f"{str(file)!r} has no array {missing[0]!r}; it needs 'embeddings' and 'labels', and has "
+            f"{', '.join(map(repr, arrays)) or 'none'}"
+        )
+    for name in arrays:
+        if name not in REQUIRED + OPTIONAL + PARENTS:
+            raise unknown_name(f"array of {str(file)!r}:", name, REQUIRED + OPTIONAL + PARENTS + IDS)
     # Without the option a file's parents are not used.
     return arrays if parents is not None else {name: array for name, array in arrays.items() if name not in PARENTS}
 

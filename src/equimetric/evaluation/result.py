@@ -174,7 +174,9 @@ class Evaluation(Mapping[str, float]):
     def __repr__(self) -> str:
         width = max(map(len, self.scores), default=0)
         searched = "" if self.gallery is None else f" against {self.gallery} gallery items"
-        sizes = f"{self.queries} queries{searched}, {len(self.class_labels)} classes, {self.lone} lone"
+        sizes = f"{self.queries} queries{searched}, {len(self.class_labels)} classes"
+        if self.lone:
+            sizes += f", {self.lone} queries without a relevant item"
         lines = [f"  {name:<{width}}  {self._shown(name)}" for name in self.scores]
         return "\n".join([f"Evaluation: {sizes} ({self.geometry}, {self.path})", *lines, *self.notes])
 

@@ -24,6 +24,8 @@ def parse_method(method: str) -> list[tuple[float, Recipe]]:
             weight = nan
         if not isfinite(weight):
             raise EquimetricError(f"{factor.strip()!r} in {method!r} is not a number; write e.g. '0.5*tcm'")
+        if not name.strip():
+            raise EquimetricError(f"{method!r} has a term without a method; write e.g. 'contrastive+0.5*tcm'")
         terms.append((weight, find_recipe(name.strip())))
     return terms
 

@@ -334,6 +334,6 @@ def require_same_data(run: RunFolder, data: RunData) -> None:
     # Older versions had another fingerprint.
     if "key" in environment and environment["data_fingerprint"] != data.fingerprint:
         raise EquimetricError(
-            f"the data of {str(run.path)!r} have changed since it was trained, so its figures would not be theirs; "
-            "restore them, or embed the new ones with equimetric.load(…).embed"
+            f"the data of {str(run.path)!r} have changed since it was trained, so new figures "
+            "could not be compared with its own; restore them, or embed the new ones with equimetric.load(…).embed"
         )

@@ -132,7 +132,7 @@ class FewShotResult:
             STATEMENT,
         ]
         for result in self.by_shots:
-            lines.append(f"{result.shots} images of every class shown ({result.shown} together):")
+            lines.append(f"At most {result.shots} images of every class shown ({result.shown} together):")
             width = max(map(len, result.few_shot))
             for metric in result.few_shot:
                 before, after = (describe_mean(metric, one) for one in (result.before(metric), result.after(metric)))

@@ -98,7 +98,7 @@ class RunFolder:
 
     def config(self) -> RunConfig:
         """The configuration."""
-        advice = "run the same command again: it writes the file anew"
+        advice = "run the command that trained it again: it writes the file anew"
         return load_stored_config(self.path / CONFIG, RunConfig, advice)
 
     def environment(self) -> dict[str, Any] | None:

@@ -233,7 +233,7 @@ def _matrices_of_sets(given: list[list[Any]]) -> LabelMatrices:
         raise EquimetricError("the labels in the sets must be all integers or all strings")
     names: list[Any] = sorted(label if isinstance(label, str) else int(label) for label in found)
     if not names:
-        raise EquimetricError("no sample has a label; retrieval cannot be evaluated on these labels")
+        raise EquimetricError("no sample has a label; there is nothing to evaluate")
     number = {name: place for place, name in enumerate(names)}
     matrices = []
     for part in given:

@@ -144,13 +144,11 @@ class LabelledSets:
         """Raise an error where all labels are one class, or no query has an item of its class."""
         if len(self.class_labels) == 1:
             raise EquimetricError(
-                f"all labels are the same class ({self.class_labels[0]}); retrieval can only be evaluated with at "
-                "least two classes"
+                f"all labels are the same class ({self.class_labels[0]}); embeddings can only be evaluated with "
+                "at least two classes"
             )
         if not self.relevant.any():
-            raise EquimetricError(
-                "no query has a gallery item of its class; retrieval cannot be evaluated on these labels"
-            )
+            raise EquimetricError("no query has a gallery item of its class; so there is nothing to evaluate")
 
     @cached_property
     def order_by_class(self) -> Tensor:
