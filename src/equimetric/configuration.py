@@ -110,17 +110,17 @@ def to_plain(value: Any, where: str = "") -> Any:
     return value
 
 
-def finite(options: dict[str, Any]) -> dict[str, Any]:
+def require_finite_options(options: dict[str, Any]) -> dict[str, Any]:
     """A table of options without NaN and infinite numbers."""
     for name, value in options.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{name} must be a finite number, got {value}")
         if isinstance(value, dict):
-            finite(value)
+            require_finite_options(value)
     return options
 
 
-Options = Annotated[dict[str, Any], AfterValidator(finite)]
+Options = Annotated[dict[str, Any], AfterValidator(require_finite_options)]
 """A table of options, which their owner checks."""
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Set
 from difflib import get_close_matches
 
-from equimetric.other_names import KnownAs, called_here, spellings
+from equimetric.other_names import KnownAs, spellings, translate_name
 
 __all__ = [
     "DamagedFileError",
@@ -11,15 +11,15 @@ __all__ = [
     "EquimetricWarning",
     "StorageError",
     "did_you_mean",
-    "no_tensor",
+    "not_a_tensor",
     "shown",
     "unknown_name",
 ]
 
-MOST = 5
+NAMES_LISTED = 5
 """Names that a message lists."""
 
-FAR = 0.4
+LEAST_LIKENESS = 0.4
 """Likeness from which on a name is listed before the first ones; from 0.6 on it is the suggestion."""
 
 LONGEST_SHOWN = 200
@@ -68,16 +68,16 @@ def did_you_mean(name: str, valid: Iterable[str], known_as: KnownAs | None = Non
     `known_as` has the names that valid ones have in other libraries and papers.
     """
     valid = sorted(valid) if isinstance(valid, Set) else list(dict.fromkeys(valid))
-    ours = called_here(name, valid, known_as)
+    ours = translate_name(name, valid, known_as)
     if ours and not any(spellings(one)[0] in spellings(name) for one in ours):
-        return f"it is called {' or '.join(map(repr, ours[:MOST]))} here"
+        return f"it is called {' or '.join(map(repr, ours[:NAMES_LISTED]))} here"
     near = ours or get_close_matches(name, valid, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
-    if len(valid) <= MOST:
+    if len(valid) <= NAMES_LISTED:
         return f"valid names: {', '.join(valid)}" if valid else "there are none to choose from"
-    some = dict.fromkeys([*get_close_matches(name, valid, MOST, FAR), *valid])
-    return f"{len(valid)} names are valid, e.g. {', '.join(list(some)[:MOST])}"
+    some = dict.fromkeys([*get_close_matches(name, valid, NAMES_LISTED, LEAST_LIKENESS), *valid])
+    return f"{len(valid)} names are valid, e.g. {', '.join(list(some)[:NAMES_LISTED])}"
 
 
 def unknown_name(kind: str, name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> EquimetricError:
@@ -85,6 +85,6 @@ def unknown_name(kind: str, name: str, valid: Iterable[str], known_as: KnownAs |
     return EquimetricError(f"unknown {kind} {shown(name)}; {did_you_mean(name, valid, known_as)}")
 
 
-def no_tensor(value: object, what: str) -> EquimetricError:
+def not_a_tensor(value: object, what: str) -> EquimetricError:
     """The error for a list or an array where a tensor is wanted."""
     return EquimetricError(f"{what} must be a tensor, got {type(value).__name__}; convert with torch.as_tensor({what})")

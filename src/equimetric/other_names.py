@@ -7,7 +7,7 @@ fits where it was given.
 
 from collections.abc import Iterable, Mapping
 
-__all__ = ["KnownAs", "called_here", "simplify", "spellings"]
+__all__ = ["KnownAs", "simplify", "spellings", "translate_name"]
 
 KnownAs = Mapping[str, Iterable[str]]
 """A name of ours → its names elsewhere."""
@@ -63,7 +63,7 @@ def simplify(name: str) -> str:
 _SEVERAL = {simplify(theirs): ours for theirs, ours in SEVERAL.items()}
 
 
-def called_here(name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> list[str]:
+def translate_name(name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> list[str]:
     """Which of the valid names is meant by one that is spelt or called differently elsewhere; empty if none is."""
     by_letters = {simplify(ours): ours for ours in valid}
     whole, *shorter = spellings(name)

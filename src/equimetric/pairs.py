@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from equimetric.errors import EquimetricError, no_tensor
+from equimetric.errors import EquimetricError, not_a_tensor
 
 if TYPE_CHECKING:
     from equimetric.geometry import Geometry
@@ -105,7 +105,7 @@ class Pairs:
         self.target = target
 
     @property
-    def any(self) -> Tensor:
+    def mask(self) -> Tensor:
         """(Q, R) bool: every pair."""
         return self.positive | self.negative
 
@@ -137,7 +137,7 @@ class Pairs:
 
         It is the only column that is present and yet neither positive nor negative.
         """
-        neither = ~self.any
+        neither = ~self.mask
         if self.weight is not None:
             neither = neither & (self.weight > 0)
         return neither & (neither.sum(1, keepdim=True) == 1)
@@ -249,16 +249,16 @@ class Triplets:
         self.weight = weight
 
     @classmethod
-    def chosen(cls, pairs: Pairs, anchor: Tensor, positive: Tensor, negative: Tensor) -> Triplets:
+    def from_indices(cls, pairs: Pairs, anchor: Tensor, positive: Tensor, negative: Tensor) -> Triplets:
         """Triples whose multiplicity follows from that of their two pairs."""
         weight = None if pairs.weight is None else pairs.weight[anchor, positive] * pairs.weight[anchor, negative]
         return cls(pairs, anchor, positive, negative, weight)
 
     @classmethod
-    def listed(cls, pairs: Pairs, triplets: Tensor) -> Triplets:
+    def from_rows(cls, pairs: Pairs, triplets: Tensor) -> Triplets:
         """Triples given as (T, 3) rows of anchor, positive and negative; the masks must agree."""
         if not isinstance(triplets, Tensor):
-            raise no_tensor(triplets, "triplets")
+            raise not_a_tensor(triplets, "triplets")
         if triplets.ndim != 2 or triplets.shape[1] != 3 or triplets.is_floating_point() or triplets.dtype == torch.bool:
             raise EquimetricError(
                 f"triplets must be whole numbers of shape (triples, 3), got {triplets.dtype} {tuple(triplets.shape)}"
@@ -274,7 +274,7 @@ class Triplets:
                 f"triple {triplets[int(wrong.nonzero()[0])].tolist()} is not an anchor, a positive and a negative "
                 f"of these {rows} queries and {columns} references"
             )
-        return cls.chosen(pairs, anchor, positive, negative)
+        return cls.from_indices(pairs, anchor, positive, negative)
 
     def violation(self) -> Tensor:
         """(T,) s_an − s_ap: above zero where the negative is closer than the positive."""
@@ -315,7 +315,7 @@ class TripletBand:
         self.below = below
 
     @property
-    def is_everything(self) -> bool:
+    def is_unbounded(self) -> bool:
         """Whether the band has no bounds."""
         return self.above == self.at_least == -inf and self.below == inf
 
@@ -338,15 +338,15 @@ class TripletBand:
         anchor, positive = pairs.positive.nonzero(as_tuple=True)
         chosen = pairs.negative[anchor]
         # NaN lies in no band, but without bounds there is none.
-        if not self.is_everything:
+        if not self.is_unbounded:
             violation = pairs.similarity[anchor] - pairs.similarity[anchor, positive, None]
             chosen &= self.indicator(violation).bool()
         row, negative = chosen.nonzero(as_tuple=True)
-        return Triplets.chosen(pairs, anchor[row], positive[row], negative)
+        return Triplets.from_indices(pairs, anchor[row], positive[row], negative)
 
     def as_pairs(self) -> Pairs:
         """The pairs that occur in the band, weighted by how often they do."""
-        if not self.is_everything:
+        if not self.is_unbounded:
             return self.triplets().as_pairs()
         pairs = self.pairs
         once = torch.ones_like(pairs.similarity) if pairs.weight is None else pairs.weight

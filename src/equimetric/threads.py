@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import torch
 
-__all__ = ["map_lanes", "use_threads"]
+__all__ = ["parallel_map", "use_threads"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -31,7 +31,7 @@ def use_threads(n: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def map_lanes(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
     """`function` of each item, in order, on as many threads as torch uses here; for use without gradient.
 
     Every call computes with one thread, so that the number of threads changes no bit of its result. Few items per
@@ -42,9 +42,9 @@ def map_lanes(function: Callable[[Item], Result], items: Sequence[Item]) -> Iter
         yield from map(function, items)
         return
     # Even one item: to change the number of threads of this one is slower than to hand it over.
-    lanes, ahead, alone = _lanes(threads, os.getpid()), deque[Future[Result]](), torch.no_grad()(function)
+    pool, ahead, alone = _thread_pool(threads, os.getpid()), deque[Future[Result]](), torch.no_grad()(function)
     for item in items:
-        ahead.append(lanes.submit(alone, item))
+        ahead.append(pool.submit(alone, item))
         if len(ahead) > AHEAD * threads:
             yield ahead.popleft().result()
     while ahead:
@@ -52,8 +52,8 @@ def map_lanes(function: Callable[[Item], Result], items: Sequence[Item]) -> Iter
 
 
 @cache
-def _lanes(threads: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001  (threads do not survive a fork)
-    """Threads that compute alone."""
+def _thread_pool(threads: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001  (threads do not survive a fork)
+    """Worker threads, each of which computes with one thread."""
     started = threading.Barrier(threads + 1)
 
     def start() -> None:
@@ -61,8 +61,8 @@ def _lanes(threads: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001  (
         torch.set_num_threads(1)
         started.wait()
 
-    pool = ThreadPoolExecutor(threads, "lane", start)
-    with use_threads(torch.get_num_threads()):  # what a lane sets is also the default of threads to come
+    pool = ThreadPoolExecutor(threads, "parallel_map", start)
+    with use_threads(torch.get_num_threads()):  # what a worker sets is also the default of threads to come
         for _ in range(threads):
             pool.submit(int)
         started.wait()

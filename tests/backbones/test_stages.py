@@ -13,7 +13,7 @@ from equimetric.backbones import (
     build_backbone,
     build_head,
     build_network,
-    initial_head_by_pca,
+    init_head_by_pca,
 )
 from equimetric.errors import EquimetricError
 from equimetric.registry import read_declarations
@@ -102,7 +102,7 @@ def test_a_network_without_a_backbone_takes_features_only():
     torch.testing.assert_close(network.embed(network.prepare(features)).norm(dim=1), torch.ones(3))
     assert not network.before_step(1)
     assert len(list(network.trained_parameters())) == 2
-    initial_head_by_pca(network.head, torch.randn(20, 12))
+    init_head_by_pca(network.head, torch.randn(20, 12))
     torch.testing.assert_close(network.head.weight @ network.head.weight.T, torch.eye(4))
     for use in (network.prepare, network.features, network, network.embed):
         with pytest.raises(EquimetricError, match=r"no backbone: it takes feature vectors \(N, D\) only"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from equimetric.backbones import POOLINGS, FreezePlan, LayerNormHead, build_network, initial_head_by_pca
+from equimetric.backbones import POOLINGS, FreezePlan, LayerNormHead, build_network, init_head_by_pca
 from equimetric.backbones.heads import build_head
 from equimetric.errors import EquimetricError
 
@@ -147,7 +147,7 @@ def spread_features(count=200):
 
 def test_head_by_principal_directions():
     features, head = spread_features(), build_head("linear", 5, 3, 0.0)
-    initial_head_by_pca(head, features)
+    init_head_by_pca(head, features)
     torch.testing.assert_close(head.weight @ head.weight.T, torch.eye(3))
     torch.testing.assert_close(head.weight, torch.eye(5)[[3, 1, 0]], rtol=0, atol=0.15)
     outputs = head(features)
@@ -160,14 +160,14 @@ def test_head_by_principal_directions():
 def test_head_by_pca_follows_from_the_features_alone():
     features = spread_features()
     first, second = build_head("linear", 5, 4, 0.5), build_head("linear", 5, 4, 0.0)
-    initial_head_by_pca(first, features)
-    initial_head_by_pca(second, features.flip(0))
+    init_head_by_pca(first, features)
+    init_head_by_pca(second, features.flip(0))
     torch.testing.assert_close(first[1].weight, second.weight)
 
 
 def test_head_by_pca_after_layer_normalisation():
     features, head = spread_features(), LayerNormHead(5, 2)
-    initial_head_by_pca(head, features)
+    init_head_by_pca(head, features)
     normalised = nn.functional.layer_norm(features, (5,))
     _, _, directions = torch.linalg.svd(normalised - normalised.mean(0))
     torch.testing.assert_close((head.linear.weight @ directions[:2].T).abs(), torch.eye(2), rtol=0, atol=1e-5)
@@ -175,10 +175,10 @@ def test_head_by_pca_after_layer_normalisation():
 
 def test_where_there_are_too_few_directions():
     with pytest.raises(EquimetricError, match="at most 5 principal directions, too few for an embedding of 6"):
-        initial_head_by_pca(build_head("linear", 5, 6, 0.0), spread_features())
+        init_head_by_pca(build_head("linear", 5, 6, 0.0), spread_features())
     with pytest.raises(EquimetricError, match="3 images with 5 features have at most 2"):
-        initial_head_by_pca(build_head("linear", 5, 3, 0.0), spread_features(3))
+        init_head_by_pca(build_head("linear", 5, 3, 0.0), spread_features(3))
     with pytest.raises(EquimetricError, match="takes features"):
-        initial_head_by_pca(build_head("linear", 4, 3, 0.0), spread_features())
+        init_head_by_pca(build_head("linear", 4, 3, 0.0), spread_features())
     with pytest.raises(EquimetricError, match="no linear map"):
-        initial_head_by_pca(LayerNormHead(5, 5), spread_features())
+        init_head_by_pca(LayerNormHead(5, 5), spread_features())

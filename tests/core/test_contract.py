@@ -396,7 +396,7 @@ def test_positives_are_never_pushed_apart_nor_negatives_pulled_together(method):
         (gradient,) = torch.autograd.grad(objective.value(pairs), similarity)
         assert (gradient[pairs.positive] <= 1e-12).all()
         assert (gradient[pairs.negative] >= -1e-12).all()
-        assert (gradient[~pairs.any] == 0).all()
+        assert (gradient[~pairs.mask] == 0).all()
 
 
 def test_plain_arcface_pushes_an_opposite_positive_away_as_documented():
@@ -480,7 +480,7 @@ def test_selections_choose_among_the_pairs_they_are_given(selection):
     as_pairs = chosen if isinstance(chosen, Pairs) else chosen.as_pairs()
     assert not (as_pairs.positive & ~pairs.positive).any()
     # Some push positives on purpose; no selection invents pairs.
-    allowed = pairs.any if "monotone" in SELECTIONS[selection].exempt else pairs.negative
+    allowed = pairs.mask if "monotone" in SELECTIONS[selection].exempt else pairs.negative
     assert not (as_pairs.negative & ~allowed).any()
     assert not (as_pairs.positive & as_pairs.negative).any()
     assert as_pairs.similarity is pairs.similarity

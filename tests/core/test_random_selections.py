@@ -296,7 +296,7 @@ def test_pads_as_pairs_pushes_what_was_drawn_as_negative():
     for a, p, n in listed(chosen):
         assert pairs.positive[a, p] == (p != a)
         assert pairs.negative[a, n] == (n != a)
-    assert int(pairs.any.sum()) == sum((p != a) + (n != a) for a, p, n in listed(chosen))
+    assert int(pairs.mask.sum()) == sum((p != a) + (n != a) for a, p, n in listed(chosen))
 
 
 def test_pads_keeps_its_distribution_in_the_state_of_an_objective():

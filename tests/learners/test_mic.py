@@ -47,11 +47,11 @@ def test_a_share_of_auxiliary_labels_is_random():
     learner = make(NAME)
     torch.manual_seed(0)
     labels = torch.zeros(10_000, dtype=torch.int64)
-    replaced = learner.replace_some(labels)
+    replaced = learner.replace_labels(labels)
     # A fifth is drawn again, and a quarter of it draws the same of 4 groups.
     assert (replaced != labels).double().mean().item() == pytest.approx(0.2 * 3 / 4, abs=0.02)
     learner.noise = 0.0
-    assert torch.equal(learner.replace_some(labels), labels)
+    assert torch.equal(learner.replace_labels(labels), labels)
 
 
 def test_auxiliary_batches_have_groups_as_labels(tmp_path, monkeypatch):

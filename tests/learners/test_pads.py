@@ -11,7 +11,7 @@ from several_tasks import note_batches
 
 from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.learners import EpochView
-from equimetric.learners.pads import FACTORS, METRICS, draw_classes
+from equimetric.learners.pads import FACTORS, METRICS, draw_holdout_classes
 from equimetric.learners.parts.policy import BinPolicy, PolicyGradient, clipped_surrogate
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
@@ -177,9 +177,9 @@ def test_whole_classes_are_held_out_by_the_seed():
     assert len(held) == 2
     assert torch.equal(labels.unique(), held)
     assert len(labels) == 6
-    assert draw_classes(100, 0.15, seed=3).sum() == 15
-    assert torch.equal(draw_classes(100, 0.15, seed=3), draw_classes(100, 0.15, seed=3))
-    assert not torch.equal(draw_classes(100, 0.15, seed=3), draw_classes(100, 0.15, seed=4))
+    assert draw_holdout_classes(100, 0.15, seed=3).sum() == 15
+    assert torch.equal(draw_holdout_classes(100, 0.15, seed=3), draw_holdout_classes(100, 0.15, seed=3))
+    assert not torch.equal(draw_holdout_classes(100, 0.15, seed=3), draw_holdout_classes(100, 0.15, seed=4))
 
 
 def test_a_learner_with_the_same_state_goes_on_alike():

@@ -12,7 +12,7 @@ from equimetric.components import LOSSES, REFERENCES, SELECTIONS
 from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.objectives.recipes import recipes
-from equimetric.other_names import SEVERAL, called_here, simplify
+from equimetric.other_names import SEVERAL, simplify, translate_name
 from equimetric.runs.configuration import RunConfig
 
 # Class of pytorch-metric-learning → method.
@@ -201,5 +201,5 @@ def test_no_name_elsewhere_is_one_of_ours():
         for name, elsewhere in registry.known_as.items():
             assert not own & set(map(simplify, elsewhere)), name
             assert registry is not LOSSES or not ours & set(map(simplify, elsewhere)), name
-            assert all(name in called_here(theirs, registry, registry.known_as) for theirs in elsewhere)
-    assert all(called_here(theirs, meant) for theirs, meant in SEVERAL.items())
+            assert all(name in translate_name(theirs, registry, registry.known_as) for theirs in elsewhere)
+    assert all(translate_name(theirs, meant) for theirs, meant in SEVERAL.items())

@@ -19,7 +19,7 @@ from equimetric.studies.outcomes import ClassList
 from equimetric.studies.profiles import MethodProfile, StudyImages
 from equimetric.studies.query_scores import QueryScores
 from equimetric.studies.records import SearchRecord
-from equimetric.studies.search import Tried, Tuned
+from equimetric.studies.search import ScoredTrial, SearchChoice
 
 HOSTILE_CLASS = "<script>alert(1)</script>"
 
@@ -139,8 +139,8 @@ def judged_study(run, study_of, picture, ledger) -> StudyRecord:
 
     runs = [one(method, seed, shift) for method, shift in shifts.items() for seed in range(3)]
     swept = [one(run.method, run.seed, k / 10, point=f"dim {2**k}") for k in range(3) for run in runs]
-    tried = tuple(Tried({"margin": k / 10, "lr": 0.1 * k * k}, 0.5 + k / 100) for k in range(9))
-    tuned = Tuned({"margin": 0.8, "lr": 6.4}, 8, 0.58, 9, {"margin": "<margin> lies at its edge"})
+    tried = tuple(ScoredTrial({"margin": k / 10, "lr": 0.1 * k * k}, 0.5 + k / 100) for k in range(9))
+    tuned = SearchChoice({"margin": 0.8, "lr": 6.4}, 8, 0.58, 9, {"margin": "<margin> lies at its edge"})
     queries = np.repeat(level, 2)
     return study_of(
         *runs,

@@ -173,7 +173,7 @@ features.cached_features(build_backbone("small_cnn", channels=1), em.load_datase
 def test_a_second_worker_waits_says_so_and_computes_nothing(
     folder, backbone, dataset, computed, monkeypatch, capsys, lines
 ):
-    monkeypatch.setattr(features, "TRIES_BEFORE_A_WORD", 1)
+    monkeypatch.setattr(features, "TRIES_BEFORE_MESSAGE", 1)
     monkeypatch.setattr(feature_file, "SECONDS_BETWEEN_TRIES", 0.01)
     writing, go_on = threading.Event(), threading.Event()
     write = feature_file.OpenFeatures.write

@@ -20,7 +20,7 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.runs.evaluation import embed_run
 from equimetric.runs.model import load_weights
 from equimetric.runs.result import DataShape
-from equimetric.runs.shared import Recent, Shared
+from equimetric.runs.shared import LRUCache, Shared
 from equimetric.training import preconditions, train
 
 SHAPE = DataShape(channels=3, vectors=False, classes=6, images=40)
@@ -51,7 +51,7 @@ def equal(one, other):
 
 def test_only_what_was_asked_for_last_is_kept():
     made = count()
-    recent = Recent(2)
+    recent = LRUCache(2)
     first = recent.get("a", lambda: next(made))
     assert recent.get("a", lambda: next(made)) == first
     recent.get("b", lambda: next(made))
@@ -59,7 +59,7 @@ def test_only_what_was_asked_for_last_is_kept():
     recent.get("c", lambda: next(made))
     assert recent.find("b") is None
     assert recent.find("a") == first
-    heavy = Recent(9, weigh=lambda value: value, room=10)
+    heavy = LRUCache(9, weigh=lambda value: value, room=10)
     for key in (6, 3, 5):
         heavy.get(key, lambda key=key: key)
     assert heavy.find(6) is None
@@ -201,14 +201,14 @@ def test_principal_directions_follow_a_change_of_the_features():
     calls = []
     for number in range(3):
         head = torch.nn.Linear(8, 3)
-        heads.initial_head_by_pca(head, features)
+        heads.init_head_by_pca(head, features)
         calls.append(head.weight.detach().clone())
         if number == 1:
             features[:10] += 5
     assert torch.equal(calls[0], calls[1])
     assert not torch.equal(calls[1], calls[2])
     narrow = torch.nn.Linear(8, 2)
-    heads.initial_head_by_pca(narrow, features)
+    heads.init_head_by_pca(narrow, features)
     assert torch.equal(narrow.weight, calls[2][:2])
 
 

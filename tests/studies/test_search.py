@@ -6,7 +6,7 @@ import pytest
 
 from equimetric.errors import EquimetricError
 from equimetric.search_space import Choice, Integer, LogUniform, Uniform
-from equimetric.studies.search import Tried, best_trial, budget, edge_notes, propose
+from equimetric.studies.search import ScoredTrial, best_trial, budget, edge_notes, propose
 from equimetric.studies.search.results import parameter_importance
 from equimetric.studies.search_table import SearchConfig
 
@@ -26,7 +26,7 @@ def run(search, trials, space=SPACE, tried=()):
     tried = list(tried)
     while len(tried) < trials:
         params = propose(space, tried, search, "row")
-        tried.append(Tried(params, score(params)))
+        tried.append(ScoredTrial(params, score(params)))
     return tried
 
 
@@ -75,7 +75,7 @@ def test_a_grid_has_all_combinations_once():
     space = {"margin": Uniform(0.0, 1.0), "rate": LogUniform(1e-4, 1.0), "kind": Choice(("a", "b"))}
     search = SearchConfig(kind="grid", trials=20, points=3)
     assert budget(space, search) == 18
-    points = [propose(space, [Tried({}, 0.0)] * number, search, "row") for number in range(18)]
+    points = [propose(space, [ScoredTrial({}, 0.0)] * number, search, "row") for number in range(18)]
     assert len({tuple(point.values()) for point in points}) == 18
     assert {point["margin"] for point in points} == {0.0, 0.5, 1.0}
     assert sorted({point["rate"] for point in points}) == pytest.approx([1e-4, 1e-2, 1.0])
@@ -87,12 +87,12 @@ def test_few_combinations_are_all_tried_by_any_search():
     space = {"bins": Integer(2, 32)}
     search = SearchConfig(trials=50)
     assert budget(space, search) == 31
-    assert [propose(space, [Tried({}, 0.0)] * n, search, "row")["bins"] for n in range(31)] == list(range(2, 33))
+    assert [propose(space, [ScoredTrial({}, 0.0)] * n, search, "row")["bins"] for n in range(31)] == list(range(2, 33))
     assert budget({}, search) == 0
 
 
 def test_the_first_of_equal_trials_is_the_best():
-    assert best_trial([Tried({}, 0.1), Tried({}, 0.7), Tried({}, 0.7)]) == 1
+    assert best_trial([ScoredTrial({}, 0.1), ScoredTrial({}, 0.7), ScoredTrial({}, 0.7)]) == 1
 
 
 def test_optima_at_the_end_of_their_range_are_named():
@@ -106,7 +106,7 @@ def test_optima_at_the_end_of_their_range_are_named():
 
 def test_the_parameter_that_decides_has_the_largest_share():
     tried = [
-        Tried(one.params, -abs(math.log10(one.params["rate"]) + 3))
+        ScoredTrial(one.params, -abs(math.log10(one.params["rate"]) + 3))
         for one in run(SearchConfig(kind="random", trials=60), 60)
     ]
     shares = parameter_importance(SPACE, tried)

@@ -144,7 +144,7 @@ def test_the_area_under_a_growing_shift_is_a_table(tmp_path):
     for job in plan.known_jobs():
         place = plan.points[job.point].get("data.split.number", 0)
         plan.index.record(Outcome(job.key, "done", metrics={"map@r": values[job.key.seed][place]}))
-        plan.index.plan([plan.planned(job)])
+        plan.index.plan([plan.index_entry(job)])
     record = record_of(plan, {"number 0": 3.0, "number 1": 5.0, "number 2": 9.0})
     table = shift_table(record)
     expected = shift_curve([3.0, 5.0, 9.0], np.array(list(values.values())))

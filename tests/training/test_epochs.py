@@ -147,13 +147,13 @@ def test_the_triples_of_smart_mining_may_be_all_that_a_loss_sees(tmp_path, monke
     config = configuration("triplet+global_loss", {"kind": "smart_mining", **batch})
     config["options"] = {"triplet.selection": "triplet_rows", "triplet.margin": 0.2, "global_loss.lam": 0.8}
     counted = []
-    listed = Triplets.listed
+    from_rows = Triplets.from_rows
 
     def noted(pairs, rows):
         counted.append(len(rows))
-        return listed(pairs, rows)
+        return from_rows(pairs, rows)
 
-    monkeypatch.setattr(Triplets, "listed", noted)
+    monkeypatch.setattr(Triplets, "from_rows", noted)
     train(config, folder=tmp_path)
     assert set(counted) == {8}
 

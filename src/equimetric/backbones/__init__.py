@@ -15,7 +15,7 @@ from equimetric.backbones.build import (
 from equimetric.backbones.conventions import InputConvention
 from equimetric.backbones.efficientnet_lite import EfficientNetLite
 from equimetric.backbones.freezing import FreezePlan
-from equimetric.backbones.heads import LayerNormHead, build_head, initial_head_by_pca, require_directions
+from equimetric.backbones.heads import LayerNormHead, build_head, init_head_by_pca, require_directions
 from equimetric.backbones.library_models import LibraryBackbone
 from equimetric.backbones.network import EmbeddingNetwork, build_network, build_trunk
 from equimetric.backbones.pooling import GeneralizedMeanPooling
@@ -48,7 +48,7 @@ __all__ = [
     "build_trunk",
     "find_input_size",
     "find_weight_file",
-    "initial_head_by_pca",
+    "init_head_by_pca",
     "read_weights",
     "require_directions",
     "weights_on_offer",

@@ -10,7 +10,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from equimetric.backbones.registry import HEADS, head
 from equimetric.errors import EquimetricError
 
-__all__ = ["LayerNormHead", "build_head", "initial_head_by_pca", "require_directions"]
+__all__ = ["LayerNormHead", "build_head", "init_head_by_pca", "require_directions"]
 
 
 @head("layer_norm")
@@ -49,7 +49,7 @@ def build_head(name: str, features: int, dim: int, dropout: float) -> nn.Module:
 
 
 @torch.no_grad()
-def initial_head_by_pca(head: nn.Module, features: Tensor) -> None:
+def init_head_by_pca(head: nn.Module, features: Tensor) -> None:
     """Initialise the head's linear map with the principal directions of training features.
 
     y = Vᵀ (x − x̄),  V the orthonormal directions of largest variance, largest first. A random map of few dimensions
@@ -61,7 +61,7 @@ def initial_head_by_pca(head: nn.Module, features: Tensor) -> None:
     """
     linear = require_directions(head, len(features), features.shape[-1])
     norm = head.norm if isinstance(head, LayerNormHead) else None
-    directions = known_directions(features, linear.out_features, norm)
+    directions = cached_directions(features, linear.out_features, norm)
     linear.weight.copy_(directions.vectors)
     if linear.bias is not None:
         linear.bias.copy_(-directions.vectors @ directions.mean)
@@ -91,7 +91,7 @@ _known: MutableMapping[Tensor, tuple[tuple[object, ...], Directions]] = WeakTens
 """The last directions of features that are still in memory: the runs of a study start from the same ones."""
 
 
-def known_directions(features: Tensor, dim: int, norm: nn.Module | None) -> Directions:
+def cached_directions(features: Tensor, dim: int, norm: nn.Module | None) -> Directions:
     """`principal_directions`, computed once for features that have not changed since."""
     if features.is_inference():
         return principal_directions(features, dim, norm)

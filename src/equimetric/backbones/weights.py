@@ -81,7 +81,7 @@ def load_pretrained(module: nn.Module, weights: Mapping[str, Tensor], source: st
         "with NaN or infinite numbers": [name for name, value in fitting.items() if not value.isfinite().all()],
     }
     if any(problems.values()):
-        listed = "; ".join(f"{len(names)} {kind}: {_some(names)}" for kind, names in problems.items() if names)
+        listed = "; ".join(f"{len(names)} {kind}: {_first_names(names)}" for kind, names in problems.items() if names)
         raise EquimetricError(f"the weights of {source} do not fit: {listed}. Check that the file is for this network")
     module.load_state_dict(given, strict=False)
 
@@ -95,5 +95,5 @@ def _shape(value: Tensor) -> str:
     return "×".join(map(str, value.shape)) or "scalar"
 
 
-def _some(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

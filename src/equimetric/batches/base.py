@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.groups import Groups
-from equimetric.errors import EquimetricError, no_tensor
+from equimetric.errors import EquimetricError, not_a_tensor
 from equimetric.seeding import derive_seed
 
 __all__ = ["Batches", "ClassBatches", "EmbeddingView", "draw_samples", "require_at_least", "require_samples"]
@@ -76,7 +76,7 @@ class Batches(ABC):
         self, labels: Tensor, *, units_per_batch: int, samples_per_unit: int, batches: int | None, seed: int
     ) -> None:
         if not isinstance(labels, Tensor):
-            raise no_tensor(labels, "labels")
+            raise not_a_tensor(labels, "labels")
         if labels.ndim != 1 or not len(labels):
             column = "; give labels.squeeze(1)" if labels.ndim == 2 and labels.shape[1] == 1 else ""
             raise EquimetricError(f"labels must be a non-empty vector, got shape {tuple(labels.shape)}{column}")

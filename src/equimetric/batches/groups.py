@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from equimetric.errors import EquimetricError, no_tensor
+from equimetric.errors import EquimetricError, not_a_tensor
 
 __all__ = ["Groups"]
 
@@ -25,7 +25,7 @@ class Groups:
     def __post_init__(self) -> None:
         for name, value in (("cluster", self.cluster), ("weight", self.weight)):
             if value is not None and not isinstance(value, Tensor):
-                raise no_tensor(value, name)
+                raise not_a_tensor(value, name)
         if self.cluster.ndim != 1 or self.cluster.dtype.is_floating_point or self.cluster.dtype == torch.bool:
             raise EquimetricError(
                 f"cluster must be a vector of integers, got {self.cluster.dtype} of shape {tuple(self.cluster.shape)}"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.base import Batches, EmbeddingView
-from equimetric.errors import EquimetricError, no_tensor
+from equimetric.errors import EquimetricError, not_a_tensor
 
 __all__ = ["MinedBatches", "average_members", "nearest_others"]
 
@@ -33,7 +33,7 @@ class MinedBatches(Batches):
     def refresh(self, embeddings: Tensor | EmbeddingView, labels: Tensor) -> None:
         """Mine the (N, D) embeddings of the training set, or a function that returns them."""
         if not isinstance(embeddings, Tensor) and not callable(embeddings):
-            raise no_tensor(embeddings, "embeddings")
+            raise not_a_tensor(embeddings, "embeddings")
         if not isinstance(embeddings, Tensor):
             embeddings = embeddings()
         if not torch.equal(labels.detach().cpu(), self.labels):

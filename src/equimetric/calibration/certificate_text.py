@@ -52,13 +52,13 @@ def _lines(certificate: Certificate) -> Iterator[tuple[str, str]]:
         "classes",
         f"{len(certificate.exceedances)} of {certificate.data.classes} above the {rate}, "
         f"{len(certificate.violations)} of them with {certificate.options['confidence']:.0%} confidence"
-        f"{_name_some(certificate.violations, wanted)}",
+        f"{_name_worst(certificate.violations, wanted)}",
     )
     if certificate.data_sets:
         violations = certificate.data_set_violations
         yield (
             "data sets",
-            f"{len(violations)} of {len(certificate.data_sets)} violate it{_name_some(violations, wanted)}",
+            f"{len(violations)} of {len(certificate.data_sets)} violate it{_name_worst(violations, wanted)}",
         )
     data = certificate.data
     yield (
@@ -75,7 +75,7 @@ def _lines(certificate: Certificate) -> Iterator[tuple[str, str]]:
         yield "written", f"{name_text(certificate.date)} (UTC) by {made}, for {certificate.task}"
 
 
-def _name_some(rates: Mapping[int | str, ErrorRates], wanted: str) -> str:
+def _name_worst(rates: Mapping[int | str, ErrorRates], wanted: str) -> str:
     if not rates:
         return ""
     names = ", ".join(

@@ -98,14 +98,14 @@ def left_out(dataset: "Dataset") -> dict[str, object]:
 
 def show_problems(dataset: "Dataset", split: "Split", alike: "list[NearDuplicate]") -> None:
     """A line for each problem, for what is left out, and a summary."""
-    from equimetric.data import list_some
+    from equimetric.data import list_first
 
     lines = [f"damaged: {reason}" for reason in dataset.unreadable]
     if dataset.skipped:
-        lines.append(f"skipped: {len(dataset.skipped):,} files that are not read: {list_some(dataset.skipped)}")
+        lines.append(f"skipped: {len(dataset.skipped):,} files that are not read: {list_first(dataset.skipped)}")
     if dataset.small_classes:
         small = [f"{name} ({count})" for name, count in dataset.small_classes.items()]
-        lines.append(f"left out: {len(small):,} classes with too few images: {list_some(small)}")
+        lines.append(f"left out: {len(small):,} classes with too few images: {list_first(small)}")
     lines += [pair.describe(dataset) for pair in alike]
     sizes = ", ".join(f"{len(indices):,} {part}" for part, indices in split.parts().items())
     lines.append(

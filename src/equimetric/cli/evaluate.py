@@ -177,7 +177,7 @@ def evaluate_command(
             raise EquimetricError("--trials verifies the listed pairs alone; leave --compare and --parents out")
         show_trials(found, source, labels, trials, metrics, geometry, plots, as_json)
         return
-    wanted = wanted_metrics(found, metrics, ks)
+    wanted = choose_metrics(found, metrics, ks)
     drawn = [name for needed in PLOTS.values() for name in needed] if plots is not None else []
     gaps = [] if class_thresholds is None else [gap_metric(class_thresholds)]
     names = list(dict.fromkeys([*wanted, *drawn, *gaps]))
@@ -314,7 +314,7 @@ def split_names(text: str) -> list[str]:
     return names
 
 
-def wanted_metrics(found: EmbeddingSource, metrics: str | None, ks: str | None) -> list[str]:
+def choose_metrics(found: EmbeddingSource, metrics: str | None, ks: str | None) -> list[str]:
     """The metrics that are named, else those of the run, else the usual ones."""
     if metrics is not None:
         return split_names(metrics)

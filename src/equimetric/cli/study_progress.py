@@ -139,7 +139,7 @@ def describe_end(plan: "StudyPlan", job: "Job") -> str:
     outcome, metric = plan.index.outcomes[job.key.content], job.config.evaluation.selected_by
     if job.key.trial is not None:
         row = plan.rows[job.row]
-        tuned = plan.tuned(row) if plan.is_tuned(row) else None
+        tuned = plan.search_choice(row) if plan.is_tuned(row) else None
         if tuned is None:
             return f"failed {label(job)}: {outcome.error}" if outcome.status == "failed" else ""
         chosen = ", ".join(

@@ -29,7 +29,7 @@ def show_trials(
     as_json: bool,
 ) -> None:
     """Print the rates of the listed pairs; classes are resampled for the intervals, because labels are known."""
-    result = verify_trials(found, source, labels, trials, geometry, None if metrics is None else wanted_rates(metrics))
+    result = verify_trials(found, source, labels, trials, geometry, None if metrics is None else parse_rates(metrics))
     if plots is not None:
         write_figures(plots, [("trials", result.plot)])
     if as_json:
@@ -93,7 +93,7 @@ def verify_trials(
     return evaluate_trials(found.pooled["embeddings"], ids, trials, labels=found.pooled["labels"], **options)
 
 
-def wanted_rates(metrics: str) -> list[float]:
+def parse_rates(metrics: str) -> list[float]:
     """The false accept rates of the metrics that a trial list has: auc, eer, tar@far=F."""
     from equimetric.evaluation.families import Metric
 

@@ -20,7 +20,7 @@ from equimetric.data.image_conditions import IMAGE_CONDITIONS, ImageCondition, l
 from equimetric.data.image_files import ImageFiles
 from equimetric.data.in_shop import load_in_shop
 from equimetric.data.inaturalist import load_inaturalist
-from equimetric.data.left_out import list_some
+from equimetric.data.left_out import list_first
 from equimetric.data.loading import Loader
 from equimetric.data.manifest import load_manifest
 from equimetric.data.near_duplicates import NearDuplicate, near_duplicates
@@ -92,7 +92,7 @@ __all__ = [
     "frechet_distance",
     "from_huggingface",
     "list_conditions",
-    "list_some",
+    "list_first",
     "load_arrays",
     "load_cars",
     "load_cub",

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.files import cache_directory, write_atomically
 
-__all__ = ["Damaged", "list_some", "report_damaged", "report_skipped", "report_small_classes"]
+__all__ = ["Damaged", "list_first", "report_damaged", "report_skipped", "report_small_classes"]
 
 SHOWN = 5
 
@@ -18,7 +18,7 @@ Damaged: TypeAlias = Literal["refuse", "skip"]
 """What to do with image files that cannot be read: raise one error that names them, or warn and leave them out."""
 
 
-def list_some(names: Sequence[str], most: int = SHOWN) -> str:
+def list_first(names: Sequence[str], most: int = SHOWN) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
@@ -28,7 +28,7 @@ def report_damaged(unreadable: Sequence[str], damaged: Damaged) -> None:
     """Name the files that cannot be read, in an error or, where they are skipped, in a warning."""
     if not unreadable:
         return
-    listed = list_some(unreadable) + (_write_list(unreadable) if len(unreadable) > SHOWN else "")
+    listed = list_first(unreadable) + (_write_list(unreadable) if len(unreadable) > SHOWN else "")
     if damaged == "refuse":
         raise EquimetricError(
             f"{len(unreadable)} image file(s) cannot be read; remove or replace them, or leave them out with "
@@ -41,7 +41,7 @@ def report_skipped(skipped: Sequence[str]) -> None:
     """Name the files among the images that are not read, such as HEIC."""
     if skipped:
         _warn(
-            f"{len(skipped):,} file(s) that are no images of a known format are skipped: {list_some(skipped)}; "
+            f"{len(skipped):,} file(s) that are no images of a known format are skipped: {list_first(skipped)}; "
             "convert those that should count to JPEG or PNG"
         )
 
@@ -49,7 +49,7 @@ def report_skipped(skipped: Sequence[str]) -> None:
 def report_small_classes(small: Mapping[str, int], min_images: int) -> None:
     """Name the classes with too few images, each with its number."""
     if small:
-        named = list_some([f"{name} ({count})" for name, count in small.items()])
+        named = list_first([f"{name} ({count})" for name, count in small.items()])
         _warn(f"{len(small):,} class(es) with fewer than min_images = {min_images} images are left out: {named}")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from equimetric.backbones import initial_head_by_pca
+from equimetric.backbones import init_head_by_pca
 from equimetric.batches import build_batches
 from equimetric.errors import EquimetricError
 from equimetric.learners.single import inspect_epoch
@@ -48,7 +48,7 @@ def build_projection(vectors: Tensor, hidden: Sequence[int], dim: int) -> nn.Seq
         layers += [nn.Linear(width, following), nn.GELU()]
     network = nn.Sequential(*layers[:-1]).to(vectors.dtype)
     if not hidden and dim <= min(vectors.shape[1], len(vectors) - 1):
-        initial_head_by_pca(network, vectors)
+        init_head_by_pca(network, vectors)
     return network
 
 

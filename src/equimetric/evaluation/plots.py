@@ -162,7 +162,7 @@ def utility_figure(
     if names is not None:
         for line, (kind, which, colour) in enumerate([("worst", worst, WORST), ("best", best, BEST)]):
             axes.annotate(
-                f"{kind}: {_some_names(names, which)}",
+                f"{kind}: {_short_names(names, which)}",
                 (0, 1),
                 xycoords="axes fraction",
                 xytext=(0, 5 + 13 * line),
@@ -181,7 +181,7 @@ def utility_figure(
     return figure
 
 
-def _some_names(names: Sequence[int | str], which: Integers) -> str:
+def _short_names(names: Sequence[int | str], which: Integers) -> str:
     """The first few, each at most a few letters long; as text without markup."""
     shown = [name_text(str(names[place])) for place in which[:NAMES_SHOWN]]
     short = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in shown]

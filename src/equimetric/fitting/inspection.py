@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from equimetric.data import Dataset, NearDuplicate, list_some, near_duplicates
+from equimetric.data import Dataset, NearDuplicate, list_first, near_duplicates
 from equimetric.data.manifest import read_columns
 from equimetric.errors import EquimetricError
 from equimetric.escaping import name_text
@@ -90,7 +90,7 @@ class Inspection:
         """The first few, paths relative to the folder of the images."""
         options = self.config.options
         root = Path(str(options["root"])) if "root" in options else Path(str(options["file"])).parent
-        return list_some([text.removeprefix(f"{root}{os.sep}") for text in found], NAMES_SHOWN)
+        return list_first([text.removeprefix(f"{root}{os.sep}") for text in found], NAMES_SHOWN)
 
     def _describe_alike(self) -> Iterator[str]:
         across, exact = self.across, sum(pair.exact for pair in self.alike)
@@ -103,7 +103,7 @@ class Inspection:
             f"{len(across):,} in two classes"
         )
         if across:
-            shown = list_some([" ~ ".join(pair.names(self.dataset)) for pair in across], NAMES_SHOWN)
+            shown = list_first([" ~ ".join(pair.names(self.dataset)) for pair in across], NAMES_SHOWN)
             yield f"classes that share images stay in one part, so that nothing leaks: {shown}"
 
 

@@ -8,7 +8,7 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
-from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
+from equimetric.backbones import Backbone, EmbeddingNetwork, init_head_by_pca
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
@@ -155,7 +155,7 @@ class ABE(Learner):
 
     def init_head(self, features: Callable[[], Tensor]) -> None:
         """Start the head at the principal components of what no mask has changed."""
-        initial_head_by_pca(self.network.head, features())
+        init_head_by_pca(self.network.head, features())
 
     def before_step(self, step: int) -> bool:
         """Follow the network's freeze plan."""

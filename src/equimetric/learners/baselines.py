@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
+from equimetric.backbones import Backbone, EmbeddingNetwork, init_head_by_pca
 from equimetric.learners.batch import Batch
 from equimetric.learners.learner import Learner, LearnerParts, Outputs, learner
 
@@ -89,7 +89,7 @@ class Untrained(NetworkBaseline):
 
     def init_head(self, features: Callable[[], Tensor]) -> None:
         """Start where every method starts."""
-        initial_head_by_pca(self.network.head, features())
+        init_head_by_pca(self.network.head, features())
 
 
 @learner("pretrained")

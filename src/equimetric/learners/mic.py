@@ -106,12 +106,12 @@ class MiningInterclassCharacteristics(HeadedLearner):
         """The terms of the head that the batch is drawn for, and the decorrelation of both."""
         objective, labels = self.objective, batch.labels
         if batch.task == AUXILIARY:
-            objective, labels = self.auxiliary_objective, self.replace_some(labels)
+            objective, labels = self.auxiliary_objective, self.replace_labels(labels)
         terms = objective_terms(objective, outputs[batch.task], batch, labels)
         named = {f"{batch.task} {name}": value for name, value in terms.items()}
         return {**named, "decorrelation": self.rho * self.decorrelation(outputs[CLASS], outputs[AUXILIARY])}
 
-    def replace_some(self, labels: Tensor) -> Tensor:
+    def replace_labels(self, labels: Tensor) -> Tensor:
         """The labels, a share of them replaced by random ones."""
         chosen = torch.rand(len(labels), device=labels.device) < self.noise
         return torch.where(chosen, torch.randint_like(labels, self.number), labels)

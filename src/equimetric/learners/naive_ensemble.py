@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from equimetric.backbones import EmbeddingNetwork, initial_head_by_pca
+from equimetric.backbones import EmbeddingNetwork, init_head_by_pca
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
 from equimetric.learners.epoch_view import EpochView
@@ -85,7 +85,7 @@ class NaiveEnsemble(NetworksLearner):
     def init_head(self, features: Callable[[], Tensor]) -> None:
         """Start every head at the principal components."""
         for network in self.each:
-            initial_head_by_pca(network.head, features())
+            init_head_by_pca(network.head, features())
 
     def on_epoch(self, view: EpochView) -> None:
         """Call every part of the objectives that has an `on_epoch` of its own, with the embeddings of its member."""

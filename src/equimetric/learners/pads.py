@@ -107,7 +107,7 @@ class PolicyAdaptedSampling(SingleLearner):
         return cls(
             parts.network(),
             parts.objective(),
-            held_out=draw_classes(parts.classes, share, parts.seed),
+            held_out=draw_holdout_classes(parts.classes, share, parts.seed),
             period=period,
             rewarded=rewarded,
             update=update,
@@ -199,7 +199,7 @@ def find_sampling(objective: Objective | ObjectiveSum) -> Pads:
     return found[0]
 
 
-def draw_classes(classes: int, share: float, seed: int) -> Tensor:
+def draw_holdout_classes(classes: int, share: float, seed: int) -> Tensor:
     """(classes,) which are held out: the nearest number to a share of them, drawn by the seed."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "held-out classes"))
     number = min(classes, max(FEWEST, round(share * classes)))

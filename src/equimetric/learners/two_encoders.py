@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from equimetric.backbones import EmbeddingNetwork, initial_head_by_pca
+from equimetric.backbones import EmbeddingNetwork, init_head_by_pca
 from equimetric.data.attributes import find_attribute
 from equimetric.data.dataset import ITEM
 from equimetric.errors import EquimetricError, unknown_name
@@ -153,7 +153,7 @@ class TwoEncoders(NetworksLearner):
         sizes = list(self.modalities.values())
         rows = features()
         for network, own in zip(self.each, torch.split(rows, sizes, dim=1) if sizes else (rows, rows), strict=True):
-            initial_head_by_pca(network.head, own)
+            init_head_by_pca(network.head, own)
 
     def on_epoch(self, view: EpochView) -> None:
         """Read which rows show the same item."""

@@ -32,4 +32,4 @@ def binomial(
     positive = ops.positives(pairs)
     pull = ops.row_mean(softplus(alpha * (gamma - positive.at(pairs.similarity))), positive.mask, positive.weight)
     push = ops.row_mean(softplus(beta * (pairs.similarity - gamma)), pairs.negative, pairs.weight)
-    return ops.special.reduce_rows(pull + push, ops.has_any(pairs.any) if reduction == "valid" else None, reduction)
+    return ops.special.reduce_rows(pull + push, ops.has_any(pairs.mask) if reduction == "valid" else None, reduction)

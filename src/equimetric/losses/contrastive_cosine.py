@@ -31,4 +31,4 @@ def contrastive_cosine(pairs: Pairs, *, lam: float = 0.5, pos_offset: float = 1.
     pulled = ops.row_sum(pos_offset - pairs.similarity, pairs.positive, pairs.weight)
     pushed = ops.row_sum((pairs.similarity - lam).relu(), pairs.negative, pairs.weight)
     choices = ("batch", "nonzero", "mean", "valid", "sum", "none")
-    return ops.special.reduce_rows(pulled + pushed, ops.has_any(pairs.any), reduction, choices)
+    return ops.special.reduce_rows(pulled + pushed, ops.has_any(pairs.mask), reduction, choices)

@@ -58,7 +58,7 @@ class DynamicSoftMargin(nn.Module):
             place = ((violation + FARTHEST) * ((self.nodes - 1) / (2 * FARTHEST))).nan_to_num(0)
             place = place.clamp(0, self.nodes - 1)
             reached = (place + ROUNDING).clamp_max(self.nodes - 1).long()
-            share = self.update(place, count_triples(triplets)).cumsum(0)[reached]
+            share = self.update(place, triple_counts(triplets)).cumsum(0)[reached]
         every = torch.ones_like(share, dtype=torch.bool)
         return ops.mean(share * violation, every, triplets.weight, rows=triplets.anchor)
 
@@ -74,7 +74,7 @@ class DynamicSoftMargin(nn.Module):
         return shares
 
 
-def count_triples(triplets: Triplets) -> Tensor | None:
+def triple_counts(triplets: Triplets) -> Tensor | None:
     """(T,) how often each triple counts, its anchor included; None where all count once."""
     queries = triplets.pairs.query_weight
     if queries is None:

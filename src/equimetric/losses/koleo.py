@@ -24,6 +24,6 @@ def koleo(pairs: Pairs, *, epsilon: Positive = 1e-8) -> Tensor:
 
     L = −mean_i log(min_{j≠i} d_ij + ε), over all other samples of the batch, of any label.
     """
-    nearest = ops.special.row_min(pairs.distance(), pairs.any)[:, 0]
-    alone = ~ops.has_any(pairs.any)
+    nearest = ops.special.row_min(pairs.distance(), pairs.mask)[:, 0]
+    alone = ~ops.has_any(pairs.mask)
     return ops.mean(-(nearest.masked_fill(alone, 1.0) + epsilon).log(), ~alone)

@@ -91,7 +91,7 @@ def random_walks(nodes: Tensor, pairs: Pairs, alpha: float) -> tuple[Tensor, Ten
     root = torch.cat([weight, nodes.new_ones(len(nodes) - number)]).sqrt()
     itself = torch.eye(len(nodes), dtype=nodes.dtype, device=nodes.device)
     joined = 1 - itself
-    joined[:number, :number] = pairs.any.to(nodes.dtype)
+    joined[:number, :number] = pairs.mask.to(nodes.dtype)
     affinity = (2 * (nodes @ nodes.T).relu()).exp() * joined
     scale = root * (affinity @ root.square()).rsqrt()
     walks: Tensor = torch.linalg.inv(itself - alpha * scale[:, None] * affinity * scale)

@@ -91,7 +91,7 @@ class MarginLoss(nn.Module):
             push, pairs.negative, pairs.weight
         )
         active = (pairs.positive & (pull > 0)) | (pairs.negative & (push > 0))
-        regularised = pairs.positive if listed else pairs.any
+        regularised = pairs.positive if listed else pairs.mask
         value = value + self.nu * ops.special.masked_sum(beta.expand_as(distance), regularised, pairs.weight)
         return ops.special.ratio(value, ops.special.count(active, pairs.weight, value.dtype))
 

@@ -24,5 +24,5 @@ def p2sgrad(pairs: Pairs, *, reduction: str = "mean") -> Tensor:
     classes: the gradient of softmax with its probability replaced by the cosine, which is all that the paper defines.
     """
     miss = torch.where(pairs.positive, 1 - pairs.similarity, pairs.similarity)
-    values = ops.row_sum(miss.square() / 2, pairs.any, pairs.weight)
+    values = ops.row_sum(miss.square() / 2, pairs.mask, pairs.weight)
     return ops.special.reduce_rows(values, ops.has_any(pairs.positive), reduction)

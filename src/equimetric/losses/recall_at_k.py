@@ -66,11 +66,11 @@ def check_ranks(ks: Sequence[int]) -> list[int]:
 
 def soft_recall(pairs: Pairs, *, ks: Sequence[int], tau1: float, tau2: float, include_query: bool) -> Tensor:
     """The loss of pairs; with `include_query` their first column is the query itself."""
-    ranked = pairs.any
+    ranked = pairs.mask
     if include_query:
         ranked = torch.cat([torch.ones_like(ranked[:, :1]), ranked[:, 1:]], 1)
     logits = pairs.similarity / tau2
-    size = 1 + ops.row_sum(torch.ones_like(logits), pairs.any, pairs.weight)
+    size = 1 + ops.row_sum(torch.ones_like(logits), pairs.mask, pairs.weight)
     k = torch.minimum(logits.new_tensor(list(ks))[None, :], size[:, None])
     found = (k + logits.sum(1, keepdim=True)) * 0
     positive = ops.special.list_positives(pairs)

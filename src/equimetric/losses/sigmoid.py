@@ -37,4 +37,4 @@ class SigmoidLoss(nn.Module):
         """The loss of pairs."""
         logits = self.log_scale.to(pairs.similarity).exp() * pairs.similarity + self.bias.to(pairs.similarity)
         values = softplus(torch.where(pairs.positive, -logits, logits))
-        return ops.mean(ops.row_sum(values, pairs.any, pairs.weight))
+        return ops.mean(ops.row_sum(values, pairs.mask, pairs.weight))

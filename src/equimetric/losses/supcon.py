@@ -27,6 +27,6 @@ def supcon(pairs: Pairs, *, temperature: Positive = 0.1, reduction: str = "valid
     and negatives; `reduction='batch'` divides by the number of all anchors instead.
     """
     logits = pairs.similarity / temperature
-    values = ops.log_sum_exp(logits, pairs.any, pairs.weight) - ops.row_mean(logits, pairs.positive, pairs.weight)
+    values = ops.log_sum_exp(logits, pairs.mask, pairs.weight) - ops.row_mean(logits, pairs.positive, pairs.weight)
     valid = ops.has_any(pairs.positive) & ops.has_any(pairs.negative)
     return ops.special.reduce_rows(values, valid, reduction, choices=("valid", "batch"))

@@ -8,7 +8,7 @@ from equimetric.dotted import flatten
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.objectives.recipe import ROLES, Recipe
 from equimetric.objectives.recipes import find_recipe
-from equimetric.other_names import called_here
+from equimetric.other_names import translate_name
 
 __all__ = ["flatten_options", "parse_method", "route"]
 
@@ -67,7 +67,7 @@ def suggest_option(terms: list[tuple[float, Recipe]], option: str) -> str:
     known = [name for name in (*own, *others) if ("." in name) == ("." in option)]
     # Other parts than the present ones, too, have a margin or a scale.
     present = [name for name in known if any(recipe.takes(name) for _, recipe in terms)]
-    return did_you_mean(option, present if called_here(option, present) else known)
+    return did_you_mean(option, present if translate_name(option, present) else known)
 
 
 def split_term(method: str, names: list[str], key: str) -> tuple[str, str]:

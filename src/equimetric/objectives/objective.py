@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from equimetric.components import FunctionModule, Scheduled
-from equimetric.errors import EquimetricError, no_tensor
+from equimetric.errors import EquimetricError, not_a_tensor
 from equimetric.geometry import Geometry
 from equimetric.objectives.weights import check_weight, weigh_samples
 from equimetric.ops.chunks import compute_chunked
@@ -43,7 +43,7 @@ def attach_zero_grad(value: Tensor, *tensors: Tensor) -> Tensor:
 def has_terms(selected: Selected) -> Tensor:
     """(Q,) bool: the queries that have a pair, or are the anchor of a listed triple."""
     if not isinstance(selected, Triplets):
-        return has_any((selected if isinstance(selected, Pairs) else selected.pairs).any)
+        return has_any((selected if isinstance(selected, Pairs) else selected.pairs).mask)
     queries = len(selected.pairs.similarity)
     return torch.zeros(queries, dtype=torch.bool, device=selected.anchor.device).index_fill(0, selected.anchor, True)
 
@@ -161,7 +161,7 @@ class Objective(Summable):
     ) -> PairTerms:
         """All sets of pairs that the references make, before selection, in full precision even under autocast."""
         if not isinstance(embeddings, Tensor):
-            raise no_tensor(embeddings, "embeddings")
+            raise not_a_tensor(embeddings, "embeddings")
         check_index(index, embeddings)
         sample_weight = check_weight(sample_weight, embeddings)
         with full_precision(embeddings.device.type):
@@ -257,7 +257,7 @@ class Objective(Summable):
         if not isinstance(self.references, BatchReferences):
             raise EquimetricError("triplets=… name rows of a batch or of a reference set; they need references='batch'")
         with torch.no_grad():
-            selected = self.as_taken(Triplets.listed(pairs, triplets))
+            selected = self.as_taken(Triplets.from_rows(pairs, triplets))
         with full_precision(pairs.similarity.device.type):
             return self.reduce(selected, pairs.query_weight)
 

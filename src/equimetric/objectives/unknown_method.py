@@ -6,7 +6,7 @@ from equimetric.components import LOSSES, REFERENCES, SELECTIONS
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import GEOMETRIES
 from equimetric.objectives.recipe import Recipe
-from equimetric.other_names import KnownAs, called_here, spellings
+from equimetric.other_names import KnownAs, spellings, translate_name
 
 __all__ = ["unknown_method"]
 
@@ -25,7 +25,7 @@ def unknown_method(name: str, known: Mapping[str, Recipe]) -> EquimetricError:
         recipe.name: (recipe.title, *recipe.known_as, *(LOSSES[loss].known_as if loss in LOSSES else ()))
         for loss, recipe in known.items()
     }
-    remedy = REMEDIES.get(name) or name_part(name, called_here(name, known, known_as))
+    remedy = REMEDIES.get(name) or name_part(name, translate_name(name, known, known_as))
     if remedy:
         return EquimetricError(f"there is no method {name!r}; {remedy}")
     return unknown_name("method", name, known, known_as)
@@ -43,7 +43,7 @@ def name_part(name: str, methods: list[str]) -> str:
         "geometry": dict.fromkeys(GEOMETRIES, ()),
     }
     for part, known_as in parts.items():
-        ours = called_here(name, known_as, known_as)
+        ours = translate_name(name, known_as, known_as)
         if ours and (not methods or (is_other and said.get(part))):
             return f"it is a {part} here: give a method {part}={' or '.join(map(repr, ours))}"
     return ""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from equimetric.errors import EquimetricError, no_tensor
+from equimetric.errors import EquimetricError, not_a_tensor
 from equimetric.references.relation import Labels
 
 __all__ = ["check_class_weight", "check_weight", "weigh_samples"]
@@ -40,7 +40,7 @@ def check_weight(weight: Tensor | None, samples: Tensor, name: str = "sample_wei
     if weight is None:
         return None
     if not isinstance(weight, Tensor):
-        raise no_tensor(weight, name)
+        raise not_a_tensor(weight, name)
     if weight.shape != samples.shape[:1]:
         raise EquimetricError(
             f"{name} must be one weight for each of {len(samples)} samples, got shape {tuple(weight.shape)}"

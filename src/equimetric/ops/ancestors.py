@@ -48,7 +48,7 @@ def ancestor_hinges(
     lower, upper = (GumbelNoise.draw(shape, to_proxies, generator) for _ in range(2))
     ancestors = Ancestors(tau, margin, lower, upper)
     if plain_arithmetic() or shape[0] * shape[1] <= TILE:
-        return sum_hinges(to_proxies, triples, times, ancestors)
+        return sum_ancestor_hinges(to_proxies, triples, times, ancestors)
     with torch.no_grad():
         value, gradient = sum_tiles(
             to_proxies.detach(), triples, times, ancestors, differentiate=to_proxies.requires_grad
@@ -56,7 +56,7 @@ def ancestor_hinges(
     return value if gradient is None else with_gradient(value, to_proxies, gradient)
 
 
-def sum_hinges(to_proxies: Tensor, triples: Tensor, times: Tensor, ancestors: Ancestors) -> Tensor:
+def sum_ancestor_hinges(to_proxies: Tensor, triples: Tensor, times: Tensor, ancestors: Ancestors) -> Tensor:
     """The sum over all triples at once."""
     i, j, k = (to_proxies[rows] for rows in triples)
     nearer = torch.maximum(i, j)
@@ -80,26 +80,26 @@ def sum_tiles(
 ) -> tuple[Tensor, Tensor | None]:
     """The sum and its (N, M) gradient, of a few triples at a time, whose distances stay in the cache."""
     size = max(1, (TILE if to_proxies.is_cpu else ACCELERATOR_TILE) // to_proxies.shape[1])
-    tile, gradient = Tile(to_proxies, size, ancestors), torch.zeros_like(to_proxies) if differentiate else None
+    tile, gradient = TripleTile(to_proxies, size, ancestors), torch.zeros_like(to_proxies) if differentiate else None
     sums: list[Tensor] = []
-    slopes: list[Tensor] = []
+    hinge_gradients: list[Tensor] = []
     places: list[Tensor] = []
     for start in range(0, triples.shape[1], size):
         part = slice(start, start + size)
         tile.fill(triples[:, part], part)
-        for kept, one in zip((sums, slopes, places), tile.hinges(times[part]), strict=True):
+        for kept, one in zip((sums, hinge_gradients, places), tile.hinges(times[part]), strict=True):
             kept.append(one)
         if gradient is not None:
-            tile.add_shares(slopes[-1], gradient)
+            tile.add_shares(hinge_gradients[-1], gradient)
     if gradient is not None:
         # The gradient by the distances to ρ and to ϱ themselves.
-        slope = torch.cat(slopes, 1)
+        by_distance = torch.cat(hinge_gradients, 1)
         where = triples * to_proxies.shape[1] + torch.cat(places, 1)[:, None]
-        gradient.view(-1).index_add_(0, where.flatten(), torch.stack([slope, -slope]).flatten())
+        gradient.view(-1).index_add_(0, where.flatten(), torch.stack([by_distance, -by_distance]).flatten())
     return torch.stack(sums).sum(), gradient
 
 
-class Tile:
+class TripleTile:
     """(T, M) distances of the samples of a few triples and shares of the softmaxes, in memory that is used again."""
 
     def __init__(self, to_proxies: Tensor, size: int, ancestors: Ancestors) -> None:
@@ -130,14 +130,14 @@ class Tile:
         counted = times * (places[0] != places[1])
         return torch.dot(counted, each.sum(0)), each.sign() * self.sign * counted, places
 
-    def add_shares(self, slopes: Tensor, gradient: Tensor) -> None:
+    def add_shares(self, hinge_gradients: Tensor, gradient: Tensor) -> None:
         """Add the gradient by the distances that the softmaxes are made of; their memory is overwritten.
 
         It goes to the largest of the distances of a triple, of equals to k, then to i.
         """
         by_share, spare = self.spare
-        torch.mul(self.i, slopes[0, :, None], out=by_share)
-        by_share.addcmul_(self.j, slopes[1, :, None]).addcmul_(self.k, slopes[2, :, None])
+        torch.mul(self.i, hinge_gradients[0, :, None], out=by_share)
+        by_share.addcmul_(self.j, hinge_gradients[1, :, None]).addcmul_(self.k, hinge_gradients[2, :, None])
         upper = softmax_backward(by_share, self.upper, spare)
         farthest = self.k.ge_(self.nearer).mul_(upper)
         below = torch.sub(upper, farthest, out=self.upper)

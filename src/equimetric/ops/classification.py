@@ -58,10 +58,10 @@ def cross_entropy(
         # Every row is one label among all classes, which torch computes in two calls.
         values = torch.nn.functional.cross_entropy(logits, pairs.target, reduction="none")
         return reduce_rows(values, None, reduction)
-    denominator = log_sum_exp(logits, pairs.any if positive_in_denominator else pairs.negative, pairs.weight)
+    denominator = log_sum_exp(logits, pairs.mask if positive_in_denominator else pairs.negative, pairs.weight)
     values = denominator - log_sum_exp(logits, pairs.positive, pairs.weight)
     if label_smoothing:
-        share = pairs.negative if smoothing == "others" else pairs.any
+        share = pairs.negative if smoothing == "others" else pairs.mask
         elsewhere = denominator - row_mean(logits, share, pairs.weight)
         values = (1 - label_smoothing) * values + label_smoothing * elsewhere
     return reduce_rows(values, has_any(pairs.positive) & has_any(pairs.negative), reduction)

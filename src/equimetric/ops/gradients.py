@@ -22,7 +22,7 @@ def scale_gradient(values: Tensor, factor: Tensor | float) -> Tensor:
     return fixed + factor * (values - fixed)
 
 
-class KeptSigns(torch.autograd.Function):
+class KeepSigns(torch.autograd.Function):
     """Similarities whose gradient never pushes a positive away nor pulls a negative closer."""
 
     @staticmethod
@@ -41,7 +41,7 @@ class KeptSigns(torch.autograd.Function):
 
 def keep_signs(similarity: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
     """The similarities; backward drops what would push a positive away or pull a negative closer."""
-    kept: Tensor = KeptSigns.apply(similarity, positive, negative)  # type: ignore[no-untyped-call]
+    kept: Tensor = KeepSigns.apply(similarity, positive, negative)  # type: ignore[no-untyped-call]
     return kept
 
 

@@ -20,6 +20,6 @@ def soft_histograms(pairs: Pairs, position: Tensor, nodes: int) -> tuple[Tensor,
     share = position - below
     node = below + nodes * pairs.negative
     counts = position.new_zeros(len(position), 2 * nodes)
-    counts = counts.scatter_add(1, node, weigh(1 - share, pairs.any, pairs.weight))
-    counts = counts.scatter_add(1, node + 1, weigh(share, pairs.any, pairs.weight))
+    counts = counts.scatter_add(1, node, weigh(1 - share, pairs.mask, pairs.weight))
+    counts = counts.scatter_add(1, node + 1, weigh(share, pairs.mask, pairs.weight))
     return counts[:, :nodes], counts[:, nodes:]

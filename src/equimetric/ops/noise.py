@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from equimetric.ops.products import (
-    both_ways,
-    few_both_ways,
+    add_sparse_transpose,
     few_entries,
+    map_with_transpose,
     plain_arithmetic,
     pull_rows,
     squared_lengths,
@@ -59,12 +59,14 @@ class SelfNoise(torch.autograd.Function):
         few = few_entries(gradients[0])
         if few is None:
             own = torch.linalg.vecdot(gradients[0], noise)[:, None] * shares
-            pull = both_ways(gradients[0], lambda rows, sums: pull_rows(sums, signals[rows], signals), shares[:, 0])
+            pull = map_with_transpose(
+                gradients[0], lambda rows, sums: pull_rows(sums, signals[rows], signals), shares[:, 0]
+            )
         else:
             row, column = few.indices()
             scaled = few.values() * shares[row, 0]
             own = torch.zeros_like(shares).index_add_(0, row, (scaled * noise[row, column])[:, None])
-            pull = pull_rows(few_both_ways(few.indices(), scaled, len(signals)), signals, signals)
+            pull = pull_rows(add_sparse_transpose(few.indices(), scaled, len(signals)), signals, signals)
         return centre(torch.addcmul(pull, signals, own, value=-1)).mul_(2)
 
 

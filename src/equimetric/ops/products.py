@@ -1,4 +1,4 @@
-"""Unit vectors, inner products and distances with short backward passes.
+"""Normalize vectors, inner products and distances with short backward passes.
 
 Small batches are bound by the number of operations, large ones by the number of passes over memory; both profit from
 one node in the graph where plain arithmetic has five. Under `torch.compile` and `torch.func` plain arithmetic is used.
@@ -16,11 +16,11 @@ from torch import Tensor
 from equimetric.ops.masks import flatnonzero
 
 __all__ = [
-    "both_ways",
-    "few_both_ways",
+    "add_sparse_transpose",
     "few_entries",
     "full_precision",
     "inner_products",
+    "map_with_transpose",
     "negative_distance",
     "pairwise",
     "plain_arithmetic",
@@ -77,7 +77,7 @@ def unit_divisor(vectors: Tensor) -> Tensor:
     return torch.threshold(norm, 1e-12, 1.0)
 
 
-class Unit(torch.autograd.Function):
+class Normalize(torch.autograd.Function):
     """u = x / ‖x‖, ∂u = (g − u (u·g)) / ‖x‖; a zero row stays zero and passes its gradient on unchanged."""
 
     @staticmethod
@@ -131,13 +131,15 @@ def few_entries(gradient: Tensor, over: Tensor | None = None) -> Tensor | None:
     return torch.sparse_coo_tensor(where, entries, gradient.shape, is_coalesced=True, check_invariants=False)
 
 
-def few_both_ways(places: Tensor, entries: Tensor, size: int) -> Tensor:
+def add_sparse_transpose(places: Tensor, entries: Tensor, size: int) -> Tensor:
     """Sparse (N, N) M + Mᵀ of few entries at (2, E) places: rows and columns."""
     where, twice = torch.cat([places, places.flip(0)], 1), torch.cat([entries, entries])
     return torch.sparse_coo_tensor(where, twice, (size, size), check_invariants=False)
 
 
-def both_ways(matrix: Tensor, strip: Callable[[slice, Tensor], Tensor], shares: Tensor | None = None) -> Tensor:
+def map_with_transpose(
+    matrix: Tensor, strip: Callable[[slice, Tensor], Tensor], shares: Tensor | None = None
+) -> Tensor:
     """`strip(rows, M + Mᵀ of these rows)` for all rows, strip by strip, so that no second matrix is filled.
 
     With `shares` the rows of M are multiplied by them first. Copying the transpose is several times faster than adding
@@ -193,8 +195,8 @@ class SelfProducts(torch.autograd.Function):
         with full_precision(vectors.device.type):
             few = few_entries(grad_outputs[0])
             if few is not None:
-                return few_both_ways(few.indices(), few.values(), len(vectors)) @ vectors
-            return both_ways(grad_outputs[0], lambda _, sums: sums @ vectors)
+                return add_sparse_transpose(few.indices(), few.values(), len(vectors)) @ vectors
+            return map_with_transpose(grad_outputs[0], lambda _, sums: sums @ vectors)
 
 
 def squared_lengths(vectors: Tensor) -> Tensor:
@@ -240,8 +242,8 @@ class NegativeDistance(torch.autograd.Function):
         few = few_entries(grad_outputs[0], over=distance)
         if queries is references:
             if few is None:
-                return both_ways(grad_outputs[0], pull), None
-            return pull_rows(few_both_ways(few.indices(), few.values(), len(queries)), queries, queries), None
+                return map_with_transpose(grad_outputs[0], pull), None
+            return pull_rows(add_sparse_transpose(few.indices(), few.values(), len(queries)), queries, queries), None
         gradient = over_distances(grad_outputs[0].clone(), distance) if few is None else few
         wanted = context.needs_input_grad
         return (
@@ -276,7 +278,7 @@ def unit(vectors: Tensor) -> Tensor:
     """Rows scaled to length 1; a zero row stays zero and passes its gradient on unchanged."""
     if plain_arithmetic():
         return vectors / unit_divisor(vectors)
-    units: Tensor = Unit.apply(vectors)[0]  # type: ignore[no-untyped-call]
+    units: Tensor = Normalize.apply(vectors)[0]  # type: ignore[no-untyped-call]
     return units
 
 

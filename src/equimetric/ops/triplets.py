@@ -106,7 +106,7 @@ def sum_with_gradient(
         own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
         times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
         violation = negatives - own
-        inside = None if band.is_everything else band.indicator(violation)
+        inside = None if band.is_unbounded else band.indicator(violation)
         terms = violation.add_(margin).relu_()
         if inside is not None:
             terms *= inside
@@ -124,7 +124,7 @@ def sum_with_gradient(
         gradient.scatter_add_(1, columns, -of_positives)
         if only_active:
             number += of_positives.sum()
-    if band.is_everything and not only_active:
+    if band.is_unbounded and not only_active:
         number = count_triples(pairs)
     return value, number, gradient
 
@@ -144,7 +144,7 @@ def sum_by_positive(
         own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
         terms = term(negatives - (own - margin))
         times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
-        if not band.is_everything:
+        if not band.is_unbounded:
             inside = band.indicator(negatives - own)
             terms = terms * inside
             if not only_active:

@@ -6,7 +6,7 @@ from functools import cache
 
 from equimetric.errors import unknown_name
 from equimetric.objectives.published import REALITY_CHECK, TCM, UNBIASED, UNIFIED_VIEW
-from equimetric.other_names import KnownAs, called_here
+from equimetric.other_names import KnownAs, translate_name
 
 __all__ = ["OUR_DATASETS", "PAPERS", "find_backbone", "find_dataset", "find_metric", "find_paper", "metric_scale"]
 
@@ -86,7 +86,7 @@ def find_metric(name: str) -> str | None:
         return "recall@1"
     if share := re.fullmatch(r"(\d+)%-opis(?: \(1e-3\))?|opis@(\d+)%", name, re.IGNORECASE):
         return f"opis@{share[1] or share[2]}%"
-    return next(iter(called_here(name, METRICS_KNOWN_AS, METRICS_KNOWN_AS)), None)
+    return next(iter(translate_name(name, METRICS_KNOWN_AS, METRICS_KNOWN_AS)), None)
 
 
 def metric_scale(metric: str) -> int:
@@ -95,7 +95,7 @@ def metric_scale(metric: str) -> int:
 
 
 def _find(kind: str, name: str, valid: Collection[str], known_as: KnownAs) -> str:
-    found = called_here(name, valid, known_as)
+    found = translate_name(name, valid, known_as)
     if not found:
         raise unknown_name(kind, name, valid, known_as)
     return found[0]

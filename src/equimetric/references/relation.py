@@ -8,7 +8,7 @@ positive pair if they share at least one label; or the relation itself, two bool
 import torch
 from torch import Tensor
 
-from equimetric.errors import EquimetricError, no_tensor
+from equimetric.errors import EquimetricError, not_a_tensor
 
 __all__ = ["Labels", "check_class_ids", "check_embeddings", "check_index", "check_labels", "class_ids", "relation"]
 
@@ -24,7 +24,7 @@ MANY = 2**18
 def check_embeddings(embeddings: Tensor, what: str = "embeddings") -> Tensor:
     """Embeddings as a float32 or float64 matrix: half precision is too coarse for similarities."""
     if not isinstance(embeddings, Tensor):
-        raise no_tensor(embeddings, what)
+        raise not_a_tensor(embeddings, what)
     if embeddings.ndim != 2:
         raise EquimetricError(f"{what} must be a matrix of shape (samples, dimension), got {tuple(embeddings.shape)}")
     if not embeddings.is_floating_point():
@@ -37,7 +37,7 @@ def check_class_ids(labels: Labels, embeddings: Tensor, what: str = "labels") ->
     if isinstance(labels, tuple):
         raise EquimetricError(f"{what} must be one class id per embedding here; {OTHER_LABELS}")
     if not isinstance(labels, Tensor):
-        raise no_tensor(labels, what)
+        raise not_a_tensor(labels, what)
     if labels.ndim != 1 or labels.shape[0] != embeddings.shape[0]:
         raise EquimetricError(
             f"{what} must be one class id per embedding: got shape {tuple(labels.shape)} "
@@ -65,7 +65,7 @@ def check_index(index: Tensor | None, embeddings: Tensor) -> None:
     if index is None:
         return
     if not isinstance(index, Tensor):
-        raise no_tensor(index, "index")
+        raise not_a_tensor(index, "index")
     if index.shape != embeddings.shape[:1] or index.is_floating_point() or index.dtype == torch.bool:
         raise EquimetricError(
             f"index must give each of the {len(embeddings)} embeddings its position in the training set, a whole "
@@ -82,7 +82,7 @@ def check_labels(labels: Labels, embeddings: Tensor, what: str = "labels") -> La
             )
         return labels[0].to(embeddings.device), labels[1].to(embeddings.device)
     if not isinstance(labels, Tensor):
-        raise no_tensor(labels, what)
+        raise not_a_tensor(labels, what)
     if labels.ndim != 2 or labels.shape[1] == 1:
         return check_class_ids(labels, embeddings, what)
     if len(labels) != len(embeddings):

@@ -32,7 +32,7 @@ __all__ = ["cached_features", "estimate_seconds"]
 BLOCK = {"cpu": 16, "cuda": 256}
 """Images in the backbone at a time, a divisor of `PIECE`; on a CPU more would fall out of its caches."""
 
-TRIES_BEFORE_A_WORD = 5
+TRIES_BEFORE_MESSAGE = 5
 """Of a lock, several a second: others hold it for a moment to check the file."""
 
 
@@ -98,7 +98,7 @@ def explain_write_errors(file: FeatureFile, name: str) -> Iterator[None]:
         ) from error
 
 
-class Waiting:
+class WaitingProgress:
     """Shows what another process has computed, while this one waits for it."""
 
     def __init__(self, name: str, stack: ExitStack, *, quiet: bool) -> None:
@@ -112,7 +112,7 @@ class Waiting:
     def __call__(self, opened: OpenFeatures) -> None:
         """Say once whom it waits for, and show what is there by now; a short wait is not worth a word."""
         self.tries += 1
-        if self.quiet or self.tries < TRIES_BEFORE_A_WORD:
+        if self.quiet or self.tries < TRIES_BEFORE_MESSAGE:
             return
         file, there = opened.file, opened.file.count_rows(opened.written())
         if self.advance is None:
@@ -128,7 +128,7 @@ class Waiting:
 def is_complete(file: FeatureFile, name: str, *, quiet: bool) -> bool:
     """Whether all features are there and undamaged; waits for a process that is computing them."""
     try:
-        with ExitStack() as stack, file.lock(write=False, wait=Waiting(name, stack, quiet=quiet)) as opened:
+        with ExitStack() as stack, file.lock(write=False, wait=WaitingProgress(name, stack, quiet=quiet)) as opened:
             return not opened.missing()
     except FileNotFoundError:
         return False
@@ -137,13 +137,13 @@ def is_complete(file: FeatureFile, name: str, *, quiet: bool) -> bool:
 def fill(file: FeatureFile, backbone: Backbone, dataset: Dataset, *, quiet: bool) -> None:
     """Compute what the file lacks, unless another process was faster."""
     with ExitStack() as stack:
-        wait = Waiting(dataset.name, stack, quiet=quiet)
+        wait = WaitingProgress(dataset.name, stack, quiet=quiet)
         while True:
             file.create()
             with file.lock(write=True, wait=wait) as opened:
                 if opened.is_empty() or opened.has_layout():
                     stack.close()
-                    complete(opened, backbone, dataset, quiet=quiet)
+                    compute_missing(opened, backbone, dataset, quiet=quiet)
                     return
                 # Another process may have mapped it into memory, where it must not shrink: it is replaced.
                 if not quiet:
@@ -151,7 +151,7 @@ def fill(file: FeatureFile, backbone: Backbone, dataset: Dataset, *, quiet: bool
                 file.path.unlink()
 
 
-def complete(opened: OpenFeatures, backbone: Backbone, dataset: Dataset, *, quiet: bool) -> None:
+def compute_missing(opened: OpenFeatures, backbone: Backbone, dataset: Dataset, *, quiet: bool) -> None:
     """Reserve the space of a new file, and compute the pieces that are not there or damaged."""
     file = opened.file
     if opened.is_empty():

@@ -33,10 +33,10 @@ WEIGHTS, FROZEN_WEIGHTS = "model.safetensors", "backbone.safetensors"
 PER_QUERY, PROFILE, LOG = "per_query.npz", "profile.npz", "metrics.jsonl"
 ADVICE = "remove the run's folder and run it again: this run is trained anew, no other"
 
-PROGRESS = ("checkpoint.json", RESULT, WEIGHTS)
+PROGRESS_FILES = ("checkpoint.json", RESULT, WEIGHTS)
 """Files of a run that has made progress: from its first checkpoint on."""
 
-OF_A_START = (CONFIG, "environment.json", LOG, ".lock")
+START_FILES = (CONFIG, "environment.json", LOG, ".lock")
 """What a start writes before there is any progress."""
 
 
@@ -141,7 +141,7 @@ class RunFolder:
             yield
             return
         topmost = first_missing(self.path) or self.path
-        written = [file for name in OF_A_START if not (file := self.path / name).exists()]
+        written = [file for name in START_FILES if not (file := self.path / name).exists()]
         with self.explain_write_errors():
             lock = acquire_lock(self.path / ".lock")
         try:
@@ -156,7 +156,7 @@ class RunFolder:
 
     def has_progress(self) -> bool:
         """Whether the folder holds more than the start of a run."""
-        return any((self.path / name).exists() for name in PROGRESS)
+        return any((self.path / name).exists() for name in PROGRESS_FILES)
 
     def has_begun(self) -> bool:
         """Whether the folder holds anything worth keeping: progress, or a log that says why there is none."""

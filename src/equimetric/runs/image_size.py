@@ -16,7 +16,7 @@ __all__ = ["fit_images", "keep_in_files", "warn_if_enlarged"]
 
 ConditionsLike = TypeVar("ConditionsLike", bound=Conditions)
 
-A_LITTLE = 0.75
+LARGE_ENOUGH = 0.75
 """Images of at least this fraction of the expected size count as large enough."""
 FILES_MEASURED = 32
 
@@ -87,7 +87,7 @@ def explain_small_copies(dataset: Dataset, data: DataConfig, model: ModelConfig)
     enlarged = transform("enlarge").test
     if view is None and not can_change and enlarged is not None and needed < resized_side(enlarged):
         return ""
-    if dataset.size >= A_LITTLE * needed:
+    if dataset.size >= LARGE_ENOUGH * needed:
         return ""
     why = f"the weights of {model.backbone} expect {needed}"
     if view is not None:
@@ -105,7 +105,7 @@ def explain_small_files(dataset: Dataset, data: DataConfig, model: ModelConfig) 
     if model.pretrained is None or not isinstance(dataset.images, ImageFiles):
         return ""
     needed, found = needed_side(transform(data.transform).test, model), median_side(dataset.images)
-    if found >= A_LITTLE * needed:
+    if found >= LARGE_ENOUGH * needed:
         return ""
     return (
         f"the image files of {dataset.name!r} have about {found:.0f} pixels on their shorter side and are enlarged to "

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from equimetric.checksums import Checksum
 from equimetric.data import ImageFiles, Images, transform, view_images
-from equimetric.errors import DamagedFileError, EquimetricError, no_tensor
+from equimetric.errors import DamagedFileError, EquimetricError, not_a_tensor
 from equimetric.learners import Learner
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
@@ -55,7 +55,7 @@ class TrainedModel:
         encoders, such as "text", they are of that one alone.
         """
         if not isinstance(images, Tensor | ImageFiles):
-            raise no_tensor(images, "images")
+            raise not_a_tensor(images, "images")
         view = transform(self.config.data.transform).test
         if view is not None and len(images.shape) == 4:
             images = view_images(images, view)

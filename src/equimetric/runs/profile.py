@@ -164,7 +164,7 @@ def nearest_distances(found: LabelledEmbeddings, scores: Evaluation) -> NDArray[
 
 def draw_map(found: LabelledEmbeddings) -> EmbeddingMap | None:
     """Some classes in a plane, the same for every method; None where there are too few images."""
-    chosen = draw_classes(found.labels)
+    chosen = draw_whole_classes(found.labels)
     if len(chosen) < 5:
         return None
     from sklearn.manifold import TSNE
@@ -181,7 +181,7 @@ def draw_map(found: LabelledEmbeddings) -> EmbeddingMap | None:
     return EmbeddingMap(found.rows[chosen].numpy(), places.astype(np.float32))
 
 
-def draw_classes(labels: Tensor) -> Tensor:
+def draw_whole_classes(labels: Tensor) -> Tensor:
     """Ascending positions of whole classes, drawn in an order of their own, while they have few images."""
     classes, sizes = map(torch.from_numpy, np.unique(labels.numpy(), return_counts=True))
     generator = torch.Generator().manual_seed(derive_seed(0, "classes of a map"))

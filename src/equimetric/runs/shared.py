@@ -26,7 +26,7 @@ from equimetric.runs.data import RunData, load_data_set, load_run_data
 from equimetric.runs.features import cached_features
 from equimetric.runs.folder import WrittenFile
 
-__all__ = ["Recent", "Shared"]
+__all__ = ["LRUCache", "Shared"]
 
 Value = TypeVar("Value")
 
@@ -34,8 +34,8 @@ ROOM = 2**30
 """Bytes of images or features that the data of several folds may take together."""
 
 
-class Recent(Generic[Value]):
-    """Values by key. What was asked for longest ago is dropped where there are more than `most`, or no more room."""
+class LRUCache(Generic[Value]):
+    """Values by key; the least recently used is dropped beyond `most` values or `room` bytes."""
 
     def __init__(self, most: int, weigh: Callable[[Value], int] = lambda _: 0, room: int = ROOM) -> None:
         self.most = most
@@ -73,20 +73,20 @@ class Recent(Generic[Value]):
 
 
 class Shared:
-    """Data, frozen backbones and features of the runs of one process, and what was checked of them.
+    """Data, frozen backbones and features that the runs of one process share, and checks that passed.
 
     Runs read these and change none of them. Each run of its own has a new one.
     """
 
     def __init__(self) -> None:
-        self._data_sets: Recent[Dataset] = Recent(2, lambda one: count_bytes(one.images))
-        self._data: Recent[RunData] = Recent(8, lambda one: count_bytes(one.dataset.images))
-        self._backbones: Recent[Backbone] = Recent(2)
-        self._generator_states: Recent[Tensor] = Recent(256)
-        self._features: Recent[Tensor] = Recent(2, count_bytes)
-        self._feature_data: Recent[RunData] = Recent(8, lambda one: count_bytes(one.dataset.images))
-        self._checked: Recent[None] = Recent(64)
-        self.frozen_files: Recent[WrittenFile] = Recent(2)
+        self._data_sets: LRUCache[Dataset] = LRUCache(2, lambda one: count_bytes(one.images))
+        self._data: LRUCache[RunData] = LRUCache(8, lambda one: count_bytes(one.dataset.images))
+        self._backbones: LRUCache[Backbone] = LRUCache(2)
+        self._generator_states: LRUCache[Tensor] = LRUCache(256)
+        self._features: LRUCache[Tensor] = LRUCache(2, count_bytes)
+        self._feature_data: LRUCache[RunData] = LRUCache(8, lambda one: count_bytes(one.dataset.images))
+        self._checked: LRUCache[None] = LRUCache(64)
+        self.frozen_files: LRUCache[WrittenFile] = LRUCache(2)
 
     def data(self, config: RunConfig, *, test: bool = True) -> RunData:
         """The data of a configuration, with or without its test rows; the folds of a data set share its images.

@@ -32,7 +32,7 @@ def wide_angles(pairs: Pairs, *, angle_deg: Acute = 20.0) -> Triplets:
     to_midpoint = 2 * squared[anchor] + 2 * among_references[positive] - own
     wide = own > tan(radians(angle_deg)) ** 2 * to_midpoint
     row, negative = (pairs.negative[anchor] & wide).nonzero(as_tuple=True)
-    return Triplets.chosen(pairs, anchor[row], positive[row], negative)
+    return Triplets.from_indices(pairs, anchor[row], positive[row], negative)
 
 
 def squared_chords(pairs: Pairs, similarity: Tensor) -> Tensor:

@@ -97,4 +97,4 @@ class TripletCurriculum(Curriculum):
         difficulty, queries = round_ties(every.violation()), pairs.query_weight
         times = torch.ones_like(difficulty) if every.weight is None else every.weight
         kept = self.inside(difficulty, times if queries is None else times * queries[every.anchor])
-        return Triplets.chosen(pairs, every.anchor[kept], every.positive[kept], every.negative[kept])
+        return Triplets.from_indices(pairs, every.anchor[kept], every.positive[kept], every.negative[kept])

@@ -17,4 +17,4 @@ class OwnClassTriplets(Triplets):
         pairs = super().as_pairs()
         pushed = torch.zeros_like(pairs.positive)
         pushed[self.anchor, self.negative] = True
-        return pairs.replace(positive=pairs.positive & ~pushed, negative=pairs.any & pushed)
+        return pairs.replace(positive=pairs.positive & ~pushed, negative=pairs.mask & pushed)

@@ -95,7 +95,7 @@ class Pads(nn.Module):
         if pairs.geometry is None:
             raise EquimetricError("PADS needs pairs that know their geometry, for their distances on the unit sphere")
         distance = pairs.geometry.chord(pairs.similarity.detach())
-        candidates = pairs.any | pairs.own_column() if self.include_pos else pairs.negative
+        candidates = pairs.mask | pairs.own_column() if self.include_pos else pairs.negative
         weight = pairs.multiplicity(candidates) * self.distribution.to(distance)[self.bins(distance)]
         total = weight.sum(1, keepdim=True)
         return weight / torch.where(total > 0, total, torch.ones_like(total))

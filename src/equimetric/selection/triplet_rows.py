@@ -25,4 +25,4 @@ def triplet_rows(pairs: Pairs) -> Triplets:
             f"selection 'triplet_rows' takes batches of triples, three rows each, compared with themselves, not "
             f"{rows} × {pairs.similarity.shape[1]}; draw them with batch.kind = 'fixed_triplets' or 'smart_mining'"
         )
-    return Triplets.listed(pairs, torch.arange(rows, device=pairs.similarity.device).view(-1, 3))
+    return Triplets.from_rows(pairs, torch.arange(rows, device=pairs.similarity.device).view(-1, 3))

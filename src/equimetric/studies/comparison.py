@@ -83,7 +83,7 @@ def compare(
     ledger.save(plan.folder)
     forget_damaged(plan, retry_failed=retry_failed)
     adopt_finished(plan, retry_failed=retry_failed)
-    plan.index.plan(map(plan.planned, plan.known_jobs()))
+    plan.index.plan(map(plan.index_entry, plan.known_jobs()))
     if begin:
         begin(plan)
     try:

@@ -23,9 +23,9 @@ from equimetric.studies.index import PlannedRun, StudyIndex
 from equimetric.studies.jobs import Job
 from equimetric.studies.probes.probe import PROBES, Probe
 from equimetric.studies.rows import BASE, RowSpec, find_points, list_rows, run_config
-from equimetric.studies.search import Tried, Tuned, best_trial, budget, edge_notes, propose
+from equimetric.studies.search import ScoredTrial, SearchChoice, best_trial, budget, edge_notes, propose
 
-__all__ = ["StudyPlan", "find_trials", "search_identity", "tuned_parameters"]
+__all__ = ["StudyPlan", "find_choice", "find_trials", "search_identity"]
 
 ALL_FOLDS = -1
 """The fold of joined fold models."""
@@ -86,7 +86,7 @@ class StudyPlan:
 
     # The search.
 
-    def trials(self, row: RowSpec) -> list[Tried]:
+    def trials(self, row: RowSpec) -> list[ScoredTrial]:
         """The trials of a row that have ended in all folds, in order."""
         return find_trials(self.index, row, self.study.evaluation.selected_by)
 
@@ -94,10 +94,10 @@ class StudyPlan:
         """Whether nothing is left to tune."""
         return self.study.search is None or len(self.trials(row)) >= budget(row.space, self.study.search)
 
-    def tuned(self, row: RowSpec) -> Tuned | None:
+    def search_choice(self, row: RowSpec) -> SearchChoice | None:
         """What the search chose for a row, or for the base of an arm; None where nothing was searched."""
         base = self.rows[row.base or row.name]
-        return tuned_parameters(base, self.trials(base)) if base.space else None
+        return find_choice(base, self.trials(base)) if base.space else None
 
     def trial_jobs(self, row: RowSpec) -> list[Job]:
         """The folds of a row's next trial that have not ended."""
@@ -134,13 +134,13 @@ class StudyPlan:
         A run that starts with the network of another is known when that has ended.
         """
         if row.name not in self._runs:
-            params = self.tuned_params(row)
+            params = self.chosen_params(row)
             found = [
                 job
                 for seed in row.seeds
                 for points in self.chains()
                 for fold in row.folds
-                for job in self.chained(row, seed, fold, points, params)
+                for job in self.chain_jobs(row, seed, fold, points, params)
             ]
             if len(found) < len(row.seeds) * len(row.folds) * len(self.points):
                 return found
@@ -155,7 +155,7 @@ class StudyPlan:
         inside = {point for points in chained for point in points}
         return [*([point] for point in self.points if point not in inside), *chained]
 
-    def chained(
+    def chain_jobs(
         self, row: RowSpec, seed: int, fold: int, points: Sequence[str], params: Mapping[str, Any]
     ) -> Iterator[Job]:
         """The runs of a chain, up to the first one whose predecessor has not ended well."""
@@ -167,9 +167,9 @@ class StudyPlan:
             before = self.run(row, seed, fold, point, params, start)
             yield before
 
-    def tuned_params(self, row: RowSpec) -> dict[str, Any]:
+    def chosen_params(self, row: RowSpec) -> dict[str, Any]:
         """The tuned parameters as a row takes them; empty where nothing was tuned."""
-        tuned = self.tuned(row)
+        tuned = self.search_choice(row)
         return {} if tuned is None else row.tuned_options(tuned.params)
 
     def run(
@@ -209,13 +209,13 @@ class StudyPlan:
             for job in self.runs(row) if self.joins(row) else ():
                 groups.setdefault((job.key.seed, job.point), []).append(job)
             whole = [members for members in groups.values() if len(members) == len(row.folds)]
-            joined = [(members, self.joined(row, members)) for members in whole]
+            joined = [(members, self.join_job(row, members)) for members in whole]
             if row.name not in self._runs:
                 return joined
             self._joined[row.name] = joined
         return self._joined[row.name]
 
-    def joined(self, row: RowSpec, members: Sequence[Job]) -> Job:
+    def join_job(self, row: RowSpec, members: Sequence[Job]) -> Job:
         """The fold models of one repetition as one job; of the pretrained network, its components in their number."""
         first = members[0]
         if row.name == "pretrained":
@@ -254,9 +254,9 @@ class StudyPlan:
                     groups.setdefault((job.key.seed, job.key.fold), []).append(job)
             for members in groups.values():
                 if len(members) == len(points):
-                    yield self.probed(row, chosen, sorted(members, key=lambda job: points.index(job.point)))
+                    yield self.probe_job(row, chosen, sorted(members, key=lambda job: points.index(job.point)))
 
-    def probed(self, row: RowSpec, chosen: Probe, members: Sequence[Job]) -> Job:
+    def probe_job(self, row: RowSpec, chosen: Probe, members: Sequence[Job]) -> Job:
         """One measurement of one run, or of the runs of a sweep."""
         first = members[0]
         inputs = ["probe", chosen.name, chosen.version, *(member.key.content for member in members)]
@@ -284,7 +284,7 @@ class StudyPlan:
         """The key of a run of a row."""
         return RunKey.of(config, self.data[point].fingerprint, method=row.name, trial=trial, role=role)
 
-    def planned(self, job: Job) -> PlannedRun:
+    def index_entry(self, job: Job) -> PlannedRun:
         """The final run as the index lists it."""
         return PlannedRun(job.key, job.point, str(job.folder.relative_to(self.folder)) if job.has_folder else "")
 
@@ -310,20 +310,20 @@ def search_identity(study: StudyConfig, row: RowSpec, data_fingerprint: str) -> 
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def find_trials(index: StudyIndex, row: RowSpec, metric: str) -> list[Tried]:
+def find_trials(index: StudyIndex, row: RowSpec, metric: str) -> list[ScoredTrial]:
     """The trials of a row that have ended in all folds, in order: mean over the folds of the best validation score."""
     folds = index.trials_of(row.name)
-    tried: list[Tried] = []
+    tried: list[ScoredTrial] = []
     while all(fold in folds.get(len(tried), {}) for fold in row.folds):
         ended = [folds[len(tried)][fold] for fold in row.folds]
-        tried.append(Tried(ended[0].params, sum(one.score(metric) for one in ended) / len(ended)))
+        tried.append(ScoredTrial(ended[0].params, sum(one.score(metric) for one in ended) / len(ended)))
     return tried
 
 
-def tuned_parameters(row: RowSpec, tried: Sequence[Tried]) -> Tuned | None:
+def find_choice(row: RowSpec, tried: Sequence[ScoredTrial]) -> SearchChoice | None:
     """What the trials of a row say; None where there are none."""
     if not tried:
         return None
     best = best_trial(tried)
     params = tried[best].params
-    return Tuned(params, best, tried[best].score, len(tried), edge_notes(row.space, params))
+    return SearchChoice(params, best, tried[best].score, len(tried), edge_notes(row.space, params))

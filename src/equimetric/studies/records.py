@@ -18,7 +18,7 @@ from equimetric.studies.ledger.record import Ledger
 from equimetric.studies.outcomes import ClassList
 from equimetric.studies.profiles import MethodProfile, StudyImages
 from equimetric.studies.query_scores import Image, QueryScores
-from equimetric.studies.search import Tried, Tuned
+from equimetric.studies.search import ScoredTrial, SearchChoice
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -94,8 +94,8 @@ class SearchRecord:
     """The search of one row: what was tuned in which ranges, every trial in order, and what was chosen."""
 
     space: Mapping[str, SearchSpace]
-    tried: tuple[Tried, ...]
-    tuned: Tuned | None
+    tried: tuple[ScoredTrial, ...]
+    tuned: SearchChoice | None
     budget: int
 
 

@@ -10,7 +10,7 @@ from itertools import count
 from equimetric.errors import DamagedFileError, EquimetricError
 from equimetric.runs.damage import read_whole
 from equimetric.runs.folder import RESULT, RunFolder
-from equimetric.studies.engines import Ended, Engine, Lost, Progressed, Said
+from equimetric.studies.engines import Engine, JobEnd, JobLost, JobMessage, JobProgress
 from equimetric.studies.jobs import Job, describe_run
 from equimetric.studies.plan import StudyPlan
 
@@ -35,7 +35,7 @@ def do_all(plan: StudyPlan, engine: Engine, watch: Watcher = ignore_progress) ->
     def look_at(rows: Iterable[str]) -> None:
         for row in rows:
             jobs = [job for job in plan.ready(row) if job.key.content not in seen]
-            plan.index.plan(plan.planned(job) for job in jobs if job.key.trial is None)
+            plan.index.plan(plan.index_entry(job) for job in jobs if job.key.trial is None)
             seen.update(job.key.content for job in jobs)
             for job in jobs:
                 heappush(waiting, (urgency(plan, job), next(arrivals), job))
@@ -48,14 +48,14 @@ def do_all(plan: StudyPlan, engine: Engine, watch: Watcher = ignore_progress) ->
             engine.start(job)
             running += 1
         event = engine.next_event()
-        if isinstance(event, Progressed):
+        if isinstance(event, JobProgress):
             watch(event.job, event.step, event.figures)
-        elif isinstance(event, Said):
+        elif isinstance(event, JobMessage):
             warnings.warn(event.text, stacklevel=2)
-        elif isinstance(event, Lost):
+        elif isinstance(event, JobLost):
             running -= 1
             lost.append(event.error)
-        elif isinstance(event, Ended):
+        elif isinstance(event, JobEnd):
             running -= 1
             plan.index.record(event.outcome, event.classes)
             watch(event.job, event.job.steps, None)

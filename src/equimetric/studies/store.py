@@ -25,7 +25,7 @@ from equimetric.studies.ledger.record import Ledger
 from equimetric.studies.narrative import conditions, shown_metrics, statement
 from equimetric.studies.old_index import read_old_index
 from equimetric.studies.outcomes import Outcome
-from equimetric.studies.plan import StudyPlan, find_trials, tuned_parameters
+from equimetric.studies.plan import StudyPlan, find_choice, find_trials
 from equimetric.studies.profiles import load_profiles, study_images
 from equimetric.studies.query_scores import query_scores
 from equimetric.studies.records import PLAIN, RunRecord, SearchRecord, StudyRecord
@@ -189,7 +189,7 @@ def read_searches(study: StudyConfig, index: StudyIndex) -> dict[str, SearchReco
         if row.space:
             tried = find_trials(index, row, study.evaluation.selected_by)
             searches[row.name] = SearchRecord(
-                row.space, tuple(tried), tuned_parameters(row, tried), budget(row.space, study.search)
+                row.space, tuple(tried), find_choice(row, tried), budget(row.space, study.search)
             )
     return searches
 

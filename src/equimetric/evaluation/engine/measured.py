@@ -7,7 +7,7 @@ from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import ALL, SimilarityMatrix
 from equimetric.geometry import Geometry
 from equimetric.ops.blocks import slices
-from equimetric.threads import map_lanes
+from equimetric.threads import parallel_map
 
 __all__ = ["MeasuredMatrix", "similarity_matrix"]
 
@@ -47,7 +47,7 @@ class MeasuredMatrix(SimilarityMatrix):
         def measure(some: slice) -> None:
             similarity[:, some] = self.own.measure(queries, select_vectors(self.gallery.vectors, columns, some))
 
-        for _ in map_lanes(measure, slices(similarity.shape[1], MEASURED_COLUMNS)):
+        for _ in parallel_map(measure, slices(similarity.shape[1], MEASURED_COLUMNS)):
             pass
         return self.mask_excluded(similarity, rows, columns)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from equimetric.evaluation.engine.mapped import Vectors
 from equimetric.ops.blocks import slices
-from equimetric.threads import map_lanes
+from equimetric.threads import parallel_map
 
 __all__ = ["LEAST_BLOCK_ROWS", "multiply", "select_vectors"]
 
@@ -33,7 +33,7 @@ def multiply(queries: Tensor, gallery: Vectors, out: Tensor, which: Tensor | sli
     def multiply_panel(columns: slice) -> None:
         torch.mm(queries, select_vectors(gallery, which, columns).T, out=out[:, columns])
 
-    for _ in map_lanes(multiply_panel, slices(out.shape[1], step)):
+    for _ in parallel_map(multiply_panel, slices(out.shape[1], step)):
         pass
 
 

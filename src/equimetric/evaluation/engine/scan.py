@@ -22,7 +22,7 @@ from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.ops.blocks import disable_reduced_precision
 from equimetric.progress import show_progress
 
-__all__ = ["Prefilter", "Runner", "ScanTask", "read_here", "scan"]
+__all__ = ["Prefilter", "Runner", "ScanTask", "read_in_this_process", "scan"]
 
 Prefilter = Literal["auto", "bfloat16", "none"]
 Advance = Callable[[int], None]
@@ -53,7 +53,7 @@ class ScanTask:
                 advance(1)
         self.read_bands += bands
 
-    def read_apart(self, bands: range, advance: Advance) -> None:
+    def read_in_other_process(self, bands: range, advance: Advance) -> None:
         """As `read`, in another process than that of the scan."""
         with torch.no_grad(), disable_reduced_precision(self.matrix.device):
             self.read(bands, advance)
@@ -87,7 +87,7 @@ Runner = Callable[[ScanTask, Advance], None]
 """Reads all bands of a task, in whatever processes, and leaves in its collectors what these have read."""
 
 
-def read_here(task: ScanTask, advance: Advance) -> None:
+def read_in_this_process(task: ScanTask, advance: Advance) -> None:
     """Read all bands, one after another, in this process."""
     task.read(range(len(task.plan.bands)), advance)
 
@@ -99,7 +99,7 @@ def scan(
     block_rows: int | None = None,
     prefilter: Prefilter = "none",
     progress: bool = False,
-    run: Runner = read_here,
+    run: Runner = read_in_this_process,
 ) -> str:
     """Feed every tile of the matrix to every collector that reads tiles; returns how it was computed, in words.
 

@@ -148,7 +148,7 @@ class LabelledSets:
                 "at least two classes"
             )
         if not self.relevant.any():
-            raise EquimetricError("no query has a gallery item of its class; so there is nothing to evaluate")
+            raise EquimetricError("no query has a gallery item of its class, so there is nothing to evaluate")
 
     @cached_property
     def order_by_class(self) -> Tensor:

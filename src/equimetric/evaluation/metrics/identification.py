@@ -32,7 +32,7 @@ __all__ = ["IdentificationPoint", "resample_deletions"]
 
 @dataclass(frozen=True, eq=False)
 class IdentificationPoint(Detail):
-    """The threshold of a metric at an FPIR, and what it is worth.
+    """The threshold of a metric at an FPIR, with the FPIR that it reaches.
 
     fpir        actual rate, at most the wanted one
     identities  in the gallery

@@ -34,7 +34,13 @@ from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.pair_counts import AcceptedPairs, PairCounts
 from equimetric.evaluation.engine.pair_distances import PairDistances
-from equimetric.evaluation.metrics.utility_curves import Noise, Rate, average_over_range, rate_utility, utility_slopes
+from equimetric.evaluation.metrics.utility_curves import (
+    Noise,
+    Rate,
+    average_over_range,
+    rate_utility,
+    utility_gradients,
+)
 
 __all__ = ["class_noise", "data_set_noise"]
 
@@ -176,7 +182,7 @@ def _corrected(units: _Units, rate: Rate, c: float, orders: int, of_others: Floa
     variance = units.jackknife(_utility_without_one(units, rate, c))
     tpr = units.total(units.accepted.positive) / units.total(units.pairs.positive)[:, None]
     tnr = 1 - units.total(units.accepted.negative) / units.total(units.pairs.negative)[:, None]
-    by_tpr, by_tnr = utility_slopes(rate, tpr, tnr, c)
+    by_tpr, by_tnr = utility_gradients(rate, tpr, tnr, c)
     images = units.sizes[:, None].astype(np.float64)
     twice = 2 * _pair_variance(units, orders) / ((images - 1) * (images - 2))
     return variance - by_tpr**2 * twice + by_tnr**2 * of_others

@@ -26,7 +26,7 @@ from equimetric.evaluation.metrics.alignment import DECIMAL, check_vector_distan
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic, shift_to
 from equimetric.evaluation.result import Evaluation
 from equimetric.ops.blocks import slices
-from equimetric.threads import map_lanes
+from equimetric.threads import parallel_map
 
 __all__ = ["ClassPotentials", "PairPotential"]
 
@@ -81,7 +81,7 @@ class PairPotential(Collector):
             potentials = self._potentials(tile.part(some).distance())
             return [values.logsumexp(1) if self.logarithms else values.sum(dim=1).double() for values in potentials]
 
-        for some, found in zip(parts, map_lanes(sum_rows, parts), strict=True):
+        for some, found in zip(parts, parallel_map(sum_rows, parts), strict=True):
             for t, terms in zip(self.temperatures, found, strict=True):
                 self._add(t, tile.rows[some], terms)
 
@@ -111,7 +111,7 @@ class PairPotential(Collector):
             distance = strip.matrix.distance(strip.similarity[some], strip.queries[some])
             return [(values.sum(dim=1), values[:, own:].sum(dim=0)) for values in self._potentials(distance)]
 
-        for some, found in zip(parts, map_lanes(sum_both, parts), strict=True):
+        for some, found in zip(parts, parallel_map(sum_both, parts), strict=True):
             for t, total, (of_rows, of_columns) in zip(self.temperatures, later, found, strict=True):
                 self._add(t, strip.queries[some], of_rows.double())
                 total += of_columns

@@ -35,7 +35,7 @@ __all__ = [
     "group_size",
     "rate_utility",
     "utility",
-    "utility_slopes",
+    "utility_gradients",
 ]
 
 CLASSES_AT_A_TIME = 1024
@@ -227,7 +227,7 @@ def rate_utility(rate: Rate, tpr: Floats, tnr: Floats, c: float = 1.0) -> Floats
     return utility(tpr, tnr, c) if rate == "both" else tnr if rate == "far" else tpr
 
 
-def utility_slopes(rate: Rate, tpr: Floats, tnr: Floats, c: float = 1.0) -> tuple[Floats, Floats]:
+def utility_gradients(rate: Rate, tpr: Floats, tnr: Floats, c: float = 1.0) -> tuple[Floats, Floats]:
     """∂U/∂TPR and ∂U/∂TNR; for both rates (1 + c²)·c²·TNR² and (1 + c²)·TPR², each / (c²·TNR + TPR)²."""
     if rate != "both":
         return np.full_like(tpr, float(rate == "frr")), np.full_like(tpr, float(rate == "far"))

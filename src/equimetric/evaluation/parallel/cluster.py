@@ -65,7 +65,7 @@ def read_stretch(content: bytes, stretch: range, places: list[int], *stored: Byt
     arrays = [np.zeros(one, np.uint8) if isinstance(one, int) else one for one in stored]
     task = unpack_task(content, [array[place:] for array, place in zip(arrays, places, strict=True)])
     with use_threads(1):
-        task.read_apart(stretch, lambda _: None)
+        task.read_in_other_process(stretch, lambda _: None)
     return pack(task.partials())
 
 

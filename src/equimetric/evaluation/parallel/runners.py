@@ -4,7 +4,7 @@ from functools import partial
 from typing import Literal, get_args
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.evaluation.engine.scan import Runner, read_here
+from equimetric.evaluation.engine.scan import Runner, read_in_this_process
 
 __all__ = ["EngineName", "choose_runner"]
 
@@ -22,7 +22,7 @@ def choose_runner(jobs: int | None, engine: EngineName) -> Runner:
 
         return partial(read_on_cluster, jobs=jobs)
     if jobs is None or jobs == 1:
-        return read_here
+        return read_in_this_process
     from equimetric.evaluation.parallel.local import read_in_processes
 
     return partial(read_in_processes, jobs=jobs)

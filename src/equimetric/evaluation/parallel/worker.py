@@ -73,7 +73,7 @@ def _read(task: ScanTask, stretch: range, send: Send) -> None:
             send([b"tiles", tiles.to_bytes(8, "little")])
             tiles, last = 0, time.monotonic()
 
-    task.read_apart(stretch, advance)
+    task.read_in_other_process(stretch, advance)
     send([b"tiles", tiles.to_bytes(8, "little")])
     send([b"done"])
 

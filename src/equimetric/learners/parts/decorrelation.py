@@ -12,20 +12,20 @@ from equimetric.geometry import unit
 __all__ = ["Decorrelation", "reverse_gradient"]
 
 
-class _ReversedGradient(torch.autograd.Function):
+class _ReverseGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:  # noqa: ARG004
         return values.view_as(values)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ARG004
-        return -gradient
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:  # noqa: ARG004
+        return -grad_output
 
 
 def reverse_gradient(values: Tensor) -> Tensor:
-    """The same values; the gradient changes its sign on the way back."""
-    reversed_: Tensor = _ReversedGradient.apply(values)  # type: ignore[no-untyped-call]
-    return reversed_
+    """The same values; backward changes the sign of their gradient."""
+    same: Tensor = _ReverseGradient.apply(values)  # type: ignore[no-untyped-call]
+    return same
 
 
 class Decorrelation(nn.Module):

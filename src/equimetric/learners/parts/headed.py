@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from torch import Tensor, nn
 
-from equimetric.backbones import EmbeddingNetwork, initial_head_by_pca
+from equimetric.backbones import EmbeddingNetwork, init_head_by_pca
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
 from equimetric.learners.learner import Outputs
@@ -50,4 +50,4 @@ class HeadedLearner(NetworkLearner):
     def init_head(self, features: Callable[[], Tensor]) -> None:
         """Start every head at the principal components."""
         for head in (self.network.head, *self.heads.values()):
-            initial_head_by_pca(head, features())
+            init_head_by_pca(head, features())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from equimetric.backbones import Backbone, EmbeddingNetwork, initial_head_by_pca
+from equimetric.backbones import Backbone, EmbeddingNetwork, init_head_by_pca
 from equimetric.learners.learner import Learner
 from equimetric.learners.parts.networks import backbone_features
 
@@ -35,7 +35,7 @@ class NetworkLearner(Learner):
 
     def init_head(self, features: Callable[[], Tensor]) -> None:
         """Start the network's head at the principal components."""
-        initial_head_by_pca(self.network.head, features())
+        init_head_by_pca(self.network.head, features())
 
     def before_step(self, step: int) -> bool:
         """Follow the network's freeze plan, and note the step, which phases and seeds depend on."""

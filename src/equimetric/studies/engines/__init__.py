@@ -3,7 +3,7 @@
 An engine starts jobs and reports what becomes of them; what comes next, the scheduler decides.
 """
 
-from equimetric.studies.engines.engine import Ended, Engine, Event, Lost, Progressed, Said
+from equimetric.studies.engines.engine import Engine, Event, JobEnd, JobLost, JobMessage, JobProgress
 from equimetric.studies.engines.open_engine import open_engine
 
-__all__ = ["Ended", "Engine", "Event", "Lost", "Progressed", "Said", "open_engine"]
+__all__ = ["Engine", "Event", "JobEnd", "JobLost", "JobMessage", "JobProgress", "open_engine"]

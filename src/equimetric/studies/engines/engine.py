@@ -10,11 +10,11 @@ from equimetric.errors import EquimetricError
 from equimetric.studies.jobs import Job
 from equimetric.studies.outcomes import ClassList, Outcome
 
-__all__ = ["Ended", "Engine", "Event", "Lost", "Progressed", "Said"]
+__all__ = ["Engine", "Event", "JobEnd", "JobLost", "JobMessage", "JobProgress"]
 
 
 @dataclass(frozen=True)
-class Progressed:
+class JobProgress:
     """A job has taken some steps; `figures` to show."""
 
     job: Job
@@ -23,7 +23,7 @@ class Progressed:
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnd:
     """A job has ended, well or not."""
 
     job: Job
@@ -32,7 +32,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Said:
+class JobMessage:
     """A job has something to say to the user."""
 
     job: Job
@@ -40,14 +40,14 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Lost:
+class JobLost:
     """A job's process has ended without a result; the next start does it again."""
 
     job: Job
     error: EquimetricError
 
 
-Event: TypeAlias = Progressed | Ended | Said | Lost
+Event: TypeAlias = JobProgress | JobEnd | JobMessage | JobLost
 
 
 class Engine(Protocol):

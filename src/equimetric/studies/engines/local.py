@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from equimetric.errors import EquimetricError, StorageError
-from equimetric.studies.engines.engine import Ended, Event, Lost, Progressed, Said
+from equimetric.studies.engines.engine import Event, JobEnd, JobLost, JobMessage, JobProgress
 from equimetric.studies.jobs import Job
 from equimetric.studies.outcomes import ClassList, Outcome
 from equimetric.workers import start_interpreter
@@ -61,7 +61,7 @@ class LocalEngine:
                 if worker.job is not None:
                     self.events.put(self.read(worker, worker.job, line))
         if worker.job is not None:
-            self.events.put(Lost(worker.job, died(worker.job, worker.process.wait())))
+            self.events.put(JobLost(worker.job, report_death(worker.job, worker.process.wait())))
             worker.job = None
 
     def read(self, worker: Worker, job: Job, line: str) -> Event | StorageError:
@@ -71,13 +71,13 @@ class LocalEngine:
             worker.job = None
             classes = message.get("classes")
             listed = ClassList(**{name: tuple(value) for name, value in classes.items()}) if classes else None
-            return Ended(job, Outcome.from_json(message["outcome"]), listed)
+            return JobEnd(job, Outcome.from_json(message["outcome"]), listed)
         if "cannot_write" in message:
             worker.job = None
             return StorageError(message["cannot_write"])
         if "notice" in message:
-            return Said(job, message["notice"])
-        return Progressed(job, message["step"], message["figures"])
+            return JobMessage(job, message["notice"])
+        return JobProgress(job, message["step"], message["figures"])
 
     def next_event(self) -> Event:
         """Wait for the next event."""
@@ -111,7 +111,7 @@ class LocalEngine:
                 worker.listener.join()
 
 
-def died(job: Job, exit_code: int) -> EquimetricError:
+def report_death(job: Job, exit_code: int) -> EquimetricError:
     """The error for a worker that ended without a result."""
     return EquimetricError(
         f"the process of run {job.row!r}, seed {job.config.seed}, ended without a result (exit code {exit_code}); "

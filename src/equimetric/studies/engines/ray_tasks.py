@@ -19,7 +19,7 @@ from equimetric.errors import EquimetricError, StorageError
 from equimetric.files import write_atomically
 from equimetric.ray_clusters import connect_ray
 from equimetric.runs.folder import RESULT
-from equimetric.studies.engines.engine import Ended, Event, Lost
+from equimetric.studies.engines.engine import Event, JobEnd, JobLost
 from equimetric.studies.jobs import Job, run_job
 from equimetric.studies.outcomes import ClassList, Outcome
 
@@ -52,14 +52,14 @@ class RayEngine:
         except self.ray.exceptions.RayError as error:
             why = str(error).strip().splitlines()[-1]
             what = f"the task of run {job.row!r}, seed {job.config.seed}, ended without a result"
-            return Lost(job, EquimetricError(f"{what}: {why}; run the same command again to resume"))
+            return JobLost(job, EquimetricError(f"{what}: {why}; run the same command again to resume"))
         if "cannot_write" in answer:
             raise StorageError(answer["cannot_write"])
         if job.has_folder:
             write_files(job.folder, answer["files"])
         classes = answer["classes"]
         listed = ClassList(**{name: tuple(value) for name, value in classes.items()}) if classes else None
-        return Ended(job, Outcome.from_json(answer["outcome"]), listed)
+        return JobEnd(job, Outcome.from_json(answer["outcome"]), listed)
 
     def stop(self) -> None:
         """Cancel all tasks; what they did is done again at the next start."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Mapping
 
-from equimetric.studies.engines.engine import Ended, Event, Progressed
+from equimetric.studies.engines.engine import Event, JobEnd, JobProgress
 from equimetric.studies.jobs import Job, run_job
 
 __all__ = ["SerialEngine"]
@@ -30,9 +30,9 @@ class SerialEngine:
             job, self.job = self.job, None
 
             def report(step: int, figures: Mapping[str, float]) -> None:
-                self.events.put(Progressed(job, step, figures))
+                self.events.put(JobProgress(job, step, figures))
 
-            self.events.put(Ended(job, *run_job(job, report)))
+            self.events.put(JobEnd(job, *run_job(job, report)))
         return self.events.get()
 
     def stop(self) -> None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from equimetric.checksums import json_document, read_json
-from equimetric.data import list_some, near_duplicates
+from equimetric.data import list_first, near_duplicates
 from equimetric.data.near_duplicates import MOST_BITS, MOST_DIFFERENCE, grey_thumbnails
 from equimetric.errors import DamagedFileError
 from equimetric.files import cache_directory, write_atomically
@@ -62,7 +62,7 @@ def check_classes(folds: Sequence[RunData]) -> LedgerEntry:
         for (part, first), (other, second) in combinations(labels.items(), 2):
             shared = first[torch.isin(first, second)].tolist()
             if shared:
-                names = list_some([data.dataset.class_names[label] for label in shared])
+                names = list_first([data.dataset.class_names[label] for label in shared])
                 found = f"{len(shared):,} classes are in {part} and in {other}: {names}"
                 return LedgerEntry(factor="classes", status="violated", finding=found)
     counts = (f"{len(labels[part]):,} {part}" for part in labels)

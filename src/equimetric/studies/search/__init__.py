@@ -4,7 +4,7 @@ Optuna proposes where a Bayesian search asks it to; which trials are finished or
 """
 
 from equimetric.studies.search.edges import edge_notes
-from equimetric.studies.search.proposals import Tried, budget, propose
-from equimetric.studies.search.results import Tuned, best_trial
+from equimetric.studies.search.proposals import ScoredTrial, budget, propose
+from equimetric.studies.search.results import SearchChoice, best_trial
 
-__all__ = ["Tried", "Tuned", "best_trial", "budget", "edge_notes", "propose"]
+__all__ = ["ScoredTrial", "SearchChoice", "best_trial", "budget", "edge_notes", "propose"]

@@ -22,13 +22,13 @@ from equimetric.search_space import Choice, Integer, LogUniform, SearchSpace, Un
 from equimetric.seeding import derive_seed
 from equimetric.studies.search_table import SearchConfig
 
-__all__ = ["Tried", "budget", "propose"]
+__all__ = ["ScoredTrial", "budget", "propose"]
 
 Space = Mapping[str, SearchSpace]
 
 
 @dataclass(frozen=True)
-class Tried:
+class ScoredTrial:
     """A finished trial: its parameters and the score that the search maximises."""
 
     params: Mapping[str, Any]
@@ -55,7 +55,7 @@ def count_points(space: Space, search: SearchConfig) -> int | None:
     return math.prod(len(grid_values(one, search.points)) for one in space.values())
 
 
-def propose(space: Space, tried: Sequence[Tried], search: SearchConfig, row: str) -> dict[str, Any]:
+def propose(space: Space, tried: Sequence[ScoredTrial], search: SearchConfig, row: str) -> dict[str, Any]:
     """The parameters of trial number len(tried) of a row.
 
     A grid, and a search over few enough combinations, takes them one after the other. A random search and the beginning
@@ -108,7 +108,7 @@ def from_unit(space: SearchSpace, share: float) -> Any:
     return space.low + share * (space.high - space.low)
 
 
-def ask_optuna(space: Space, tried: Sequence[Tried], search: SearchConfig, seed: int) -> dict[str, Any]:
+def ask_optuna(space: Space, tried: Sequence[ScoredTrial], search: SearchConfig, seed: int) -> dict[str, Any]:
     """What a fresh sampler proposes after the trials so far."""
     optuna = import_optuna()
     samplers = {
@@ -123,7 +123,7 @@ def ask_optuna(space: Space, tried: Sequence[Tried], search: SearchConfig, seed:
     return {name: trial.params[name] for name in space}
 
 
-def recorded_study(space: Space, tried: Sequence[Tried], sampler: Any = None) -> Any:
+def recorded_study(space: Space, tried: Sequence[ScoredTrial], sampler: Any = None) -> Any:
     """An Optuna study in memory that holds the trials so far."""
     optuna = import_optuna()
     study = optuna.create_study(direction="maximize", sampler=sampler)

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from equimetric.search_space import SearchSpace
-from equimetric.studies.search.proposals import Tried, import_optuna, recorded_study
+from equimetric.studies.search.proposals import ScoredTrial, import_optuna, recorded_study
 
-__all__ = ["Tuned", "best_trial", "parameter_importance"]
+__all__ = ["SearchChoice", "best_trial", "parameter_importance"]
 
 FEWEST_FOR_IMPORTANCE = 8
 """Trials below which shares of variance are chance."""
 
 
 @dataclass(frozen=True)
-class Tuned:
+class SearchChoice:
     """The parameters that a search chose for a row.
 
     Attributes:
@@ -35,12 +35,12 @@ class Tuned:
     at_edge: Mapping[str, str]
 
 
-def best_trial(tried: Sequence[Tried]) -> int:
+def best_trial(tried: Sequence[ScoredTrial]) -> int:
     """The number of the trial with the largest score, the first of equal ones."""
     return max(range(len(tried)), key=lambda number: (tried[number].score, -number))
 
 
-def parameter_importance(space: Mapping[str, SearchSpace], tried: Sequence[Tried]) -> dict[str, float]:
+def parameter_importance(space: Mapping[str, SearchSpace], tried: Sequence[ScoredTrial]) -> dict[str, float]:
     """Share of the variance of scores that each parameter explains (fANOVA); empty for few trials or equal scores."""
     enough = len(tried) >= FEWEST_FOR_IMPORTANCE and len({one.score for one in tried}) > 1
     if not space or not enough:

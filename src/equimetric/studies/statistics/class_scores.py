@@ -103,10 +103,10 @@ class ClassScores:
         bad = ~np.isfinite(self.values)
         if not bad.any():
             return
-        classes = _some(self.classes[c] for c in np.flatnonzero(bad.any(axis=0)))
+        classes = _first_ids(self.classes[c] for c in np.flatnonzero(bad.any(axis=0)))
         advice = f"leave out classes {classes} in every row, with without(classes=[…])"
         if self.seeds is not None:
-            seeds = _some(self.seeds[s] for s in np.flatnonzero(bad.any(axis=1)))
+            seeds = _first_ids(self.seeds[s] for s in np.flatnonzero(bad.any(axis=1)))
             advice = f"leave out seeds {seeds} with without(seeds=[…]), or {advice.removeprefix('leave out ')}"
         raise EquimetricError(f"{bad.sum()} of {bad.size} scores are NaN or infinite; {advice}")
 
@@ -183,8 +183,8 @@ def _match_classes(a: ClassScores, b: ClassScores) -> ClassScores:
     alone = set() if a.classes == b.classes else set(a.classes) ^ set(b.classes)
     if alone:
         raise EquimetricError(
-            f"two rows are compared on the same classes, but {len(alone)} are in one of them only ({_some(alone)}); "
-            "leave these out with without(classes=[…])"
+            f"two rows are compared on the same classes, but {len(alone)} are in one of them only "
+            f"({_first_ids(alone)}); leave these out with without(classes=[…])"
         )
     b = b if a.classes == b.classes else b.select(classes=a.classes)
     if not np.allclose(a.weights, b.weights, rtol=1e-6, atol=0):
@@ -211,7 +211,7 @@ def _places(wanted: Sequence[Hashable], known: tuple[Hashable, ...], name: str) 
     return np.array([place[one] for one in wanted], dtype=np.intp)
 
 
-def _some(ids: Iterable[Any]) -> str:
+def _first_ids(ids: Iterable[Any]) -> str:
     """The first three of some ids."""
     listed = [str(one) for one in ids]
     return ", ".join(listed[:3]) + (" …" if len(listed) > 3 else "")
