@@ -49,6 +49,15 @@ def test_the_words_follow_the_curves(values, losses, expected):
         assert part in text
 
 
+def test_a_loss_of_zero_is_no_question_of_the_rate():
+    alone = explain((0.5, 0.5), (0.0, 0.0), batch={"samples": 1})
+    assert "nothing was learned; batches have one image of each class" in alone
+    assert "set batch.samples to 2 or more" in alone
+    apart = explain((0.5, 0.4), (0.0, 0.0))
+    assert "set a larger margin" in apart
+    assert "optimizer" not in alone + apart
+
+
 def test_the_rate_that_is_named_is_the_one_in_use():
     text = explain((0.5, 0.4), (1.0, 2.0), model={"frozen": True}, optimizer={"head_lr": 0.1})
     assert "optimizer.head_lr = 0.01 (now 0.1)" in text

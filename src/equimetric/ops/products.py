@@ -1,4 +1,4 @@
-"""Normalize vectors, inner products and distances with short backward passes.
+"""Unit vectors, inner products and distances with short backward passes.
 
 Small batches are bound by the number of operations, large ones by the number of passes over memory; both profit from
 one node in the graph where plain arithmetic has five. Under `torch.compile` and `torch.func` plain arithmetic is used.

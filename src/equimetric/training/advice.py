@@ -80,6 +80,8 @@ def explain_curves(config: RunConfig, start: float, values: Sequence[float], los
     statistics = bool(model.pretrained) and not model.frozen and not model.frozen_batch_norm
     lower += ", model.frozen_batch_norm = true" if statistics else ""
     more = f"training.steps = {4 * steps} (now {steps})"
+    if losses and not any(losses):
+        return f"The loss was 0 in every logged step, so nothing was learned; {explain_zero_loss(config)}."
     course = f"the loss went from {losses[0]:.4g} to {losses[-1]:.4g}"
     if max(abs(value - start) for value in values) <= UNMOVED * abs(start):
         return f"Validation hardly moved ({course}), as with too low a rate or too few steps; try {higher} or {more}."
@@ -94,3 +96,10 @@ def explain_curves(config: RunConfig, start: float, values: Sequence[float], los
         f"Validation fell from the first one on ({course}), as with too high a rate; try {lower}, validation after "
         "fewer steps (training.validate_every), or a batch of more classes."
     )
+
+
+def explain_zero_loss(config: RunConfig) -> str:
+    """What to change where no pair of any batch had a loss."""
+    if config.batch.samples == 1:
+        return "batches have one image of each class and thus no positive pair: set batch.samples to 2 or more"
+    return "all pairs of the batches keep their margins: set a larger margin, or another selection or method"
