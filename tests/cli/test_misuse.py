@@ -52,6 +52,16 @@ def test_options_of_a_run_beside_a_file(refused, space):
     assert "--part chooses classes of a run" in refused("evaluate", space, "--part", "validation")
 
 
+@pytest.mark.parametrize("command", ["calibrate", "identify"])
+def test_a_part_of_a_file(refused, space, command):
+    assert "--part chooses classes of a run" in refused(command, space, "--part", "train")
+
+
+def test_a_part_of_the_run_that_a_file_is_compared_with(refused, space, tmp_path):
+    err = refused("evaluate", space, "--compare", tmp_path, "--part", "validation")
+    assert "holds no finished training run" in err
+
+
 def test_labels_beside_a_run(refused, space, tmp_path):
     assert "has its own labels" in refused("evaluate", tmp_path, "--labels", space)
 

@@ -18,6 +18,7 @@ from equimetric.cli.embeddings import (
     CohortOptions,
     load_embeddings,
     pool_embeddings,
+    require_run_for_part,
 )
 from equimetric.cli.figures import require_figure_folder, write_figures
 from equimetric.errors import EquimetricError, unknown_name
@@ -108,6 +109,7 @@ def calibrate_command(
     costs = {"--cost-accept": cost_accept, "--cost-reject": cost_reject, "--prior": prior}
     check_task(task, {"--far": far, "--frr": frr, **costs, "--plots": plots}, fpir)
     require_figure_folder(plots)
+    require_run_for_part(part, source)
     cost = join_costs(cost_accept, cost_reject, prior)
     of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
     found = load_embeddings(source, labels, part, cohort=of_cohort, command="calibrate")

@@ -22,6 +22,7 @@ __all__ = [
     "EmbeddingSource",
     "load_embeddings",
     "pool_embeddings",
+    "require_run_for_part",
 ]
 
 EMBEDDINGS_SOURCE = typer.Argument(
@@ -93,8 +94,6 @@ def load_embeddings(
     if not source.is_dir():
         if condition is not None:
             raise EquimetricError(f"--condition changes the images of a run, and {str(source)!r} is no run's folder")
-        if part != "test":
-            raise EquimetricError(f"--part chooses classes of a run, and {str(source)!r} is no run's folder")
         from equimetric.evaluation.files import read_embeddings
 
         arrays: dict[str, Any] = dict(read_embeddings(source, labels, parents))
@@ -122,6 +121,12 @@ def load_embeddings(
     }
     names, compared_by = config.evaluation.names(), config.evaluation.compared_by()
     return EmbeddingSource(arrays, pooled, used, names, compared_by, origin)
+
+
+def require_run_for_part(part: str, *sources: Path | None) -> None:
+    """Raise an error where a part of the classes is asked for and none of the sources is a run."""
+    if part != "test" and not any(source is not None and source.is_dir() for source in sources):
+        raise EquimetricError(f"--part chooses classes of a run, and {str(sources[0])!r} is no run's folder")
 
 
 def pool_embeddings(found: EmbeddingSource, source: Path) -> dict[str, Any]:

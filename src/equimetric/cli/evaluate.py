@@ -20,6 +20,7 @@ from equimetric.cli.embeddings import (
     CohortOptions,
     EmbeddingSource,
     load_embeddings,
+    require_run_for_part,
 )
 from equimetric.cli.figures import require_figure_folder, write_figures
 from equimetric.errors import EquimetricError
@@ -158,6 +159,7 @@ def evaluate_command(
     from equimetric.evaluation.class_names import name_classes
 
     require_figure_folder(plots)
+    require_run_for_part(part, source, compare)
     if condition == "all":
         others = (ks, parents, overlap, cohort, gallery, compare, class_thresholds, plots, trials)
         if intervals or any(option is not None for option in others):
@@ -205,17 +207,7 @@ def evaluate_command(
         lines += [f"  {name}  {one.low:.4f} to {one.high:.4f}" for name, one in ends.items()]
     if compare is not None:
         other = load_embeddings(compare, None, part, parents, of_cohort, command="evaluate", condition=condition)
-        if geometry is None and other.geometry != found.geometry:
-            raise EquimetricError(
-                f"{str(source)!r} is compared by {found.geometry} and {str(compare)!r} by {other.geometry}; "
-                "give --geometry to compare both alike"
-            )
-        if ("parents" in other.arrays) != ("parents" in found.arrays):
-            raise EquimetricError(
-                f"only one of {str(source)!r} and {str(compare)!r} is compared within parents; give --parents for both"
-            )
-        if (found.cohort is None) != (other.cohort is None):
-            raise EquimetricError("only one of the two is normalised by a cohort; give --cohort to compare both alike")
+        require_same_terms(found, other, source, compare, geometry)
         comparison = result.compare(evaluate(**other.arrays, metrics=wanted, cohort=other.cohort, **options))
         document["comparison"] = comparison.to_dict()
         lines += [f"Compared with {name_text(str(compare))}:", repr(comparison)]
@@ -226,6 +218,23 @@ def evaluate_command(
         typer.echo(json.dumps(document))
     else:
         show("\n".join(lines))
+
+
+def require_same_terms(
+    found: EmbeddingSource, other: EmbeddingSource, source: Path, compare: Path, geometry: str | None
+) -> None:
+    """Raise an error where two spaces would be compared by different geometries, parents or normalisation."""
+    if geometry is None and other.geometry != found.geometry:
+        raise EquimetricError(
+            f"{str(source)!r} is compared by {found.geometry} and {str(compare)!r} by {other.geometry}; "
+            "give --geometry to compare both alike"
+        )
+    if ("parents" in other.arrays) != ("parents" in found.arrays):
+        raise EquimetricError(
+            f"only one of {str(source)!r} and {str(compare)!r} is compared within parents; give --parents for both"
+        )
+    if (found.cohort is None) != (other.cohort is None):
+        raise EquimetricError("only one of the two is normalised by a cohort; give --cohort to compare both alike")
 
 
 def search_in(found: EmbeddingSource, source: Path, gallery: Path, parents: str | None) -> EmbeddingSource:

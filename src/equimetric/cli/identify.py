@@ -19,6 +19,7 @@ from equimetric.cli.embeddings import (
     EmbeddingSource,
     load_embeddings,
     pool_embeddings,
+    require_run_for_part,
 )
 from equimetric.cli.figures import require_figure_folder, write_figures
 from equimetric.errors import EquimetricError
@@ -101,6 +102,7 @@ def identify_command(
     from equimetric.evaluation.identification import evaluate_identification, gallery_size_curve
 
     require_figure_folder(plots)
+    require_run_for_part(part, source)
     of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
     found = load_embeddings(source, labels, part, cohort=of_cohort, command="identify")
     rates = sorted(read_numbers(fpir, "--fpir", float))
