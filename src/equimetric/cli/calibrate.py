@@ -20,7 +20,7 @@ from equimetric.cli.embeddings import (
     pool_embeddings,
     require_run_for_part,
 )
-from equimetric.cli.figures import require_figure_folder, write_figures
+from equimetric.cli.figures import require_figure_folder, save_figures
 from equimetric.errors import EquimetricError, unknown_name
 
 if TYPE_CHECKING:
@@ -180,4 +180,4 @@ def join_costs(accept: float | None, reject: float | None, prior: float | None) 
 
 def write_plots(result: "Calibration", folder: Path) -> list[Path]:
     """Write each figure as a PNG file."""
-    return write_figures(folder, [(f"calibration_{name}", getattr(result, f"plot_{name}")) for name in PLOTS])
+    return save_figures(folder, [(f"calibration_{name}", getattr(result, f"plot_{name}")) for name in PLOTS])

@@ -22,7 +22,7 @@ from equimetric.cli.embeddings import (
     load_embeddings,
     require_run_for_part,
 )
-from equimetric.cli.figures import require_figure_folder, write_figures
+from equimetric.cli.figures import require_figure_folder, save_figures
 from equimetric.errors import EquimetricError
 from equimetric.escaping import name_text
 
@@ -287,7 +287,7 @@ def write_plots(result: "Evaluation", folder: Path, class_names: dict[int | str,
         options = {"names": class_names, "rate": rate or "both"} if kind == "utility" else {}
         return name, partial(getattr(result, f"plot_{kind}"), **options)
 
-    return write_figures(folder, map(drawing, PLOTS))
+    return save_figures(folder, map(drawing, PLOTS))
 
 
 def write_cohort_plot(found: EmbeddingSource, folder: Path, block_rows: int | None) -> list[Path]:
@@ -298,7 +298,7 @@ def write_cohort_plot(found: EmbeddingSource, folder: Path, block_rows: int | No
     from equimetric.evaluation.cohort_plots import plot_cohort
 
     effect = compare_cohort(**found.arrays, cohort=found.cohort, block_rows=block_rows)
-    return write_figures(folder, [("cohort", partial(plot_cohort, effect))])
+    return save_figures(folder, [("cohort", partial(plot_cohort, effect))])
 
 
 def gap_metric(wanted: str) -> str:

@@ -10,7 +10,7 @@ from equimetric.files import explain_write_error
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["require_figure_folder", "write_figures"]
+__all__ = ["require_figure_folder", "save_figures"]
 
 Drawing = tuple[str, Callable[[], "Figure"]]
 """The name of a figure, and what draws it."""
@@ -22,7 +22,7 @@ def require_figure_folder(folder: Path | None) -> None:
         raise EquimetricError(f"--plots takes a folder, and {str(folder)!r} is a file; give another name")
 
 
-def write_figures(folder: Path, drawings: Iterable[Drawing]) -> list[Path]:
+def save_figures(folder: Path, drawings: Iterable[Drawing]) -> list[Path]:
     """Draw each figure and write it to NAME.png in a folder, which is created where it is missing."""
     files = []
     try:

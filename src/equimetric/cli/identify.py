@@ -21,7 +21,7 @@ from equimetric.cli.embeddings import (
     pool_embeddings,
     require_run_for_part,
 )
-from equimetric.cli.figures import require_figure_folder, write_figures
+from equimetric.cli.figures import require_figure_folder, save_figures
 from equimetric.errors import EquimetricError
 
 __all__ = ["identify_command"]
@@ -123,7 +123,7 @@ def identify_command(
         **options,
     )
     drawings = [("identification", result.plot), ("gallery_sizes", curve.plot)]
-    files = [] if plots is None else write_figures(plots, drawings)
+    files = [] if plots is None else save_figures(plots, drawings)
     if as_json:
         document = {**result.to_dict(), "gallery_sizes": curve.to_dict()}
         typer.echo(json.dumps(document | ({} if certificate is None else {"certificate": certificate.to_dict()})))

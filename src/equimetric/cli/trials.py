@@ -9,7 +9,7 @@ import typer
 
 from equimetric.cli.console import show, show_path
 from equimetric.cli.embeddings import EmbeddingSource
-from equimetric.cli.figures import write_figures
+from equimetric.cli.figures import save_figures
 from equimetric.errors import EquimetricError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def show_trials(
     """Print the rates of the listed pairs; classes are resampled for the intervals, because labels are known."""
     result = verify_trials(found, source, labels, trials, geometry, None if metrics is None else parse_rates(metrics))
     if plots is not None:
-        write_figures(plots, [("trials", result.plot)])
+        save_figures(plots, [("trials", result.plot)])
     if as_json:
         typer.echo(json.dumps(result.to_dict()))
         return

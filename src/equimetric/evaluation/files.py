@@ -10,6 +10,7 @@ import csv
 import re
 import zipfile
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -115,15 +116,17 @@ def _read_named(file: Path, _: Path | None = None, *, parents: str | None = None
     if parents is not None:
         arrays = _name_parents(arrays, parents, file)
     arrays = {name: array for name, array in arrays.items() if name not in IDS}
+    known = REQUIRED + OPTIONAL + PARENTS
     missing = [name for name in REQUIRED if name not in arrays]
-    if missing:
+    unknown = [name for name in arrays if name not in known]
+    misspelt = [name for name in unknown if get_close_matches(name, known)]
+    if missing and not misspelt:
         raise EquimetricError(
             f"{str(file)!r} has no array {missing[0]!r}; it needs 'embeddings' and 'labels', and has "
             f"{', '.join(map(repr, arrays)) or 'none'}"
         )
-    for name in arrays:
-        if name not in REQUIRED + OPTIONAL + PARENTS:
-            raise unknown_name(f"array of {str(file)!r}:", name, REQUIRED + OPTIONAL + PARENTS + IDS)
+    if unknown:
+        raise unknown_name(f"array of {str(file)!r}:", (misspelt or unknown)[0], (*known, *IDS))
     # Without the option a file's parents are not used.
     return arrays if parents is not None else {name: array for name, array in arrays.items() if name not in PARENTS}
 
