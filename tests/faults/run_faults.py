@@ -17,7 +17,7 @@ TINY = {
 }
 WITHOUT_CHECKPOINTS = {**TINY, "training": {"steps": 4, "validate_every": 2, "log_every": 1}}
 FROZEN = {**WITHOUT_CHECKPOINTS, "model": {"dim": 4, "frozen": True}}
-DEPENDS_ON_TIME = ("seconds", "checksum", "files")
+DEPENDS_ON_TIME = ("seconds", "memory", "checksum", "files")
 
 
 def run_with(fault, folder, config=TINY, shared=None):

@@ -24,6 +24,9 @@ methods.contrastive = {}
 methods.proxy_nca = {}
 """
 
+CHANGING = ("seconds", "memory", "checksum", "files")
+"""Keys of a result that differ between repetitions."""
+
 
 def write_study(folder: Path, **changes: object) -> Path:
     """The file of a study of feature vectors; overrides are dotted keys."""
@@ -65,7 +68,7 @@ def contents(study: Path) -> dict[str, object]:
         name = str(file.relative_to(study))
         if file.name == "result.json":
             result = json.loads(file.read_text())
-            found[name] = {key: value for key, value in result.items() if key not in ("seconds", "checksum", "files")}
+            found[name] = {key: value for key, value in result.items() if key not in CHANGING}
         elif file.name == "metrics.jsonl":
             lines = [json.loads(line) for line in file.read_text().splitlines()]
             found[name] = [{key: value for key, value in line.items() if key != "seconds"} for line in lines]

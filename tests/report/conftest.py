@@ -142,6 +142,7 @@ def judged_study(run, study_of, picture, ledger) -> StudyRecord:
     tried = tuple(ScoredTrial({"margin": k / 10, "lr": 0.1 * k * k}, 0.5 + k / 100) for k in range(9))
     tuned = SearchChoice({"margin": 0.8, "lr": 6.4}, 8, 0.58, 9, {"margin": "<margin> lies at its edge"})
     queries = np.repeat(level, 2)
+    pixels = torch.from_numpy(np.stack([picture(seed=place) for place in range(24)]))
     return study_of(
         *runs,
         one("raw_pixels", 0, -0.3, kind="baseline", history=()),
@@ -158,7 +159,9 @@ def judged_study(run, study_of, picture, ledger) -> StudyRecord:
             np.arange(24),
             tuple(np.repeat(names, 2).tolist()),
             {method: (queries + shift * np.tile([1, -1], 12)).clip(0, 1) for method, shift in shifts.items()},
-            image=lambda place: picture(seed=place),
+            {method: (np.arange(24)[:, None] + 1 + k + np.arange(3)) % 24 for k, method in enumerate(shifts)},
+            runs=3,
+            images=StudyImages(np.arange(24) // 2, names, SimpleNamespace(images=pixels)),
         ),
         configuration='name = "tiny"',
         fingerprint="5443616d",

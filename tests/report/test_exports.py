@@ -20,7 +20,7 @@ FORMS = ("svg", "png", "pdf")
 @pytest.fixture
 def reported(monkeypatch, judged_study):
     """`equimetric report` finds this study in any folder."""
-    monkeypatch.setattr("equimetric.studies.report_records.load_record", lambda source, labels: judged_study)
+    monkeypatch.setattr("equimetric.studies.report_records.load_record", lambda source, labels, **_: judged_study)
     return judged_study
 
 

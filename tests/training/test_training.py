@@ -26,7 +26,7 @@ TINY = {
 def result_of(folder):
     result = json.loads((Path(folder) / "result.json").read_text())
     # The checksums are of files that hold times.
-    return {key: value for key, value in result.items() if key not in ("seconds", "checksum", "files")}
+    return {key: value for key, value in result.items() if key not in ("seconds", "memory", "checksum", "files")}
 
 
 def log_of(folder):

@@ -82,7 +82,7 @@ def run_study(
             begin=progress.begin,
             watch=progress.watch,
         )
-    page = write_report(result.record, result.folder / "report")
+    page = write_report(result.record, result.folder / "report", study=result.folder)
     show_tables(result.record)
     for sentence in result.record.statement:
         show(sentence, style="dim", wrap=True)

@@ -1,12 +1,16 @@
 """`equimetric report`."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from equimetric.cli.command import TRAIN, command
-from equimetric.cli.console import show_failures, show_notes, show_path, show_tables
+from equimetric.cli.console import progress_bar, show, show_failures, show_notes, show_path, show_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["report_command"]
 
@@ -19,15 +23,18 @@ FIGURES = ("svg", "png", "pdf")
     "report",
     panel=TRAIN,
     order=4,
+    overrides=True,
     examples="""
     equimetric report runs/demo
     equimetric report runs/demo --format tex > table.tex
     equimetric report runs/demo --format pdf --output figures
     equimetric report runs/single/my-run
     equimetric report embeddings.npz --output my-report
+    equimetric report results/learners/store --retrain runs/again --output page
     """,
 )
 def report_command(
+    context: typer.Context,
     source: Annotated[
         Path, typer.Argument(help="Folder of a study or of a run, or a file of embeddings and labels, such as .npz.")
     ],
@@ -43,20 +50,39 @@ def report_command(
         Path | None, typer.Option(help="Folder of the page or the figures; by default in the study, beside a file.")
     ] = None,
     labels: Annotated[Path | None, typer.Option(help="The .csv or .npy with the labels of an .npy file.")] = None,
+    retrain: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Of a study whose runs are gone: train the first run of every row again, into this folder.",
+        ),
+    ] = None,
+    pictures: Annotated[bool, typer.Option(help="Show images of the data in the page.")] = True,
 ) -> None:
     """Write the report of a study, a run or embeddings: one HTML page, and its tables as md, csv and tex.
 
     The page holds all its scripts, figures and images, and opens without a network. Figures need the extra `report`;
     without it the page has its tables and words.
+
+    A study whose folders of runs are gone, such as one that is kept as its index, has no thresholds, neighbours or maps
+    to show. With --retrain the first run of every row is trained again, its scores are compared with those of the
+    index, and the page shows what it found; nothing of the study is changed. Where its data have moved, say so by
+    --data.options.file PATH, or by the option that its data set has.
     """
     from equimetric import report
+    from equimetric.configuration import parse_overrides
     from equimetric.errors import unknown_name
     from equimetric.report import StudyRecord, figures_of, record_tables, write_figures, write_report
     from equimetric.studies.report_records import load_record
+    from equimetric.studies.store import is_study
 
     if form is not None and form not in (*FORMATS, *FIGURES):
         raise unknown_name("format", form, (*FORMATS, *FIGURES))
-    record = load_record(source, labels)
+    located = parse_overrides(context.args)
+    trained_again = "" if retrain is None else train_again(source, retrain, located)
+    record = load_record(source, labels, retrained=retrain, located=located, pictures=pictures)
+    if isinstance(record, StudyRecord) and trained_again:
+        record = replace(record, statement=(*record.statement, trained_again))
     folder = output or (source / "report" if source.is_dir() else source.with_name(f"{source.stem}-report"))
     if form in FIGURES:
         for file in write_figures(figures_of(record), folder, form):
@@ -66,10 +92,30 @@ def report_command(
         for table in record_tables(record).values():
             typer.echo(getattr(report, FORMATS[form])(table))
         return
-    page = write_report(record, folder)
+    page = write_report(record, folder, study=source if is_study(source) else None)
     if isinstance(record, StudyRecord):
         show_tables(record)
         show_notes(record)
     show_path("\nReport", page)
     if isinstance(record, StudyRecord):
         show_failures(record)
+
+
+def train_again(source: Path, runs: Path, located: "Mapping[str, Any]") -> str:
+    """Train the first run of every row of a study again, and say how its scores compare with those of the index.
+
+    Gives the sentence about them for the page.
+    """
+    from equimetric.studies.retraining import describe_retrained, retrain_rows
+
+    rows = []
+    with progress_bar() as bar:
+        task = bar.add_task("", total=None, figures="")
+
+        def advance(row: str, step: int, steps: int) -> None:
+            bar.update(task, description=row, completed=step, total=steps)
+
+        for found in retrain_rows(source, runs, located, advance):
+            show(str(found))
+            rows.append(found)
+    return describe_retrained(rows)

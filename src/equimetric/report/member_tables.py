@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import isfinite
 
 from equimetric.intervals import t_interval
+from equimetric.report.memory_cells import MEMORY_NOTE, known_memory, memory_cells, memory_columns
 from equimetric.report.probe_tables import OVER_SEEDS, mean_cell
 from equimetric.report.table_data import MISSING, PlainTable, TableCell, TableColumn, TableRow
 from equimetric.studies.records import RunRecord, StudyRecord
@@ -53,23 +54,26 @@ def member_table(study: StudyRecord) -> PlainTable | None:
 
 
 def cost_table(study: StudyRecord) -> PlainTable | None:
-    """Dimensions, parameters, forward passes and time of every method; None where no method is an ensemble."""
+    """Dimensions, parameters, forward passes, time and memory of every method; None where no method is an ensemble."""
     runs = {method: study.runs_of(method, "done") for method in study.methods}
     known = {method: found for method, found in runs.items() if found and found[0].cost}
     if not any(run.members for found in known.values() for run in found):
         return None
+    kinds = known_memory(run for found in known.values() for run in found)
     rows = []
     for method, found in known.items():
         figures = [text(found[0].cost.get(name), name) for name in COSTS]
         seconds = sum(run.seconds for run in found) / len(found)
-        rows.append(TableRow((text(method, "method"), *figures, TableCell(f"{seconds:.1f}", {"seconds": seconds}))))
+        time = TableCell(f"{seconds:.1f}", {"seconds": seconds})
+        rows.append(TableRow((text(method, "method"), *figures, time, *memory_cells(found, kinds))))
     columns = (
         TableColumn("method", is_text=True),
         *(TableColumn(heading) for heading in COSTS.values()),
         TableColumn("seconds per run"),
+        *memory_columns(kinds),
     )
     note = "Forward passes of an image through a backbone, to be embedded. For training alone: what it leaves out."
-    return PlainTable(f"{study.title}: cost", columns, tuple(rows), (note,))
+    return PlainTable(f"{study.title}: cost", columns, tuple(rows), (note, *([MEMORY_NOTE] if kinds else ())))
 
 
 def first(runs: dict[str, list[RunRecord]]) -> dict[str, dict[str, float]]:

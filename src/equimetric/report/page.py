@@ -11,6 +11,7 @@ from equimetric.report.change_table import change_table
 from equimetric.report.member_tables import cost_table, member_table
 from equimetric.report.papers_versus_reality import improvement_table
 from equimetric.report.probe_tables import probe_tables, shift_table
+from equimetric.report.run_links import RunLinks, links_to_runs
 from equimetric.report.search_table import search_table
 from equimetric.report.section import RenderedSection, render_section, render_template, sections_for
 from equimetric.report.study_literature import published_table, study_improvements
@@ -26,16 +27,17 @@ SCRIPTS_MARK = "<!-- scripts -->\n"
 CHART_MARK = '<figure class="chart"'
 
 
-def write_report(record: StudyRecord | EmbeddingsRecord, destination: Path) -> Path:
+def write_report(record: StudyRecord | EmbeddingsRecord, destination: Path, *, study: Path | None = None) -> Path:
     """Write index.html, and table.md, table.csv and table.tex, into a folder; returns the path of the page.
 
     A study with folds, sweeps or a search has further tables. Each file appears whole or not at all, and the same study
-    gives the same bytes.
+    gives the same bytes. `study` is the folder below which the runs are, so that the page can link to them.
     """
+    links = None if study is None else links_to_runs(study, destination)
     contents: dict[str, str] = {}
     for name, table in record_tables(record).items():
         contents |= {f"{name}.md": to_markdown(table), f"{name}.csv": to_csv(table), f"{name}.tex": to_latex(table)}
-    contents["index.html"] = render_html(record)
+    contents["index.html"] = render_html(record, links)
     try:
         for name, text in contents.items():
             write_atomically(destination / name, text)
@@ -100,23 +102,31 @@ def study_tables(study: StudyRecord) -> dict[str, PlainTable]:
     return tables
 
 
-def render_html(record: StudyRecord | EmbeddingsRecord) -> str:
-    """The whole page as text: all sections that can show the record, in their order."""
+def render_html(record: StudyRecord | EmbeddingsRecord, links: RunLinks | None = None) -> str:
+    """The whole page as text: all sections that can show the record, in their order; with links to runs, if any."""
     rendered = [render_section(section, record) for section in sections_for(record)]
     sections = [shown for shown in rendered if shown is not None]
     kind = name_kind(record)
     source = "these embeddings" if kind == "embeddings" else f"the records of this {kind}"
     footer = f"Written by Equimetric from {source}. The page is complete: it opens without a network."
-    return render_page(kind=kind, name=record.name, title=record.title, sections=sections, footer=footer)
+    return render_page(kind=kind, name=record.name, title=record.title, sections=sections, footer=footer, links=links)
 
 
-def render_page(*, kind: str, name: str, title: str, sections: Sequence[RenderedSection], footer: str) -> str:
+def render_page(
+    *,
+    kind: str,
+    name: str,
+    title: str,
+    sections: Sequence[RenderedSection],
+    footer: str,
+    links: RunLinks | None = None,
+) -> str:
     """A page of sections as text; `kind` and `name` stand above its title."""
     from markupsafe import Markup
 
     template = (files("equimetric.report") / "assets" / "page.html.jinja").read_text(encoding="utf-8")
     scripts, style = page_scripts(figures=any(CHART_MARK in shown.body for shown in sections)), page_style()
-    data = {"kind": kind, "name": name, "title": title, "sections": sections, "footer": footer}
+    data = {"kind": kind, "name": name, "title": title, "sections": sections, "footer": footer, "links": links}
     policy = Markup(content_policy(scripts, style))
     page = render_template(template, policy=policy, style=Markup(style), **data)
     # Behind the rest, because a policy knows a script by its exact characters.

@@ -26,7 +26,9 @@ class Thumbnails:
         self.found: dict[int, str] = {}
 
     def add(self, *rows: int) -> bool:
-        """Make thumbnails of all these rows; False, and none of them, where there is no room."""
+        """Make thumbnails of all these rows; False, and none of them, where there is no room, or nothing to show."""
+        if self.images.dataset is None:
+            return False
         new = {row: thumbnail(self.images.image(row)) for row in dict.fromkeys(rows) if row not in self.found}
         size = sum(map(len, new.values()))
         if size > self.room:

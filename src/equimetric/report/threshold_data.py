@@ -18,20 +18,23 @@ from equimetric.runs.profile import CertifiedPoint
 
 __all__ = ["all_classes", "method_thresholds", "pack_counts", "pack_shares"]
 
-QUANTILES = np.linspace(0, 1, 101)
 SHARE_STEPS = 65535
 """Shares are sent as whole numbers of two bytes: to 8·10⁻⁶."""
-WORST_CLASSES, NAMED_CLASSES = 20, 5
+NAMED_CLASSES = 5
 GROUP_SHARE = 0.1
 DENSITY_BINS = 48
 
 
 def method_thresholds(
-    profile: ThresholdProfile, names: Mapping[int, str], certified: CertifiedPoint | None = None
+    profile: ThresholdProfile,
+    names: Mapping[int, str],
+    certified: CertifiedPoint | None = None,
+    levels: int = 101,
+    worst: int = 20,
 ) -> dict[str, Any]:
     """One method at every threshold: overall counts, quantiles of the rates of classes, and the worst classes.
 
-    `names` are those of the classes; one that it lacks is called by its number.
+    `names` are those of the classes; one that it lacks is called by its number. Quantiles are evenly spaced from 0 to 1.
     """
     utility, consistency = profile.utility, profile.consistency
     order = np.argsort(consistency.mean_utility, kind="stable")
@@ -51,7 +54,10 @@ def method_thresholds(
         "opis10": consistency.epsilon_opis(GROUP_SHARE),
         "mean": round_list(utility.mean(axis=0)),
         "deviation": round_list(utility.std(axis=0)),
-        "quantiles": {name: pack_shares(np.quantile(values, QUANTILES, axis=0)) for name, values in rates.items()},
+        "levels": levels,
+        "quantiles": {
+            name: pack_shares(np.quantile(values, np.linspace(0, 1, levels), axis=0)) for name, values in rates.items()
+        },
         "density": density(utility),
         "groups": {
             kind: {
@@ -61,7 +67,7 @@ def method_thresholds(
             }
             for kind, members in (("worst", order[:group]), ("best", order[::-1][:group]))
         },
-        "worst": [one_class(profile, int(place), called[place]) for place in order[:WORST_CLASSES]],
+        "worst": [one_class(profile, int(place), called[place]) for place in order[:worst]],
         "certified": None if certified is None else describe_certificate(certified),
     }
 

@@ -16,6 +16,7 @@ __all__ = [
     "DataShape",
     "Diversity",
     "MemberResult",
+    "Memory",
     "RunResult",
     "RunSource",
     "TriedCohort",
@@ -113,6 +114,21 @@ class Cost(BaseModel):
     dim: int
 
 
+class Memory(BaseModel):
+    """The peak memory of a run, in bytes, from reading its data to the scores of its test classes.
+
+    Attributes:
+        process: resident set of the process, with libraries, data, and what earlier runs of the process have left; of a
+            run that was resumed, since then.
+        device: allocated on the GPU; None without one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    process: int
+    device: int | None = None
+
+
 class MemberResult(BaseModel):
     """One member of an ensemble by itself, on the test images; by an attribute of the data in place of the classes."""
 
@@ -169,6 +185,7 @@ class RunResult(BaseModel):
         best_step, steps: the step of the weights that are kept, and the steps taken.
         notes: what a user should know of the run: a collapse, no gain over the start, classes that were trained on.
         source: of a final model, the run that it repeats.
+        memory: its peak; None of older runs, and where the system does not tell.
         cost: parameters, forward passes and dimensions.
         members, diversity: of an ensemble, on the test images; nothing is chosen by them.
         cross_modal: of two encoders, how well one modality finds the other.
@@ -189,6 +206,7 @@ class RunResult(BaseModel):
     best_step: int = 0
     steps: int = 0
     seconds: float = 0.0
+    memory: Memory | None = None
     parameters: int = 0
     data: DataShape | None = None
     notes: tuple[str, ...] = ()

@@ -59,6 +59,7 @@ class Outcome:
         curve: the validation metric that selects, by step.
         params: what a search tried or chose.
         search: hash of the search that a trial belongs to.
+        memory: the values of `Memory`; empty where it is not known.
         cost: `Cost` of the model; members, diversity: `MemberResult` and `Diversity` of an ensemble.
         classes: identity of the list of test classes, and `per_class` the scores of each by metric.
         code: fingerprint of the code that computed it.
@@ -75,6 +76,7 @@ class Outcome:
     best_step: int = 0
     steps: int = 0
     seconds: float = 0.0
+    memory: Mapping[str, int] = field(default_factory=dict)
     parameters: int = 0
     cost: Mapping[str, int] = field(default_factory=dict)
     members: tuple[Mapping[str, Any], ...] = ()
@@ -140,6 +142,7 @@ def outcome_of_run(
             best_step=result.best_step,
             steps=result.steps,
             seconds=result.seconds,
+            memory=result.memory.model_dump(exclude_none=True) if result.memory else {},
             parameters=result.parameters,
             cost=result.cost.model_dump() if result.cost else {},
             members=tuple(member.model_dump() for member in result.members),

@@ -36,14 +36,15 @@ class MethodProfile:
 
 @dataclass(frozen=True, eq=False)
 class StudyImages:
-    """The data set of a study: class ids of its rows, class names by id, and the images themselves."""
+    """The data set of a study: class ids of its rows, class names by id, and the images; None where none is shown."""
 
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
-    dataset: Dataset
+    dataset: Dataset | None
 
     def image(self, row: int) -> NDArray[np.uint8]:
         """(C, H, W) one image."""
+        assert self.dataset is not None
         return np.asarray(self.dataset.images[row].numpy())
 
     def class_name(self, row: int) -> str:

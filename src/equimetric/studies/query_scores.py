@@ -1,19 +1,19 @@
-"""Scores of single test queries by row, as the folders of runs keep them."""
+"""Scores and neighbours of single test queries by row, as the folders of runs keep them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from equimetric.data import Dataset
 from equimetric.errors import DamagedFileError
 from equimetric.runs.folder import RunFolder
+from equimetric.studies.profiles import StudyImages
 
 __all__ = ["Image", "QueryScores", "query_scores"]
 
@@ -23,29 +23,34 @@ Image: TypeAlias = NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class QueryScores:
-    """One score for each test query and row, the mean over the row's runs.
+    """One score for each test query and row, the mean over the row's runs; and what its first run retrieves.
 
     Attributes:
         metric: which score.
         index: (Q,) rows of the data set.
         class_names: (Q,) of the queries.
         scores: row → (Q,).
-        image: row of the data set → image, where images are at hand.
+        neighbours: row → (Q, K) rows of the data set, nearest first, −1 for none.
+        runs: how many runs of a row the scores are means over, at least.
+        images: labels, class names and images of the data set, where it is at hand.
     """
 
     metric: str
     index: NDArray[np.int64]
     class_names: tuple[str, ...]
     scores: Mapping[str, NDArray[np.float64]]
-    image: Callable[[int], Image] | None = None
+    neighbours: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    runs: int = 1
+    images: StudyImages | None = None
 
 
-def query_scores(metric: str, runs: Iterable[tuple[str, Path]], dataset: Dataset | None) -> QueryScores | None:
+def query_scores(metric: str, runs: Iterable[tuple[str, Path]], images: StudyImages | None) -> QueryScores | None:
     """The scores of the queries that all runs have in common; None where fewer than two rows have kept any.
 
     `runs` are rows with the folders of their finished runs.
     """
     found: dict[str, list[NDArray[np.float64]]] = {}
+    neighbours: dict[str, NDArray[np.int64]] = {}
     index: NDArray[np.int64] | None = None
     labels = np.empty(0, np.int64)
     for row, folder in runs:
@@ -59,9 +64,9 @@ def query_scores(metric: str, runs: Iterable[tuple[str, Path]], dataset: Dataset
                 index, labels = arrays["index"].astype(np.int64), arrays["labels"]
             if np.array_equal(arrays["index"], index):
                 found.setdefault(row, []).append(arrays[metric].astype(np.float64))
+                neighbours.setdefault(row, arrays["neighbours"].astype(np.int64))
     if index is None or len(found) < 2:
         return None
-    names = tuple(str(label) if dataset is None else dataset.class_names[int(label)] for label in labels)
+    names = tuple(str(label) if images is None else images.class_names[int(label)] for label in labels)
     scores = {row: np.mean(values, axis=0) for row, values in found.items()}
-    image = None if dataset is None else lambda row: np.asarray(dataset.images[row].numpy(), dtype=np.uint8)
-    return QueryScores(metric, index, names, scores, image)
+    return QueryScores(metric, index, names, scores, neighbours, min(map(len, found.values())), images)

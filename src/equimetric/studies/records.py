@@ -50,6 +50,7 @@ class RunRecord:
     """One run of one method: its metrics, its training log, its notes, and the error if it failed.
 
     Attributes:
+        memory: peak of the process and of its device, in bytes; empty where it is not known.
         cost: parameters, training_only, forward_passes, dim; members, diversity: of an ensemble, on the test images.
         fold: which block of classes validated; −1 of joined fold models.
         point: of a sweep; '' for the study itself.
@@ -68,6 +69,7 @@ class RunRecord:
     history: tuple[Mapping[str, object], ...]
     seconds: float
     parameters: int
+    memory: Mapping[str, int] = field(default_factory=dict)
     cost: Mapping[str, int] = field(default_factory=dict)
     members: tuple[Mapping[str, Any], ...] = ()
     diversity: Mapping[str, float | None] = field(default_factory=dict)

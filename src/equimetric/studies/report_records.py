@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from equimetric.studies.narrative import describe_conditions, shown_metrics
 from equimetric.studies.outcomes import class_scores
 from equimetric.studies.profiles import load_profiles, study_images
 from equimetric.studies.records import PLAIN, RunRecord, StudyRecord
-from equimetric.studies.store import count_openings, find_images, load_study, read_environment
+from equimetric.studies.store import count_openings, find_images, is_study, load_study, read_environment
 
 __all__ = ["load_embeddings_record", "load_record", "load_run_record"]
 
@@ -32,19 +34,46 @@ METRICS = ("recall@1", "r_precision", "map@r", "auc", "eer", "opis")
 """What a report measures of embeddings alone."""
 
 
-def load_record(source: Path, labels: Path | None = None) -> StudyRecord | EmbeddingsRecord:
-    """The record behind a report: of a study, a run, or embeddings with their labels."""
+def load_record(
+    source: Path,
+    labels: Path | None = None,
+    *,
+    retrained: Path | None = None,
+    located: Mapping[str, Any] | None = None,
+    pictures: bool = True,
+) -> StudyRecord | EmbeddingsRecord:
+    """The record behind a report: of a study, a run, or embeddings with their labels.
+
+    `retrained` and `located` are those of `load_study`; without `pictures` no image of the data is in the record.
+    """
+    record = find_record(source, labels, retrained, located)
+    return record if pictures or isinstance(record, EmbeddingsRecord) else without_pictures(record)
+
+
+def find_record(
+    source: Path, labels: Path | None, retrained: Path | None, located: Mapping[str, Any] | None
+) -> StudyRecord | EmbeddingsRecord:
+    """The record of whatever lies at a path."""
+    if not is_study(source) and (retrained or located):
+        raise EquimetricError(f"{str(source)!r} is no study; only studies are trained again, or have their data moved")
     if not source.is_dir():
         return load_embeddings_record(source, labels)
     if labels is not None:
         raise EquimetricError(f"{str(source)!r} has its own labels; a file of labels goes only with an .npy file")
-    if all((source / name).exists() for name in ("study.toml", "data.json")):
-        return load_study(source)
+    if is_study(source):
+        return load_study(source, retrained=retrained, located=located)
     if (source / "config.toml").exists():
         return load_run_record(source)
     raise EquimetricError(
         f"{str(source)!r} is neither a study nor a run; give a folder such as runs/demo, or a file of embeddings"
     )
+
+
+def without_pictures(record: StudyRecord) -> StudyRecord:
+    """The record without the images of its data, which may not be published everywhere; names of classes stay."""
+    images = record.images and replace(record.images, dataset=None)
+    queries = record.queries and replace(record.queries, images=images)
+    return replace(record, galleries={}, queries=queries, images=images)
 
 
 def load_run_record(folder: Path) -> StudyRecord:
@@ -64,6 +93,7 @@ def load_run_record(folder: Path) -> StudyRecord:
         metrics={**result.metrics, **{name + PLAIN: value for name, value in result.plain.items()}},
         history=tuple(run.history()),
         seconds=result.seconds,
+        memory=result.memory.model_dump(exclude_none=True) if result.memory else {},
         parameters=result.parameters,
         cost=result.cost.model_dump() if result.cost else {},
         members=tuple(member.model_dump() for member in result.members),

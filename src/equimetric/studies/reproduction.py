@@ -15,9 +15,10 @@ from equimetric.runs.folder import RunFolder, describe_environment
 from equimetric.runs.key import RunKey
 from equimetric.runs.result import RunResult
 from equimetric.studies.index import INDEX, StudyIndex
+from equimetric.studies.outcomes import Outcome
 from equimetric.training import train
 
-__all__ = ["Reproduction", "find_runs", "reproduce_run"]
+__all__ = ["Reproduction", "changes", "find_runs", "reproduce_run", "scores"]
 
 COMPARED = ("equimetric", "code", "protocol", "python", "torch", "numpy", "platform", "cuda")
 """What of the environment may explain a difference."""
@@ -85,7 +86,7 @@ def reproduce_run(folder: Path, progress: Callable[[int, Mapping[str, float]], N
     return Reproduction(folder, scores(result), scores(repeated), changes(run.environment() or {}, now))
 
 
-def scores(result: RunResult) -> dict[str, float]:
+def scores(result: RunResult | Outcome) -> dict[str, float]:
     """All scores of a run, on test and validation classes."""
     validation = {f"validation {name}": value for name, value in result.validation.items()}
     plain = {f"{name} plain": value for name, value in result.plain.items()}

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from equimetric.checksums import json_document, read_json, toml_document
-from equimetric.configuration import load_stored_config, to_toml
+from equimetric.configuration import load_config, load_stored_config, to_toml
 from equimetric.data import Dataset, shifted_split_of
 from equimetric.errors import DamagedFileError, EquimetricError, StorageError
 from equimetric.files import explain_write_error, sweep, write_atomically
@@ -32,13 +33,16 @@ from equimetric.studies.records import PLAIN, RunRecord, SearchRecord, StudyReco
 from equimetric.studies.rows import BASE, list_rows
 from equimetric.studies.search import budget
 
-__all__ = ["load_study", "read_index", "save_study"]
+__all__ = ["is_study", "load_study", "locate_data", "read_index", "require_study", "save_study"]
 
 OWN_FILES = {"arrays": "file", "features": "file", "folder": "root", "manifest": "file"}
 """Data of the user's own → the option that says where it is."""
 
 ENVIRONMENT = ("equimetric", "code", "protocol", "python", "torch", "numpy", "platform", "processor", "cores", "cuda")
 """What a report says of the machines of a study, by the names of environment.json."""
+
+WHERE = "data.options."
+"""Keys that say where the data are now; everything else is part of the study."""
 
 ADVICE = "run `equimetric compare` with the study's file again: it keeps the finished runs"
 
@@ -70,11 +74,17 @@ def save_study(plan: StudyPlan) -> None:
         raise StorageError(f"cannot write to the study folder {str(folder)!r}: {explain_write_error(error)}") from None
 
 
-def load_study(folder: str | Path) -> StudyRecord:
-    """The record of a study from its folder: every run that has ended, and the shared conditions."""
+def load_study(
+    folder: str | Path, *, retrained: Path | None = None, located: Mapping[str, Any] | None = None
+) -> StudyRecord:
+    """The record of a study from its folder: every run that has ended, and the shared conditions.
+
+    `retrained` is where runs are in place of the study's own folder: those that `retrain_rows` has trained again.
+    `located` are keys `data.options.…` that say where the data are now.
+    """
     folder = Path(folder)
-    if not all((folder / name).exists() for name in ("study.toml", "data.json")):
-        raise EquimetricError(f"{str(folder)!r} is not the folder of a study; give a folder such as runs/demo")
+    runs_at = retrained or folder
+    require_study(folder)
     stored = read_json(folder / "data.json", dict, ADVICE)
     study, index = read_index(folder)
     planned = list(index.planned.values())
@@ -82,10 +92,11 @@ def load_study(folder: str | Path) -> StudyRecord:
     runs = [run for run in ended if run.outcome.key.role in ("final", "baseline") and run.planned.point == BASE]
     if not runs:
         raise EquimetricError(f"study {study.name!r} has no finished run yet; run `equimetric compare` first")
-    dataset = find_images(study, stored.get("fingerprint", ""))
-    folders = [(run.planned.key.method, folder / run.planned.folder) for run in runs if run.outcome.status == "done"]
+    dataset = find_images(locate_data(study, located), stored.get("fingerprint", ""))
+    images = None if dataset is None else study_images(dataset)
+    folders = [(run.planned.key.method, runs_at / run.planned.folder) for run in runs if run.outcome.status == "done"]
     seeded = [
-        (run.planned.key.method, run.planned.key.seed, folder / run.planned.folder)
+        (run.planned.key.method, run.planned.key.seed, runs_at / run.planned.folder)
         for run in runs
         if run.outcome.status == "done"
     ]
@@ -94,18 +105,18 @@ def load_study(folder: str | Path) -> StudyRecord:
         title=study.title or f"Comparison {study.name}",
         statement=statement(study, [run.planned.key for run in runs]),
         conditions=conditions(study, dataset),
-        runs=tuple(run_record(run, folder, index) for run in runs),
+        runs=tuple(own_folder(run_record(run, runs_at, index), folder) for run in runs),
         galleries={} if dataset is None else galleries(study.name, folders, dataset),
         shown=shown_metrics(study),
         primary_metric=study.evaluation.selected_by,
         across=study.evaluation.across,
-        joined=tuple(joined_record(run, folder, index, runs) for run in ended if run.outcome.key.role == "joined"),
+        joined=tuple(joined_record(run, runs_at, index, runs) for run in ended if run.outcome.key.role == "joined"),
         swept=tuple(
-            run_record(run, folder, index)
+            run_record(run, runs_at, index)
             for run in ended
             if run.outcome.key.role in ("final", "baseline") and run.planned.point != BASE
         ),
-        probed=tuple(run_record(run, folder, index) for run in ended if run.outcome.key.role == "probe"),
+        probed=tuple(run_record(run, runs_at, index) for run in ended if run.outcome.key.role == "probe"),
         shifts=stored.get("shifts", {}),
         searches=read_searches(study, index),
         recipes={row.name: (row.method, row.options) for row in list_rows(study).values() if row.kind == "trained"},
@@ -116,12 +127,33 @@ def load_study(folder: str | Path) -> StudyRecord:
         ledger=Ledger.load(folder),
         configuration=to_toml(study),
         fingerprint=stored.get("fingerprint", ""),
-        environment=read_environment([path for _, path in folders]),
-        openings=count_openings([path for _, path in folders]),
-        queries=query_scores(study.evaluation.selected_by, folders, dataset),
+        environment={} if retrained else read_environment([path for _, path in folders]),
+        openings={} if retrained else count_openings([path for _, path in folders]),
+        queries=query_scores(study.evaluation.selected_by, folders, images),
         profiles=load_profiles(seeded),
-        images=None if dataset is None else study_images(dataset),
+        images=images,
     )
+
+
+def is_study(folder: Path) -> bool:
+    """Whether a folder has what every study begins with."""
+    return all((folder / name).exists() for name in ("study.toml", "data.json"))
+
+
+def require_study(folder: Path) -> None:
+    """Raise an error where a folder is not that of a study."""
+    if not is_study(folder):
+        raise EquimetricError(f"{str(folder)!r} is not the folder of a study; give a folder such as runs/demo")
+
+
+def locate_data(study: StudyConfig, located: Mapping[str, Any] | None) -> StudyConfig:
+    """The study with its data where they are now."""
+    for key in located or ():
+        if not key.startswith(WHERE):
+            raise EquimetricError(
+                f"{key!r} would make another study; a report takes keys {WHERE}NAME, which say where its data are now"
+            )
+    return load_config(study, StudyConfig, located)
 
 
 def read_environment(folders: Sequence[Path]) -> dict[str, str]:
@@ -150,9 +182,9 @@ def name_data(study: StudyConfig) -> str:
     return (place.parent if data.name == "manifest" else place).stem or study.name
 
 
-def joined_record(run: EndedRun, folder: Path, index: StudyIndex, runs: Sequence[EndedRun]) -> RunRecord:
+def joined_record(run: EndedRun, runs_folder: Path, index: StudyIndex, runs: Sequence[EndedRun]) -> RunRecord:
     """The record of fold models side by side, whose time is that of all their trainings."""
-    record = run_record(run, folder, index)
+    record = run_record(run, runs_folder, index)
     trained = (one.outcome for one in runs if one.planned.key.method == record.method)
     return replace(record, seconds=sum(one.seconds for one in trained if one.key.seed == record.seed))
 
@@ -194,10 +226,10 @@ def read_searches(study: StudyConfig, index: StudyIndex) -> dict[str, SearchReco
     return searches
 
 
-def run_record(run: EndedRun, study_folder: Path, index: StudyIndex) -> RunRecord:
+def run_record(run: EndedRun, runs_folder: Path, index: StudyIndex) -> RunRecord:
     """The part of a run that tables and report need; a damaged folder makes it a failed run that names the way out."""
     outcome, key = run.outcome, run.outcome.key
-    folder = study_folder / run.planned.folder
+    folder = runs_folder / run.planned.folder
     damage = find_damage(folder) if run.planned.folder else None
     error = outcome.error if outcome.status == "failed" else damage
     return RunRecord(
@@ -209,6 +241,7 @@ def run_record(run: EndedRun, study_folder: Path, index: StudyIndex) -> RunRecor
         metrics={**outcome.metrics, **{name + PLAIN: value for name, value in outcome.plain.items()}},
         history=read_history(folder, outcome),
         seconds=outcome.seconds,
+        memory=outcome.memory or read_memory(folder),
         parameters=outcome.parameters,
         cost=outcome.cost,
         members=outcome.members,
@@ -223,6 +256,11 @@ def run_record(run: EndedRun, study_folder: Path, index: StudyIndex) -> RunRecor
     )
 
 
+def own_folder(record: RunRecord, study_folder: Path) -> RunRecord:
+    """The record, which names no folder of a run that was trained again elsewhere."""
+    return record if (study_folder / record.folder).exists() else replace(record, folder="")
+
+
 def find_damage(folder: Path) -> str | None:
     """What is wrong with the folder of a finished run; None where it is whole, or not there."""
     if not folder.exists():
@@ -234,6 +272,15 @@ def find_damage(folder: Path) -> str | None:
     except EquimetricError as error:
         return str(error)
     return None
+
+
+def read_memory(folder: Path) -> Mapping[str, int]:
+    """The peak memory that the folder of a run knows, for an index that does not."""
+    with suppress(EquimetricError):
+        result = RunFolder(folder).result()
+        if result is not None and result.memory is not None:
+            return result.memory.model_dump(exclude_none=True)
+    return {}
 
 
 def read_history(folder: Path, outcome: Outcome) -> tuple[Mapping[str, object], ...]:

@@ -24,6 +24,7 @@ from equimetric.runs.profile import profile_part
 from equimetric.runs.result import RunResult, RunSource
 from equimetric.training.advice import run_notes
 from equimetric.training.checkpoint import copy_weights, load_best_weights, remove_checkpoints
+from equimetric.training.memory import PeakMemory
 from equimetric.training.session import Session
 
 __all__ = ["find_finished", "finish_run"]
@@ -68,7 +69,7 @@ def load_intact(run: RunFolder, config: RunConfig, key: RunKey) -> TrainedModel 
         return None
 
 
-def finish_run(session: Session, role: Role) -> TrainedModel:
+def finish_run(session: Session, role: Role, memory: PeakMemory) -> TrainedModel:
     """Load the best weights, evaluate them on the test classes, write weights and result, remove the checkpoints."""
     config, run, learner, state = session.config, session.run, session.learner, session.state
     load_best_weights(learner, state)
@@ -85,6 +86,7 @@ def finish_run(session: Session, role: Role) -> TrainedModel:
         best_step=state.best_step,
         steps=state.step,
         seconds=state.seconds,
+        memory=memory.read(),
         parameters=count_parameters(learner),
         data=session.shape,
         notes=(*run_notes(session, undefined), *cohort_notes(figures.get("cohort")), *notes),

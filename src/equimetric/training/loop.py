@@ -9,7 +9,7 @@ from typing import Any
 
 from equimetric.components import Scheduled
 from equimetric.configuration import load_config
-from equimetric.processes import init_processes
+from equimetric.processes import choose_device, init_processes
 from equimetric.runs.access import require_writable
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.folder import RunFolder
@@ -26,6 +26,7 @@ from equimetric.training.epochs import continue_epoch, start_epoch, starts_epoch
 from equimetric.training.finite import gradient_norms
 from equimetric.training.gradients import backward
 from equimetric.training.interrupt import stop_if_asked, stop_request
+from equimetric.training.memory import PeakMemory
 from equimetric.training.meter import LossMeter
 from equimetric.training.optimizers import clip_gradients, learning_rate_factor, set_learning_rates
 from equimetric.training.session import Session, open_session
@@ -60,6 +61,7 @@ def train(
     role = role if config.refit is None else "refit"
     with use_threads(config.training.threads), init_processes(config.training.device) as processes:
         require_writable(Path(folder or "runs"), "run folder")
+        memory = PeakMemory(cuda=choose_device(config.training.device) == "cuda")
         data = shared.data(config)
         config = fit_to_data(config, data.shape)
         key = RunKey.of(config, data.fingerprint, role=role, processes=processes.world)
@@ -72,7 +74,7 @@ def train(
             session = open_session(config, run, data, processes, shared, profiled=profile)
             run.prepare(config, data.fingerprint, key)
             train_steps(session, progress)
-            return finish_run(session, role)
+            return finish_run(session, role, memory)
 
 
 def default_folder(key: RunKey) -> Path:

@@ -68,21 +68,39 @@
     place.replaceChildren(element("thead", {}, heading), element("tbody", {}, rows.length ? rows : [empty]));
   };
 
-  const fillPictures = (place, data, pictures, a, b) => {
+  /** What a method retrieves for a query: a letter and its neighbours. */
+  const strip = (queries, letter, method, place) => {
+    const { row } = queries.shown[place];
+    const found = queries.neighbours[method]?.[place];
+    const neighbours = (found ?? []).map((one) => ({
+      source: queries.images[one],
+      name: queries.names[queries.labels[one]],
+      right: queries.labels[one] === queries.labels[row],
+    }));
+    const shown = neighbours.length ? equimetric.neighbourList(neighbours) : element("span", { class: "empty" }, "not stored");
+    return element("div", { class: "retrieval" }, [element("span", { class: "letter" }, letter), shown]);
+  };
+
+  /** Each query with its scores, and what both methods retrieve. */
+  const fillQueries = (place, data, places, methods, scores) => {
     const shown = (value) => number(data.scale * value, data.decimals);
-    const items = pictures.map(({ query, name, image }) => {
-      const words = `${name}: A ${shown(a[query])}, B ${shown(b[query])}`;
+    const items = places.map((one) => {
+      const { query, row } = data.queries.shown[one];
+      const name = data.queries.names[data.queries.labels[row]];
+      const [a, b] = scores.map((values) => shown(values[query]));
       return element("li", {}, [
-        element("img", { src: image, alt: words, title: words, width: 64, height: 64 }),
-        element("span", {}, name),
-        element("span", { class: "unit" }, `${shown(a[query])} / ${shown(b[query])}`),
+        element("div", { class: "query" }, [
+          equimetric.picture(data.queries.images[row], name, "query"),
+          ...(data.queries.images[row] ? [element("span", {}, name)] : []),
+        ]),
+        element("div", {}, [strip(data.queries, `A ${a}`, methods[0], one), strip(data.queries, `B ${b}`, methods[1], one)]),
       ]);
     });
     place.replaceChildren(...(items.length ? items : [element("li", { class: "empty" }, "none")]));
   };
 
   const compareQueries = (data, first, second) => {
-    const { scores, pictures } = data.queries;
+    const { scores, shown } = data.queries;
     const words = document.getElementById("compare-query-words");
     if (!(first in scores && second in scores)) {
       words.textContent = "Scores of single queries are not stored for both methods.";
@@ -93,10 +111,9 @@
     words.textContent = `Of ${a.length} test queries, ${wins} score higher with A, ${losses} with B, ${equal} alike.`;
     const wanted = document.getElementById("compare-query-wins");
     if (wanted) {
-      const differences = pictures.map(({ query }) => a[query] - b[query]);
-      const [better, worse] = extremes(differences, LISTED).map((places) => places.map((place) => pictures[place]));
-      fillPictures(wanted, data, better, a, b);
-      fillPictures(document.getElementById("compare-query-losses"), data, worse, a, b);
+      const [better, worse] = extremes(shown.map(({ query }) => a[query] - b[query]), LISTED);
+      fillQueries(wanted, data, better, [first, second], [a, b]);
+      fillQueries(document.getElementById("compare-query-losses"), data, worse, [first, second], [a, b]);
     }
   };
 

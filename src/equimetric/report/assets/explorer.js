@@ -123,12 +123,13 @@
       this.ready = work();
     }
 
-    quantile(kind, rank, place) {
-      return this.quantiles[kind][rank * this.method.thresholds.length + place];
+    quantile(kind, percentile, place) {
+      const { levels, thresholds } = this.method;
+      return this.quantiles[kind][Math.round((percentile / 100) * (levels - 1)) * thresholds.length + place];
     }
 
-    row(kind, rank) {
-      return this.method.thresholds.map((_, place) => this.quantile(kind, rank, place));
+    row(kind, percentile) {
+      return this.method.thresholds.map((_, place) => this.quantile(kind, percentile, place));
     }
 
     /** Build everything that does not move with the slider. */

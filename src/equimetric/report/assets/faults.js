@@ -8,22 +8,14 @@
   const svg = (tag, attributes, children = []) => element(tag, attributes, children, "svg");
 
   /** An image of the page with its class name; its name alone where the page has no room for it. */
-  const picture = (values, row, words) => {
-    const name = values.names[row] ?? "";
-    const source = values.images[row];
-    return source ? element("img", { src: source, alt: `${words}: ${name}`, title: name }) : element("span", { class: "badge" }, name);
-  };
+  const picture = (values, row, words) => equimetric.picture(values.images[row], values.names[row] ?? "", words);
 
   /** A query with its neighbours. */
   const retrieval = (values, found, words) => [
     element("p", { class: "query-name" }, words),
     element("div", { class: "retrieval" }, [
       element("div", { class: "query" }, picture(values, found.query, "query")),
-      element("ol", {}, found.neighbours.map(([row, right], i) => element("li", { class: right ? "right" : "wrong" }, [
-        picture(values, row, `neighbour ${i + 1}, ${right ? "same class" : "another class"}`),
-        element("span", { class: "mark", "aria-hidden": "true" }, right ? "\u2713" : "\u2717"),
-        ...(right ? [] : [element("span", { class: "caption", "aria-hidden": "true" }, values.names[row])]),
-      ]))),
+      equimetric.neighbourList(found.neighbours.map(([row, right]) => ({ source: values.images[row], name: values.names[row], right }))),
     ]),
   ];
 

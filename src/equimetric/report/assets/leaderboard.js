@@ -95,6 +95,17 @@
     judge(table, verdicts, verdicts.baseline);
   };
 
+  /** Make the folders of runs links while the page lies where it was written; elsewhere they would lead nowhere. */
+  const linkRuns = (table) => {
+    const { runs, place } = document.body.dataset;
+    if (!place || !decodeURIComponent(window.location.pathname).endsWith(`/${place}`)) {
+      return;
+    }
+    for (const run of table.querySelectorAll("[data-run]")) {
+      run.replaceChildren(equimetric.element("a", { href: runs + run.dataset.run }, [...run.childNodes]));
+    }
+  };
+
   equimetric.ready(() => {
     const table = document.getElementById("leaderboard-table");
     const verdicts = equimetric.data("leaderboard");
@@ -103,6 +114,7 @@
     }
     makeSortable(table);
     makeFilter(table);
+    linkRuns(table);
     if (verdicts.baseline !== null) {
       makeBaseline(table, verdicts);
     }

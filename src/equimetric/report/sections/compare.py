@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from equimetric.report.figure import Figure, import_altair
+from equimetric.report.page_room import picture_room
 from equimetric.report.palette import PALETTE
+from equimetric.report.pictures import Thumbnails
 from equimetric.report.section import section
-from equimetric.report.sections.gallery import data_uri
 from equimetric.studies.judgement import Judgement, judge_study
 from equimetric.studies.query_scores import QueryScores
 from equimetric.studies.records import StudyRecord
@@ -26,8 +28,10 @@ STEPS = 10_000
 BINS = 20
 """Bins on each side of zero."""
 
-PICTURES = 60
-"""Queries with a picture: those that methods differ in most."""
+CHANGED = 60
+"""Queries that are shown: those that methods differ in most, half of them of the two methods shown first."""
+
+NEIGHBOURS = 5
 
 TEMPLATE = """
 <form class="controls">
@@ -47,15 +51,16 @@ TEMPLATE = """
   </div>
 </div>
 {% if queries %}
+<h3>Queries that changed</h3>
 <p id="compare-query-words"></p>
 {% endif %}
-{% if pictures %}
-<h3>Queries that changed</h3>
+{% if changed %}
+<p class="keys">Nearest neighbours under A and under B, nearest first: <span class="key right"><span class="mark">✓</span> same class</span> <span class="key wrong"><span class="mark">✗</span> another class</span></p>
 <div class="pair">
-  <div><p class="lead">Better with A</p><ul class="changed" id="compare-query-wins"></ul></div>
-  <div><p class="lead">Better with B</p><ul class="changed" id="compare-query-losses"></ul></div>
+  <div><h4 id="compare-query-wins-title">Better with A</h4><ul class="changed" id="compare-query-wins" aria-labelledby="compare-query-wins-title"></ul></div>
+  <div><h4 id="compare-query-losses-title">Better with B</h4><ul class="changed" id="compare-query-losses" aria-labelledby="compare-query-losses-title"></ul></div>
 </div>
-<p class="lead">Of the {{ pictures }} test queries in which the methods differ most.</p>
+<ul class="notes"><li>Out of {{ changed }} test queries: those that these two methods, and all methods, differ in most. Scores are {{ averaged }}; neighbours are those of the first.</li></ul>
 {% endif %}
 {{ payload | json("compare") }}
 """  # noqa: E501
@@ -72,7 +77,8 @@ def compare_section(study: StudyRecord) -> Mapping[str, Any] | None:
     listed = next(run.classes for run in study.runs if run.method == pair[0] and run.classes is not None)
     column = comparison_table(study).columns[0]
     queries = study.queries
-    shown = [] if queries is None else most_changed(queries)
+    shown = [] if queries is None or queries.images is None else most_changed(queries, pair)
+    order = [*pair, *(row.method for row in comparison_table(study).rows if row.method not in pair)]
     payload = {
         "metric": column.metric,
         "heading": column.heading,
@@ -82,7 +88,7 @@ def compare_section(study: StudyRecord) -> Mapping[str, Any] | None:
         "classes": list(listed.names),
         "counts": list(listed.queries),
         "scores": {row: pack(values) for row, values in means.items()},
-        "queries": None if queries is None else query_payload(queries, shown),
+        "queries": None if queries is None else query_payload(queries, shown, order, picture_room(study, "compare")),
     }
     first, second = pair
     return {
@@ -91,7 +97,8 @@ def compare_section(study: StudyRecord) -> Mapping[str, Any] | None:
         "second": second,
         "payload": payload,
         "queries": queries is not None,
-        "pictures": len(shown),
+        "changed": len(shown),
+        "averaged": "" if queries is None else describe_runs(queries.runs),
         "figure": difference_figure(first, second, column.scale * (means[first] - means[second]), column.heading),
     }
 
@@ -110,24 +117,53 @@ def pack(values: NDArray[np.float64]) -> str:
     return base64.b64encode(np.round(STEPS * values.clip(0, 1)).astype("<u2").tobytes()).decode("ascii")
 
 
-def most_changed(queries: QueryScores) -> list[int]:
-    """The queries that rows differ in most; none where there are no images."""
-    if queries.image is None:
-        return []
-    spread = np.ptp(np.stack(list(queries.scores.values())), axis=0)
-    order = np.argsort(-spread, kind="stable")[:PICTURES]
-    return [int(place) for place in order if spread[place] > 0]
+def most_changed(queries: QueryScores, pair: tuple[str, str]) -> list[int]:
+    """The queries that two rows differ in most, then those that all rows do."""
+    scores = queries.scores
+    between = [scores[row] for row in pair if row in scores]
+    chosen: dict[int, None] = {}
+    for found, many in ((between, CHANGED // 2), (list(scores.values()), CHANGED)):
+        spread = np.ptp(np.stack(found), axis=0) if len(found) > 1 else np.zeros(len(queries.index))
+        order = (int(place) for place in np.argsort(-spread, kind="stable") if spread[place] > 0)
+        for place in islice(order, many):
+            if len(chosen) < many:
+                chosen[place] = None
+    return list(chosen)
 
 
-def query_payload(queries: QueryScores, shown: Sequence[int]) -> dict[str, Any]:
-    """The scores of all queries by row, and pictures of some of them."""
-    picture = queries.image
-    pictures = [
-        {"query": place, "name": queries.class_names[place], "image": data_uri(picture(int(queries.index[place])))}
-        for place in shown
-        if picture is not None
-    ]
-    return {"scores": {row: pack(values) for row, values in queries.scores.items()}, "pictures": pictures}
+def query_payload(queries: QueryScores, shown: Sequence[int], order: Sequence[str], room: int) -> dict[str, Any]:
+    """The scores of all queries by row; for those that are shown, what each row retrieves, with pictures that fit.
+
+    Images, labels and neighbours are by row of the data set; rows of the table come in `order`, until there is no room.
+    """
+    scores = {row: pack(values) for row, values in queries.scores.items()}
+    if queries.images is None or not shown:
+        return {"scores": scores, "shown": []}
+    pictures = Thumbnails(queries.images, room)
+    rows = [int(queries.index[place]) for place in shown]
+    pictures.add(*rows)
+    neighbours = {}
+    for method in order:
+        if method in queries.neighbours:
+            nearest = queries.neighbours[method][:, :NEIGHBOURS]
+            neighbours[method] = [[int(row) for row in nearest[place] if row >= 0] for place in shown]
+            for found in neighbours[method]:
+                pictures.add(*found)
+    used = dict.fromkeys([*rows, *(row for found in neighbours.values() for one in found for row in one)])
+    labels = {row: int(queries.images.labels[row]) for row in used}
+    return {
+        "scores": scores,
+        "shown": [{"query": place, "row": row} for place, row in zip(shown, rows, strict=True)],
+        "neighbours": neighbours,
+        "images": {str(row): source for row, source in pictures.found.items()},
+        "labels": {str(row): label for row, label in labels.items()},
+        "names": {str(label): queries.images.class_names[label] for label in sorted(set(labels.values()))},
+    }
+
+
+def describe_runs(runs: int) -> str:
+    """What the scores of single queries are."""
+    return "of one run of each method" if runs == 1 else f"means over {runs} runs of each method"
 
 
 def bin_differences(differences: NDArray[np.float64]) -> list[dict[str, float | int | str]]:

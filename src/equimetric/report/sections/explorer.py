@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from equimetric.report.page_room import METHODS_BYTES, OTHER_BYTES, PAGE_BYTES, picture_room
 from equimetric.report.section import section
 from equimetric.report.threshold_data import all_classes, method_thresholds
 from equimetric.runs.profile import RunProfile
@@ -15,11 +16,11 @@ from equimetric.studies.table import comparison_table
 
 __all__ = ["class_names", "compared_methods", "explorer_section"]
 
-PAGE_BYTES, SCRIPT_BYTES, PICTURE_BYTES = 8_000_000, 2_000_000, 2_500_000
-"""Of the page; of its scripts and other sections; of its pictures where there are any."""
 ALL_CLASSES_BYTES = 2_500_000
 """What all classes of the two methods may take together at most."""
 STRIDES = (1, 2, 4, 8)
+DETAIL = ((101, 20), (11, 20), (11, 6))
+"""Quantiles over the classes, and classes of lowest utility, of each method; a page of very many methods has fewer."""
 
 TEMPLATE = """
 <p class="lead">Two items are accepted as the same class where their {{ measure }} is within one threshold. Move it, and see what that
@@ -72,7 +73,7 @@ def explorer_section(record: StudyRecord | EmbeddingsRecord) -> Mapping[str, Any
     order = [row.method for row in ranked if row.method in found]
     seeds = ", ".join(sorted({str(found[row].seed) for row in order}))
     runs = {row: found[row].run for row in order}
-    pictures = PICTURE_BYTES if record.images is not None else 0
+    pictures = picture_room(record) if record.images is not None and record.images.dataset is not None else 0
     shown = compared_methods(record, order)
     return explore(runs, shown, class_names(record), f"the test classes, seed {seeds}", pictures)
 
@@ -81,14 +82,9 @@ def explore(
     runs: Mapping[str, RunProfile], shown: list[str], names: Mapping[int, str], counted: str, pictures: int
 ) -> dict[str, Any]:
     """The data of the section; all classes of the methods that are shown first, beside `pictures` bytes of images."""
-    methods: dict[str, dict[str, Any]] = {}
-    for row, run in runs.items():
-        assert run.thresholds is not None
-        methods[row] = method_thresholds(run.thresholds, names, run.certified)
-        if run.plain is not None:
-            methods[f"{row} (without its cohort)"] = method_thresholds(run.plain, names)
+    methods = fit_methods(runs, names)
     profiles = {row: profile for row in shown if (profile := runs[row].thresholds) is not None}
-    others = SCRIPT_BYTES + pictures + len(json.dumps(methods))
+    others = OTHER_BYTES + pictures + len(json.dumps(methods))
     classes = fit_classes(profiles, names, min(ALL_CLASSES_BYTES, PAGE_BYTES - others))
     scored = {method["scored"] for method in methods.values()}
     return {
@@ -97,6 +93,20 @@ def explore(
         "methods": [describe(name, method) for name, method in methods.items()],
         "values": {"methods": methods, "shown": shown, "classes": classes},
     }
+
+
+def fit_methods(runs: Mapping[str, RunProfile], names: Mapping[int, str]) -> dict[str, dict[str, Any]]:
+    """The thresholds of all methods, with and without their cohorts, in as much detail as fits a page."""
+    methods: dict[str, dict[str, Any]] = {}
+    for levels, worst in DETAIL:
+        for row, run in runs.items():
+            assert run.thresholds is not None
+            methods[row] = method_thresholds(run.thresholds, names, run.certified, levels, worst)
+            if run.plain is not None:
+                methods[f"{row} (without its cohort)"] = method_thresholds(run.plain, names, None, levels, worst)
+        if len(json.dumps(methods)) <= METHODS_BYTES:
+            break
+    return methods
 
 
 def class_names(study: StudyRecord) -> dict[int, str]:

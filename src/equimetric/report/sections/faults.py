@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from equimetric.escaping import printable
+from equimetric.report.page_room import picture_room
 from equimetric.report.pictures import Thumbnails
 from equimetric.report.retrieval_data import retrieval_faults, shown_rows
 from equimetric.report.section import section
@@ -16,8 +17,6 @@ from equimetric.studies.table import comparison_table
 
 __all__ = ["faults_section"]
 
-ROOM = 2_000_000
-"""Bytes for the images of this section."""
 GRID = 1000
 
 TEMPLATE = """
@@ -39,7 +38,7 @@ def faults_section(study: StudyRecord) -> Mapping[str, Any] | None:
     images = study.images
     if images is None or not study.profiles:
         return None
-    pictures, methods, without = Thumbnails(images, ROOM), {}, []
+    pictures, methods, without = Thumbnails(images, picture_room(study, "faults")), {}, []
     # Baselines last.
     ranked = sorted(comparison_table(study).rows, key=lambda row: row.kind == "baseline")
     for row in (row.method for row in ranked if row.method in study.profiles):
@@ -48,7 +47,7 @@ def faults_section(study: StudyRecord) -> Mapping[str, Any] | None:
         if found is None:
             continue
         places = profile.run.map
-        fits = pictures.add(*shown_rows(found))
+        fits = images.dataset is None or pictures.add(*shown_rows(found))
         mapped = places is not None and pictures.add(*places.rows.tolist())
         if not fits:
             without.append(row)

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from equimetric.report.page_room import picture_room
 from equimetric.report.section import section
 from equimetric.studies.records import GalleryRow, Image, StudyRecord
 from equimetric.studies.table import comparison_table
 
 __all__ = ["gallery_section"]
 
-# Images are shown at 52 pixels at most; twice that is enough for dense screens and keeps the page small.
-_LARGEST_SIDE = 104
+# Images are shown at 52 pixels at most; half as much again is enough for dense screens and keeps the page small.
+_LARGEST_SIDE = 80
 
 # Images up to this side are enlarged with visible pixels.
 _LARGEST_PIXELATED = 64
@@ -53,19 +54,30 @@ TEMPLATE = """
   </article>
 {% endfor %}
 </div>
+{% if without %}<ul class="notes"><li>Left out, to keep the page small: {{ without | join(", ") }}.</li></ul>{% endif %}
 """  # noqa: E501
 
 
 @section("gallery", title="Retrieval gallery", link="Gallery", order=50, template=TEMPLATE)
 def gallery_section(study: StudyRecord) -> Mapping[str, Any] | None:
-    """The galleries, the best method first and baselines last; None where the study has none."""
+    """The galleries that fit the page, the best method first and baselines last; None where the study has none."""
     best_first = sorted(comparison_table(study).rows, key=lambda row: row.kind == "baseline")
-    galleries = [
-        {"method": row.method, "kind": row.kind, "queries": list(map(query, study.galleries[row.method]))}
-        for row in best_first
-        if row.method in study.galleries
-    ]
-    return {"galleries": galleries} if galleries else None
+    galleries, without, room = [], [], picture_room(study, "gallery")
+    for row in best_first:
+        if row.method not in study.galleries:
+            continue
+        queries = list(map(query, study.galleries[row.method]))
+        room -= sum(map(size_of, queries))
+        if room >= 0 or not galleries:
+            galleries.append({"method": row.method, "kind": row.kind, "queries": queries})
+        else:
+            without.append(row.method)
+    return {"galleries": galleries, "without": without} if galleries else None
+
+
+def size_of(query: Mapping[str, Any]) -> int:
+    """Bytes of a query's images."""
+    return sum(len(one["image"]["source"]) for one in (query, *query["neighbours"]))
 
 
 def query(row: GalleryRow) -> dict[str, Any]:
@@ -90,5 +102,5 @@ def data_uri(image: Image) -> str:
     stream = io.BytesIO()
     # A study shows a thousand photographs, which are a fifth of the size as JPEG.
     kind = "jpeg" if image.shape[0] == 3 and max(image.shape[1:]) > _LARGEST_PIXELATED else "png"
-    pixels.save(stream, format=kind, optimize=True, **({"quality": 80} if kind == "jpeg" else {}))
+    pixels.save(stream, format=kind, optimize=True, **({"quality": 76} if kind == "jpeg" else {}))
     return f"data:image/{kind};base64," + base64.b64encode(stream.getvalue()).decode("ascii")

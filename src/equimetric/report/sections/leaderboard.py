@@ -88,8 +88,8 @@ TEMPLATE = """
       <td class="published">{% for one in row.published %}<span>{{ one }}</span>{% else %}–{% endfor %}</td>
       {% endif %}
       <td class="number{% if row.failed %} warning{% endif %}" data-value="{{ row.done }}">
-        {%- if row.links %}<details><summary>{{ row.runs }}</summary>
-        {% for link in row.links %}<a href="{{ link.href }}">seed {{ link.text }}</a> {% endfor %}</details>
+        {%- if row.folders %}<details class="runs"><summary>{{ row.runs }}</summary>
+        {% for run in row.folders %}<span>seed {{ run.text }} <span class="name" data-run="{{ run.path }}">{{ run.folder }}</span></span>{% endfor %}</details>
         {%- else %}{{ row.runs }}{% endif -%}
       </td>
       <td class="number" data-value="{{ row.seconds }}">{{ row.duration }}</td>
@@ -109,6 +109,9 @@ TEMPLATE = """
   {% endfor %}
   {% if published %}
   <li>† From papers, measured under the conditions of each paper, not of this study: a mark of what was claimed, not a comparison.</li>
+  {% endif %}
+  {% if reachable %}
+  <li>Below the number of runs are their folders inside that of the study. <code>equimetric report FOLDER</code> writes the page of one run.</li>
   {% endif %}
   <li>The same table was written as table.md, table.csv and table.tex.</li>
 </ul>
@@ -134,6 +137,7 @@ def leaderboard_section(study: StudyRecord) -> Mapping[str, Any]:
         "rows": leaderboard_rows(study, table, joined, chosen, published),
         "judged": table.baseline is not None,
         "published": published,
+        "reachable": any(run.folder for run in study.runs),
         "verdicts": verdicts,
         "confidence": f"{100 * study.judged.confidence:g}",
         "width": BAR,
@@ -178,7 +182,7 @@ def leaderboard_rows(
                 "runs": row.runs,
                 "done": row.done,
                 "failed": row.failed,
-                "links": run_links(study, row.method),
+                "folders": run_folders(study, row.method),
                 "seconds": row.seconds or 0,
                 "duration": row.duration,
                 "parameters": row.parameters or 0,
@@ -263,11 +267,12 @@ def signed(value: float, decimals: int) -> str:
     return f"{value:+.{decimals}f}".replace("-", "−")
 
 
-def run_links(study: StudyRecord, method: str) -> list[dict[str, str]]:
-    """The folders of a row's runs, from the folder of the report inside that of the study."""
+def run_folders(study: StudyRecord, method: str) -> list[dict[str, str]]:
+    """The folders of a row's runs inside that of the study, as text and as part of a URL."""
     return [
         {
-            "href": f"../{quote(run.folder)}/",
+            "folder": run.folder,
+            "path": f"{quote(run.folder)}/",
             "text": f"{run.seed}, fold {run.fold}" if run.fold > 0 else str(run.seed),
         }
         for run in study.runs_of(method, "done")

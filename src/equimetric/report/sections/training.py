@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from equimetric.report.curve_figure import curve_figure
+from equimetric.report.memory_cells import MEMORY_NOTE, known_memory, memory_cells, memory_columns
 from equimetric.report.section import section
 from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow, number_cell, text_cell
 from equimetric.studies.records import RunRecord, StudyRecord
@@ -21,7 +22,7 @@ TEMPLATE = """
 {% endif %}
 {% if table.rows %}
 <details{% if not figure %} open{% endif %}>
-  <summary>Steps, time and size of every method</summary>
+  <summary>Steps, time, memory and size of every method</summary>
   {{ table | table }}
 </details>
 {% endif %}
@@ -43,12 +44,14 @@ def training_section(study: StudyRecord) -> Mapping[str, Any]:
 
 def training_table(study: StudyRecord) -> PlainTable:
     """Where weights were selected, the time and the parameters; means over the finished runs of a method."""
+    kinds = known_memory(run for run in study.runs if run.status == "done")
     columns = (
         TableColumn("method", is_text=True),
         TableColumn("selected at step"),
         TableColumn("last validation", "step"),
         TableColumn("time per run"),
         TableColumn("time of all runs"),
+        *memory_columns(kinds),
         TableColumn("parameters"),
         TableColumn("embedding dimension"),
     )
@@ -56,15 +59,18 @@ def training_table(study: StudyRecord) -> PlainTable:
     for method in study.methods:
         done = [run for run in study.runs_of(method, "done") if run.kind == "trained"]
         if done:
-            rows.append(TableRow(training_cells(study, method, done)))
-    note = (
+            rows.append(TableRow(training_cells(study, method, done, kinds)))
+    selected = (
         "Weights are those of the validation with the best score; a selection at the last step says that training was "
-        "still improving. Memory is not logged."
+        "still improving."
     )
-    return PlainTable(f"{study.title}: training", columns, tuple(rows), (note,))
+    memory = MEMORY_NOTE if kinds else "These runs are of a version that did not measure memory."
+    return PlainTable(f"{study.title}: training", columns, tuple(rows), (selected, memory))
 
 
-def training_cells(study: StudyRecord, method: str, runs: list[RunRecord]) -> tuple[TableCell, ...]:
+def training_cells(
+    study: StudyRecord, method: str, runs: list[RunRecord], kinds: Sequence[str]
+) -> tuple[TableCell, ...]:
     """The cells of one method."""
     curves = [curve for run in runs if (curve := run.validation(study.primary_metric))]
     best = [max(curve, key=lambda step, curve=curve: (curve[step], -step)) for curve in curves]  # type: ignore[misc]
@@ -78,6 +84,7 @@ def training_cells(study: StudyRecord, method: str, runs: list[RunRecord]) -> tu
         number_cell("last_step", last),
         TableCell(format_duration(mean), {"seconds": mean}),
         TableCell(format_duration(sum(seconds)), {"total_seconds": sum(seconds)}),
+        *memory_cells(runs, kinds),
         TableCell(f"{runs[0].parameters:,}", {"parameters": runs[0].parameters}),
         number_cell("dim", runs[0].cost.get("dim")),
     )

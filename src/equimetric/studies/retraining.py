@@ -1,0 +1,102 @@
+"""The first run of every row of a study whose run folders are gone, trained again for what reports look at closely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isnan
+from pathlib import Path
+from typing import Any
+
+from equimetric.checksums import read_json
+from equimetric.errors import EquimetricError
+from equimetric.runs.data import load_run_data
+from equimetric.runs.folder import RunFolder, describe_environment
+from equimetric.runs.shared import Shared
+from equimetric.studies.index import PlannedRun
+from equimetric.studies.outcomes import Outcome
+from equimetric.studies.reproduction import Reproduction, changes, scores
+from equimetric.studies.rows import BASE, list_rows, run_config
+from equimetric.studies.store import ADVICE, WHERE, locate_data, read_index, require_study
+from equimetric.training import train
+
+__all__ = ["RetrainedRow", "describe_retrained", "retrain_rows"]
+
+Progress = Callable[[str, int, int], None]
+"""Called after every step with the row, the steps taken, and all steps."""
+
+
+@dataclass(frozen=True)
+class RetrainedRow:
+    """A row whose first run was trained again, and how its scores compare with those of the index."""
+
+    row: str
+    reproduction: Reproduction
+
+    def __str__(self) -> str:
+        return f"{self.row}: {self.reproduction}"
+
+
+def retrain_rows(
+    study_folder: Path, runs: Path, located: Mapping[str, Any] | None = None, progress: Progress | None = None
+) -> Iterator[RetrainedRow]:
+    """Train the first finished run of every row into `runs`, each in its folder there, with a profile.
+
+    The study's own folder is only read. `located` are keys `data.options.…` that say where the data are now. A run that
+    is there already is not trained again.
+    """
+    require_study(study_folder)
+    stored, index = read_index(study_folder)
+    study = locate_data(stored, located)
+    data = load_run_data(study.data)
+    wanted = read_json(study_folder / "data.json", dict, ADVICE).get("fingerprint")
+    if data.fingerprint != wanted:
+        raise EquimetricError(
+            f"the data have the fingerprint {data.fingerprint}, those of the study had {wanted}; say where the same "
+            f"images and labels are, by keys such as --{WHERE}file"
+        )
+    shared, rows = Shared(), list_rows(study)
+    for row, (planned, outcome) in first_runs(index.planned.values(), index.outcomes).items():
+        key = planned.key
+        config = run_config(study, rows[row], seed=key.seed, fold=key.fold, params=outcome.params)
+
+        def show(step: int, _: Mapping[str, float], row: str = row, steps: int = config.training.steps) -> None:
+            if progress:
+                progress(row, step, steps)
+
+        folder = runs / planned.folder
+        train(config, folder=folder, role=key.role, progress=show, shared=shared, profile=True)
+        result = RunFolder(folder).require_result()
+        now = describe_environment(data.fingerprint, key)
+        then = {"code": outcome.code} if outcome.code else {}
+        yield RetrainedRow(row, Reproduction(folder, scores(outcome), scores(result), changes(then, now)))
+
+
+def describe_retrained(found: Sequence[RetrainedRow]) -> str:
+    """Which parts of a page are of runs that were trained again, and whether these gave the scores of the study."""
+    differing = {one.row: one.reproduction.differences for one in found if not one.reproduction.matches}
+    text = (
+        "The folders of the runs are gone: thresholds, neighbours, maps, pair weights, memory and scores of single "
+        f"queries are of the first run of each of {len(found)} rows, trained again for this page. "
+    )
+    same = len(found) - len(differing)
+    if not differing:
+        return f"{text}All have the scores of the study to the last bit."
+    gaps = [(abs(gap), metric, row) for row, metrics in differing.items() for metric, gap in metrics.items()]
+    largest, metric, row = max(gaps, key=lambda gap: inf if isnan(gap[0]) else gap[0])
+    return (
+        f"{text}{same} of them have the scores of the study to the last bit; of the others the largest difference is "
+        f"{largest:.1g} ({metric} of {row})."
+    )
+
+
+def first_runs(planned: Iterable[PlannedRun], outcomes: Mapping[str, Outcome]) -> dict[str, tuple[PlannedRun, Outcome]]:
+    """Row → the first of its runs, without sweeps, that ended well."""
+    found: dict[str, tuple[PlannedRun, Outcome]] = {}
+    for run in planned:
+        outcome = outcomes.get(run.key.content)
+        if outcome is None or outcome.status != "done":
+            continue
+        if run.point == BASE and run.key.role in ("final", "baseline"):
+            found.setdefault(run.key.method, (run, outcome))
+    return found
