@@ -57,19 +57,19 @@ def draw_intervals(study: StudyRecord, table: ComparisonTable) -> Any:
         legend=None,
     )
     y = alt.Y("row:N", sort=[row["row"] for row in rows], title=None, axis=alt.Axis(ticks=False, domain=False))
-    x = alt.Scale(zero=False, nice=True)
+    x, ticks = alt.Scale(zero=False, nice=True), alt.Axis(tickCount=10)
     heading = one_line(column.heading)
     base = alt.Chart(alt.Data(values=rows)).encode(y=y, color=colour)
     intervals = base.mark_rule(strokeWidth=2, strokeCap="round").encode(
-        x=alt.X("low:Q", scale=x, title=heading), x2="high:Q"
+        x=alt.X("low:Q", scale=x, title=heading, axis=ticks), x2="high:Q"
     )
     dots = (
         alt.Chart(alt.Data(values=seeds))
         .mark_circle(size=16, opacity=0.4, yOffset=8)
-        .encode(y=y, color=colour, x=alt.X("seed:Q", scale=x, title=heading))
+        .encode(y=y, color=colour, x=alt.X("seed:Q", scale=x, title=heading, axis=ticks))
     )
     means = base.mark_point(size=70, strokeWidth=2).encode(
-        x=alt.X("mean:Q", scale=x, title=heading),
+        x=alt.X("mean:Q", scale=x, title=heading, axis=ticks),
         fill=alt.condition("datum.kind == 'baseline'", alt.value("transparent"), colour),
         shape=alt.condition("datum.kind == 'baseline'", alt.value("diamond"), alt.value("circle")),
         tooltip=[alt.Tooltip("row:N", title="method"), alt.Tooltip("shown:N", title=heading)],

@@ -14,7 +14,7 @@ METHODS_BYTES, METHOD_BYTES = 3_800_000, 190_000
 """Of the thresholds of all methods at most, and of one method in full detail."""
 
 PICTURES_BYTES = 4_000_000
-SHARES = {"faults": 0.45, "gallery": 0.4, "compare": 0.15}
+SHARES = {"faults": 0.4, "gallery": 0.35, "compare": 0.25}
 
 
 def picture_room(study: StudyRecord, *sections: str) -> int:

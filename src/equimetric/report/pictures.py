@@ -20,16 +20,18 @@ SMALL = 40
 class Thumbnails:
     """The thumbnails of rows of a data set; rows that no longer fit have none."""
 
-    def __init__(self, images: StudyImages, room: int) -> None:
+    def __init__(self, images: StudyImages, room: int, side: int = SIDE) -> None:
         self.images = images
         self.room = room
+        self.side = side
         self.found: dict[int, str] = {}
 
     def add(self, *rows: int) -> bool:
         """Make thumbnails of all these rows; False, and none of them, where there is no room, or nothing to show."""
         if self.images.dataset is None:
             return False
-        new = {row: thumbnail(self.images.image(row)) for row in dict.fromkeys(rows) if row not in self.found}
+        unknown = [row for row in dict.fromkeys(rows) if row not in self.found]
+        new = {row: thumbnail(self.images.image(row), self.side) for row in unknown}
         size = sum(map(len, new.values()))
         if size > self.room:
             return False
@@ -38,12 +40,12 @@ class Thumbnails:
         return True
 
 
-def thumbnail(image: NDArray[np.uint8]) -> str:
+def thumbnail(image: NDArray[np.uint8], side: int = SIDE) -> str:
     """An image (C, H, W) as an inline file: a photograph as JPEG, a small image as PNG."""
     from PIL import Image
 
     pixels = Image.fromarray(np.ascontiguousarray(image[0] if image.shape[0] == 1 else image.transpose(1, 2, 0)))
-    pixels.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    pixels.thumbnail((side, side), Image.Resampling.LANCZOS)
     stream = io.BytesIO()
     kind = "png" if max(image.shape[1:]) <= SMALL or image.shape[0] == 1 else "jpeg"
     pixels.save(stream, format=kind, optimize=True, **({"quality": 72} if kind == "jpeg" else {}))

@@ -34,7 +34,8 @@ def method_thresholds(
 ) -> dict[str, Any]:
     """One method at every threshold: overall counts, quantiles of the rates of classes, and the worst classes.
 
-    `names` are those of the classes; one that it lacks is called by its number. Quantiles are evenly spaced from 0 to 1.
+    `names` are those of the classes; one that it lacks is called by its number. There are `levels` quantiles, evenly
+    spaced, and `worst` classes.
     """
     utility, consistency = profile.utility, profile.consistency
     order = np.argsort(consistency.mean_utility, kind="stable")

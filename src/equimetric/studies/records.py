@@ -35,6 +35,9 @@ __all__ = [
     "StudyRecord",
 ]
 
+NAMED_METHODS = 3
+"""Methods that are named where more of them have the same note."""
+
 PLAIN = " plain"
 """End of the name of a metric that was measured without the cohort."""
 
@@ -205,19 +208,29 @@ class StudyRecord:
 
     @property
     def grouped_notes(self) -> tuple[tuple[str, str], ...]:
-        """What the runs of each method noticed, notes that begin alike as one: ('margin, 3 of 10 runs', first note)."""
+        """What the runs of each method noticed, notes that begin alike as one: ('margin, 3 of 10 runs', first note).
+
+        Methods with the same note share a line.
+        """
         groups: dict[tuple[str, str], list[tuple[RunRecord, str]]] = {}
         for run, note in self.notes:
             groups.setdefault((run.method, note.partition(":")[0]), []).append((run, note))
-        found = []
+        alike: dict[str, list[tuple[str, list[tuple[RunRecord, str]]]]] = {}
         for (method, _), noted in groups.items():
-            runs = len(self.all_runs_of(method))
-            first = f"{method}, seed {noted[0][0].seed}"
-            where = (
-                first if len(noted) == 1 else f"{method}, {len(noted)} of {runs} runs, such as seed {noted[0][0].seed}"
-            )
-            found.append((where, noted[0][1]))
-        return tuple(found)
+            alike.setdefault(noted[0][1], []).append((method, noted))
+        return tuple((self._noted_by(found), note) for note, found in alike.items())
+
+    def _noted_by(self, found: Sequence[tuple[str, Sequence[tuple[RunRecord, str]]]]) -> str:
+        """'margin, seed 3', 'margin, 3 of 10 runs, such as seed 0', 'margin, triplet and 4 more methods, 17 runs'."""
+        (method, noted), *others = found
+        if others:
+            names = [name for name, _ in found]
+            listed = ", ".join(names[:NAMED_METHODS])
+            more = f" and {len(names) - NAMED_METHODS} more methods" if len(names) > NAMED_METHODS else ""
+            return f"{listed}{more}, {sum(len(one) for _, one in found)} runs"
+        first = f"{method}, seed {noted[0][0].seed}"
+        runs = len(self.all_runs_of(method))
+        return first if len(noted) == 1 else f"{method}, {len(noted)} of {runs} runs, such as seed {noted[0][0].seed}"
 
     def frame(self) -> DataFrame:
         """One row for each run: method, kind, point, seed, fold, status, metrics, time; joined and swept runs, too."""

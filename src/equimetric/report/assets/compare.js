@@ -72,8 +72,10 @@
   const strip = (queries, letter, method, place) => {
     const { row } = queries.shown[place];
     const found = queries.neighbours[method]?.[place];
+    // Names in place of pictures where the page has not had room for all of them.
+    const pictured = (found ?? []).every((one) => queries.images[one]);
     const neighbours = (found ?? []).map((one) => ({
-      source: queries.images[one],
+      source: pictured ? queries.images[one] : undefined,
       name: queries.names[queries.labels[one]],
       right: queries.labels[one] === queries.labels[row],
     }));
@@ -108,7 +110,7 @@
     }
     const [a, b] = [unpack(scores[first], data.steps), unpack(scores[second], data.steps)];
     const { wins, losses, equal } = count([...a].map((value, place) => value - b[place]));
-    words.textContent = `Of ${a.length} test queries, ${wins} score higher with A, ${losses} with B, ${equal} alike.`;
+    words.textContent = `Of ${a.length.toLocaleString("en")} test queries, ${wins.toLocaleString("en")} score higher with A, ${losses.toLocaleString("en")} with B, ${equal.toLocaleString("en")} alike.`;
     const wanted = document.getElementById("compare-query-wins");
     if (wanted) {
       const [better, worse] = extremes(shown.map(({ query }) => a[query] - b[query]), LISTED);

@@ -250,7 +250,7 @@
         if (at !== null) {
           drawing.append(
             svg("line", { class: "fan-certified", x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }),
-            svg("text", { x: at + 4, y: HEIGHT - MARGIN.bottom - 6 }, `certified at FAR ${100 * method.certified.wanted} %`),
+            svg("text", at > WIDTH / 2 ? { x: at - 4, y: MARGIN.top + 10, "text-anchor": "end" } : { x: at + 4, y: MARGIN.top + 10 }, `certified at FAR ${100 * method.certified.wanted} %`),
           );
         }
       }
@@ -290,9 +290,10 @@
         const y = this.y(i / 4);
         parts.push(svg("line", { class: "fan-grid", x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: y, y2: y }),
           svg("text", { x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" }, (i / 4).toFixed(2)));
-        const place = Math.round((i / 4) * last);
-        parts.push(svg("text", { x: this.x(place), y: HEIGHT - MARGIN.bottom + 16, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" },
-          equimetric.number((this.method.scored ? -1 : 1) * this.method.thresholds[place], 2)));
+        const { thresholds, scored } = this.method;
+        const value = thresholds[0] + ((scored ? 4 - i : i) / 4) * (thresholds[last] - thresholds[0]);
+        parts.push(svg("text", { x: MARGIN.left + (i / 4) * (WIDTH - MARGIN.left - MARGIN.right), y: HEIGHT - MARGIN.bottom + 16, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" },
+          equimetric.number((scored ? -1 : 1) * value, 2)));
       }
       const words = this.method.scored ? "threshold of the score" : "threshold of the distance (unit vectors: 0 to 2)";
       parts.push(svg("text", { x: (MARGIN.left + WIDTH) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, `${words}; grey: calibration range`),

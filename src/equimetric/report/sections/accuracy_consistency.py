@@ -7,6 +7,7 @@ from typing import Any
 
 from equimetric.escaping import one_line
 from equimetric.report.figure import Figure, import_altair
+from equimetric.report.label_places import LabelPlace, place_labels
 from equimetric.report.palette import PALETTE
 from equimetric.report.section import section
 from equimetric.studies.records import StudyRecord
@@ -15,6 +16,9 @@ from equimetric.studies.table import comparison_table
 __all__ = ["accuracy_consistency_section", "pareto_front"]
 
 ACCURACY = ("recall@1", "precision@1")
+
+WIDTH, HEIGHT = 800, 340
+"""Pixels of the plane where names are placed; a page that is wider has more room."""
 
 TEMPLATE = """
 <p class="lead">Retrieving the right class and treating classes alike are two things.
@@ -42,7 +46,8 @@ def accuracy_consistency_section(study: StudyRecord) -> Mapping[str, Any] | None
         lambda: draw_points(drawn),
         "Recall at 1 against OPIS of every method; the methods that no other beats in both are joined by a line.",
         "Recall@1, to the right is better, against OPIS, lower is better. Bars reach over the seeds. Filled: methods "
-        "that no other beats in both; the line is the front that they make. Hollow: the others.",
+        "that no other beats in both; the line is the front that they make. Hollow: the others. Names without "
+        "room are left out: point at the circle.",
     )
     return {"figure": figure, "front": [found[place]["method"] for place in front], "beside": beside}
 
@@ -75,11 +80,48 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     return sorted((place for place in range(len(points)) if not beaten(place)), key=lambda place: points[place])
 
 
+def domain(points: Sequence[Mapping[str, Any]], name: str) -> tuple[float, float]:
+    """The ends of an axis: those of all ranges, and a little more."""
+    low, high = min(one[f"{name}_low"] for one in points), max(one[f"{name}_high"] for one in points)
+    margin = 0.06 * (high - low) or 0.5
+    return low - margin, high + margin
+
+
+def labelled(points: Sequence[Mapping[str, Any]]) -> dict[LabelPlace, list[Mapping[str, Any]]]:
+    """The points whose names find a place, by that place; those of the front first."""
+    order = sorted(points, key=lambda point: not point["front"])
+    (left, right), (low, high) = domain(points, "accuracy"), domain(points, "opis")
+    pixels = [
+        (
+            WIDTH * (one["accuracy"] - left) / (right - left),
+            HEIGHT * (high - one["opis"]) / (high - low),
+            one["method"],
+        )
+        for one in order
+    ]
+    places = place_labels(pixels, WIDTH)
+    groups: dict[LabelPlace, list[Mapping[str, Any]]] = {}
+    for point, place in zip(order, places, strict=True):
+        if place is not None:
+            groups.setdefault(place, []).append(point)
+    return groups
+
+
 def draw_points(points: Sequence[Mapping[str, Any]]) -> Any:
     """Points with ranges and names, and the line of the front."""
     alt = import_altair()
-    x = alt.X("accuracy:Q", title="recall@1 (%)", scale=alt.Scale(zero=False, nice=True, padding=24))
-    y = alt.Y("opis:Q", title="OPIS (×10⁻³)", scale=alt.Scale(zero=False, nice=True, padding=16))
+    x = alt.X(
+        "accuracy:Q",
+        title="recall@1 (%)",
+        axis=alt.Axis(tickCount=8),
+        scale=alt.Scale(domain=domain(points, "accuracy"), nice=False),
+    )
+    y = alt.Y(
+        "opis:Q",
+        title="OPIS (×10⁻³)",
+        axis=alt.Axis(tickCount=6),
+        scale=alt.Scale(domain=domain(points, "opis"), nice=False),
+    )
     base = alt.Chart(alt.Data(values=list(points)))
     across = base.mark_rule(opacity=0.5).encode(
         x=alt.X("accuracy_low:Q", title="recall@1 (%)"), x2="accuracy_high:Q", y=y
@@ -101,5 +143,10 @@ def draw_points(points: Sequence[Mapping[str, Any]]) -> Any:
             alt.Tooltip("opis:Q", title="OPIS (×10⁻³)", format=".2f"),
         ],
     )
-    names = base.mark_text(align="left", dx=8, dy=-8, fontSize=11).encode(x=x, y=y, text="method:N")
-    return alt.layer(front, across, along, dots, names).properties(width="container", height=320)
+    names = [
+        alt.Chart(alt.Data(values=group))
+        .mark_text(align=place.align, baseline="middle", dx=place.dx, dy=place.dy, fontSize=11)
+        .encode(x=x, y=y, text="method:N")
+        for place, group in labelled(points).items()
+    ]
+    return alt.layer(front, across, along, dots, *names).properties(width="container", height=HEIGHT)

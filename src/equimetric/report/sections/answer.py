@@ -23,7 +23,7 @@ TEMPLATE = """
 <p class="warning">{{ failed }} of {{ runs }} runs failed; <a href="#failures">their reasons</a> are listed below.</p>
 {% endif %}
 {% if noted %}
-<p class="warning">{{ noted }} of {{ runs }} runs have <a href="#training">notes</a> below the curves: a collapse, no gain over the start, a metric that is not defined, or a part that never began.</p>
+<p class="warning">{{ noted }} of {{ runs }} runs have <a href="#training">notes</a> below the curves of training.</p>
 {% endif %}
 {{ figure | chart }}
 {% if needs %}
@@ -36,7 +36,7 @@ TEMPLATE = """
   </ul>
 </details>
 {% endif %}
-"""  # noqa: E501
+"""
 
 
 @section("answer", title="The answer", order=5, template=TEMPLATE)

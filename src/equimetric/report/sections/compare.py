@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,13 @@ STEPS = 10_000
 BINS = 20
 """Bins on each side of zero."""
 
-CHANGED = 60
-"""Queries that are shown: those that methods differ in most, half of them of the two methods shown first."""
+CHANGED, EXTREMES = 60, 12
+"""Queries that are shown: those that methods differ in most, these two ends of the two methods shown first."""
 
 NEIGHBOURS = 5
+
+SIDE = 56
+"""Of the images, in pixels."""
 
 TEMPLATE = """
 <form class="controls">
@@ -60,7 +63,7 @@ TEMPLATE = """
   <div><h4 id="compare-query-wins-title">Better with A</h4><ul class="changed" id="compare-query-wins" aria-labelledby="compare-query-wins-title"></ul></div>
   <div><h4 id="compare-query-losses-title">Better with B</h4><ul class="changed" id="compare-query-losses" aria-labelledby="compare-query-losses-title"></ul></div>
 </div>
-<ul class="notes"><li>Out of {{ changed }} test queries: those that these two methods, and all methods, differ in most. Scores are {{ averaged }}; neighbours are those of the first.</li></ul>
+<ul class="notes"><li>Out of {{ changed }} test queries: those that these two methods, and all methods, differ in most. Scores ({{ figure_heading }}) are {{ averaged }}; neighbours are those of the first.</li></ul>
 {% endif %}
 {{ payload | json("compare") }}
 """  # noqa: E501
@@ -98,6 +101,7 @@ def compare_section(study: StudyRecord) -> Mapping[str, Any] | None:
         "payload": payload,
         "queries": queries is not None,
         "changed": len(shown),
+        "figure_heading": column.heading,
         "averaged": "" if queries is None else describe_runs(queries.runs),
         "figure": difference_figure(first, second, column.scale * (means[first] - means[second]), column.heading),
     }
@@ -118,37 +122,41 @@ def pack(values: NDArray[np.float64]) -> str:
 
 
 def most_changed(queries: QueryScores, pair: tuple[str, str]) -> list[int]:
-    """The queries that two rows differ in most, then those that all rows do."""
+    """The queries that A wins and loses most of the two rows shown first, then those that all rows differ in most."""
     scores = queries.scores
-    between = [scores[row] for row in pair if row in scores]
-    chosen: dict[int, None] = {}
-    for found, many in ((between, CHANGED // 2), (list(scores.values()), CHANGED)):
-        spread = np.ptp(np.stack(found), axis=0) if len(found) > 1 else np.zeros(len(queries.index))
-        order = (int(place) for place in np.argsort(-spread, kind="stable") if spread[place] > 0)
-        for place in islice(order, many):
-            if len(chosen) < many:
-                chosen[place] = None
-    return list(chosen)
+    chosen: list[int] = []
+    if all(row in scores for row in pair):
+        differences = scores[pair[0]] - scores[pair[1]]
+        order = np.argsort(-differences, kind="stable")
+        ends = zip(order[:EXTREMES], order[::-1][:EXTREMES], strict=True)
+        chosen = [int(place) for end in ends for place in end if differences[place] != 0]
+    spread = np.ptp(np.stack(list(scores.values())), axis=0)
+    others = [int(place) for place in np.argsort(-spread, kind="stable")[:CHANGED] if spread[place] > 0]
+    return list(dict.fromkeys([*chosen, *others]))[:CHANGED]
 
 
 def query_payload(queries: QueryScores, shown: Sequence[int], order: Sequence[str], room: int) -> dict[str, Any]:
     """The scores of all queries by row; for those that are shown, what each row retrieves, with pictures that fit.
 
-    Images, labels and neighbours are by row of the data set; rows of the table come in `order`, until there is no room.
+    Images, labels and neighbours are by row of the data set; rows of the table come in `order`, the two
+    that are shown first at its head, until there is no room.
     """
     scores = {row: pack(values) for row, values in queries.scores.items()}
     if queries.images is None or not shown:
         return {"scores": scores, "shown": []}
-    pictures = Thumbnails(queries.images, room)
+    pictures = Thumbnails(queries.images, room, side=SIDE)
     rows = [int(queries.index[place]) for place in shown]
     pictures.add(*rows)
-    neighbours = {}
-    for method in order:
-        if method in queries.neighbours:
-            nearest = queries.neighbours[method][:, :NEIGHBOURS]
-            neighbours[method] = [[int(row) for row in nearest[place] if row >= 0] for place in shown]
-            for found in neighbours[method]:
-                pictures.add(*found)
+    neighbours = {
+        method: [[int(row) for row in queries.neighbours[method][place][:NEIGHBOURS] if row >= 0] for place in shown]
+        for method in order
+        if method in queries.neighbours
+    }
+    # What is seen first comes first: both methods of the pair, query by query.
+    for found in zip(*(neighbours[method] for method in order[:2] if method in neighbours), strict=True):
+        pictures.add(*chain(*found))
+    for found in chain(*neighbours.values()):
+        pictures.add(*found)
     used = dict.fromkeys([*rows, *(row for found in neighbours.values() for one in found for row in one)])
     labels = {row: int(queries.images.labels[row]) for row in used}
     return {

@@ -19,12 +19,15 @@ __all__ = ["class_names", "compared_methods", "explorer_section"]
 ALL_CLASSES_BYTES = 2_500_000
 """What all classes of the two methods may take together at most."""
 STRIDES = (1, 2, 4, 8)
+WITHOUT_COHORT = " (without its cohort)"
 DETAIL = ((101, 20), (11, 20), (11, 6))
 """Quantiles over the classes, and classes of lowest utility, of each method; a page of very many methods has fewer."""
 
 TEMPLATE = """
 <p class="lead">Two items are accepted as the same class where their {{ measure }} is within one threshold. Move it, and see what that
 does to all pairs and to every class. All values are counts of the pairs of {{ counted }}.</p>
+<div id="explorer-app" hidden></div>
+<h3>Calibration range and certificate of every method</h3>
 <div class="scroll" role="region" aria-label="Calibration range and certificate of all methods" tabindex="0">
 <table class="results">
   <thead><tr><th scope="col">Method</th><th scope="col" class="number">Calibration range</th>
@@ -34,7 +37,7 @@ does to all pairs and to every class. All values are counts of the pairs of {{ c
   <tbody>
   {% for method in methods %}
     <tr>
-      <th scope="row"><span class="name">{{ method.name | breakable }}</span></th>
+      <th scope="row"><span class="name">{{ method.name | breakable }}</span>{% if method.plain %} <span class="unit">without its cohort</span>{% endif %}</th>
       <td class="number">{{ method.range }}</td>
       <td class="number">{{ method.opis }}</td><td class="number">{{ method.opis10 }}</td>
       {% for cell in method.certified %}<td class="number">{{ cell }}</td>{% endfor %}
@@ -46,7 +49,6 @@ does to all pairs and to every class. All values are counts of the pairs of {{ c
 <ul class="notes"><li>The calibration range lies between the thresholds of false accept rates (FAR) of 1 % and 10 %. OPIS is the variance between classes of the
 utility there: the harmonic mean of 1 − FAR and 1 − FRR of a class; lower is more even. The certified threshold is that of <code>equimetric calibrate</code> on these
 classes; its bound for new classes has 95 % confidence.</li></ul>
-<div id="explorer-app" hidden></div>
 {{ values | json("explorer") }}
 """  # noqa: E501
 
@@ -103,7 +105,7 @@ def fit_methods(runs: Mapping[str, RunProfile], names: Mapping[int, str]) -> dic
             assert run.thresholds is not None
             methods[row] = method_thresholds(run.thresholds, names, run.certified, levels, worst)
             if run.plain is not None:
-                methods[f"{row} (without its cohort)"] = method_thresholds(run.plain, names, None, levels, worst)
+                methods[row + WITHOUT_COHORT] = method_thresholds(run.plain, names, None, levels, worst)
         if len(json.dumps(methods)) <= METHODS_BYTES:
             break
     return methods
@@ -142,16 +144,17 @@ def describe(name: str, method: Mapping[str, Any]) -> dict[str, Any]:
     point = method["certified"]
     bound = None if point is None else point["far_bound"]
     return {
-        "name": name,
-        "range": f"{ends[0]:.3f} … {ends[1]:.3f}",
+        "name": name.removesuffix(WITHOUT_COHORT),
+        "plain": name.endswith(WITHOUT_COHORT),
+        "range": f"{ends[0]:.3f} … {ends[1]:.3f}".replace("-", "−"),
         "opis": f"{1e3 * method['opis']:.2f}",
         "opis10": f"{1e3 * method['opis10']:.1f}",
         "certified": ["–"] * 4
         if point is None
         else [
-            f"{sign * point['threshold']:.4f}",
+            f"{sign * point['threshold']:.4f}".replace("-", "−"),
             f"{100 * point['far']:.3g}",
-            f"{100 * point['frr']:.3g}",
+            f"{100 * point['frr']:.1f}",
             "–" if bound is None else f"{100 * bound:.3g}",
         ],
     }

@@ -62,7 +62,9 @@ TEMPLATE = """
 def gallery_section(study: StudyRecord) -> Mapping[str, Any] | None:
     """The galleries that fit the page, the best method first and baselines last; None where the study has none."""
     best_first = sorted(comparison_table(study).rows, key=lambda row: row.kind == "baseline")
-    galleries, without, room = [], [], picture_room(study, "gallery")
+    galleries: list[dict[str, Any]] = []
+    without: list[str] = []
+    room = picture_room(study, "gallery")
     for row in best_first:
         if row.method not in study.galleries:
             continue

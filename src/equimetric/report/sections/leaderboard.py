@@ -47,12 +47,12 @@ TEMPLATE = """
       <th scope="col" data-sort="number" class="number{% if loop.first %} primary{% endif %}">
         {{- heading.metric }}{% if heading.percent %} <span class="unit">%</span>{% endif -%}
       </th>
-      {% endfor %}
-      {% if judged %}
+      {% if judged and loop.first %}
       <th scope="col" data-sort="number">Against <span class="name" id="leaderboard-baseline">{{ table.baseline | breakable }}</span></th>
       <th scope="col" data-sort="number" class="number"><abbr title="difference in standard deviations over seeds">Effect</abbr></th>
       <th scope="col" data-sort="text"><abbr title="rows that share a letter cannot be told apart">Group</abbr></th>
       {% endif %}
+      {% endfor %}
       {% if published %}
       <th scope="col">Published †</th>
       {% endif %}
@@ -78,12 +78,12 @@ TEMPLATE = """
         {%- if cell.fewer %} <span class="unit">n = {{ cell.fewer }}</span>{% endif %}
         {{ bar(cell.bar) }}
       </td>
-      {% endfor %}
-      {% if judged %}
+      {% if judged and loop.first %}
       <td class="verdict" data-value="{{ row.verdict.difference }}">{{ row.verdict.text }}</td>
       <td class="effect number" data-value="{{ row.verdict.effect }}">{{ row.verdict.size }}</td>
       <td data-value="{{ row.group }}">{{ row.group or "–" }}</td>
       {% endif %}
+      {% endfor %}
       {% if published %}
       <td class="published">{% for one in row.published %}<span>{{ one }}</span>{% else %}–{% endfor %}</td>
       {% endif %}

@@ -29,7 +29,7 @@ TEMPLATE = """
 {% if study.grouped_notes %}
 <ul class="notes">
   {% for where, note in study.grouped_notes %}
-  <li class="warning"><span class="name">{{ where | breakable }}</span>: {{ note }}</li>
+  <li><span class="warning">{{ where | breakable }}</span>: {{ note }}</li>
   {% endfor %}
 </ul>
 {% endif %}

@@ -86,6 +86,11 @@ def grid_weights(method: str, options: str) -> tuple[dict[str, list[float]] | No
     return {"cosine": found.similarity.tolist(), **{name: side.tolist() for name, side in sides.items()}}, ""
 
 
+def cosines(alt: Any) -> dict[str, Any]:
+    """The axis of all cosines."""
+    return {"scale": alt.Scale(domain=[-1, 1]), "axis": alt.Axis(values=[-1, -0.5, 0, 0.5, 1])}
+
+
 def curve_panel(number: int, name: str, found: Mapping[str, list[float]]) -> Figure:
     """The weights of one method against the cosine of the pair."""
     largest = {kind: max(map(abs, found[kind])) for kind in ("positive", "negative")}
@@ -112,7 +117,7 @@ def draw_curves(found: Mapping[str, list[float]], largest: Mapping[str, float]) 
         alt.Chart(alt.Data(values=values))
         .mark_line(strokeWidth=2.2)
         .encode(
-            x=alt.X("cosine:Q", title="cosine of the pair", scale=alt.Scale(domain=[-1, 1])),
+            x=alt.X("cosine:Q", title="cosine of the pair", **cosines(alt)),
             y=alt.Y("share:Q", title="weight, of the largest"),
             color=alt.Color("kind:N", scale=scale),
             strokeDash=alt.StrokeDash("kind:N", scale=dash),
@@ -167,7 +172,7 @@ def draw_batches(logged: list[Mapping[str, Any]]) -> Any:
         alt.Chart(alt.Data(values=values))
         .mark_rect()
         .encode(
-            x=alt.X("low:Q", title="cosine of the pair", scale=alt.Scale(domain=[-1, 1])),
+            x=alt.X("low:Q", title="cosine of the pair", **cosines(alt)),
             x2="high:Q",
             y=alt.Y("row:N", sort=order, title="kind of pair, step"),
             color=alt.Color(
@@ -177,5 +182,5 @@ def draw_batches(logged: list[Mapping[str, Any]]) -> Any:
             ),
             tooltip=["row:N", "low:Q", "high:Q", "pairs:Q", alt.Tooltip("weight:Q", format=".4g")],
         )
-        .properties(width="container", height={"step": 15})
+        .properties(width="container", height=15 * len(order))
     )
