@@ -63,7 +63,7 @@ TEMPLATE = """
   <div><h4 id="compare-query-wins-title">Better with A</h4><ul class="changed" id="compare-query-wins" aria-labelledby="compare-query-wins-title"></ul></div>
   <div><h4 id="compare-query-losses-title">Better with B</h4><ul class="changed" id="compare-query-losses" aria-labelledby="compare-query-losses-title"></ul></div>
 </div>
-<ul class="notes"><li>Out of {{ changed }} test queries: those that these two methods, and all methods, differ in most. Scores ({{ figure_heading }}) are {{ averaged }}; neighbours are those of the first.</li></ul>
+<ul class="notes"><li>Out of {{ changed }} test queries: those that these two methods, and all methods, differ in most. Scores ({{ figure_heading }}) are {{ averaged }}; neighbours are those of the first run.</li></ul>
 {% endif %}
 {{ payload | json("compare") }}
 """  # noqa: E501
@@ -155,8 +155,8 @@ def query_payload(queries: QueryScores, shown: Sequence[int], order: Sequence[st
     # What is seen first comes first: both methods of the pair, query by query.
     for found in zip(*(neighbours[method] for method in order[:2] if method in neighbours), strict=True):
         pictures.add(*chain(*found))
-    for found in chain(*neighbours.values()):
-        pictures.add(*found)
+    for nearest in chain(*neighbours.values()):
+        pictures.add(*nearest)
     used = dict.fromkeys([*rows, *(row for found in neighbours.values() for one in found for row in one)])
     labels = {row: int(queries.images.labels[row]) for row in used}
     return {
