@@ -140,8 +140,55 @@ def test_pictures_show_the_queries_that_changed(window):
     assert page.inner_text("#compare-query-words") == (
         "Of 24 test queries, 12 score higher with A, 12 with B, 0 alike."
     )
-    assert page.locator("#compare-query-wins img").count() == 8
-    assert page.locator("#compare-query-losses img").count() == 8
+    assert page.locator("#compare-query-wins .query img").count() == 8
+    assert page.locator("#compare-query-losses .query img").count() == 8
+
+
+def test_neighbours_of_a_changed_query_stand_side_by_side(window, judged_study):
+    page = window.page
+    page.select_option("#compare-first", "triplet")
+    page.select_option("#compare-second", "contrastive")
+    first = page.locator("#compare-query-wins > li").first
+    first.locator(".query img").wait_for()
+    strips = [first.locator(".retrieval").nth(place) for place in range(2)]
+    labels, rows = judged_study.queries.images.labels, judged_study.queries.neighbours
+    differences = judged_study.queries.scores["triplet"] - judged_study.queries.scores["contrastive"]
+    shown = first.locator(".query span").inner_text()
+    assert shown == judged_study.queries.class_names[int(differences.argmax())]
+    for strip, method, letter in zip(strips, ("triplet", "contrastive"), "AB", strict=True):
+        assert strip.locator(".letter").inner_text().startswith(f"{letter} ")
+        query = next(
+            place
+            for place in range(24)
+            if [labels[row] == labels[place] for row in rows[method][place]]
+            == [name == "right" for name in strip.locator("li").evaluate_all("all => all.map(one => one.className)")]
+            and judged_study.queries.class_names[place] == shown
+        )
+        assert differences[query] == pytest.approx(differences.max())
+        assert strip.locator("img").count() == 3
+
+
+def test_runs_are_links_only_where_the_page_was_written(browser, judged_study, tmp_path):
+    folder = tmp_path / "runs" / "my study"
+    runs = tuple(replace(run, folder=f"{run.method}/{run.seed}-<b>") for run in judged_study.runs)
+    record = replace(judged_study, runs=runs)
+    own = write_report(record, folder / "report", study=folder)
+    other = write_report(record, tmp_path / "pages", study=folder)
+    moved = tmp_path / "mail" / "report.html"
+    moved.parent.mkdir()
+    moved.write_bytes(own.read_bytes())
+    for file, base in ((own, folder), (other, folder), (moved, None)):
+        window = Window(browser, file, viewport={"width": 1280, "height": 900})
+        links = window.page.locator("#leaderboard-table .runs a")
+        assert window.page.locator("#leaderboard-table .runs [data-run]").count() == len(runs)
+        if base is None:
+            assert links.count() == 0
+        else:
+            found = links.first.evaluate("link => link.href")
+            assert found == (base / "triplet" / "0-<b>").as_uri() + "/"
+        assert "triplet/0-<b>" in window.page.locator("#leaderboard-table .runs").first.text_content()
+        assert window.complaints == []
+        window.page.close()
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_front_has_the_methods_that_none_beats():
 def test_consistency_takes_opis_from_stored_thresholds(known, spaces):
     found = SECTIONS["accuracy_consistency"].data(known)
     assert "multi_similarity" in found["front"]
-    points = found["figure"].spec()["data"]["values"]
+    points = found["figure"].spec()["layer"][0]["data"]["values"]
     opis = evaluate(spaces["contrastive"].embeddings, spaces["contrastive"].labels, metrics=["opis"])["opis"]
     assert {point["method"]: point["opis"] for point in points}["contrastive"] == pytest.approx(1e3 * opis)
 

@@ -12,6 +12,8 @@ from equimetric.cli.console import progress_bar, show, show_failures, show_notes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from equimetric.studies.retraining import RetrainedRow
+
 __all__ = ["report_command"]
 
 
@@ -57,6 +59,9 @@ def report_command(
             help="Of a study whose runs are gone: train the first run of every row again, into this folder.",
         ),
     ] = None,
+    row: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="With --retrain only this row; may be given several times.")
+    ] = None,
     pictures: Annotated[bool, typer.Option(help="Show images of the data in the page.")] = True,
 ) -> None:
     """Write the report of a study, a run or embeddings: one HTML page, and its tables as md, csv and tex.
@@ -71,18 +76,21 @@ def report_command(
     """
     from equimetric import report
     from equimetric.configuration import parse_overrides
-    from equimetric.errors import unknown_name
+    from equimetric.errors import EquimetricError, unknown_name
     from equimetric.report import StudyRecord, figures_of, record_tables, write_figures, write_report
     from equimetric.studies.report_records import load_record
+    from equimetric.studies.retraining import describe_retrained
     from equimetric.studies.store import is_study
 
     if form is not None and form not in (*FORMATS, *FIGURES):
         raise unknown_name("format", form, (*FORMATS, *FIGURES))
     located = parse_overrides(context.args)
-    trained_again = "" if retrain is None else train_again(source, retrain, located)
+    if row and retrain is None:
+        raise EquimetricError("--row says which rows are trained again; give --retrain FOLDER with it")
+    found = [] if retrain is None else train_again(source, retrain, located, row or [])
     record = load_record(source, labels, retrained=retrain, located=located, pictures=pictures)
-    if isinstance(record, StudyRecord) and trained_again:
-        record = replace(record, statement=(*record.statement, trained_again))
+    if isinstance(record, StudyRecord) and found:
+        record = replace(record, statement=(*record.statement, describe_retrained(found, len(record.methods))))
     folder = output or (source / "report" if source.is_dir() else source.with_name(f"{source.stem}-report"))
     if form in FIGURES:
         for file in write_figures(figures_of(record), folder, form):
@@ -101,12 +109,9 @@ def report_command(
         show_failures(record)
 
 
-def train_again(source: Path, runs: Path, located: "Mapping[str, Any]") -> str:
-    """Train the first run of every row of a study again, and say how its scores compare with those of the index.
-
-    Gives the sentence about them for the page.
-    """
-    from equimetric.studies.retraining import describe_retrained, retrain_rows
+def train_again(source: Path, runs: Path, located: "Mapping[str, Any]", only: list[str]) -> "list[RetrainedRow]":
+    """Train the first run of rows of a study again, and say how its scores compare with those of the index."""
+    from equimetric.studies.retraining import retrain_rows
 
     rows = []
     with progress_bar() as bar:
@@ -115,7 +120,7 @@ def train_again(source: Path, runs: Path, located: "Mapping[str, Any]") -> str:
         def advance(row: str, step: int, steps: int) -> None:
             bar.update(task, description=row, completed=step, total=steps)
 
-        for found in retrain_rows(source, runs, located, advance):
+        for found in retrain_rows(source, runs, located, advance, only=only):
             show(str(found))
             rows.append(found)
-    return describe_retrained(rows)
+    return rows

@@ -33,7 +33,8 @@ def write_report(record: StudyRecord | EmbeddingsRecord, destination: Path, *, s
     A study with folds, sweeps or a search has further tables. Each file appears whole or not at all, and the same study
     gives the same bytes. `study` is the folder below which the runs are, so that the page can link to them.
     """
-    links = None if study is None else links_to_runs(study, destination)
+    reachable = isinstance(record, StudyRecord) and any(run.folder for run in record.runs)
+    links = links_to_runs(study, destination) if study is not None and reachable else None
     contents: dict[str, str] = {}
     for name, table in record_tables(record).items():
         contents |= {f"{name}.md": to_markdown(table), f"{name}.csv": to_csv(table), f"{name}.tex": to_latex(table)}

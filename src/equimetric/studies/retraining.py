@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from equimetric.checksums import read_json
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, unknown_name
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder, describe_environment
 from equimetric.runs.shared import Shared
@@ -38,12 +38,17 @@ class RetrainedRow:
 
 
 def retrain_rows(
-    study_folder: Path, runs: Path, located: Mapping[str, Any] | None = None, progress: Progress | None = None
+    study_folder: Path,
+    runs: Path,
+    located: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    *,
+    only: Sequence[str] = (),
 ) -> Iterator[RetrainedRow]:
     """Train the first finished run of every row into `runs`, each in its folder there, with a profile.
 
     The study's own folder is only read. `located` are keys `data.options.…` that say where the data are now. A run that
-    is there already is not trained again.
+    is there already is not trained again. `only` names the rows where not all are wanted.
     """
     require_study(study_folder)
     stored, index = read_index(study_folder)
@@ -56,7 +61,13 @@ def retrain_rows(
             f"images and labels are, by keys such as --{WHERE}file"
         )
     shared, rows = Shared(), list_rows(study)
-    for row, (planned, outcome) in first_runs(index.planned.values(), index.outcomes).items():
+    found = first_runs(index.planned.values(), index.outcomes)
+    for name in only:
+        if name not in found:
+            raise unknown_name("row", name, found)
+    for row, (planned, outcome) in found.items():
+        if only and row not in only:
+            continue
         key = planned.key
         config = run_config(study, rows[row], seed=key.seed, fold=key.fold, params=outcome.params)
 
@@ -72,12 +83,13 @@ def retrain_rows(
         yield RetrainedRow(row, Reproduction(folder, scores(outcome), scores(result), changes(then, now)))
 
 
-def describe_retrained(found: Sequence[RetrainedRow]) -> str:
+def describe_retrained(found: Sequence[RetrainedRow], rows: int) -> str:
     """Which parts of a page are of runs that were trained again, and whether these gave the scores of the study."""
     differing = {one.row: one.reproduction.differences for one in found if not one.reproduction.matches}
+    wanted = f"each of {rows} rows" if len(found) == rows else f"{len(found)} of {rows} rows"
     text = (
         "The folders of the runs are gone: thresholds, neighbours, maps, pair weights, memory and scores of single "
-        f"queries are of the first run of each of {len(found)} rows, trained again for this page. "
+        f"queries are of the first run of {wanted}, trained again for this page. "
     )
     same = len(found) - len(differing)
     if not differing:

@@ -80,7 +80,7 @@
       right: queries.labels[one] === queries.labels[row],
     }));
     const shown = neighbours.length ? equimetric.neighbourList(neighbours) : element("span", { class: "empty" }, "not stored");
-    return element("div", { class: "retrieval" }, [element("span", { class: "letter" }, letter), shown]);
+    return element("div", { class: pictured ? "retrieval" : "retrieval named" }, [element("span", { class: "letter" }, letter), shown]);
   };
 
   /** Each query with its scores, and what both methods retrieve. */

@@ -14,14 +14,14 @@
   const retrieval = (values, found, words) => [
     element("p", { class: "query-name" }, words),
     element("div", { class: "retrieval" }, [
-      element("div", { class: "query" }, picture(values, found.query, "query")),
+      ...(values.images[found.query] ? [element("div", { class: "query" }, picture(values, found.query, "query"))] : []),
       equimetric.neighbourList(found.neighbours.map(([row, right]) => ({ source: values.images[row], name: values.names[row], right }))),
     ]),
   ];
 
   /** Two images side by side with words. */
   const pair = (values, rows, words) => element("li", { class: "fault-pair" }, [
-    ...rows.map((row) => picture(values, row, "image")),
+    ...rows.filter((row) => values.images[row]).map((row) => picture(values, row, "image")),
     element("span", { class: "fault-words" }, [
       element("span", {}, [...new Set(rows.map((row) => values.names[row]))].join(" and ")),
       element("span", { class: "unit" }, `, ${words}`),

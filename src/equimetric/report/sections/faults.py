@@ -63,7 +63,9 @@ def faults_section(study: StudyRecord) -> Mapping[str, Any] | None:
         }
     if not methods:
         return None
-    rows = sorted({*pictures.found, *(row for one in methods.values() if one["map"] for row in one["map"]["rows"])})
+    mapped_rows = (row for one in methods.values() if one["map"] for row in one["map"]["rows"])
+    listed_rows = (row for one in methods.values() if one["faults"] for row in shown_rows(one["faults"]))
+    rows = sorted({*pictures.found, *mapped_rows, *listed_rows})
     return {
         "without": without,
         "values": {
