@@ -41,13 +41,14 @@ def accuracy_consistency_section(study: StudyRecord) -> Mapping[str, Any] | None
     # Baselines lie so far away that the methods would stand on top of each other.
     trained = [point for point in found if point["kind"] != "baseline"]
     drawn, beside = (trained, [point for point in found if point not in trained]) if len(trained) > 1 else (found, [])
+    measured = all(study.values(point["method"], "opis") for point in drawn)
     figure = Figure(
         "accuracy-consistency",
         lambda: draw_points(drawn),
         "Recall at 1 against OPIS of every method; the methods that no other beats in both are joined by a line.",
         "Recall@1, to the right is better, against OPIS, lower is better. Bars reach over the seeds. Filled: methods "
         "that no other beats in both; the line is the front that they make. Hollow: the others. Names without "
-        "room are left out: point at the circle.",
+        "room are left out: point at the circle." + ("" if measured else " OPIS is that of the first seed."),
     )
     return {"figure": figure, "front": [found[place]["method"] for place in front], "beside": beside}
 

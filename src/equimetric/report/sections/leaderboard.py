@@ -41,7 +41,7 @@ TEMPLATE = """
     <tr>
       <th scope="col" data-sort="text">Method</th>
       {% if judged %}
-      <th scope="col"><abbr title="compare all rows with this one">vs</abbr></th>
+      <th scope="col" class="chooses"><abbr title="compare all rows with this one">vs</abbr></th>
       {% endif %}
       {% for heading in headings %}
       <th scope="col" data-sort="number" class="number{% if loop.first %} primary{% endif %}">
@@ -69,7 +69,7 @@ TEMPLATE = """
         {%- if kind == "baseline" %} <span class="badge">baseline</span>{% endif -%}
       </th>
       {% if judged %}
-      <td>{% if row.judged %}<input type="radio" name="baseline" value="{{ row.name }}" aria-label="compare all rows with {{ row.name }}"{% if row.name == table.baseline %} checked{% endif %} disabled>{% endif %}</td>
+      <td class="chooses">{% if row.judged %}<input type="radio" name="baseline" value="{{ row.name }}" aria-label="compare all rows with {{ row.name }}"{% if row.name == table.baseline %} checked{% endif %} disabled>{% endif %}</td>
       {% endif %}
       {% for cell in row.cells %}
       <td class="number{% if loop.first %} primary{% endif %}" data-value="{{ cell.value }}">
