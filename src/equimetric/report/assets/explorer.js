@@ -250,7 +250,7 @@
         if (at !== null) {
           drawing.append(
             svg("line", { class: "fan-certified", x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }),
-            svg("text", at > WIDTH / 2 ? { x: at - 4, y: MARGIN.top + 10, "text-anchor": "end" } : { x: at + 4, y: MARGIN.top + 10 }, `certified at FAR ${100 * method.certified.wanted} %`),
+            svg("text", at > WIDTH / 2 ? { class: "fan-words", x: at - 4, y: MARGIN.top + 10, "text-anchor": "end" } : { class: "fan-words", x: at + 4, y: MARGIN.top + 10 }, `certified at FAR ${100 * method.certified.wanted} %`),
           );
         }
       }
@@ -373,7 +373,7 @@
     app.append(
       element("p", { class: "controls threshold-controls" }, [
         element("label", { for: slider.id }, "Threshold of A"), slider, jump,
-        ...(panels.length > 1 ? [element("label", { for: link.id }, "B is shown"), link] : []),
+        ...(panels.length > 1 ? [element("span", { class: "together" }, [element("label", { for: link.id }, "B is shown"), link])] : []),
       ]),
       element("div", { class: "threshold-panels" }, panels.map((panel) => panel.root)),
     );
