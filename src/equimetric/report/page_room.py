@@ -7,10 +7,10 @@ from equimetric.studies.records import StudyRecord
 __all__ = ["METHODS_BYTES", "OTHER_BYTES", "PAGE_BYTES", "picture_room"]
 
 PAGE_BYTES = 8_000_000
-OTHER_BYTES = 2_000_000
+OTHER_BYTES = 2_300_000
 """Of the scripts, and of sections whose size hardly depends on the study."""
 
-METHODS_BYTES, METHOD_BYTES = 4_200_000, 200_000
+METHODS_BYTES, METHOD_BYTES = 4_000_000, 200_000
 """Of the thresholds of all methods at most, and of one method in full detail."""
 
 PICTURES_BYTES = 4_000_000
