@@ -13,11 +13,15 @@ from equimetric.fitting import choice as choice_module
 from equimetric.fitting import fit as fit_module
 from equimetric.fitting.budget import Budget
 from equimetric.fitting.choice import choose_candidate
+from equimetric.fitting.configurations import run_toml, study_toml
 from equimetric.fitting.fit import carry_out
-from equimetric.fitting.plan import Candidate, make_plan, variations
+from equimetric.fitting.plan import UNTRAINED, Candidate, make_plan, variations
 from equimetric.runs.configuration import RunConfig
+from equimetric.runs.evaluation import CohortOverride
+from equimetric.runs.evaluation_table import CohortConfig
 from equimetric.runs.openings import read_openings
 from equimetric.runs.shared import Shared
+from equimetric.studies import load_study
 from equimetric.studies.configuration import StudyConfig
 
 SHORT = {"steps": 6, "validate_every": 3, "patience": 6}
@@ -64,13 +68,51 @@ def test_the_plan_says_what_is_merged_and_at_which_rate(plan):
 
 
 def test_the_plan_is_a_file_for_train_and_for_compare(plan, tmp_path):
-    (tmp_path / "plan.toml").write_text(plan.run_toml(plan.candidates[0]))
-    (tmp_path / "study.toml").write_text(plan.study_toml())
+    cohort = CohortOverride("train", 0.5, "mean")
+    (tmp_path / "plan.toml").write_text(run_toml(plan, plan.candidates[0], cohort))
+    (tmp_path / "study.toml").write_text(study_toml(plan, cohort))
     run = load_config(tmp_path / "plan.toml", RunConfig)
     assert run.method == "contrastive"
     assert run.data.parts == plan.parts.fold()
     study = load_config(tmp_path / "study.toml", StudyConfig)
     assert list(study.methods) == ["contrastive", "multi_similarity"]
+    for one in (run, study):
+        assert one.evaluation.cohort == CohortConfig(part="train", form="mean", strength=0.5)
+    without = study_toml(plan, CohortOverride("none"))
+    assert "[evaluation.cohort]" not in without
+    assert "seeds = [0, 1, 2]" in without
+
+
+def test_every_table_of_the_files_says_what_may_be_changed(plan):
+    cohort = CohortOverride("train", 0.5, "mean")
+    untrained = run_toml(plan, UNTRAINED[0], cohort)
+    for text in (run_toml(plan, plan.candidates[0], cohort), study_toml(plan, cohort)):
+        lines = text.splitlines()
+        described = ("[data.parts]", "[model]", "[training]", "[evaluation]", "[evaluation.cohort]")
+        assert all(lines[lines.index(table) - 1].startswith("# ") for table in described)
+        assert max(len(line) for line in lines if line.startswith("#")) <= 120
+        # Each comment once, and none above a key of a table that has the name of one of the file's own.
+        comments = [line for line in lines if line.startswith("# ")]
+        assert len(set(comments)) == len(comments)
+        assert lines[lines.index("[data]") + 1].startswith("name = ")
+    assert "remove [learner]" in untrained
+    assert "--part calibration --far 0.1" in untrained
+
+
+@pytest.mark.parametrize("place", ["here", "elsewhere"])
+def test_the_study_can_be_compared_from_any_folder(fitted, equimetric, tmp_path, monkeypatch, place):
+    folder = tmp_path if place == "elsewhere" else fitted.folder
+    monkeypatch.chdir(folder)
+    text = (fitted.folder / "study.toml").read_text()
+    (tmp_path / "study.toml").write_text(text.replace("seeds = [0, 1, 2]", "seeds = [0]"))
+    code, _, error = equimetric("compare", tmp_path / "study.toml", "--output", tmp_path, "--engine", "serial")
+    assert code == 0, error
+    assert (tmp_path / "fit" / "report" / "index.html").exists()
+    record = load_study(tmp_path / "fit")
+    assert {run.method for run in record.runs} >= {"contrastive", "multi_similarity", "raw_features", "untrained"}
+    raw = next(run.metrics for run in record.runs if run.method == "raw_features")
+    # Both commands say the same of the same thing.
+    assert raw["map@r"] == pytest.approx(fitted.outcome.raw["map@r"], abs=1e-12)
 
 
 def test_the_model_is_an_exported_one_with_its_certificate(fitted, photos):
@@ -96,10 +138,18 @@ def test_the_test_classes_are_opened_once_and_that_is_recorded(fitted):
     assert outcome.rates[0].bound is None  # four classes are too few for one
 
 
-def test_the_plan_of_the_model_is_that_of_its_run(fitted):
-    trained = em.load(fitted.run)
-    again = em.train(fitted.folder / "plan.toml", folder=fitted.run)
-    assert again.result == trained.result
+def test_the_plan_trained_and_exported_again_is_the_same_model(fitted, equimetric, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, error = equimetric("train", fitted.folder / "plan.toml", "--folder", "again")
+    assert code == 0, error
+    trained = em.load(tmp_path / "again")
+    assert dict(trained.metrics) == dict(fitted.outcome.fitted)
+    code, _, error = equimetric("export", "again", "second", "--part", "calibration", "--far", "0.1", "--no-onnx")
+    assert code == 0, error
+    first, second = (em.load(folder).certificate for folder in (fitted.folder, tmp_path / "second"))
+    assert second.threshold == first.threshold
+    assert second.model == first.model
+    assert second.cohort == first.cohort
 
 
 def test_the_report_is_one_page_without_paths(fitted, photos):

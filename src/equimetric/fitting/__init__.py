@@ -4,11 +4,12 @@ May use everything but the command line; decides what the other rooms leave to t
 
 * `inspection`  what a folder or a list holds
 * `parts`       which classes train, choose, normalise, calibrate and test
-* `plan`        the configuration that follows, as TOML too
+* `plan`        the configuration that follows
 * `budget`      the time
 * `choice`      trials on folds of training and validation classes
 * `normalisation`  whether a cohort normalises similarities
 * `outcome`     the test classes, opened once
+* `configurations`  files for `train` and `compare`
 * `report`      one page
 * `fit`         all of it
 """

@@ -18,6 +18,7 @@ from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.files import sync_folder, write_atomically
 from equimetric.fitting.budget import Budget
 from equimetric.fitting.choice import CandidateChoice, choose_candidate
+from equimetric.fitting.configurations import PLAN, STUDY, run_toml, study_toml
 from equimetric.fitting.normalisation import choose_normalisation, describe_normalisation
 from equimetric.fitting.outcome import FitOutcome, open_test_classes
 from equimetric.fitting.plan import BACKBONE, Plan, make_plan
@@ -26,6 +27,7 @@ from equimetric.progress import format_seconds
 from equimetric.runs.access import require_writable
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
+from equimetric.runs.evaluation import CohortOverride
 from equimetric.runs.features import estimate_seconds
 from equimetric.runs.key import RunKey
 from equimetric.runs.model import TrainedModel
@@ -37,8 +39,7 @@ from equimetric.training import train
 
 __all__ = ["Fitted", "carry_out", "fit_model", "quiet_warnings", "require_new"]
 
-PLAN, STUDY, REPORT = "plan.toml", "study.toml", "report.html"
-"""Files beside those of an exported model."""
+REPORT = "report.html"
 
 Told = Callable[[str], None]
 
@@ -119,23 +120,22 @@ def require_new(target: Path) -> None:
 def carry_out(plan: Plan, target: Path, budget: Budget, *, licence: str = "unknown", tell: Told) -> Fitted:
     """Do what a plan says: features, trials, training, threshold, export, test, report."""
     work, shared = work_folder(target), Shared()
-    write_atomically(work / STUDY, plan.study_toml())
     extract_features(plan, budget, shared, tell)
     choice = choose_candidate(plan, work / "trials", budget, shared, tell)
     best = choice.best.candidate
     stopped = "; the time for trials is up" if choice.stopped else ""
     tell(f"{choice.describe()}{stopped}")
     trained = train_chosen(plan.run(best), work / "runs", shared)
-    write_atomically(work / PLAN, plan.run_toml(best))
     tell(f"{describe_training(trained.result)}; {budget.describe()}")
     tell(describe_normalisation(trained.result.cohort))
+    cohort = choose_normalisation(trained.result.cohort)
     exported = work / "export" / target.name
-    certificate = export_model(plan, trained, exported, licence)
+    certificate = export_model(plan, trained, cohort, exported, licence)
     tell(f"calibrated and exported; {budget.describe()}")
     outcome = open_test_classes(trained.folder, certificate)
     finished = Fitted(target, trained.folder, plan, choice, certificate, outcome, budget.spent)
-    write_atomically(exported / PLAN, (work / PLAN).read_bytes())
-    write_atomically(exported / STUDY, (work / STUDY).read_bytes())
+    write_atomically(exported / PLAN, run_toml(plan, best, cohort))
+    write_atomically(exported / STUDY, study_toml(plan, cohort))
     write_atomically(exported / REPORT, render_report(finished, trained.result))
     exported.rename(target)
     sync_folder(target.parent)
@@ -179,7 +179,7 @@ def describe_training(result: RunResult) -> str:
     return f"trained {result.steps} steps, the best {result.best_step}"
 
 
-def export_model(plan: Plan, trained: TrainedModel, folder: Path, licence: str) -> Certificate:
+def export_model(plan: Plan, trained: TrainedModel, cohort: CohortOverride, folder: Path, licence: str) -> Certificate:
     """Calibrate and export; what an earlier start left is replaced."""
     import shutil
 
@@ -190,7 +190,7 @@ def export_model(plan: Plan, trained: TrainedModel, folder: Path, licence: str) 
         folder,
         threshold=Threshold(far=plan.far),
         part=plan.parts.calibration,
-        cohort=choose_normalisation(trained.result.cohort),
+        cohort=cohort,
         onnx=has_onnx(),
         licence=licence,
     )

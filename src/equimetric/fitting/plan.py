@@ -1,4 +1,4 @@
-"""The plan of a fit: what is trained on which classes, and chosen by what; as TOML for `train` and `compare`."""
+"""The plan of a fit: what is trained on which classes, and chosen by what."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from equimetric.backbones import BACKBONES
-from equimetric.configuration import load_config, without_none
+from equimetric.configuration import load_config
 from equimetric.dotted import set_dotted
 from equimetric.fitting.inspection import Inspection, inspect_data, read_source
 from equimetric.fitting.normalisation import LEAST_GAIN, STRENGTH
@@ -17,7 +17,6 @@ from equimetric.fitting.parts import ClassParts, choose_far, divide_classes
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.image_size import fit_images
 from equimetric.runs.regimes import LARGEST_DIM
-from equimetric.studies.configuration import StudyConfig
 
 __all__ = ["BACKBONE", "METHODS", "UNTRAINED", "Candidate", "Plan", "make_plan", "variations"]
 
@@ -35,8 +34,6 @@ LEAST_DIM, MOST_DIM = 32, 512
 
 LEARNERS_WITHOUT_STEPS = {"raw_features": "raw features", "untrained": "principal components"}
 """The features as they are, and the start of the head; learner → title."""
-
-HEADER = "# Written by `equimetric fit`; edit it, and give it to: equimetric {command} {file}\n"
 
 
 @dataclass(frozen=True)
@@ -106,23 +103,6 @@ class Plan:
         images = sum(self.inspection.images[name] for name in self.parts.fold(fold, FOLDS).train)
         return min(MOST_DIM, BACKBONES[self.values["model"]["backbone"]].features, images - 1)
 
-    def run_toml(self, candidate: Candidate) -> str:
-        """A file for `equimetric train`."""
-        import tomli_w
-
-        return HEADER.format(command="train", file="plan.toml") + tomli_w.dumps(self.run_values(candidate))
-
-    def study_toml(self) -> str:
-        """A file for `equimetric compare`: all base objectives with their defaults, under the plan's conditions."""
-        import tomli_w
-
-        values = self.run_values(self.candidates[0])
-        del values["method"], values["seed"]
-        methods: dict[str, Any] = {candidate.method: {} for candidate in self.candidates}
-        study = {"name": "fit", "seeds": [0, 1, 2], **values, "methods": methods}
-        load_config(study, StudyConfig)
-        return HEADER.format(command="compare", file="study.toml") + tomli_w.dumps(without_none(study))
-
     def describe(self) -> Iterator[str]:
         """The plan in words, one line for each stage."""
         model, lists = self.values["model"], self.parts.fold().lists()
@@ -177,7 +157,7 @@ def make_plan(
     backbone     a backbone whose weights come as a package, or one that is trained on nothing
     path, label  columns of a list of images
     """
-    values = plan_values(read_source(Path(source).expanduser(), path=path, label=label), backbone, seed)
+    values = plan_values(read_source(Path(source).expanduser().absolute(), path=path, label=label), backbone, seed)
     fitted = fit_images(load_config(values, RunConfig))
     inspection = inspect_data(fitted.data, fitted.model)
     parts = divide_classes(inspection.classes_together(), seed)
