@@ -1,5 +1,6 @@
 import math
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 from photos import write_photos
@@ -19,7 +20,8 @@ ARCFACE = Candidate("arcface")
 
 def choice_of(**values):
     candidates = {"raw": RAW, "start": START, "arcface": ARCFACE}
-    tried = [TriedCandidate(candidates[name], {"map@r": value}, value, 1.0) for name, value in values.items()]
+    folds = {name: value if isinstance(value, tuple) else (value,) * 3 for name, value in values.items()}
+    tried = [TriedCandidate(candidates[name], {"map@r": fmean(each)}, each, 1.0) for name, each in folds.items()]
     return CandidateChoice(tuple(tried))
 
 
@@ -28,6 +30,21 @@ def test_training_must_be_better_than_none():
     assert choice_of(raw=0.4, start=0.5, arcface=0.6).describe() == "chosen: arcface"
     # Equal is not better.
     assert choice_of(raw=0.4, start=0.5, arcface=0.5).best.candidate == START
+
+
+def test_a_gain_must_be_beyond_its_standard_error():
+    # Gains of 1, 3 and 11 points: 5 on average, their standard error √28/√3 = 3.06.
+    raw = (0.40, 0.50, 0.60)
+    assert choice_of(raw=raw, arcface=(0.41, 0.53, 0.71)).best.candidate == ARCFACE
+    # Gains of −4, 1 and 9: 2 on average, their standard error √43/√3 = 3.79.
+    choice = choice_of(raw=raw, start=(0.40, 0.50, 0.59), arcface=(0.36, 0.51, 0.69))
+    assert choice.leader.candidate == ARCFACE
+    assert choice.best.candidate == RAW
+    assert choice.leader.gain(choice.best) == pytest.approx((0.02, math.sqrt(0.0043 / 3)))
+    assert "on validation classes arcface gains 2.00% in the mean of MAP@R and TAR, no more than" in choice.describe()
+    assert "standard error of 3.79%" in choice.describe()
+    # The scores of the folds differ by far more than the gains, which are what counts.
+    assert choice_of(raw=(0.1, 0.5, 0.9), start=(0.11, 0.51, 0.92)).best.candidate == START
 
 
 def test_the_reason_for_no_training_is_one_sentence():
@@ -80,7 +97,8 @@ def test_it_is_a_model_like_any_other(fitted):
     exported = em.load(model.folder)
     image = model.folder.parent / "photos" / "class-00" / "0.png"
     assert math.isclose(float((exported.embed([image]) ** 2).sum()), 1.0, rel_tol=1e-5)
-    assert em.train(model.folder / "plan.toml", folder=model.run).result == em.load(model.run).result
+    trained = em.train(model.folder / "plan.toml", folder=model.folder.parent / "again")
+    assert dict(trained.metrics) == dict(model.outcome.fitted)
     assert model.outcome.fitted == pytest.approx(model.outcome.raw, abs=1e-9)
     assert model.outcome.shortfall() == ""
 

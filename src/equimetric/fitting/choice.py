@@ -1,13 +1,23 @@
-"""Which objective, learning rate and dimension: trials on folds of the training and validation classes, remembered."""
+"""Which objective, learning rate and dimension: trials on folds of the training and validation classes, remembered.
+
+A candidate takes the place of raw features only where it gains more than one standard error: with g_f its gain in fold
+f of F, where other classes validate, and s their standard deviation,
+
+    mean(g) > s / √F
+
+Few validation classes differ so much that the best of a dozen candidates looks better than raw features without being
+it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from pydantic import ValidationError
@@ -37,14 +47,24 @@ Told = Callable[[str], None]
 class TriedCandidate:
     """A candidate with its validation scores, the means over the folds, and the seconds of its trials.
 
-    `value`, by which candidates are compared, is the mean of two scores: MAP@R, for search, and the true accept rate,
-    for the threshold.
+    `values`, by which candidates are compared, hold for each fold the mean of two scores: MAP@R, for search, and the
+    true accept rate, for the threshold.
     """
 
     candidate: Candidate
     scores: Mapping[str, float]
-    value: float
+    values: tuple[float, ...]
     seconds: float
+
+    @property
+    def value(self) -> float:
+        """The mean over the folds."""
+        return fmean(self.values)
+
+    def gain(self, other: TriedCandidate) -> tuple[float, float]:
+        """By how much it is above another one, fold by fold, and the standard error of that mean."""
+        gains = [own - its for own, its in zip(self.values, other.values, strict=True)]
+        return fmean(gains), stdev(gains) / math.sqrt(len(gains))
 
     def describe(self) -> str:
         """'arcface: MAP@R 68.3 %, TAR 42.8 %'."""
@@ -57,7 +77,7 @@ class CandidateChoice:
     """The best of the candidates that were tried.
 
     Attributes:
-        tried: all of them, in the order of the trials.
+        tried: all of them, in the order of the trials; raw features first.
         stopped: whether the time was up before the last one.
     """
 
@@ -66,6 +86,13 @@ class CandidateChoice:
 
     @property
     def best(self) -> TriedCandidate:
+        """The one with the largest value, where it gains more than a standard error on raw features; else these."""
+        leader, raw = self.leader, self.tried[0]
+        gain, error = leader.gain(raw)
+        return leader if gain > error else raw
+
+    @property
+    def leader(self) -> TriedCandidate:
         """The one with the largest value; the first of equal ones, so what needs no training before what does."""
         return max(self.tried, key=lambda tried: tried.value)
 
@@ -76,9 +103,16 @@ class CandidateChoice:
 
     def describe(self) -> str:
         """What was chosen and, where it was not trained, why."""
-        name = self.best.candidate.name
+        name, leader = self.best.candidate.name, self.leader
         if self.best.candidate.trains:
             return f"chosen: {name}"
+        if leader is not self.best:
+            gain, error = leader.gain(self.best)
+            return (
+                f"chosen: {name}, without training: on validation classes {leader.candidate.name} gains {gain:.2%} in "
+                f"the mean of MAP@R and TAR, no more than the standard error of {error:.2%}, so that new classes may "
+                "not gain at all"
+            )
         trained = self.best_trained
         return (
             f"chosen: {name}, without training, because no trained candidate was better on validation classes: "
@@ -124,8 +158,8 @@ def try_candidate(plan: Plan, candidate: Candidate, folder: Path, shared: Shared
     began = time.monotonic()
     results = [try_fold(plan.run(candidate, fold), folder, shared) for fold in range(FOLDS)]
     scores = {name: fmean(result.validation[name] for result in results) for name in results[0].validation}
-    value = fmean(scores[name] for name in plan.chosen_by)
-    return TriedCandidate(candidate, scores, value, time.monotonic() - began)
+    values = tuple(fmean(result.validation[name] for name in plan.chosen_by) for result in results)
+    return TriedCandidate(candidate, scores, values, time.monotonic() - began)
 
 
 def try_fold(config: RunConfig, folder: Path, shared: Shared) -> TrialResult:

@@ -118,7 +118,7 @@ class Plan:
         )
         yield (
             f"{' and '.join(candidate.name for candidate in UNTRAINED)}, without training, are compared in the same "
-            "way: the better of them is exported where no objective beats it"
+            "way: raw features are exported where no other gains more than one standard error of the folds on them"
         )
         yield (
             f"cohort normalisation by the {self.parts.cohort} classes (mean form, strength {STRENGTH:g}), where it "
