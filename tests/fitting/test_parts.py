@@ -34,8 +34,16 @@ def test_a_bound_for_new_classes_has_its_ten_classes_or_a_sentence():
     assert "promises none" in part_sizes(29)[1][1]
 
 
+def test_of_five_parts_besides_training_calibration_is_the_largest():
+    for classes in (40, 70, 81, 200):
+        sizes = part_sizes(classes)[0]
+        assert sizes["calibration"] >= max(10, classes // 4)
+        assert max(sizes.values()) == sizes["calibration"]
+        assert classes - sum(sizes.values()) >= classes // 3
+
+
 def test_too_few_classes_are_one_sentence():
-    with pytest.raises(EquimetricError, match="there are 9 classes with two or more images; fit needs at least 10"):
+    with pytest.raises(EquimetricError, match="classes with two or more images: 9; fit needs at least 10"):
         divide_classes(alone(9))
 
 
@@ -64,7 +72,7 @@ def test_a_large_group_trains_in_every_fold_and_one_of_all_classes_is_an_error()
     large = [f"x{number}" for number in range(22)]
     parts = divide_classes([large, *alone(78)])
     assert all(set(large) <= set(parts.fold(number, 3).train) for number in range(3))
-    assert len(parts.fold().test) == 18
+    assert len(parts.fold().test) == 16
     with pytest.raises(EquimetricError, match="tie 40 of 40 classes together"):
         divide_classes([[f"{number}" for number in range(40)]])
 
@@ -76,7 +84,7 @@ def test_beside_a_group_of_half_the_classes_the_parts_are_smaller():
     assert set(sizes) == {"train", "validation", "cohort", "calibration", "test"}
     assert sum(sizes.values()) == 100
     assert sizes["train"] >= 51
-    assert min(sizes["test"], sizes["calibration"]) >= 9
+    assert (sizes["test"], sizes["calibration"]) == (8, 12)
     assert "tie 51 classes together: these train, and the other parts have the sizes that 49" in parts.merged[-1]
     with pytest.raises(EquimetricError, match="tie 51 of 56 classes together"):
         divide_classes([large, *alone(5)])
