@@ -177,6 +177,13 @@ def test_a_second_start_repeats_no_trial(fitted, plan, monkeypatch, tmp_path):
         choose_candidate(other, trials, Budget(600), Shared())
 
 
+def test_trials_that_were_kept_tell_how_long_others_take(fitted, plan, monkeypatch):
+    kept = choice_module.try_fold(plan.run(plan.candidates[0]), trials_of(fitted), Shared())
+    monkeypatch.setattr(choice_module, "read_trial", lambda _: kept.model_copy(update={"seconds": 40.0}))
+    tried = choice_module.try_candidate(plan, plan.candidates[0], trials_of(fitted), Shared())
+    assert tried.seconds == 120.0
+
+
 def test_a_damaged_trial_is_made_again(plan, tmp_path, fitted):
     file = next(trials_of(fitted).iterdir())
     copy = tmp_path / file.name

@@ -32,7 +32,7 @@ def test_what_is_found_in_a_folder(tmp_path):
     text = "\n".join(found.describe())
     assert "73 images of 12 classes; 5 to 7 in a class, median 6" in text
     assert "damaged files, left out: 1, class-03/2.png (" in text
-    assert "classes of a single image, left out: 1, lonely" in text
+    assert "classes of one image or none, left out: 1, lonely" in text
     assert "files that are not read, left out: 1, class-00/notes.heic (" in text
     assert "pairs of nearly equal images: 2, 2 of them equal; 1 inside a class, 1 in two classes" in text
     assert (
@@ -65,10 +65,22 @@ def test_a_list_of_images_is_found_by_its_usual_columns(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("photos.txt", "is no folder with one folder per class"), ("no.csv", "there is no file|is not there|no such")],
+    [("photos.txt", "is no folder with one folder per class"), ("no.csv", "there is no folder and no list of images")],
 )
 def test_what_is_neither_a_folder_nor_a_list_is_one_sentence(tmp_path, name, message):
     if name.endswith("txt"):
         (tmp_path / name).write_text("x")
     with pytest.raises(EquimetricError, match=message):
         make_plan(tmp_path / name, backbone="small_cnn")
+
+
+def test_what_cannot_be_read_is_one_sentence(tmp_path):
+    with pytest.raises(EquimetricError, match=r"there is no folder and no list of images .*photos.; check the path"):
+        read_source(tmp_path / "photos")
+    listed = tmp_path / "list.csv"
+    listed.write_text("picture,product\na.png,a\n")
+    with pytest.raises(EquimetricError, match=r"no column path, file or image; .* by --path: picture, product"):
+        read_source(listed)
+    with pytest.raises(EquimetricError, match=r"no column label, class or class_name; .* by --label: picture, product"):
+        read_source(listed, path="picture")
+    assert read_source(listed, path="picture", label="product")["options"]["label"] == "product"

@@ -96,7 +96,12 @@ def test_the_rate_is_one_that_the_images_are_enough_for(images, expected):
     rate, note = choose_far(dict.fromkeys(classes, images), classes, None)
     assert rate == expected
     assert bool(note) == (rate > 0.01)
-    assert choose_far(dict.fromkeys(classes, images), classes, 0.001) == (0.001, "")
+    # Another one may be asked for, but not one that calibration would refuse after all the work.
+    assert choose_far(dict.fromkeys(classes, images), classes, 2 * rate) == (2 * rate, "")
+    with pytest.raises(EquimetricError, match="are too few to calibrate a threshold on for FAR 1e-05; give a larger"):
+        choose_far(dict.fromkeys(classes, images), classes, 1e-5)
+    with pytest.raises(EquimetricError, match="give a false accept rate between 0 and 1"):
+        choose_far(dict.fromkeys(classes, images), classes, 2.0)
 
 
 def test_too_few_images_are_one_sentence():

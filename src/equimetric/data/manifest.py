@@ -15,7 +15,7 @@ from equimetric.data.registry import InputSize, dataset
 from equimetric.errors import EquimetricError, did_you_mean, shown, unknown_name
 from equimetric.files import require_file
 
-__all__ = ["load_manifest", "parse_part", "read_columns"]
+__all__ = ["UnknownColumnError", "load_manifest", "parse_part", "read_columns"]
 
 BOX_COLUMNS = ("x", "y", "w", "h")
 OTHER_NAMES = {"val": "validation", "valid": "validation", "background": "train", "evaluation": "test"}
@@ -104,6 +104,18 @@ def _files(names: Sequence[str], root: Path, file: Path, *, outside_root: bool) 
     return files
 
 
+class UnknownColumnError(EquimetricError):
+    """A list without a column that is wanted.
+
+    Attributes:
+        columns: those that it has.
+    """
+
+    def __init__(self, message: str, columns: Sequence[str]) -> None:
+        super().__init__(message)
+        self.columns = columns
+
+
 def read_columns(file: Path, *, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, list[str]]:
     """The columns that a .csv or .parquet file has, as text; an empty cell is ''."""
     require_file(file, "give a .csv or .parquet file")
@@ -112,7 +124,7 @@ def read_columns(file: Path, *, required: Sequence[str], optional: Sequence[str]
     table = _read_csv(file) if file.suffix == ".csv" else _read_parquet(file)
     for name in required:
         if name not in table:
-            raise EquimetricError(f"{str(file)!r} has no column {name!r}; {did_you_mean(name, table)}")
+            raise UnknownColumnError(f"{str(file)!r} has no column {name!r}; {did_you_mean(name, table)}", list(table))
     if not table[required[0]]:
         raise EquimetricError(f"{str(file)!r} has no rows; list at least one image")
     return {name: table[name] for name in (*required, *optional) if name in table}

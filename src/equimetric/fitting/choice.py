@@ -159,7 +159,9 @@ def try_candidate(plan: Plan, candidate: Candidate, folder: Path, shared: Shared
     results = [try_fold(plan.run(candidate, fold), folder, shared) for fold in range(FOLDS)]
     scores = {name: fmean(result.validation[name] for result in results) for name in results[0].validation}
     values = tuple(fmean(result.validation[name] for name in plan.chosen_by) for result in results)
-    return TriedCandidate(candidate, scores, values, time.monotonic() - began)
+    # What an earlier start has kept is read at once; its own seconds tell what the next candidate may take.
+    seconds = max(time.monotonic() - began, sum(result.seconds for result in results))
+    return TriedCandidate(candidate, scores, values, seconds)
 
 
 def try_fold(config: RunConfig, folder: Path, shared: Shared) -> TrialResult:

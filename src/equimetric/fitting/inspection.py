@@ -6,7 +6,6 @@ import os
 import statistics
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from typing import Any
 import torch
 
 from equimetric.data import Dataset, NearDuplicate, list_first, near_duplicates
-from equimetric.data.manifest import read_columns
-from equimetric.errors import EquimetricError
+from equimetric.data.manifest import UnknownColumnError, read_columns
+from equimetric.errors import EquimetricError, shown
 from equimetric.escaping import name_text
 from equimetric.files import IS_FOLDER, why_no_file
 from equimetric.runs.configuration import DataConfig, ModelConfig
@@ -28,7 +27,7 @@ PATH_COLUMNS = ("path", "file", "image")
 LABEL_COLUMNS = ("label", "class", "class_name")
 """Names of columns that a list of images is searched for."""
 
-NAMES_SHOWN = 3
+NAMES_SHOWN, COLUMNS_SHOWN = 3, 12
 
 LEAST_IMAGES = 2
 """Images of a class: one alone has nothing to be found by."""
@@ -82,7 +81,7 @@ class Inspection:
             yield f"files that are not read, left out: {len(dataset.skipped):,}, {self._names(dataset.skipped)}"
         if dataset.small_classes:
             small = list(dataset.small_classes)
-            yield f"classes of a single image, left out: {len(small):,}, {self._names(small)}"
+            yield f"classes of one image or none, left out: {len(small):,}, {self._names(small)}"
         yield from self._describe_alike()
         yield from self.notes
 
@@ -134,21 +133,29 @@ def read_source(source: Path, *, path: str | None = None, label: str | None = No
         if path is not None or label is not None:
             raise EquimetricError("a folder has no columns; leave them out, or give a .csv or .parquet list of images")
         return {"name": "folder", "options": {"root": str(source), **options}}
+    if not source.exists():
+        raise EquimetricError(f"there is no folder and no list of images {shown(str(source))}; check the path")
     if source.suffix not in (".csv", ".parquet"):
         raise EquimetricError(
             f"{name_text(str(source))} is no folder with one folder per class, and no .csv or .parquet list of images"
         )
     columns = {
-        "path": path or find_column(source, PATH_COLUMNS),
-        "label": label or find_column(source, LABEL_COLUMNS),
+        "path": path or find_column(source, PATH_COLUMNS, "--path"),
+        "label": label or find_column(source, LABEL_COLUMNS, "--label"),
     }
     return {"name": "manifest", "options": {"file": str(source), **columns, **options}}
 
 
-def find_column(file: Path, names: tuple[str, ...]) -> str:
-    """The first of some names that a list has as a column; where it has none, loading the list says so."""
+def find_column(file: Path, names: tuple[str, ...], option: str) -> str:
+    """The first of some names that a list has as a column; where it has none, `option` must name one."""
     for name in names:
-        with suppress(EquimetricError):
+        try:
             read_columns(file, required=(name,))
+        except UnknownColumnError as error:
+            columns = error.columns
+        else:
             return name
-    return names[0]
+    raise EquimetricError(
+        f"{name_text(str(file))} has no column {', '.join(names[:-1])} or {names[-1]}; name one of its columns by "
+        f"{option}: {list_first(columns, COLUMNS_SHOWN)}"
+    )

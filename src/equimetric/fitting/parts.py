@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from equimetric.calibration.new_classes import LEAST_CLASSES
+from equimetric.calibration.targets import FalseAccepts
 from equimetric.errors import EquimetricError
 from equimetric.runs.configuration import PartsConfig
 from equimetric.seeding import derive_seed
@@ -157,6 +158,12 @@ def choose_far(images: Mapping[str, int], classes: Sequence[str], far: float | N
     half = counts[: len(counts) // 2]
     negatives = (sum(half) ** 2 - sum(count**2 for count in half)) // 2
     if far is not None:
+        FalseAccepts(far)  # raises an error for what is no rate
+        if far * negatives < FALSE_ACCEPTS:
+            raise EquimetricError(
+                f"{sum(counts):,} images of {len(counts):,} classes are too few to calibrate a threshold on for FAR "
+                f"{far:g}; give a larger --far, none for the smallest there are enough images for, or more images"
+            )
         return far, ""
     for rate in RATES:
         if rate * negatives >= FALSE_ACCEPTS:
