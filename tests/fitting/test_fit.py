@@ -177,6 +177,15 @@ def test_a_second_start_repeats_no_trial(fitted, plan, monkeypatch, tmp_path):
         choose_candidate(other, trials, Budget(600), Shared())
 
 
+def test_what_was_kept_is_used_where_the_time_is_up(fitted, plan, monkeypatch):
+    monkeypatch.setattr(choice_module, "MOST_CANDIDATES", 2)
+    ticks = count(step=100)
+    with fit_module.quiet_warnings():
+        choice = choose_candidate(plan, trials_of(fitted), Budget(300, lambda: float(next(ticks))), Shared())
+    assert not choice.stopped
+    assert [one.scores for one in choice.tried] == [one.scores for one in fitted.choice.tried]
+
+
 def test_trials_that_were_kept_tell_how_long_others_take(fitted, plan, monkeypatch):
     kept = choice_module.try_fold(plan.run(plan.candidates[0]), trials_of(fitted), Shared())
     monkeypatch.setattr(choice_module, "read_trial", lambda _: kept.model_copy(update={"seconds": 40.0}))

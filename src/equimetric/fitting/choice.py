@@ -133,7 +133,7 @@ def choose_candidate(
     tried: list[TriedCandidate] = []
     for candidate in proposals(plan, tried):
         trained = [one.seconds for one in tried if one.candidate.trains]
-        if trained and budget.left < max(trained):
+        if trained and budget.left < max(trained) and not is_kept(plan, candidate, folder, shared):
             return CandidateChoice(tuple(tried), stopped=True)
         tried.append(try_candidate(plan, candidate, folder, shared))
         tell(f"{tried[-1].describe()} ({budget.describe()})")
@@ -166,13 +166,24 @@ def try_candidate(plan: Plan, candidate: Candidate, folder: Path, shared: Shared
 
 def try_fold(config: RunConfig, folder: Path, shared: Shared) -> TrialResult:
     """The trial of a configuration, read where this very one has been made before."""
-    file = folder / f"{trial_key(config, shared.data(config, test=False)).content}.json"
+    file = trial_file(config, folder, shared)
     known = read_trial(file)
     if known is not None:
         return known
     result = train_trial(config, shared=shared)
     write_atomically(file, json_document(result.model_dump(mode="json")))
     return result
+
+
+def is_kept(plan: Plan, candidate: Candidate, folder: Path, shared: Shared) -> bool:
+    """Whether an earlier start has left all trials of a candidate, so that it takes no time."""
+    files = [trial_file(plan.run(candidate, fold), folder, shared) for fold in range(FOLDS)]
+    return all(read_trial(file) is not None for file in files)
+
+
+def trial_file(config: RunConfig, folder: Path, shared: Shared) -> Path:
+    """Where the trial of a configuration is kept."""
+    return folder / f"{trial_key(config, shared.data(config, test=False)).content}.json"
 
 
 def trial_key(config: RunConfig, data: RunData) -> RunKey:
