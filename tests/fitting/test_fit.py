@@ -264,7 +264,7 @@ def test_the_command_does_all_of_it(equimetric, tmp_path):
     code, printed, error = equimetric("fit", root, "--out", out, "--minutes", "5", "--backbone", "small_cnn")
     assert code == 0, error
     assert "44 classes" in printed
-    assert "test classes, 80 images, opened once" in printed
+    assert "test classes, 70 images, opened once" in printed
     assert "At the certified threshold: FAR" in printed
     assert em.load(out).certificate.new_classes.far is not None
     with pytest.raises(EquimetricError, match="is there already"):
