@@ -1,3 +1,4 @@
+import errno
 import json
 from dataclasses import replace
 from itertools import count
@@ -8,7 +9,7 @@ from photos import write_photos
 import equimetric as em
 from equimetric.calibration import Certificate
 from equimetric.configuration import load_config
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, StorageError
 from equimetric.fitting import choice as choice_module
 from equimetric.fitting import fit as fit_module
 from equimetric.fitting.budget import Budget
@@ -246,6 +247,16 @@ def test_a_folder_that_is_there_is_refused_at_once(fitted, photos, equimetric):
     code, _, error = equimetric("fit", photos, "--out", fitted.folder)
     assert code == 2
     assert "is there already" in error
+
+
+def test_a_full_disk_is_one_sentence(plan, tmp_path, monkeypatch):
+    def full(file, _):
+        raise OSError(errno.ENOSPC, "No space left on device", str(file))
+
+    monkeypatch.setattr(choice_module, "write_atomically", full)
+    with pytest.raises(StorageError, match="the disk is full; make room there"), fit_module.quiet_warnings():
+        carry_out(plan, tmp_path / "model", Budget(600), tell=lambda _: None)
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(photos, equimetric, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from equimetric.deployment.embedder import Embedder
 from equimetric.deployment.export import export_run
 from equimetric.deployment.graphs import require_onnx
 from equimetric.deployment.load import load_exported
-from equimetric.errors import EquimetricError, EquimetricWarning
+from equimetric.errors import EquimetricError, EquimetricWarning, StorageError
 from equimetric.files import sync_folder, write_atomically
 from equimetric.fitting.budget import Budget
 from equimetric.fitting.choice import CandidateChoice, choose_candidate
@@ -103,6 +104,21 @@ def fit_model(
 
 
 @contextmanager
+def explain_write_errors(target: Path) -> Iterator[None]:
+    """Turn a failed write beside the model into one sentence; any other error of the system stays as it is."""
+    try:
+        yield
+    except OSError as error:
+        if not str(error.filename or target).startswith(str(target)):
+            raise
+        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+        raise StorageError(
+            f"the model cannot be written to {str(target.parent)!r}: {why}; make room there, or give another --out, "
+            "and run the same command again"
+        ) from error
+
+
+@contextmanager
 def quiet_warnings() -> Iterator[None]:
     """Leave out warnings of the data and of the cohort: what they say is in the plan, or in the notes of the run."""
     with warnings.catch_warnings():
@@ -119,6 +135,12 @@ def require_new(target: Path) -> None:
 
 def carry_out(plan: Plan, target: Path, budget: Budget, *, licence: str = "unknown", tell: Told) -> Fitted:
     """Do what a plan says: features, trials, training, threshold, export, test, report."""
+    with explain_write_errors(target):
+        return do_all_stages(plan, target, budget, licence, tell)
+
+
+def do_all_stages(plan: Plan, target: Path, budget: Budget, licence: str, tell: Told) -> Fitted:
+    """From features to the exported folder; what is finished is kept beside it."""
     work, shared = work_folder(target), Shared()
     extract_features(plan, budget, shared, tell)
     choice = choose_candidate(plan, work / "trials", budget, shared, tell)
