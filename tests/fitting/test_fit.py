@@ -56,7 +56,7 @@ def fitted(plan, tmp_path_factory):
     patch.setattr(fit_module, "has_onnx", lambda: False)
     patch.setattr(choice_module, "MOST_CANDIDATES", 2)
     with patch.context(), fit_module.quiet_warnings():
-        yield carry_out(plan, tmp_path_factory.mktemp("out") / "model", Budget(600), tell=lambda _: None)
+        yield carry_out(plan, tmp_path_factory.mktemp("out") / "model", Budget(600), notify=lambda _: None)
     patch.undo()
 
 
@@ -255,7 +255,7 @@ def test_a_full_disk_is_one_sentence(plan, tmp_path, monkeypatch):
 
     monkeypatch.setattr(choice_module, "write_atomically", full)
     with pytest.raises(StorageError, match="the disk is full; make room there"), fit_module.quiet_warnings():
-        carry_out(plan, tmp_path / "model", Budget(600), tell=lambda _: None)
+        carry_out(plan, tmp_path / "model", Budget(600), notify=lambda _: None)
     assert not (tmp_path / "model").exists()
 
 

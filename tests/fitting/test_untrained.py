@@ -79,7 +79,7 @@ def fitted(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, fit_module.quiet_warnings():
         patch.setattr(fit_module, "has_onnx", lambda: False)
         patch.setattr(choice_module, "MOST_CANDIDATES", 3)
-        yield carry_out(plan, folder / "model", Budget(600), tell=said.append), said
+        yield carry_out(plan, folder / "model", Budget(600), notify=said.append), said
 
 
 def test_what_no_training_beats_is_exported(fitted):

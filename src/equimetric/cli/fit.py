@@ -77,7 +77,7 @@ def fit_command(
         if dry_run:
             return
         show("Progress", "bold")
-        fitted = carry_out(plan, out, budget, licence=licence, tell=show_line)
+        fitted = carry_out(plan, out, budget, licence=licence, notify=show_line)
     show_fitted(fitted, minutes)
 
 

@@ -96,17 +96,17 @@ def format_answer(answer: "Answer") -> str:
         f"  {match.score:8.4f}  {match.name:{width}}  {match.id}" + ("" if match.accepted else "  (not accepted)")
         for match in answer.matches
     ]
-    told = "unknown" if answer.name is None else answer.name
-    return "\n".join(name_text(line) for line in [f"{answer.image}: {told}", *lines])
+    name = "unknown" if answer.name is None else answer.name
+    return "\n".join(name_text(line) for line in [f"{answer.image}: {name}", *lines])
 
 
 def explain_threshold(gallery: "Gallery") -> str:
     """What is accepted, and what that promises."""
     facts = describe_gallery(gallery)
-    told = f"Accepted are {facts['accepted']} {facts['threshold']:.4g}, certified for {facts['task']}"
+    rule = f"Accepted are {facts['accepted']} {facts['threshold']:.4g}, certified for {facts['task']}"
     if facts["task"] == "identification":
-        return f"{told}."
+        return f"{rule}."
     return (
-        f"{told}: the rate is that of one pair. Among {facts['items']:,} images a stranger finds one more often; a "
+        f"{rule}: the rate is that of one pair. Among {facts['items']:,} images a stranger finds one more often; a "
         "model exported with --task identification bounds that."
     )

@@ -69,8 +69,8 @@ def verify_gallery(folder: Path, as_json: bool) -> None:
     gallery = Gallery.open(folder)
     found = gallery.check()
     if as_json:
-        told = {"holds": found.holds, "problems": found.problems, "skipped": found.skipped, "bytes": found.bytes}
-        typer.echo(json.dumps({"items": len(gallery), **told}))
+        result = {"holds": found.holds, "problems": found.problems, "skipped": found.skipped, "bytes": found.bytes}
+        typer.echo(json.dumps({"items": len(gallery), **result}))
     else:
         for problem in found.problems:
             show(problem)

@@ -50,12 +50,12 @@ def write_card(facts: CardFacts) -> str:
     sections = [
         front_matter(facts),
         f"# {one_line(facts.name)}\n",
-        *intended_use(facts),
-        *described_data(facts),
-        *protocol(facts),
-        *measured(facts, scores),
-        *failures(facts, scores),
-        *certified(facts),
+        *use_section(facts),
+        *data_section(facts),
+        *training_section(facts),
+        *metrics_section(facts, scores),
+        *failures_section(facts, scores),
+        *threshold_section(facts),
     ]
     return "\n".join(sections).rstrip() + "\n"
 
@@ -74,7 +74,7 @@ def front_matter(facts: CardFacts) -> str:
     return "\n".join(["---", *lines, "---", ""])
 
 
-def intended_use(facts: CardFacts) -> Iterator[str]:
+def use_section(facts: CardFacts) -> Iterator[str]:
     """What it does and how it is called."""
     unit = " of unit length" if facts.run.model.learner.unit_length else ""
     yield (
@@ -93,7 +93,7 @@ def intended_use(facts: CardFacts) -> Iterator[str]:
     )
 
 
-def described_data(facts: CardFacts) -> Iterator[str]:
+def data_section(facts: CardFacts) -> Iterator[str]:
     """What it was trained and measured on."""
     data = facts.run.data
     dataset = data.dataset
@@ -108,7 +108,7 @@ def described_data(facts: CardFacts) -> Iterator[str]:
     yield ""
 
 
-def protocol(facts: CardFacts) -> Iterator[str]:
+def training_section(facts: CardFacts) -> Iterator[str]:
     """How it was trained."""
     config, result = facts.run.config, facts.run.model.result
     trunk = config.model.backbone + (" (frozen)" if config.model.frozen else "")
@@ -122,7 +122,7 @@ def protocol(facts: CardFacts) -> Iterator[str]:
         yield f"> {one_line(note)}\n"
 
 
-def measured(facts: CardFacts, scores: Evaluation | None) -> Iterator[str]:
+def metrics_section(facts: CardFacts, scores: Evaluation | None) -> Iterator[str]:
     """The metrics with intervals."""
     yield "## Metrics\n"
     if scores is None:
@@ -150,7 +150,7 @@ def interval_text(scores: Evaluation, name: str) -> str:
     return f"{found.low:.4g} … {found.high:.4g}"
 
 
-def failures(facts: CardFacts, scores: Evaluation | None) -> Iterator[str]:
+def failures_section(facts: CardFacts, scores: Evaluation | None) -> Iterator[str]:
     """The classes for which it works worst."""
     if scores is None or facts.found is None:
         return
@@ -179,7 +179,7 @@ def cell(text: str) -> str:
     return one_line(text).replace("|", "\\|")
 
 
-def certified(facts: CardFacts) -> Iterator[str]:
+def threshold_section(facts: CardFacts) -> Iterator[str]:
     """What the threshold promises."""
     yield "## Threshold\n"
     if facts.certificate is None:

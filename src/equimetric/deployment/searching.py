@@ -79,12 +79,12 @@ def search_images(
             some = files[start : start + QUERIES]
             found = embed_readable(model, some, advance)
             vectors = found.outputs.get(query_output(model))
-            told = iter(() if vectors is None else answer_queries(gallery, vectors, k=k, within=within))
+            answers = iter(() if vectors is None else answer_queries(gallery, vectors, k=k, within=within))
             for file, problem in zip(some, found.reasons, strict=True):
                 if problem is not None:
                     yield Answer(str(file), problem=problem)
                     continue
-                name, matches = next(told)
+                name, matches = next(answers)
                 yield Answer(str(file), name, matches)
 
 

@@ -40,7 +40,7 @@ __all__ = ["CandidateChoice", "TriedCandidate", "choose_candidate"]
 MOST_CANDIDATES = 16
 """Candidates that are tried at most, however much time there is: validation classes are few."""
 
-Told = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class CandidateChoice:
 
 
 def choose_candidate(
-    plan: Plan, folder: Path, budget: Budget, shared: Shared, tell: Told = lambda _: None
+    plan: Plan, folder: Path, budget: Budget, shared: Shared, notify: Notify = lambda _: None
 ) -> CandidateChoice:
     """Try what needs no training and the base objectives, then neighbours of the best one of these.
 
@@ -136,7 +136,7 @@ def choose_candidate(
         if trained and budget.left < max(trained) and not is_kept(plan, candidate, folder, shared):
             return CandidateChoice(tuple(tried), stopped=True)
         tried.append(try_candidate(plan, candidate, folder, shared))
-        tell(f"{tried[-1].describe()} ({budget.describe()})")
+        notify(f"{tried[-1].describe()} ({budget.describe()})")
     return CandidateChoice(tuple(tried))
 
 
@@ -159,7 +159,7 @@ def try_candidate(plan: Plan, candidate: Candidate, folder: Path, shared: Shared
     results = [try_fold(plan.run(candidate, fold), folder, shared) for fold in range(FOLDS)]
     scores = {name: fmean(result.validation[name] for result in results) for name in results[0].validation}
     values = tuple(fmean(result.validation[name] for name in plan.chosen_by) for result in results)
-    # What an earlier start has kept is read at once; its own seconds tell what the next candidate may take.
+    # What an earlier start has kept is read at once; its own seconds notify what the next candidate may take.
     seconds = max(time.monotonic() - began, sum(result.seconds for result in results))
     return TriedCandidate(candidate, scores, values, seconds)
 

@@ -42,7 +42,7 @@ __all__ = ["Fitted", "carry_out", "fit_model", "quiet_warnings", "require_new"]
 
 REPORT = "report.html"
 
-Told = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ def fit_model(
     path: str | None = None,
     label: str | None = None,
     licence: str = "unknown",
-    tell: Told = lambda _: None,
+    notify: Notify = lambda _: None,
 ) -> Fitted:
     """Fit an embedding and a threshold to a folder of classes, or to a list of images, and export both.
 
@@ -91,7 +91,7 @@ def fit_model(
     backbone     whose features are used
     path, label  columns of a list of images
     licence      of the model, for its card
-    tell         called with a sentence at every stage
+    notify         called with a sentence at every stage
 
     What is finished (features, trials, the run) is kept beside `out`, by content: after a crash or a stop the same call
     goes on from there, and nothing made for other images or settings is used.
@@ -100,7 +100,7 @@ def fit_model(
     require_new(target)
     plan = make_plan(source, far=far, seed=seed, backbone=backbone, path=path, label=label)
     with quiet_warnings():
-        return carry_out(plan, target, budget, licence=licence, tell=tell)
+        return carry_out(plan, target, budget, licence=licence, notify=notify)
 
 
 @contextmanager
@@ -133,27 +133,27 @@ def require_new(target: Path) -> None:
     require_writable(target, "folder")
 
 
-def carry_out(plan: Plan, target: Path, budget: Budget, *, licence: str = "unknown", tell: Told) -> Fitted:
+def carry_out(plan: Plan, target: Path, budget: Budget, *, licence: str = "unknown", notify: Notify) -> Fitted:
     """Do what a plan says: features, trials, training, threshold, export, test, report."""
     with explain_write_errors(target):
-        return do_all_stages(plan, target, budget, licence, tell)
+        return do_all_stages(plan, target, budget, licence, notify)
 
 
-def do_all_stages(plan: Plan, target: Path, budget: Budget, licence: str, tell: Told) -> Fitted:
+def do_all_stages(plan: Plan, target: Path, budget: Budget, licence: str, notify: Notify) -> Fitted:
     """From features to the exported folder; what is finished is kept beside it."""
     work, shared = work_folder(target), Shared()
-    extract_features(plan, budget, shared, tell)
-    choice = choose_candidate(plan, work / "trials", budget, shared, tell)
+    extract_features(plan, budget, shared, notify)
+    choice = choose_candidate(plan, work / "trials", budget, shared, notify)
     best = choice.best.candidate
     stopped = "; the time for trials is up" if choice.stopped else ""
-    tell(f"{choice.describe()}{stopped}")
+    notify(f"{choice.describe()}{stopped}")
     trained = train_chosen(plan.run(best), work / "runs", shared)
-    tell(f"{describe_training(trained.result)}; {budget.describe()}")
-    tell(describe_normalisation(trained.result.cohort))
+    notify(f"{describe_training(trained.result)}; {budget.describe()}")
+    notify(describe_normalisation(trained.result.cohort))
     cohort = choose_normalisation(trained.result.cohort)
     exported = work / "export" / target.name
     certificate = export_model(plan, trained, cohort, exported, licence)
-    tell(f"calibrated and exported; {budget.describe()}")
+    notify(f"calibrated and exported; {budget.describe()}")
     outcome = open_test_classes(trained.folder, certificate)
     finished = Fitted(target, trained.folder, plan, choice, certificate, outcome, budget.spent)
     write_atomically(exported / PLAN, run_toml(plan, best, cohort))
@@ -169,7 +169,7 @@ def work_folder(target: Path) -> Path:
     return target.with_name(f"{target.name}.fit")
 
 
-def extract_features(plan: Plan, budget: Budget, shared: Shared, tell: Told) -> None:
+def extract_features(plan: Plan, budget: Budget, shared: Shared, notify: Notify) -> None:
     """Compute the features of all images, unless they are there; stops where that takes longer than there is time."""
     config = plan.run(plan.candidates[0])
     with use_threads(config.training.threads):
@@ -180,7 +180,7 @@ def extract_features(plan: Plan, budget: Budget, shared: Shared, tell: Told) -> 
         what = f"the features of {len(data.dataset):,} images"
         budget.require(seconds, what)
         if seconds:
-            tell(f"{what} take about {format_seconds(seconds)}")
+            notify(f"{what} take about {format_seconds(seconds)}")
         with budget.stop_in_time(backbone, what):
             shared.with_features(data, backbone)
 

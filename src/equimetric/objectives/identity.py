@@ -29,7 +29,7 @@ def same_method(method: str, options: Mapping[str, Any], other: str, fixed: Mapp
         return False
     for (_, recipe, own), (_, other_recipe, other_own) in zip(terms, other_terms, strict=True):
         tuned = set(other_recipe.search) - {option.rpartition(".")[2] for option in other_own}
-        if settle(recipe, own, tuned) != settle(other_recipe, other_own, tuned):
+        if resolve(recipe, own, tuned) != resolve(other_recipe, other_own, tuned):
             return False
     return True
 
@@ -42,7 +42,7 @@ def sort_terms(method: str, options: Mapping[str, Any]) -> list[tuple[float, Rec
     return sorted(found, key=lambda term: (term[1].loss, term[0]))
 
 
-def settle(recipe: Recipe, options: Mapping[str, Any], tuned: set[str]) -> dict[str, Any]:
+def resolve(recipe: Recipe, options: Mapping[str, Any], tuned: set[str]) -> dict[str, Any]:
     """The parts of a term, and the value of every option that is not tuned, defaults filled in."""
     loss = recipe.parts()[0]
     given = {loss.aliases.get(option, option): value for option, value in options.items()}
@@ -53,7 +53,7 @@ def settle(recipe: Recipe, options: Mapping[str, Any], tuned: set[str]) -> dict[
     parts["geometry"] = parts["geometry"] or loss.geometries[0]
     parts["references"] = parts["references"] or loss.reference_kinds[0]
 
-    settled = {"loss": loss.name, **parts}
+    resolved = {"loss": loss.name, **parts}
     owners = {"loss": loss, "selection": SELECTIONS.get(parts["selection"])}
     owners["references"] = REFERENCES.get(parts["references"])
     owned = set()
@@ -64,6 +64,6 @@ def settle(recipe: Recipe, options: Mapping[str, Any], tuned: set[str]) -> dict[
             if option in recipe.context or default is inspect.Parameter.empty or (option in COUNTS and value):
                 value = FROM_DATA
             if option not in tuned:
-                settled[f"{role}.{option}"] = value
+                resolved[f"{role}.{option}"] = value
     # Options of the objective itself, such as `normalize`, and of a user's own parts.
-    return {**settled, **{option: value for option, value in own.items() if option not in owned}}
+    return {**resolved, **{option: value for option, value in own.items() if option not in owned}}

@@ -15,7 +15,7 @@ from equimetric.explain.sphere import negative_distances, sphere_density
 from equimetric.report.figure import Figure, import_altair
 from equimetric.report.palette import PALETTE, looks
 
-__all__ = ["mining_figure", "pads_figure", "plane_figures", "sphere_figure", "taken_figure"]
+__all__ = ["mining_figure", "pads_figure", "plane_figures", "selection_figure", "sphere_figure"]
 
 DIMS = (2, 4, 16, 64, 512)
 SELECTIONS = {
@@ -53,29 +53,29 @@ def draw_sphere() -> Any:
 
 
 @lru_cache(maxsize=1)
-def taken() -> dict[str, Any]:
+def example_distances() -> dict[str, Any]:
     """Distances of the negatives that each selection takes of one batch."""
     return negative_distances(tuple(SELECTIONS), TAKEN_DIM)
 
 
-def taken_figure() -> Figure:
+def selection_figure() -> Figure:
     """Which of a batch's negatives each selection takes."""
     return Figure(
         "selections",
-        draw_taken,
+        draw_selections,
         "Histogram of the distances of the negatives that each selection takes from one batch.",
         f"What selections take from one batch of 32 classes × 4 points in {TAKEN_DIM} dimensions: hard and semi-hard "
         "the near negatives, distance-weighted all distances below 1.4 alike, PADS by a distribution that it adapts.",
     )
 
 
-def draw_taken() -> Any:
+def draw_selections() -> Any:
     """One line for each selection, as a share of what it takes."""
     alt = import_altair()
     edges = np.linspace(0.4, 2.0, 33)
     values = []
     for selection, name in SELECTIONS.items():
-        shares = np.histogram(taken()[selection], edges)[0] / max(1, len(taken()[selection]))
+        shares = np.histogram(example_distances()[selection], edges)[0] / max(1, len(example_distances()[selection]))
         values += [
             {"distance": round(float(middle), 3), "share": round(100 * float(share), 3), "selection": name}
             for middle, share in zip((edges[1:] + edges[:-1]) / 2, shares, strict=True)

@@ -13,10 +13,10 @@ from equimetric.studies.statistics import (
     TwoWayInterval,
     classes_needed,
     decide,
+    describe_seeds_needed,
     project_interval,
     seeds_needed,
     two_way_difference,
-    what_would_tell,
 )
 from equimetric.studies.statistics.two_way import VarianceParts
 
@@ -60,7 +60,7 @@ def test_the_region_is_an_argument():
 
 def test_one_seed_decides_nothing():
     assert decide(interval(5.0, 6.0, seeds=(10, 1))) == "undecided"
-    told = what_would_tell(interval(5.0, 6.0, seeds=(1,)), 0.005)
+    told = describe_seeds_needed(interval(5.0, 6.0, seeds=(1,)), 0.005)
     assert told == "One seed does not tell how much seeds matter: run two or more."
 
 
@@ -83,7 +83,7 @@ def test_the_seeds_needed_decide_and_one_less_does_not():
     assert needed > 6
     assert decide(project_interval(found, seeds=needed)) == "better"
     assert decide(project_interval(found, seeds=needed - 1)) == "undecided"
-    assert what_would_tell(found, 0.005) == (f"If it stays as it is, {needed} seeds (now 6) would tell.")
+    assert describe_seeds_needed(found, 0.005) == (f"If it stays as it is, {needed} seeds (now 6) would tell.")
 
 
 def test_more_seeds_do_not_help_where_classes_limit_it():
@@ -92,7 +92,7 @@ def test_more_seeds_do_not_help_where_classes_limit_it():
     needed = classes_needed(found)
     assert decide(project_interval(found, classes=needed)) == "better"
     assert decide(project_interval(found, classes=needed - 1)) == "undecided"
-    told = what_would_tell(found, 0.005)
+    told = describe_seeds_needed(found, 0.005)
     assert told.startswith("More seeds do not help, the classes limit it: if it stays as it is, ")
     assert told.endswith(f"{needed} classes (now 30) would tell.")
 
@@ -101,20 +101,20 @@ def test_either_may_tell():
     found = two_way_difference(*rows(seed=0.7, class_=1.0, cell=7.0, gain=0.0075))
     assert decide(found) == "undecided"
     seeds, classes = f"{seeds_needed(found)} seeds (now 6)", f"{classes_needed(found)} classes (now 30)"
-    assert what_would_tell(found, 0.005) == f"If it stays as it is, {seeds} or {classes} would tell."
+    assert describe_seeds_needed(found, 0.005) == f"If it stays as it is, {seeds} or {classes} would tell."
 
 
 def test_sometimes_it_takes_both():
     found = two_way_difference(*rows(seed=3.0, class_=8.0, cell=1.0, gain=0.0045))
     assert (seeds_needed(found), classes_needed(found)) == (None, None)
-    assert what_would_tell(found, 0.005).endswith("nor do more classes alone: it takes both.")
+    assert describe_seeds_needed(found, 0.005).endswith("nor do more classes alone: it takes both.")
 
 
 def test_rows_without_seeds_need_classes():
     a, b = rows(seed=0, class_=5.0, cell=0)
     found = two_way_difference(*(ClassScores(row.values[:1], seeds=None) for row in (a, b)))
     needed = f"{classes_needed(found)} classes (now 30)"
-    assert what_would_tell(found, 0.005) == f"There are no seeds: if it stays as it is, {needed} would tell."
+    assert describe_seeds_needed(found, 0.005) == f"There are no seeds: if it stays as it is, {needed} would tell."
 
 
 def test_these_classes_need_seeds():
@@ -122,5 +122,5 @@ def test_these_classes_need_seeds():
     assert seeds_needed(found) < 1000
     assert classes_needed(found) is None
     loud = two_way_difference(*rows(seed=80.0, class_=9.0, cell=1.0), estimand=THESE_CLASSES)
-    assert what_would_tell(loud, 0.005) == "Even 1,000 seeds would not tell."
+    assert describe_seeds_needed(loud, 0.005) == "Even 1,000 seeds would not tell."
     assert math.isnan(two_way_difference(*(row.select(seeds=[0]) for row in rows(1, 1, 1)), estimand=THESE_CLASSES).low)

@@ -7,7 +7,7 @@ from equimetric.report.interval_figure import interval_figure
 from equimetric.report.section import section
 from equimetric.studies.judgement import judge_study
 from equimetric.studies.records import StudyRecord
-from equimetric.studies.statistics import RowComparisons, seeds_needed, what_would_tell
+from equimetric.studies.statistics import RowComparisons, describe_seeds_needed, seeds_needed
 from equimetric.studies.table import ComparisonTable, comparison_table
 
 __all__ = ["answer_section"]
@@ -149,7 +149,7 @@ def undecided_sentences(pairs: RowComparisons) -> list[str]:
     best, *tied = pairs.tied_with_best
     found = [(name, pairs.between(best, name)) for name in tied]
     return [
-        f"{best} and {name}: {what_would_tell(one.simultaneous, one.region)}"
+        f"{best} and {name}: {describe_seeds_needed(one.simultaneous, one.region)}"
         for name, one in found
         if one.verdict == "undecided"
     ]

@@ -11,8 +11,8 @@ from equimetric.report.understanding_figures import (
     mining_figure,
     pads_figure,
     plane_figures,
+    selection_figure,
     sphere_figure,
-    taken_figure,
 )
 from equimetric.studies.records import StudyRecord
 
@@ -48,7 +48,7 @@ def understand_section(study: StudyRecord) -> Mapping[str, Any] | None:
             pads += [] if figure is None else [figure]
     return {
         "sphere": sphere_figure(),
-        "taken": taken_figure(),
+        "taken": selection_figure(),
         "planes": plane_figures(),
         "mining": mining_figure(),
         "pads": pads,

@@ -34,7 +34,13 @@ from equimetric.studies.statistics.seed_tests import (
     welch_t_test,
     wilcoxon_test,
 )
-from equimetric.studies.statistics.sentences import POINTS, Unit, comparison_notes, verdict_sentence, what_would_tell
+from equimetric.studies.statistics.sentences import (
+    POINTS,
+    Unit,
+    comparison_notes,
+    describe_seeds_needed,
+    verdict_sentence,
+)
 from equimetric.studies.statistics.two_way import (
     NEW_CLASSES,
     THESE_CLASSES,
@@ -76,6 +82,7 @@ __all__ = [
     "compare_seeds",
     "comparison_notes",
     "decide",
+    "describe_seeds_needed",
     "effect_size",
     "friedman_test",
     "holm",
@@ -96,6 +103,5 @@ __all__ = [
     "variance_components",
     "verdict_sentence",
     "welch_t_test",
-    "what_would_tell",
     "wilcoxon_test",
 ]

@@ -9,7 +9,7 @@ from equimetric.studies.statistics.seed_tests import smallest_p
 from equimetric.studies.statistics.two_way import THESE_CLASSES, TwoWayInterval
 from equimetric.studies.statistics.verdicts import classes_needed, seeds_needed
 
-__all__ = ["POINTS", "Unit", "comparison_notes", "verdict_sentence", "what_would_tell"]
+__all__ = ["POINTS", "Unit", "comparison_notes", "describe_seeds_needed", "verdict_sentence"]
 
 
 class Unit(NamedTuple):
@@ -46,13 +46,13 @@ def verdict_sentence(comparison: RowComparison, unit: Unit = POINTS) -> str:
     ends = "" if found.seeds_unknown else f" ({unit.number(found.low, '+')} to {unit.number(found.high, '+')})"
     difference = f"{unit.amount(found.mean, '+')}{ends}"
     if comparison.verdict == "undecided":
-        return f"{names} cannot be told apart: {difference}. {what_would_tell(found, comparison.region)}"
+        return f"{names} cannot be told apart: {difference}. {describe_seeds_needed(found, comparison.region)}"
     text = f"{names} are practically equal: {difference} is within ± {region}."
     certain = found.low > 0 or found.high < 0
     return f"{text} The sign is certain, but so small a difference does not matter." if certain else text
 
 
-def what_would_tell(interval: TwoWayInterval, region: float) -> str:
+def describe_seeds_needed(interval: TwoWayInterval, region: float) -> str:
     """The seeds or classes with which an undecided difference would be decided if it stays as it is."""
     if interval.seeds_unknown:
         return "One seed does not tell how much seeds matter: run two or more."
