@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from equimetric.checksums import read_document
 from equimetric.dotted import set_dotted
-from equimetric.errors import DamagedFileError, EquimetricError, did_you_mean, shown
+from equimetric.errors import DamagedFileError, EquimetricError, did_you_mean, quote
 from equimetric.escaping import is_unicode
 
 __all__ = [
@@ -99,10 +99,10 @@ def to_plain(value: Any, where: str = "") -> Any:
         return [to_plain(item, where) for item in value]
     if isinstance(value, str):
         if "\0" in value or not is_unicode(value):
-            raise EquimetricError(f"{where}{shown(value)} is no text in UTF-8, or has a NUL; rename or replace it")
+            raise EquimetricError(f"{where}{quote(value)} is no text in UTF-8, or has a NUL; rename or replace it")
     elif isinstance(value, int):
         if abs(value) > LARGEST_INTEGER:
-            raise EquimetricError(f"{where}{shown(value)} is too large; whole numbers have at most 64 bits")
+            raise EquimetricError(f"{where}{quote(value)} is too large; whole numbers have at most 64 bits")
     elif value is not None and not isinstance(value, float):
         raise EquimetricError(
             f"{where}a configuration holds text, numbers, lists and tables, not {type(value).__name__}"
@@ -129,19 +129,19 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise EquimetricError(f"there is no configuration file {shown(str(path))}; check the path") from None
+        raise EquimetricError(f"there is no configuration file {quote(str(path))}; check the path") from None
     except IsADirectoryError:
-        raise EquimetricError(f"{shown(str(path))} is a folder; give the TOML file of a configuration") from None
+        raise EquimetricError(f"{quote(str(path))} is a folder; give the TOML file of a configuration") from None
     except OSError as error:
         raise EquimetricError(
-            f"the configuration file {shown(str(path))} cannot be read: {error.strerror or error}; check the path"
+            f"the configuration file {quote(str(path))} cannot be read: {error.strerror or error}; check the path"
         ) from None
     except UnicodeDecodeError as error:
         raise EquimetricError(
             f"the configuration file {str(path)!r} cannot be read: {error}; save it as UTF-8"
         ) from None
     except (ValueError, RecursionError) as error:  # huge numbers and deep brackets are no TOMLDecodeError
-        raise EquimetricError(f"{shown(str(path))} is not valid TOML: {explain_toml(error)}") from None
+        raise EquimetricError(f"{quote(str(path))} is not valid TOML: {explain_toml(error)}") from None
 
 
 def parse_overrides(arguments: Sequence[str]) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def parse_value(text: str) -> Any:
     except tomllib.TOMLDecodeError:
         return text
     except (ValueError, RecursionError) as error:
-        raise EquimetricError(f"{shown(text)} is not a value: {explain_toml(error)}") from None
+        raise EquimetricError(f"{quote(text)} is not a value: {explain_toml(error)}") from None
 
 
 def explain_toml(error: Exception) -> str:
@@ -190,13 +190,13 @@ def explain(model: type[Strict], error: Any) -> str:
     if error["type"] in ("model_type", "dict_type"):
         return (
             f"{key} is a table, such as [{key}] in the file or --{key}.KEY on the command line, not "
-            f"{shown(error['input'])}"
+            f"{quote(error['input'])}"
         )
     if error["type"] == "too_short":
         return f"{key} has {error['ctx']['actual_length']} entries; give at least {error['ctx']['min_length']}"
     message = str(error["msg"]).removeprefix("Value error, ")
     # What is wrong with a whole table is said by the message alone.
-    given = "" if isinstance(error.get("input", {}), dict) else f", got {shown(error['input'])}"
+    given = "" if isinstance(error.get("input", {}), dict) else f", got {quote(error['input'])}"
     return (f"{key}: " if key else "") + message[0].lower() + message[1:] + given
 
 

@@ -12,7 +12,7 @@ __all__ = [
     "StorageError",
     "did_you_mean",
     "not_a_tensor",
-    "shown",
+    "quote",
     "unknown_name",
 ]
 
@@ -51,7 +51,7 @@ class DamagedFileError(EquimetricError):
         self.problem = problem
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """repr(value) for an error message, without the middle of a long one."""
     if isinstance(value, int) and abs(value) >= 10**LONGEST_SHOWN:
         return f"a number of more than {LONGEST_SHOWN} digits"
@@ -82,7 +82,7 @@ def did_you_mean(name: str, valid: Iterable[str], known_as: KnownAs | None = Non
 
 def unknown_name(kind: str, name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> EquimetricError:
     """The error for a name that is not known, with the one that is meant or the nearest."""
-    return EquimetricError(f"unknown {kind} {shown(name)}; {did_you_mean(name, valid, known_as)}")
+    return EquimetricError(f"unknown {kind} {quote(name)}; {did_you_mean(name, valid, known_as)}")
 
 
 def not_a_tensor(value: object, what: str) -> EquimetricError:

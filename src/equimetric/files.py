@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -209,7 +209,7 @@ def require_file(path: Path, advice: str) -> None:
     """Raise an error with advice unless the path is that of a regular file."""
     why = why_no_file(path)
     if why:
-        name = shown(str(path))
+        name = quote(str(path))
         raise EquimetricError(f"there is no file {name}; {advice}" if why == NOT_THERE else f"{name} {why}; {advice}")
 
 
@@ -297,7 +297,7 @@ def _is_old(stamp: Stamp) -> bool:
 def _read_hash(path: Path) -> str:
     why = why_no_file(path)
     if why and why != NOT_THERE:
-        raise EquimetricError(f"{shown(str(path))} {why}; give a regular file")
+        raise EquimetricError(f"{quote(str(path))} {why}; give a regular file")
     with path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from equimetric.configuration import load_config, parse_overrides, to_toml
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 from equimetric.runs.configuration import RunConfig
 
 DIGITS = "9" * 5000
@@ -126,11 +126,11 @@ def test_never_may_still_be_written_as_inf():
 
 
 def test_long_values_are_shown_without_their_middle():
-    assert shown("short") == "'short'"
-    assert shown(12) == "12"
-    assert len(shown("x" * 10**6)) <= 202
-    assert shown("x" * 10**6).startswith("'xxx")
-    assert shown(10**4299) == shown(10**9999) == "a number of more than 200 digits"
+    assert quote("short") == "'short'"
+    assert quote(12) == "12"
+    assert len(quote("x" * 10**6)) <= 202
+    assert quote("x" * 10**6).startswith("'xxx")
+    assert quote(10**4299) == quote(10**9999) == "a number of more than 200 digits"
 
 
 def test_an_error_tells_the_first_problems_and_how_many_more_there_are():

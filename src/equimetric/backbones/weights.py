@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 from equimetric.files import why_no_file
 
 __all__ = ["first_line", "load_pretrained", "packaged_weights", "read_weights"]
@@ -26,7 +26,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     path = Path(path).expanduser()
     if why_no_file(path):
         raise EquimetricError(
-            f"there is no weight file {shown(str(path))[1:-1]}; `pretrained` is 'package', 'timm', or a file's path"
+            f"there is no weight file {quote(str(path))[1:-1]}; `pretrained` is 'package', 'timm', or a file's path"
         )
     try:
         if path.suffix == ".safetensors":

@@ -13,7 +13,7 @@ from equimetric.data.file_list import FileList, first_outside
 from equimetric.data.file_store import CacheKind
 from equimetric.data.left_out import Damaged
 from equimetric.data.registry import InputSize
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 from equimetric.files import IS_FOLDER, NOT_THERE, why_no_file
 
 __all__ = ["Archive", "ArchiveLoader", "archive_root", "read_lines", "read_number", "read_text"]
@@ -113,7 +113,7 @@ class ArchiveLoader:
         outside = first_outside(listed.root, listed.files)
         if outside is not None:
             raise EquimetricError(
-                f"{self.archive.title} lists a file outside of its folder: {shown(str(listed.files[outside]))}; "
+                f"{self.archive.title} lists a file outside of its folder: {quote(str(listed.files[outside]))}; "
                 "unpack the archive again"
             )
         return listed.dataset(
@@ -126,7 +126,7 @@ def archive_root(root: str | Path) -> Path:
     path = Path(root).expanduser()
     why = why_no_file(path)
     if why not in ("", IS_FOLDER, NOT_THERE):
-        raise EquimetricError(f"{shown(str(path))} {why}; give as root the folder to which the archive was unpacked")
+        raise EquimetricError(f"{quote(str(path))} {why}; give as root the folder to which the archive was unpacked")
     return path
 
 
@@ -143,7 +143,7 @@ def read_lines(file: Path, fields: int, *, skip: int = 0) -> list[list[str]]:
             continue
         row = line.split(maxsplit=fields - 1)
         if len(row) != fields:
-            raise EquimetricError(f"line {number} of {str(file)!r} should have {fields} fields: {shown(line)}")
+            raise EquimetricError(f"line {number} of {str(file)!r} should have {fields} fields: {quote(line)}")
         rows.append([value.strip() for value in row])
     return rows
 
@@ -159,5 +159,5 @@ def read_text(file: Path) -> str:
 def read_number(text: str, file: Path) -> int:
     """A whole number of a list file."""
     if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
-        raise EquimetricError(f"{str(file)!r} has {shown(text)} in place of a whole number; unpack the archive again")
+        raise EquimetricError(f"{str(file)!r} has {quote(text)} in place of a whole number; unpack the archive again")
     return int(text)

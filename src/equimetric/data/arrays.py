@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from equimetric.data.dataset import Dataset
 from equimetric.data.manifest import parse_part, read_columns
 from equimetric.data.registry import dataset
-from equimetric.errors import EquimetricError, did_you_mean, shown
+from equimetric.errors import EquimetricError, did_you_mean, quote
 from equimetric.files import require_file, why_no_file
 
 __all__ = ["array_dataset", "check_vectors", "load_arrays", "load_features", "read_npz", "take_array"]
@@ -163,7 +163,7 @@ def _labels_beside(file: Path, labels: Path | None, weights: str | None) -> dict
     labels = labels or file.with_suffix(".csv")
     if why_no_file(labels):
         raise EquimetricError(
-            f"there is no file {shown(str(labels))} with the labels of {file.name!r}; give one with the option 'labels'"
+            f"there is no file {quote(str(labels))} with the labels of {file.name!r}; give one with the option 'labels'"
         )
     if labels.suffix == ".npy":
         return {"labels": _read_npy(labels)}

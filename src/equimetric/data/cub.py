@@ -7,7 +7,7 @@ from equimetric.data.archive import Archive, read_lines, read_number
 from equimetric.data.decoding import Box
 from equimetric.data.file_list import FileList
 from equimetric.data.registry import dataset
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 
 __all__ = ["load_cub"]
 
@@ -45,7 +45,7 @@ def load_cub(root: Path, *, crop_to_box: bool = False) -> FileList:
     for number, _ in images:
         if number not in numbers:
             raise EquimetricError(
-                f"'image_class_labels.txt' in {str(root)!r} has no class of image {shown(number)}; "
+                f"'image_class_labels.txt' in {str(root)!r} has no class of image {quote(number)}; "
                 "unpack the archive again"
             )
     class_of_image = {number: read_number(label, root / "image_class_labels.txt") for number, label in numbers.items()}

@@ -10,7 +10,7 @@ from equimetric.data.decoding import map_in_threads
 from equimetric.data.file_store import UNREADABLE, FileStore
 from equimetric.data.left_out import Damaged
 from equimetric.data.views import Resize
-from equimetric.errors import DamagedFileError, EquimetricError, shown
+from equimetric.errors import DamagedFileError, EquimetricError, quote
 from equimetric.files import NOT_THERE, cache_directory, why_no_file, write_atomically
 
 __all__ = ["damaged_files"]
@@ -29,7 +29,7 @@ def damaged_files(store: FileStore, *, missing: Damaged = "refuse") -> dict[int,
     if absent and missing == "refuse":
         others = f", nor are {len(absent) - 1:,} others" if len(absent) > 1 else ""
         raise EquimetricError(
-            f"the image {shown(str(store.files[absent[0]]))} (number {absent[0] + 1:,} of {len(store.files):,}) is not "
+            f"the image {quote(str(store.files[absent[0]]))} (number {absent[0] + 1:,} of {len(store.files):,}) is not "
             f"there{others}; check that the archive was unpacked completely, or leave out what is missing with "
             "damaged='skip'"
         )

@@ -17,7 +17,7 @@ from equimetric.data.file_store import CacheKind, FileStore
 from equimetric.data.image_files import ImageFiles
 from equimetric.data.left_out import Damaged, report_damaged, report_skipped, report_small_classes
 from equimetric.data.views import View, fit
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 
 __all__ = ["FileList", "first_outside", "require_count"]
 
@@ -60,7 +60,7 @@ class FileList:
         with fewer than `min_images` readable images are left out. What is left out is said in warnings.
         """
         if damaged not in ("refuse", "skip"):
-            raise EquimetricError(f"damaged must be 'refuse' or 'skip', not {shown(damaged)}")
+            raise EquimetricError(f"damaged must be 'refuse' or 'skip', not {quote(damaged)}")
         require_count("min_images", min_images)
         view = fit(size)
         store = self._store(channels, cache, decoding)
@@ -147,7 +147,7 @@ def _decode_all(store: FileStore, view: View) -> tuple[NDArray[np.uint8], dict[i
 def require_count(option: str, value: object) -> None:
     """Raise an error unless an option is a whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise EquimetricError(f"{option} must be a whole number, at least 1, not {shown(value)}")
+        raise EquimetricError(f"{option} must be a whole number, at least 1, not {quote(value)}")
 
 
 def first_outside(root: Path, files: Sequence[Path]) -> int | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from equimetric.data.decoding import Box, Decoding, decode, map_in_threads, open_image
 from equimetric.data.image_caches import DiskCache, MemoryCache
 from equimetric.data.views import Resize, pillow_image
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 from equimetric.files import Stamp, cache_directory, hash_files, read_stamp
 from equimetric.progress import track
 
@@ -53,11 +53,11 @@ class FileStore:
         cache_bytes: int = MEMORY_CACHE_BYTES,
     ) -> None:
         if channels not in (1, 3) or isinstance(channels, bool):
-            raise EquimetricError(f"channels must be 3 (colour) or 1 (grey), not {shown(channels)}")
+            raise EquimetricError(f"channels must be 3 (colour) or 1 (grey), not {quote(channels)}")
         if cache not in ("none", "memory", "disk"):
-            raise EquimetricError(f"cache must be 'none', 'memory' or 'disk', not {shown(cache)}")
+            raise EquimetricError(f"cache must be 'none', 'memory' or 'disk', not {quote(cache)}")
         if decoding not in ("exact", "fast"):
-            raise EquimetricError(f"decoding must be 'exact' or 'fast', not {shown(decoding)}")
+            raise EquimetricError(f"decoding must be 'exact' or 'fast', not {quote(decoding)}")
         if not files:
             raise EquimetricError("there are no image files; give at least one")
         if boxes is not None and len(boxes) != len(files):

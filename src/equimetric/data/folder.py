@@ -11,7 +11,7 @@ from equimetric.data.image_formats import SUFFIXES, list_folder
 from equimetric.data.left_out import Damaged
 from equimetric.data.registry import InputSize, dataset
 from equimetric.data.splits import require_pairs, require_two_images
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 from equimetric.escaping import is_unicode
 from equimetric.files import IS_FOLDER, NOT_THERE, why_no_file
 
@@ -73,21 +73,21 @@ def _files_by_class(root: Path) -> tuple[dict[str, list[Path]], list[str]]:
     try:
         visible = sorted(entry for entry in root.iterdir() if not entry.name.startswith("."))
         if not visible:
-            raise EquimetricError(f"the folder {shown(str(root))} is empty; put one folder per class into it")
+            raise EquimetricError(f"the folder {quote(str(root))} is empty; put one folder per class into it")
         listed = {folder.name: list_folder(folder) for folder in visible if folder.is_dir()}
     except OSError as error:
         raise EquimetricError(
-            f"the folder {shown(str(error.filename))} cannot be read ({error.strerror}); check its permissions"
+            f"the folder {quote(str(error.filename))} cannot be read ({error.strerror}); check its permissions"
         ) from None
     if not listed:
         raise EquimetricError(
-            f"the folder {shown(str(root))} has no class folders; arrange the images as {root.name}/<class>/<image>"
+            f"the folder {quote(str(root))} has no class folders; arrange the images as {root.name}/<class>/<image>"
         )
     for name in listed:
         # Class names are written to results, which are text.
         if not is_unicode(name):
             raise EquimetricError(
-                f"the folder {os.fsencode(name)!r} in {shown(str(root))} has a name that is not UTF-8; rename it"
+                f"the folder {os.fsencode(name)!r} in {quote(str(root))} has a name that is not UTF-8; rename it"
             )
     skipped = [
         f"{entry} (in no class folder)"
@@ -102,6 +102,6 @@ def _require_folder(root: Path) -> None:
     expected = "give the folder that holds one folder per class"
     why = why_no_file(root)
     if why == NOT_THERE:
-        raise EquimetricError(f"there is no folder {shown(str(root))}; {expected}")
+        raise EquimetricError(f"there is no folder {quote(str(root))}; {expected}")
     if why != IS_FOLDER:
-        raise EquimetricError(f"{shown(str(root))} {why or 'is a file'}; {expected}")
+        raise EquimetricError(f"{quote(str(root))} {why or 'is a file'}; {expected}")

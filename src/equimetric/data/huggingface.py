@@ -13,7 +13,7 @@ from equimetric.data.decoding import standardize
 from equimetric.data.image_files import channels_first
 from equimetric.data.registry import InputSize, dataset
 from equimetric.data.views import fit
-from equimetric.errors import EquimetricError, did_you_mean, shown
+from equimetric.errors import EquimetricError, did_you_mean, quote
 from equimetric.extras import import_extra
 from equimetric.files import why_no_file
 
@@ -40,12 +40,12 @@ def load_huggingface(
     library = import_extra("datasets", "data set 'huggingface'", "datasets", "huggingface", "choose another data set")
     if not root.is_dir():
         why = why_no_file(root) or "is a file"
-        raise EquimetricError(f"{shown(str(root))} {why}; give a folder that save_to_disk has written")
+        raise EquimetricError(f"{quote(str(root))} {why}; give a folder that save_to_disk has written")
     try:
         found = library.load_from_disk(str(root))
     except (OSError, ValueError) as error:
         raise EquimetricError(
-            f"{shown(str(root))} is no Hugging Face data set ({error}); write one with save_to_disk"
+            f"{quote(str(root))} is no Hugging Face data set ({error}); write one with save_to_disk"
         ) from None
     return from_huggingface(
         found, column=column, label=label, size=size, channels=channels, official=official, name=root.name

@@ -12,7 +12,7 @@ from equimetric.data.file_list import FileList, first_outside
 from equimetric.data.file_store import CacheKind
 from equimetric.data.left_out import Damaged
 from equimetric.data.registry import InputSize, dataset
-from equimetric.errors import EquimetricError, did_you_mean, shown, unknown_name
+from equimetric.errors import EquimetricError, did_you_mean, quote, unknown_name
 from equimetric.files import require_file
 
 __all__ = ["UnknownColumnError", "load_manifest", "parse_part", "read_columns"]
@@ -87,7 +87,7 @@ def _names(columns: str | Sequence[str] | None) -> tuple[str, ...]:
     given = () if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     for name in given:
         if not isinstance(name, str):
-            raise EquimetricError(f"superclass names a column, or a list of columns, not {shown(name)}")
+            raise EquimetricError(f"superclass names a column, or a list of columns, not {quote(name)}")
     return tuple(dict.fromkeys(given))
 
 
@@ -98,7 +98,7 @@ def _files(names: Sequence[str], root: Path, file: Path, *, outside_root: bool) 
     outside = None if outside_root else first_outside(root, files)
     if outside is not None:
         raise EquimetricError(
-            f"row {outside + 1} of {str(file)!r} leads out of {shown(str(root))}: {shown(names[outside])}; give the "
+            f"row {outside + 1} of {str(file)!r} leads out of {quote(str(root))}: {quote(names[outside])}; give the "
             "folder that holds all images as root, or set outside_root = true if you trust the list"
         )
     return files
@@ -212,7 +212,7 @@ def _boxes(columns: Mapping[str, Sequence[str]], file: Path) -> list[Box | None]
         except ValueError:
             x = y = w = h = math.nan
         if not all(map(math.isfinite, (x, y, w, h))):
-            raise EquimetricError(f"row {row} of {str(file)!r} has the bounding box {shown(cells)}; give four numbers")
+            raise EquimetricError(f"row {row} of {str(file)!r} has the bounding box {quote(cells)}; give four numbers")
         if not (w > 0 and h > 0):
             raise EquimetricError(
                 f"row {row} of {str(file)!r} has a bounding box of {w:g}×{h:g} pixels; give a larger one"

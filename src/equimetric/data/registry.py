@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Annotated
 
-from equimetric.errors import EquimetricError, shown, unknown_name
+from equimetric.errors import EquimetricError, quote, unknown_name
 from equimetric.registry import Registry
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ def load_dataset(name: str, /, **options: object) -> Dataset:
             raise EquimetricError(f"data set {name!r} needs the option {option!r}; give it a value")
     for option, value in options.items():
         if isinstance(known.options.get(option), bool) and not isinstance(value, bool):
-            raise EquimetricError(f"option {option!r} of data set {name!r} is true or false, not {shown(value)}")
+            raise EquimetricError(f"option {option!r} of data set {name!r} is true or false, not {quote(value)}")
     for option in path_options(name) & options.keys():
         if not isinstance(options[option], str | PathLike | None):
             raise EquimetricError(
-                f"option {option!r} of data set {name!r} is a path in quotes, not {shown(options[option])}"
+                f"option {option!r} of data set {name!r} is a path in quotes, not {quote(options[option])}"
             )
     return load(**options)
 

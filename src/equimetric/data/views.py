@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -233,7 +233,7 @@ def pillow_image(pixels: NDArray[np.uint8]) -> "PillowImage":
 def _require_pixels(side: int) -> None:
     if not isinstance(side, int) or isinstance(side, bool) or not 1 <= side <= LARGEST_SIDE:
         raise EquimetricError(
-            f"size must be a whole number of pixels, at least 1 and at most {LARGEST_SIDE:,}, not {shown(side)}"
+            f"size must be a whole number of pixels, at least 1 and at most {LARGEST_SIDE:,}, not {quote(side)}"
         )
 
 

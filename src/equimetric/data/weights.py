@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from equimetric.data.dataset import Dataset
-from equimetric.errors import EquimetricError, did_you_mean, shown
+from equimetric.errors import EquimetricError, did_you_mean, quote
 
 __all__ = ["sample_weights"]
 
@@ -21,7 +21,7 @@ def sample_weights(data: Dataset, name: str) -> Tensor:
     else:
         attributes = [*data.sample_attributes, *data.class_attributes]
         raise EquimetricError(
-            f"data.weights = {shown(name)} names no attribute of the data; {did_you_mean(name, attributes)}"
+            f"data.weights = {quote(name)} names no attribute of the data; {did_you_mean(name, attributes)}"
         )
     return torch.tensor([_number(text, name, row) for row, text in enumerate(texts, start=1)], dtype=torch.float64)
 
@@ -32,9 +32,9 @@ def _number(text: str, name: str, row: int) -> float:
     except ValueError:
         number = float("nan")
     if not isfinite(number) or number < 0:
-        given = f"is {shown(text)}" if text else "is missing"
+        given = f"is {quote(text)}" if text else "is missing"
         raise EquimetricError(
-            f"data.weights = {shown(name)}: the weight of image {row:,} {given}; give every image a finite number of 0 "
+            f"data.weights = {quote(name)}: the weight of image {row:,} {given}; give every image a finite number of 0 "
             "or more, which is how often it counts"
         )
     return number

@@ -19,7 +19,7 @@ from equimetric.checksums import json_document, read_json
 from equimetric.data.image_formats import SUFFIXES
 from equimetric.deployment.embedder import Embedder
 from equimetric.deployment.image_blocks import embed_readable
-from equimetric.errors import EquimetricError, did_you_mean, shown
+from equimetric.errors import EquimetricError, did_you_mean, quote
 from equimetric.files import make_folder, sync_file, sync_folder
 from equimetric.progress import show_progress
 from equimetric.runs.access import acquire_lock
@@ -73,16 +73,16 @@ def list_image_files(source: str | Path, column: str = PATH) -> ImageList:
         return list_below(source)
     if source.suffix.lower() not in (".csv", ".parquet"):
         raise EquimetricError(
-            f"{shown(str(source))} is neither a folder nor a table; give images as a folder, .csv or .parquet"
+            f"{quote(str(source))} is neither a folder nor a table; give images as a folder, .csv or .parquet"
         )
     table = read_columns(source)
     if column not in table:
         raise EquimetricError(
-            f"{shown(str(source))} has no column {column!r}; {did_you_mean(column, list(table))}, or give --column"
+            f"{quote(str(source))} has no column {column!r}; {did_you_mean(column, list(table))}, or give --column"
         )
     names = tuple(map(str, table[column]))
     if not names:
-        raise EquimetricError(f"{shown(str(source))} lists no images; give at least one")
+        raise EquimetricError(f"{quote(str(source))} lists no images; give at least one")
     labels = tuple(map(str, table[LABEL])) if LABEL in table else None
     return ImageList(names, tuple(source.parent / name for name in names), labels)
 
@@ -98,7 +98,7 @@ def list_below(folder: Path) -> ImageList:
             if Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
         ]
     if not files:
-        raise EquimetricError(f"there are no images below {shown(str(folder))}; give a folder that holds some")
+        raise EquimetricError(f"there are no images below {quote(str(folder))}; give a folder that holds some")
     inside = [file.relative_to(folder) for file in files]
     labels = tuple(one.parts[0] for one in inside) if all(len(one.parts) > 1 for one in inside) else None
     return ImageList(tuple(one.as_posix() for one in inside), tuple(files), labels)
@@ -115,7 +115,7 @@ def read_columns(file: Path) -> dict[str, list[Any]]:
             rows = list(reader)
             return {name: [row[name] or "" for row in rows] for name in reader.fieldnames or ()}
     except (OSError, ValueError, csv.Error) as error:
-        raise EquimetricError(f"{shown(str(file))} cannot be read as a table ({error}); check the file") from None
+        raise EquimetricError(f"{quote(str(file))} cannot be read as a table ({error}); check the file") from None
 
 
 def embed_files(
@@ -137,7 +137,7 @@ def embed_files(
     if target.suffix.lower() != ".parquet":
         raise EquimetricError(f"embeddings are written as Parquet; give a file .parquet, not {target.name!r}")
     if target.exists():
-        raise EquimetricError(f"{shown(str(target))} is there already; choose another file, or remove it")
+        raise EquimetricError(f"{quote(str(target))} is there already; choose another file, or remove it")
     work = target.with_name(f"{target.name}.parts")
     make_folder(work)
     lock = acquire_lock(work / LOCK)
@@ -177,7 +177,7 @@ def require_plan(work: Path, model: Embedder, images: ImageList, rows_per_part: 
     if file.exists():
         if read_json(file, dict, f"remove {work}") != plan:
             raise EquimetricError(
-                f"{shown(str(work))} holds parts of another model or of other images; remove it, or choose another file"
+                f"{quote(str(work))} holds parts of another model or of other images; remove it, or choose another file"
             )
         return
     file.write_text(json_document(plan, indent=2), encoding="utf-8")

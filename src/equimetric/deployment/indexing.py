@@ -31,7 +31,7 @@ from equimetric.deployment.gallery_models import record_model
 from equimetric.deployment.image_blocks import embed_readable
 from equimetric.deployment.runtimes import RuntimeName
 from equimetric.deployment.verify import load_verified
-from equimetric.errors import EquimetricError, did_you_mean, shown
+from equimetric.errors import EquimetricError, did_you_mean, quote
 from equimetric.files import hash_files, write_atomically
 from equimetric.gallery import Gallery
 from equimetric.gallery.stores import EMBEDDED, StoreRecord, is_gallery_folder
@@ -189,7 +189,7 @@ def index_embeddings(
     for name, value in ours.items():
         if described.get(name) != value:
             raise EquimetricError(
-                f"the embeddings in {str(file)!r} are of the {name} {shown(described.get(name))}, and this model has "
+                f"the embeddings in {str(file)!r} are of the {name} {quote(described.get(name))}, and this model has "
                 f"{value!r}; embed the images again with this model"
             )
     names: list[str] = []
@@ -260,7 +260,7 @@ def choose_rows(
     """What of a list of images a gallery lacks; images of one name and two contents raise an error, or are replaced."""
     if len(set(names)) < len(names):
         twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise EquimetricError(f"{shown(twice)} is listed more than once; list every image once")
+        raise EquimetricError(f"{quote(twice)} is listed more than once; list every image once")
     table = gallery.items()
     if len(gallery) and CONTENT not in table.column_names:
         raise EquimetricError(
@@ -273,7 +273,7 @@ def choose_rows(
     if changed and not replace:
         more = f" and {len(changed) - 1} more are" if len(changed) > 1 else " is"
         raise EquimetricError(
-            f"{shown(names[changed[0]])}{more} in the gallery with another content; give --replace to replace, or "
+            f"{quote(names[changed[0]])}{more} in the gallery with another content; give --replace to replace, or "
             "--prefix to tell the names apart"
         )
     return IndexChoice(np.array(sorted(missing + changed), np.int64), frozenset(names[row] for row in changed))
@@ -288,7 +288,7 @@ def choose_items(gallery: Gallery, patterns: Sequence[str], label: str | None = 
     for pattern in patterns:
         found = [pattern] if pattern in there else [one for one in ids if fnmatchcase(one, pattern)]
         if not found:
-            raise EquimetricError(f"no image of the gallery is called {shown(pattern)}; nothing was removed")
+            raise EquimetricError(f"no image of the gallery is called {quote(pattern)}; nothing was removed")
         chosen.update(dict.fromkeys(found))
     if label is not None:
         labels = table[LABEL].to_pylist() if LABEL in table.column_names else ids

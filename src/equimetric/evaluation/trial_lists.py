@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 from equimetric.evaluation.engine.arrays import Integers
 from equimetric.evaluation.engine.inputs import LabelArray, LabelsLike, convert_labels
 from equimetric.evaluation.mapped_files import read_safetensors
@@ -147,7 +147,7 @@ def _read_same(values: Any) -> NDArray[np.bool_]:
     if None in found:
         number = found.index(None)
         raise EquimetricError(
-            f"column 'same' holds {shown(array.tolist()[number])} in trial {number}; it must be 1 or 0, true or false"
+            f"column 'same' holds {quote(array.tolist()[number])} in trial {number}; it must be 1 or 0, true or false"
         )
     return np.array(found, dtype=bool)
 
@@ -170,7 +170,7 @@ def _find_rows(names: LabelArray, ids: LabelsLike | None, count: int) -> Integer
     if len(unknown):
         what = "rows of the embeddings" if ids is None else "ids"
         raise EquimetricError(
-            f"trial {unknown[0]} names {shown(names[unknown[0]].item())}, which is not among the {count} {what}; "
+            f"trial {unknown[0]} names {quote(names[unknown[0]].item())}, which is not among the {count} {what}; "
             f"correct the list{', or give the ids of the rows' if ids is None else ''}"
         )
     return np.asarray(order[place], np.int64)

@@ -14,7 +14,7 @@ import torch
 
 from equimetric.data import Dataset, NearDuplicate, list_first, near_duplicates
 from equimetric.data.manifest import UnknownColumnError, read_columns
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 from equimetric.escaping import name_text
 from equimetric.files import IS_FOLDER, why_no_file
 from equimetric.runs.configuration import DataConfig, ModelConfig
@@ -134,7 +134,7 @@ def read_source(source: Path, *, path: str | None = None, label: str | None = No
             raise EquimetricError("a folder has no columns; leave them out, or give a .csv or .parquet list of images")
         return {"name": "folder", "options": {"root": str(source), **options}}
     if not source.exists():
-        raise EquimetricError(f"there is no folder and no list of images {shown(str(source))}; check the path")
+        raise EquimetricError(f"there is no folder and no list of images {quote(str(source))}; check the path")
     if source.suffix not in (".csv", ".parquet"):
         raise EquimetricError(
             f"{name_text(str(source))} is no folder with one folder per class, and no .csv or .parquet list of images"

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from equimetric.calibration.certificate import Certificate
 from equimetric.calibration.identification import IdentificationCertificate
-from equimetric.errors import EquimetricError, EquimetricWarning, shown
+from equimetric.errors import EquimetricError, EquimetricWarning, quote
 from equimetric.evaluation.engine.inputs import EmbeddingsLike
 from equimetric.files import make_folder, unfinished_folder
 from equimetric.gallery.block_checksums import GalleryCheck
@@ -282,7 +282,7 @@ class Gallery(ABC):
         """Raise an error where ids of a table of new items are in use, or identities have no names."""
         if in_use:
             raise EquimetricError(
-                f"the id {shown(in_use[0])} is in the gallery; remove that item first, or give another id"
+                f"the id {quote(in_use[0])} is in the gallery; remove that item first, or give another id"
             )
         if self.identity is None:
             return
@@ -299,10 +299,10 @@ def check_known(ids: Sequence[str], missing: Sequence[str]) -> None:
         raise EquimetricError("ids are one string; give a list of strings")
     wrong = next((one for one in ids if not isinstance(one, str)), None)
     if wrong is not None:
-        raise EquimetricError(f"the id {shown(wrong)} is no string; give strings, such as str(number)")
+        raise EquimetricError(f"the id {quote(wrong)} is no string; give strings, such as str(number)")
     if missing:
         more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
-        raise EquimetricError(f"{shown(missing[0])}{more} not in the gallery; give ids of its items")
+        raise EquimetricError(f"{quote(missing[0])}{more} not in the gallery; give ids of its items")
 
 
 def _is_free(folder: Path) -> bool:

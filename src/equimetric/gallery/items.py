@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from equimetric.errors import DamagedFileError, EquimetricError, shown
+from equimetric.errors import DamagedFileError, EquimetricError, quote
 from equimetric.files import write_atomically
 from equimetric.gallery.manifest import ItemPart
 
@@ -141,18 +141,18 @@ def _check_ids(ids: Sequence[str], count: int) -> list[str]:
     names = list(ids)
     wrong = next((one for one in names if not isinstance(one, str)), None)
     if wrong is not None:
-        raise EquimetricError(f"the id {shown(wrong)} is no string; give strings, such as str(number)")
+        raise EquimetricError(f"the id {quote(wrong)} is no string; give strings, such as str(number)")
     if len(names) != count:
         raise EquimetricError(f"there are {count} vectors but {len(names)} ids; give exactly one id for each")
     if len(set(names)) < count:
         twice = next(one for number, one in enumerate(names) if one in names[:number])
-        raise EquimetricError(f"the id {shown(twice)} occurs more than once; give every item an id of its own")
+        raise EquimetricError(f"the id {quote(twice)} occurs more than once; give every item an id of its own")
     return [str(one) for one in names]
 
 
 def _make_column(name: str, values: Any, count: int, kind: Any) -> Any:
     if not isinstance(name, str):
-        raise EquimetricError(f"the metadata have a column {shown(name)}, which is no string; name columns by strings")
+        raise EquimetricError(f"the metadata have a column {quote(name)}, which is no string; name columns by strings")
     try:
         column = values if isinstance(values, pa.ChunkedArray | pa.Array) else pa.array(values)
         column = column if kind is None else column.cast(kind)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 from equimetric.files import require_file
 from equimetric.service.problems import problem_response
 
@@ -81,10 +81,10 @@ class CheckAccess:
         """Status and sentence for a request that is refused."""
         host = headers.get("host", "")
         if self.rules.hosts is not None and host_name(host) not in self.rules.hosts:
-            return 403, f"this service is not called {shown(host)}; call it by localhost, or start it with a key"
+            return 403, f"this service is not called {quote(host)}; call it by localhost, or start it with a key"
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
-            return 403, f"pages of {shown(origin)} may not call this service; call it from a program"
+            return 403, f"pages of {quote(origin)} may not call this service; call it from a program"
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and path != "/":
             return 403, "pages of other sites may not call this service; call it from a program"
         if self.rules.keys and path not in OPEN and not path.startswith("/assets/"):
@@ -101,9 +101,9 @@ def read_keys(file: Path) -> tuple[str, ...]:
     try:
         keys = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
-        raise EquimetricError(f"{shown(str(file))} cannot be read ({error}); write one key on each line") from None
+        raise EquimetricError(f"{quote(str(file))} cannot be read ({error}); write one key on each line") from None
     if not keys:
-        raise EquimetricError(f"{shown(str(file))} has no key; write one on each line")
+        raise EquimetricError(f"{quote(str(file))} has no key; write one on each line")
     return keys
 
 

@@ -19,7 +19,7 @@ from equimetric.deployment.gallery_models import load_gallery_model
 from equimetric.deployment.indexing import CONTENT, OF_IMAGE, item_metadata, stored_output
 from equimetric.deployment.runtimes import RuntimeName
 from equimetric.deployment.searching import NamedMatch, answer_queries, query_output
-from equimetric.errors import shown
+from equimetric.errors import quote
 from equimetric.gallery import Gallery, Identity
 from equimetric.gallery.certificates import AnyCertificate
 from equimetric.gallery.comparison import CertifiedComparison
@@ -162,7 +162,7 @@ class ServedGallery:
 
         found = await self.read(find)
         if found is None or not found.is_file():
-            raise RefusedError(404, f"the image of {shown(item)} is not on this machine; only its vector is")
+            raise RefusedError(404, f"the image of {quote(item)} is not on this machine; only its vector is")
         return found
 
     async def _query(self, content: bytes) -> Vector:
@@ -204,7 +204,7 @@ def require_items(gallery: Gallery, ids: Sequence[str]) -> None:
     """Raise an error unless all ids are in the gallery."""
     missing = next((one for one in ids if one not in gallery), None)
     if missing is not None:
-        raise RefusedError(404, f"there is no item {shown(missing)} in the gallery; give the id of one that is")
+        raise RefusedError(404, f"there is no item {quote(missing)} in the gallery; give the id of one that is")
 
 
 def find_problems(gallery: Gallery, items: Sequence[NewItem], *, takes_labels: bool) -> list[Exception | None]:
@@ -214,7 +214,7 @@ def find_problems(gallery: Gallery, items: Sequence[NewItem], *, takes_labels: b
     for item in items:
         problem = None
         if item.id in seen or item.id in gallery:
-            problem = RefusedError(409, f"the id {shown(item.id)} is in use; give another, or remove that item")
+            problem = RefusedError(409, f"the id {quote(item.id)} is in use; give another, or remove that item")
         elif item.label is None and gallery.identity is not None:
             problem = RefusedError(409, "items of this gallery are named by a label; send the field 'label'")
         elif item.label is not None and not takes_labels:

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from equimetric.errors import EquimetricError, StorageError, shown
+from equimetric.errors import EquimetricError, StorageError, quote
 from equimetric.escaping import one_line
 
 __all__ = ["Problem", "RefusedError", "handle_problems", "problem_response"]
@@ -73,5 +73,5 @@ def describe_invalid(errors: Sequence[Any]) -> str:
     if first["type"] == "missing":
         return f"{place} is missing; send it as a field of the form"
     given = first.get("input")
-    value = f" is {shown(given)}" if isinstance(given, str | int | float) else ""
+    value = f" is {quote(given)}" if isinstance(given, str | int | float) else ""
     return f"{place}{value}: {first['msg'].lower()}; see /docs"

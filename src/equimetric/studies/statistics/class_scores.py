@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 
 __all__ = ["ClassScores", "PairedScores", "Pairing", "average_folds", "pair_rows"]
 
@@ -197,7 +197,7 @@ def _ids(given: Sequence[Hashable], expected: int, name: str) -> tuple[Hashable,
     if len(ids) != expected:
         raise EquimetricError(f"{len(ids)} {name} are named for scores of {expected} {name}")
     if len(set(ids)) < expected:
-        raise EquimetricError(f"{name} must have different ids, got {shown(ids)}")
+        raise EquimetricError(f"{name} must have different ids, got {quote(ids)}")
     return ids
 
 
@@ -205,7 +205,7 @@ def _places(wanted: Sequence[Hashable], known: tuple[Hashable, ...], name: str) 
     place = {one: number for number, one in enumerate(known)}
     missing = [one for one in wanted if one not in place]
     if missing:
-        raise EquimetricError(f"there is no {name} {shown(missing[0])} in this row")
+        raise EquimetricError(f"there is no {name} {quote(missing[0])} in this row")
     if not wanted:
         raise EquimetricError(f"at least one {name} must be left")
     return np.array([place[one] for one in wanted], dtype=np.intp)

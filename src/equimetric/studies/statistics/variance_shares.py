@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 from numpy.typing import ArrayLike
 
-from equimetric.errors import EquimetricError, shown
+from equimetric.errors import EquimetricError, quote
 from equimetric.studies.statistics.class_scores import Floats
 
 __all__ = ["VarianceComponent", "balanced_scores", "variance_components"]
@@ -108,7 +108,7 @@ def _check_design(values: ArrayLike, factors: Sequence[str], fixed: Sequence[str
     if array.ndim != len(factors) or len(set(factors)) < len(factors) or not set(fixed) <= set(factors) or not random:
         raise EquimetricError(
             f"scores of shape {array.shape} need one name per axis and one that is not fixed, "
-            f"got {shown(list(factors))} with {shown(list(fixed))} fixed"
+            f"got {quote(list(factors))} with {quote(list(fixed))} fixed"
         )
     if not np.isfinite(array).all():
         raise EquimetricError("scores contain NaN or infinite numbers; leave out the levels of failed runs")
