@@ -14,7 +14,7 @@ from equimetric.report import render_html
 from equimetric.report.pictures import Thumbnails
 from equimetric.report.retrieval_data import retrieval_faults, shown_rows
 from equimetric.report.section import SECTIONS
-from equimetric.report.sections.accuracy_consistency import pareto_front
+from equimetric.report.sections.accuracy_consistency import find_front, pareto_front
 from equimetric.report.sections.explorer import compared_methods, fit_classes
 from equimetric.report.sections.weights import grid_weights
 from equimetric.report.threshold_data import all_classes, method_thresholds, pack_counts
@@ -81,6 +81,22 @@ def test_old_stores_have_none_of_these_sections(study):
 
 def test_front_has_the_methods_that_none_beats():
     assert pareto_front([(90, 5), (80, 4), (85, 6), (70, 9), (90, 5)]) == [1, 0, 4]
+
+
+def test_baselines_beside_the_methods_are_not_of_their_front():
+    points = [
+        ("raw", "baseline", 95, 30),
+        ("start", "baseline", 80, 25),
+        ("a", "method", 90, 20),
+        ("b", "method", 85, 25),
+    ]
+    made = [{"method": name, "kind": kind, "accuracy": one, "opis": two} for name, kind, one, two in points]
+    drawn, beside = find_front(made)
+    assert [(point["method"], point["front"]) for point in drawn] == [("a", True), ("b", False)]
+    assert [(point["method"], point["unbeaten"]) for point in beside] == [("raw", True), ("start", False)]
+    drawn, beside = find_front(made[:3])
+    assert not beside
+    assert [point["front"] for point in drawn] == [True, False, True]
 
 
 def test_consistency_takes_opis_from_stored_thresholds(known, spaces):

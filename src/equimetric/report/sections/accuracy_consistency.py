@@ -22,10 +22,11 @@ WIDTH, HEIGHT = 800, 340
 
 TEMPLATE = """
 <p class="lead">Retrieving the right class and treating classes alike are two things.
-No method beats those on the front in both: {% for name in front %}<span class="name">{{ name | breakable }}</span>{{ ", " if not loop.last }}{% endfor %}.</p>
+No {{ "trained " if beside }}method beats those on the front in both: {% for name in front %}<span class="name">{{ name | breakable }}</span>{{ ", " if not loop.last }}{% endfor %}.</p>
 {{ figure | chart }}
 {% if beside %}<p>Baselines, which are not drawn: {% for point in beside %}<span class="name">{{ point.method | breakable }}</span> \
-{{ "%.1f" | format(point.accuracy) }} %, OPIS {{ "%.2f" | format(point.opis) }} × 10⁻³{{ "; " if not loop.last }}{% endfor %}.</p>{% endif %}
+{{ "%.1f" | format(point.accuracy) }} %, OPIS {{ "%.2f" | format(point.opis) }} × 10⁻³\
+{{ " (no method beats it in both)" if point.unbeaten }}{{ "; " if not loop.last }}{% endfor %}.</p>{% endif %}
 """  # noqa: E501
 
 
@@ -35,12 +36,7 @@ def accuracy_consistency_section(study: StudyRecord) -> Mapping[str, Any] | None
     found = [point for row in comparison_table(study).rows if (point := measure(study, row.method, row.kind))]
     if len(found) < 2:
         return None
-    front = pareto_front([(point["accuracy"], point["opis"]) for point in found])
-    for place, point in enumerate(found):
-        point["front"] = place in front
-    # Baselines lie so far away that the methods would stand on top of each other.
-    trained = [point for point in found if point["kind"] != "baseline"]
-    drawn, beside = (trained, [point for point in found if point not in trained]) if len(trained) > 1 else (found, [])
+    drawn, beside = find_front(found)
     measured = all(study.values(point["method"], "opis") for point in drawn)
     figure = Figure(
         "accuracy-consistency",
@@ -50,7 +46,7 @@ def accuracy_consistency_section(study: StudyRecord) -> Mapping[str, Any] | None
         "that no other beats in both; the line is the front that they make. Hollow: the others. Names without "
         "room are left out: point at the circle." + ("" if measured else " OPIS is that of the first seed."),
     )
-    return {"figure": figure, "front": [found[place]["method"] for place in front], "beside": beside}
+    return {"figure": figure, "front": [point["method"] for point in drawn if point["front"]], "beside": beside}
 
 
 def measure(study: StudyRecord, method: str, kind: str) -> dict[str, Any] | None:
@@ -69,6 +65,27 @@ def measure(study: StudyRecord, method: str, kind: str) -> dict[str, Any] | None
     for name, values in shown.items():
         point |= {name: sum(values) / len(values), f"{name}_low": min(values), f"{name}_high": max(values)}
     return point
+
+
+def find_front(points: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The points to draw, with their front, and baselines beside them, with whether any of those beats them in both.
+
+    Baselines lie so far away that the methods would stand on top of each other.
+    """
+    trained = [point for point in points if point["kind"] != "baseline"]
+    drawn = trained if len(trained) > 1 else list(points)
+    beside = [point for point in points if point not in drawn]
+    front = pareto_front(scores(drawn))
+    for place, point in enumerate(drawn):
+        point["front"] = place in front
+    for point in beside:
+        point["unbeaten"] = len(drawn) in pareto_front(scores([*drawn, point]))
+    return drawn, beside
+
+
+def scores(points: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
+    """Accuracy and OPIS of every point."""
+    return [(point["accuracy"], point["opis"]) for point in points]
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
