@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from equimetric import files as files_module
+from equimetric import file_hashes
 from equimetric.data import CentreCrop, Dataset, FileStore, ImageFiles, Resize, View, fit, load_dataset, split_dataset
 
 PIXELS = torch.arange(6 * 3 * 4 * 4).remainder(251).to(torch.uint8).reshape(6, 3, 4, 4)
@@ -98,9 +98,9 @@ def pictures(tmp_path, cache, picture):
 @pytest.fixture
 def remembered(monkeypatch):
     """Young files are remembered too; gives the files whose content has been read."""
-    monkeypatch.setattr(files_module, "YOUNG", -1.0)
-    read, hashing = [], files_module._read_hash
-    monkeypatch.setattr(files_module, "_read_hash", lambda path: read.append(path.name) or hashing(path))
+    monkeypatch.setattr(file_hashes, "YOUNG", -1.0)
+    read, hashing = [], file_hashes._read_hash
+    monkeypatch.setattr(file_hashes, "_read_hash", lambda path: read.append(path.name) or hashing(path))
     return read
 
 

@@ -15,7 +15,7 @@ from equimetric.data import FileStore, damaged_files, load_dataset
 from equimetric.data.decoding import decode
 from equimetric.data.image_formats import FORMATS, SUFFIXES
 from equimetric.errors import EquimetricError
-from equimetric.files import hash_file, hash_files
+from equimetric.file_hashes import hash_file, hash_files
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
 

@@ -12,8 +12,9 @@ from PIL import Image
 from test_damage import damages
 
 import equimetric as em
-from equimetric import files
+from equimetric import file_hashes
 from equimetric.data import Dataset, FileStore, Split, damaged_files, glyphs, transform
+from equimetric.file_hashes import hash_files
 from equimetric.runs.data import RunData
 from equimetric.studies.ledger import check_data
 from equimetric.training.sinks import read_identity
@@ -24,7 +25,7 @@ FLIPS = [12, pytest.param(300, marks=pytest.mark.slow)]
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("EQUIMETRIC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(files, "YOUNG", -1.0)
+    monkeypatch.setattr(file_hashes, "YOUNG", -1.0)
     return tmp_path / "cache"
 
 
@@ -63,20 +64,20 @@ def pictures(tmp_path):
 @pytest.mark.parametrize("flips", [40, pytest.param(2000, marks=pytest.mark.slow)])
 def test_remembered_hashes(cache, pictures, flips):
     """Much of the database is unused space, and a row that is not found is computed again."""
-    files.hash_files(pictures)
+    hash_files(pictures)
     remedy = "it is removed, and files are hashed again"
-    check_cache(cache / "hashes.sqlite", flips, lambda: files.hash_files(pictures), remedy, most_harmless=0.8)
+    check_cache(cache / "hashes.sqlite", flips, lambda: hash_files(pictures), remedy, most_harmless=0.8)
 
 
 def test_a_changed_digest_is_not_believed(cache, pictures):
     """Every byte of one digest, flipped where it stands in the database."""
-    expected = files.hash_files(pictures)
+    expected = hash_files(pictures)
     memory = cache / "hashes.sqlite"
     intact = memory.read_bytes()
     place = intact.index(expected[7].encode())
     for byte in range(place, place + 64):
         memory.write_bytes(intact[:byte] + bytes([intact[byte] ^ 1]) + intact[byte + 1 :])
-        found, said = read_with_warnings(lambda: files.hash_files(pictures))
+        found, said = read_with_warnings(lambda: hash_files(pictures))
         assert found == expected
         assert len(said) == 1
         assert "hashes.sqlite is damaged (a row is not what was written)" in said[0]

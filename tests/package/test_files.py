@@ -9,24 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from equimetric import files as module
-from equimetric.files import hash_file, hash_files, sweep, write_atomically
+from equimetric import file_hashes, files
+from equimetric.file_hashes import hash_file, hash_files
+from equimetric.files import sweep, write_atomically
 
 
 @pytest.fixture(autouse=True)
 def memory(tmp_path, monkeypatch):
     """A cache folder of the test's own, in which young files are remembered too."""
     monkeypatch.setenv("EQUIMETRIC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "YOUNG", -1.0)
-    return tmp_path / "cache" / module.HASH_MEMORY
+    monkeypatch.setattr(file_hashes, "YOUNG", -1.0)
+    return tmp_path / "cache" / file_hashes.HASH_MEMORY
 
 
 @pytest.fixture
 def reads(monkeypatch):
     """Files whose content has been read."""
     counted = []
-    read = module._read_hash
-    monkeypatch.setattr(module, "_read_hash", lambda path: counted.append(path.name) or read(path))
+    read = file_hashes._read_hash
+    monkeypatch.setattr(file_hashes, "_read_hash", lambda path: counted.append(path.name) or read(path))
     return counted
 
 
@@ -52,7 +53,7 @@ def test_content_is_read_once(paths, reads):
 
 
 def test_it_is_remembered_across_processes(paths, reads):
-    code = f"from equimetric.files import *; import equimetric.files as f; f.YOUNG = -1.0; hash_file({str(paths[0])!r})"
+    code = f"from equimetric import file_hashes; file_hashes.YOUNG = -1.0; file_hashes.hash_file({str(paths[0])!r})"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert hash_file(paths[0]) == sha256(b"\0" * 10)
     assert reads == []
@@ -73,7 +74,7 @@ def test_a_changed_file_is_read_again(paths, content):
 
 
 def test_a_young_file_is_not_remembered(paths, reads, monkeypatch):
-    monkeypatch.setattr(module, "YOUNG", 60.0)
+    monkeypatch.setattr(file_hashes, "YOUNG", 60.0)
     hash_file(paths[0])
     hash_file(paths[0])
     assert len(reads) == 2
@@ -124,7 +125,7 @@ def test_a_memory_locked_by_another_process_is_not_waited_for_forever(paths, mem
 
 
 def test_several_processes_at_once(paths, memory):
-    code = "from equimetric.files import *; import equimetric.files as f, sys; from pathlib import Path\n"
+    code = "from equimetric.file_hashes import *; import equimetric.file_hashes as f, sys; from pathlib import Path\n"
     code += "f.YOUNG = -1.0\nfor _ in range(20): print(*hash_files([Path(p) for p in sys.argv[1:]]))"
     command = [sys.executable, "-c", code, *map(str, paths)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -187,7 +188,7 @@ def test_what_killed_writers_left_is_swept_and_live_writers_are_not(tmp_path, mo
 
 
 def test_a_writer_swept_before_its_lock_begins_again(tmp_path, monkeypatch):
-    lock, calls = module._lock, []
+    lock, calls = files._lock, []
 
     def sweep_first(descriptor, *, wait=True):
         if wait and not calls:
@@ -195,7 +196,7 @@ def test_a_writer_swept_before_its_lock_begins_again(tmp_path, monkeypatch):
             sweep(tmp_path)
         return lock(descriptor, wait=wait)
 
-    monkeypatch.setattr(module, "_lock", sweep_first)
+    monkeypatch.setattr(files, "_lock", sweep_first)
     write_atomically(tmp_path / "file", "content")
     assert calls
     assert (tmp_path / "file").read_text() == "content"
@@ -212,14 +213,14 @@ def test_a_folder_that_another_process_makes_and_removes_is_made_again(tmp_path,
         mkdir(self, *given, **options)
 
     monkeypatch.setattr(Path, "mkdir", race)
-    module.make_folder(tmp_path / "one")
+    files.make_folder(tmp_path / "one")
     assert (tmp_path / "one").is_dir()
     assert len(tries) == 2
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for other in ("file", "link"):
         with pytest.raises(FileExistsError):
-            module.make_folder(tmp_path / other)
+            files.make_folder(tmp_path / other)
 
 
 def test_a_hash_is_remembered_in_the_process_until_the_file_changes(tmp_path, monkeypatch):
@@ -227,10 +228,10 @@ def test_a_hash_is_remembered_in_the_process_until_the_file_changes(tmp_path, mo
     file.write_bytes(b"one")
     first = hash_file(file)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "hash_files", lambda _: pytest.fail("it is remembered"))
+        patch.setattr(file_hashes, "hash_files", lambda _: pytest.fail("it is remembered"))
         assert hash_file(str(file)) == first
     file.write_bytes(b"two")
     assert hash_file(file) == hashlib.sha256(b"two").hexdigest()
-    monkeypatch.setattr(module, "YOUNG", 1000.0)
-    monkeypatch.setattr(module, "hash_files", lambda _: ["hashed again"])
+    monkeypatch.setattr(file_hashes, "YOUNG", 1000.0)
+    monkeypatch.setattr(file_hashes, "hash_files", lambda _: ["hashed again"])
     assert hash_file(file) == "hashed again", "a young file may change again without another time"

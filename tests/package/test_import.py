@@ -50,6 +50,7 @@ def test_rooms_depend_only_on_those_before_them():
     order = [
         "other_names",
         "errors checksums files stopping escaping progress weight_sources families code_version dotted extras",
+        "file_hashes",
         "workers ray_clusters",
         "search_space option_values seeding registry intervals",
         "pairs geometry ops components",

@@ -15,7 +15,8 @@ from equimetric.data.decoding import Box, Decoding, decode, map_in_threads, open
 from equimetric.data.image_caches import DiskCache, MemoryCache
 from equimetric.data.views import Resize, pillow_image
 from equimetric.errors import EquimetricError, quote
-from equimetric.files import Stamp, cache_directory, hash_files, read_stamp
+from equimetric.file_hashes import Stamp, hash_files, read_stamp
+from equimetric.files import cache_directory
 from equimetric.progress import track
 
 if TYPE_CHECKING:

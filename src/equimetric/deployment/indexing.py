@@ -32,7 +32,8 @@ from equimetric.deployment.image_blocks import embed_readable
 from equimetric.deployment.runtimes import RuntimeName
 from equimetric.deployment.verify import load_verified
 from equimetric.errors import EquimetricError, did_you_mean, quote
-from equimetric.files import hash_files, write_atomically
+from equimetric.file_hashes import hash_files
+from equimetric.files import write_atomically
 from equimetric.gallery import Gallery
 from equimetric.gallery.stores import EMBEDDED, StoreRecord, is_gallery_folder
 from equimetric.progress import show_progress

@@ -20,7 +20,8 @@ from equimetric.checksums import Checksum, checksum, has_content, json_document,
 from equimetric.code_version import code_fingerprint
 from equimetric.configuration import load_stored_config, to_toml
 from equimetric.errors import DamagedFileError, EquimetricError, StorageError
-from equimetric.files import explain_write_error, read_stamp, sync_file, sync_folder, write_atomically
+from equimetric.file_hashes import read_stamp
+from equimetric.files import explain_write_error, sync_file, sync_folder, write_atomically
 from equimetric.runs.access import acquire_lock, first_missing, remove_files, remove_folders
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.key import PROTOCOL_VERSION, RunKey

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from equimetric.backbones import find_weight_file
 from equimetric.data.registry import path_options
-from equimetric.files import hash_file
+from equimetric.file_hashes import hash_file
 from equimetric.processes import choose_device
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.start import start_weights

@@ -19,7 +19,7 @@ from torch import Tensor
 from equimetric.backbones import Backbone, find_weight_file
 from equimetric.data import Dataset, ImageFiles, Images
 from equimetric.data.registry import path_options
-from equimetric.files import hash_file, read_stamp
+from equimetric.file_hashes import hash_file, read_stamp
 from equimetric.processes import SINGLE, Processes, choose_device
 from equimetric.runs.configuration import DataConfig, RunConfig
 from equimetric.runs.data import RunData, load_data_set, load_run_data

@@ -17,7 +17,7 @@ from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
 from equimetric.evaluation.files import read_embeddings
 from equimetric.evaluation.threshold_profile import profile_distances
-from equimetric.files import hash_file
+from equimetric.file_hashes import hash_file
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.profile import RunProfile, certify
 from equimetric.studies.embeddings_record import EmbeddingsRecord

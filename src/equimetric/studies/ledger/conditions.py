@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from equimetric.backbones import find_weight_file
 from equimetric.data import take_images
 from equimetric.errors import EquimetricError
-from equimetric.files import hash_file
+from equimetric.file_hashes import hash_file
 from equimetric.learners import LEARNERS
 from equimetric.processes import choose_device
 from equimetric.runs.building import build_learner
