@@ -193,7 +193,8 @@ def explain(model: type[Strict], error: Any) -> str:
             f"{quote(error['input'])}"
         )
     if error["type"] == "too_short":
-        return f"{key} has {error['ctx']['actual_length']} entries; give at least {error['ctx']['min_length']}"
+        given, least = error["ctx"]["actual_length"], error["ctx"]["min_length"]
+        return f"{key} has {given} {'entry' if given == 1 else 'entries'}; give at least {least}"
     message = str(error["msg"]).removeprefix("Value error, ")
     # What is wrong with a whole table is said by the message alone.
     given = "" if isinstance(error.get("input", {}), dict) else f", got {quote(error['input'])}"

@@ -250,7 +250,9 @@ def test_operators_that_torchvision_could_not_load_are_declared(tmp_path, monkey
 def test_libraries_that_do_not_go_together(tmp_path, monkeypatch):
     (tmp_path / "clashing_library.py").write_text("raise RuntimeError('compiled for something else')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(EquimetricError, match=r"do not go together \(compiled for something else\); install both from"):
+    with pytest.raises(
+        EquimetricError, match=r"do not go together \(compiled for something else\); install both again"
+    ):
         import_vision_library("clashing_library")
 
 

@@ -1,4 +1,5 @@
 import json
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def study_file(tmp_path):
 def test_version(equimetric):
     code, out, _ = equimetric("--version")
     assert code == 0
-    assert out.startswith("equimetric 0.")
+    assert out == f"equimetric {version('equimetric')}\n"
 
 
 @pytest.mark.parametrize(

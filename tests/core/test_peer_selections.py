@@ -144,7 +144,7 @@ def test_easy_hard_selects_the_worked_pairs(case):
     assert chosen.positive.nonzero().tolist() == case["positives"]
     assert chosen.negative.nonzero().tolist() == case["negatives"]
     if chosen.weight is not None:
-        assert (chosen.weight[chosen.any] == 1).all()
+        assert (chosen.weight[chosen.mask] == 1).all()
 
 
 def test_easy_hard_has_the_other_selections_among_its_own():

@@ -18,6 +18,7 @@ from equimetric.studies.index import StudyIndex
 from equimetric.training import train
 
 STORED = ("config.toml", "environment.json", "metrics.jsonl", "model.safetensors", "per_query.npz", "result.json")
+REMEDY = "run it again|run the same command again|run the command that trained it again"
 STUDY = {
     "name": "tiny",
     "workers": 1,
@@ -86,7 +87,7 @@ def finished(undisturbed, tmp_path):
 @pytest.mark.parametrize("name", STORED)
 @pytest.mark.parametrize("flips", [8, pytest.param(300, marks=pytest.mark.slow)])
 def test_damage_of_a_finished_run_is_noticed_when_it_is_read(finished, name, flips):
-    check_reading(finished / name, flips, lambda: read_all(finished), "run it again|run the same command again")
+    check_reading(finished / name, flips, lambda: read_all(finished), REMEDY)
 
 
 @pytest.mark.parametrize("name", ["config.toml", "model.safetensors", "result.json"])

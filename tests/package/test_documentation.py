@@ -22,9 +22,9 @@ def python_blocks(page):
 
 
 def shown_outputs(page):
-    """What a page shows as printed, line by line: a block of text that follows one of Python."""
+    """What a page shows as printed, line by line: a block of text that follows one of Python, without '…' for more."""
     shown = re.findall(r"```python\n[^`]*```\n\n```text\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-    return [line for block in shown for line in block.splitlines()]
+    return [line for block in shown for line in block.splitlines() if line != "…"]
 
 
 REGISTERS = "docs/guides/your-own.md"

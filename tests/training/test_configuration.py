@@ -37,7 +37,7 @@ def test_a_wrong_run_configuration_is_one_sentence(values, message):
         ({"methods": {"a": {}}}, "the key 'name' is missing"),
         ({**STUDY, "name": "../up"}, "cannot be a folder name"),
         ({**STUDY, "seeds": [1, 1]}, "seeds must be different"),
-        ({**STUDY, "methods": {}}, "at least 1 item"),
+        ({**STUDY, "methods": {}}, "methods has 0 entries; give at least 1"),
         ({**STUDY, "methods": {"untrained": {}}}, "names a baseline"),
         ({**STUDY, "methods": {"a/b": {}}}, "cannot be a folder name"),
         ({**STUDY, "methods": {"a": {"optoins": {}}}}, "unknown key 'methods.a.optoins'; did you mean 'options'"),
