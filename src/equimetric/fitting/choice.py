@@ -35,7 +35,7 @@ from equimetric.runs.regimes import fit_to_data
 from equimetric.runs.shared import Shared
 from equimetric.training import TrialResult, train_trial
 
-__all__ = ["CandidateChoice", "TriedCandidate", "choose_candidate"]
+__all__ = ["CandidateChoice", "Notify", "TriedCandidate", "choose_candidate"]
 
 MOST_CANDIDATES = 16
 """Candidates that are tried at most, however much time there is: validation classes are few."""
@@ -159,7 +159,7 @@ def try_candidate(plan: Plan, candidate: Candidate, folder: Path, shared: Shared
     results = [try_fold(plan.run(candidate, fold), folder, shared) for fold in range(FOLDS)]
     scores = {name: fmean(result.validation[name] for result in results) for name in results[0].validation}
     values = tuple(fmean(result.validation[name] for name in plan.chosen_by) for result in results)
-    # What an earlier start has kept is read at once; its own seconds notify what the next candidate may take.
+    # What an earlier start has kept is read at once; its own seconds say what the next candidate may take.
     seconds = max(time.monotonic() - began, sum(result.seconds for result in results))
     return TriedCandidate(candidate, scores, values, seconds)
 

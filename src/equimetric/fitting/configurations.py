@@ -62,7 +62,7 @@ OF_TABLES = {
         "One of `equimetric backbones`. dim = 256 sets the dimension of the embedding; frozen = false trains the "
         "backbone too, which takes hours without a graphics card."
     ),
-    "[training]": "At most so many steps, and none after `patience` of them without a better validation.",
+    "[training]": "At most `steps` steps; it ends earlier after `patience` steps without a better validation.",
     "[evaluation]": (
         "Measured on validation classes during training and on test classes at the end; selected_by keeps the weights "
         "of its best validation."

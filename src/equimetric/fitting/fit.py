@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from equimetric.deployment.load import load_exported
 from equimetric.errors import EquimetricError, EquimetricWarning, StorageError
 from equimetric.files import sync_folder, write_atomically
 from equimetric.fitting.budget import Budget
-from equimetric.fitting.choice import CandidateChoice, choose_candidate
+from equimetric.fitting.choice import CandidateChoice, Notify, choose_candidate
 from equimetric.fitting.configurations import PLAN, STUDY, run_toml, study_toml
 from equimetric.fitting.normalisation import choose_normalisation, describe_normalisation
 from equimetric.fitting.outcome import FitOutcome, open_test_classes
@@ -41,8 +41,6 @@ from equimetric.training import train
 __all__ = ["Fitted", "carry_out", "fit_model", "quiet_warnings", "require_new"]
 
 REPORT = "report.html"
-
-Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
