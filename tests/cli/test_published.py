@@ -27,7 +27,7 @@ def test_filters_and_formats(equimetric):
     assert "68.13 ± 0.31" in table
     _, markdown, _ = equimetric("published", *filters, "--format", "md")
     assert "| Contrastive | BN-Inception | 512 concatenated | **68.13 ± 0.31** |" in markdown
-    _, latex, _ = equimetric("published", *filters, "--format", "latex")
+    _, latex, _ = equimetric("published", *filters, "--format", "tex")
     assert r"512 concatenated & \textbf{68.13 $\pm$ 0.31} \\" in latex
     _, text, _ = equimetric("published", *filters, "--format", "csv")
     assert [row["value"] for row in csv.DictReader(io.StringIO(text))] == ["68.13", "59.73"]

@@ -12,7 +12,7 @@ import pytest
 from latex_checks import check_latex_structure, compile_latex
 from PIL import Image
 
-from equimetric.report import figures_of, render_figure, write_figures, write_report
+from equimetric.report import figures_of, record_tables, render_figure, write_figures, write_report
 
 FORMS = ("svg", "png", "pdf")
 
@@ -114,6 +114,19 @@ def test_tables_are_printed_in_every_format(equimetric, reported, tmp_path):
         table, end = decoder.raw_decode(text)
         assert table["rows"]
         text = text[end:].strip()
+
+
+@pytest.mark.parametrize("form", ["md", "csv", "tex", "json"])
+def test_tables_are_files_where_a_folder_is_named(equimetric, reported, tmp_path, form):
+    code, out, err = equimetric("report", tmp_path, "--format", form, "--output", tmp_path / "tables")
+    assert code == 0, err
+    names = [f"{name}.{form}" for name in record_tables(reported)]
+    assert sorted(file.name for file in (tmp_path / "tables").iterdir()) == sorted(names)
+    assert out.count("Table: ") == len(names)
+    _, printed, _ = equimetric("report", tmp_path, "--format", form)
+    assert (
+        "\n".join((tmp_path / "tables" / name).read_text(encoding="utf-8") for name in names).split() == printed.split()
+    )
 
 
 @pytest.mark.usefixtures("without_extra")

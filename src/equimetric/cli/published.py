@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["published_command"]
 
-Format = Literal["table", "md", "csv", "latex", "json"]
+Format = Literal["table", "md", "csv", "tex", "json"]
 PAPERS = ("reality-check", "unbiased", "unified-view", "tcm")
 
 
@@ -110,4 +110,4 @@ def show_tables(tables: "Sequence[PlainTable]", records: "PlainTable", output: F
     elif output in ("csv", "json"):
         typer.echo((to_csv if output == "csv" else to_json)(records), nl=False)
     else:
-        typer.echo("\n".join(map(to_latex if output == "latex" else to_markdown, tables)), nl=False)
+        typer.echo("\n".join(map(to_latex if output == "tex" else to_markdown, tables)), nl=False)

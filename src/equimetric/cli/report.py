@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["report_command"]
 
 
-FORMATS = {"md": "to_markdown", "csv": "to_csv", "tex": "to_latex", "json": "to_json"}
+FORMATS = ("md", "csv", "tex", "json")
 FIGURES = ("svg", "png", "pdf")
 
 
@@ -44,12 +44,13 @@ def report_command(
         str | None,
         typer.Option(
             "--format",
-            help=f"Print the tables instead ({', '.join(FORMATS)}), or write the figures as files "
+            help=f"Print the tables instead ({', '.join(FORMATS)}; files with --output), or write the figures as files "
             f"({', '.join(FIGURES)}).",
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder of the page or the figures; by default in the study, beside a file.")
+        Path | None,
+        typer.Option(help="Folder of the page, the figures or the tables; by default in the study, beside a file."),
     ] = None,
     labels: Annotated[Path | None, typer.Option(help="The .csv or .npy with the labels of an .npy file.")] = None,
     retrain: Annotated[
@@ -74,10 +75,10 @@ def report_command(
     index, and the page shows what it found; nothing of the study is changed. Where its data have moved, say so by
     --data.options.file PATH, or by the option that its data set has.
     """
-    from equimetric import report
     from equimetric.configuration import parse_overrides
     from equimetric.errors import EquimetricError, unknown_name
-    from equimetric.report import StudyRecord, figures_of, record_tables, write_figures, write_report
+    from equimetric.report import StudyRecord, figures_of, record_tables, write_figures, write_report, write_tables
+    from equimetric.report.tables import TABLE_FORMATS
     from equimetric.studies.report_records import load_record
     from equimetric.studies.retraining import describe_retrained
     from equimetric.studies.store import is_study
@@ -96,9 +97,13 @@ def report_command(
         for file in write_figures(figures_of(record), folder, form):
             show_path("Figure", file)
         return
+    if form is not None and output is not None:
+        for file in write_tables(record, output, [form]):
+            show_path("Table", file)
+        return
     if form is not None:
         for table in record_tables(record).values():
-            typer.echo(getattr(report, FORMATS[form])(table))
+            typer.echo(TABLE_FORMATS[form](table))
         return
     page = write_report(record, folder, study=source if is_study(source) else None)
     if isinstance(record, StudyRecord):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         printed_tables,
         result_records,
     )
-    from equimetric.report.page import record_tables, render_html, study_tables, write_report
+    from equimetric.report.page import record_tables, render_html, study_tables, write_report, write_tables
     from equimetric.report.papers_versus_reality import (
         draw_improvements,
         improvement_records,
@@ -67,6 +67,7 @@ __all__ = [
     "trend_table",
     "write_figures",
     "write_report",
+    "write_tables",
 ]
 
 _MODULES = {
@@ -78,7 +79,8 @@ _MODULES = {
     "figures_of": "report.section",
     **dict.fromkeys(("hyperparameter_records", "hyperparameter_table", "overview_table"), "report.literature"),
     **dict.fromkeys(("printed_tables", "result_records"), "report.literature"),
-    **dict.fromkeys(("record_tables", "render_html", "study_tables", "write_report"), "report.page"),
+    **dict.fromkeys(("record_tables", "render_html", "study_tables"), "report.page"),
+    **dict.fromkeys(("write_report", "write_tables"), "report.page"),
     **dict.fromkeys(("draw_improvements", "improvement_records"), "report.papers_versus_reality"),
     **dict.fromkeys(("improvement_table", "trend_table"), "report.papers_versus_reality"),
     **dict.fromkeys(("PlainTable", "TableCell", "TableColumn", "TableRow"), "report.table_data"),

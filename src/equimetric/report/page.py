@@ -1,6 +1,6 @@
 """The report as one self-contained HTML page: every script, style and image is inside, nothing reaches the network."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -16,12 +16,12 @@ from equimetric.report.search_table import search_table
 from equimetric.report.section import RenderedSection, render_section, render_template, sections_for
 from equimetric.report.study_literature import published_table, study_improvements
 from equimetric.report.table_data import PlainTable, TableColumn, TableRow, number_cell, text_cell
-from equimetric.report.tables import plain_table, to_csv, to_latex, to_markdown
+from equimetric.report.tables import TABLE_FORMATS, plain_table
 from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import comparison_table, joined_table, sweep_tables
 
-__all__ = ["record_tables", "render_html", "render_page", "study_tables", "write_report"]
+__all__ = ["record_tables", "render_html", "render_page", "study_tables", "write_report", "write_tables"]
 
 SCRIPTS_MARK = "<!-- scripts -->\n"
 CHART_MARK = '<figure class="chart"'
@@ -35,18 +35,28 @@ def write_report(record: StudyRecord | EmbeddingsRecord, destination: Path, *, s
     """
     reachable = isinstance(record, StudyRecord) and any(run.folder for run in record.runs)
     links = links_to_runs(study, destination) if study is not None and reachable else None
-    contents: dict[str, str] = {}
-    for name, table in record_tables(record).items():
-        contents |= {f"{name}.md": to_markdown(table), f"{name}.csv": to_csv(table), f"{name}.tex": to_latex(table)}
-    contents["index.html"] = render_html(record, links)
+    write_tables(record, destination, ("md", "csv", "tex"))
+    (page,) = _write_files(destination, {"index.html": render_html(record, links)})
+    return page
+
+
+def write_tables(record: StudyRecord | EmbeddingsRecord, folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Write every table of a record into a folder, as NAME.FORMAT for each of the formats; returns the paths."""
+    tables = record_tables(record).items()
+    return _write_files(
+        folder, {f"{name}.{form}": TABLE_FORMATS[form](table) for name, table in tables for form in formats}
+    )
+
+
+def _write_files(folder: Path, contents: Mapping[str, str]) -> list[Path]:
     try:
         for name, text in contents.items():
-            write_atomically(destination / name, text)
+            write_atomically(folder / name, text)
     except OSError as error:
         raise EquimetricError(
-            f"cannot write the report to {destination} ({error.strerror}); choose a writable folder"
+            f"cannot write the report to {folder} ({error.strerror}); choose a writable folder"
         ) from error
-    return destination / "index.html"
+    return [folder / name for name in contents]
 
 
 def record_tables(record: StudyRecord | EmbeddingsRecord) -> dict[str, PlainTable]:

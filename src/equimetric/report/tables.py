@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from equimetric.studies.statistics import Interval, TwoWayInterval
     from equimetric.studies.table import ComparisonTable, Row
 
-__all__ = ["plain_table", "print_table", "to_csv", "to_frame", "to_json", "to_latex", "to_markdown"]
+__all__ = ["TABLE_FORMATS", "plain_table", "print_table", "to_csv", "to_frame", "to_json", "to_latex", "to_markdown"]
 
 # Width of a terminal column beyond its text.
 _PADDING = 3
@@ -121,6 +121,7 @@ def to_latex(table: "PlainTable | ComparisonTable") -> str:
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{caption}}}",
+        r"\medskip",
         rf"\begin{{tabular}}{{{''.join('l' if column.is_text else 'r' for column in table.columns)}}}",
         r"\toprule",
         _latex_line(latex_text(column.heading) for column in table.columns),
@@ -144,6 +145,15 @@ def to_json(table: "PlainTable | ComparisonTable") -> str:
         "footnotes": list(table.footnotes),
     }
     return json.dumps(_json_value(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+TABLE_FORMATS: dict[str, Callable[[PlainTable], str]] = {
+    "md": to_markdown,
+    "csv": to_csv,
+    "tex": to_latex,
+    "json": to_json,
+}
+"""Format, as it ends the name of a file → its writer."""
 
 
 def to_frame(table: "PlainTable | ComparisonTable") -> "DataFrame":
