@@ -209,7 +209,7 @@ def test_calibrate_writes_a_certificate(equimetric, is_one_sentence, spaces, tmp
     assert code == 0
     assert "accept distances below" in out
     certificate = json.loads((tmp_path / "threshold.json").read_text())
-    assert certificate["wanted_far"] == 0.01
+    assert certificate["target_far"] == 0.01
     code, out, _ = equimetric("calibrate", spaces["noisy"], "--far", "0.01", "--json")
     assert json.loads(out) == certificate
     code, _, err = equimetric("calibrate", spaces["noisy"], "--far", "1e-7")

@@ -1,4 +1,4 @@
-"""Figures of a calibration: named classes, worst first, with bounds and wanted rate; distances with the threshold."""
+"""Figures of a calibration: named classes, worst first, with bounds and target rate; distances with the threshold."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def test_classes_are_drawn_worst_first_and_violations_in_colour(calibration):
     assert bounds[0] == pytest.approx(rates[0].far_bound)
     beyond = [row for row, some in enumerate(rates) if some.far_bound < far.get_xlim()[0]]
     assert far.collections[3].get_offsets()[:, 1].tolist() == beyond
-    assert f"{len(calibration.exceedances)} above the wanted rate, 1 with 95% confidence" in figure.get_suptitle()
+    assert f"{len(calibration.exceedances)} above the target rate, 1 with 95% confidence" in figure.get_suptitle()
     assert far.get_ylim()[0] > far.get_ylim()[1]
     figure.canvas.draw()
 

@@ -71,7 +71,7 @@ def test_classes_numbered_and_without_pairs_survive(file):
         ({"schema": None}, "is not a certificate"),
         ({"threshold": None}, "is damaged: its threshold is None; calibrate again"),
         ({"threshold": "0.5"}, "is damaged: its threshold is '0.5'"),
-        ({"wanted_far": True}, "is damaged: its wanted_far is True"),
+        ({"target_far": True}, "is damaged: its target_far is True"),
         ({"threshold_interval": [1]}, "is damaged"),
         ({"held_out": {}}, "is damaged: 'far' is missing"),
         ({"violations": [3]}, "is damaged"),
@@ -167,14 +167,14 @@ def test_it_refuses_another_geometry_and_distances_that_are_none(file):
 
 def test_certificates_of_the_first_schema_load(calibration, file):
     document = json.loads(file.read_text(encoding="utf-8"))
-    added = ("task", "date", "model", "preprocessing", "target", "wanted_frr", "score", "equivalent_cosine")
+    added = ("task", "date", "model", "preprocessing", "target", "target_frr", "score", "equivalent_cosine")
     for name in (*added, "new_classes", "reference"):
         del document[name]
     for entry in (document["held_out"], document["fitted"], *document["worst_classes"]):
         del entry["frr_bound"]
     file.write_text(json.dumps(document | {"schema": "equimetric.calibration/1"}))
     loaded = Certificate.load(file)
-    assert (loaded.threshold, loaded.wanted_far, loaded.task) == (calibration.threshold, 1e-2, "verification")
+    assert (loaded.threshold, loaded.target_far, loaded.task) == (calibration.threshold, 1e-2, "verification")
     assert loaded.new_classes is loaded.model is loaded.preprocessing is loaded.reference is loaded.date is None
     assert loaded.equivalent_cosine == pytest.approx(1 - loaded.threshold**2 / 2)
     assert "accept distances below" in str(loaded)
@@ -190,7 +190,7 @@ def test_certificates_of_the_first_schema_load(calibration, file):
     [
         ({"target": {"speed": 1}}, "its target is"),
         ({"target": {"far": 2.0}}, "is damaged: far is 2.0"),
-        ({"wanted_far": None}, "its wanted_far is None and its wanted_frr None"),
+        ({"target_far": None}, "its target_far is None and its target_frr None"),
         ({"new_classes": {"far": "x"}}, "is damaged"),
         ({"reference": {"nearest_neighbours": []}}, "is damaged: 'far' is missing"),
         ({"model": 3}, "its model is 3"),

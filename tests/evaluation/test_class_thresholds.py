@@ -1,4 +1,4 @@
-"""The threshold that each class needs for a wanted rate."""
+"""The threshold that each class needs for a target rate."""
 
 import json
 from itertools import combinations
@@ -67,13 +67,13 @@ def test_frr_of_every_class(frr):
 
 
 @pytest.mark.parametrize("kept_positives", [2**22, 0])
-@pytest.mark.parametrize("wanted", [{"far": 1e-3}, {"far": 0.02}, {"far": 0.3}, {"frr": 0.2}])
-def test_bins_state_their_error(wanted, kept_positives, monkeypatch):
+@pytest.mark.parametrize("target", [{"far": 1e-3}, {"far": 0.02}, {"far": 0.3}, {"frr": 0.2}])
+def test_bins_state_their_error(target, kept_positives, monkeypatch):
     embeddings, labels = space(25, 30, dimension=12)
-    exact = class_thresholds(embeddings, labels, **wanted)
+    exact = class_thresholds(embeddings, labels, **target)
     monkeypatch.setattr(distances_module, "MAX_KEPT_PAIRS", 0)
     monkeypatch.setattr(binned_pairs, "POSITIVES_KEPT", kept_positives)
-    binned = class_thresholds(embeddings, labels, block_rows=100, **wanted)
+    binned = class_thresholds(embeddings, labels, block_rows=100, **target)
     place = {name: index for index, name in enumerate(binned.classes)}
     order = [place[name] for name in exact.classes]
     difference = np.abs(binned.needed[order] - exact.needed)
@@ -107,9 +107,9 @@ def test_shown_worst_first_with_escaped_names():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "message"),
+    ("target", "message"),
     [({}, "either far or frr"), ({"far": 0.1, "frr": 0.1}, "either far or frr"), ({"far": 1.5}, "between 0 and 1")],
 )
-def test_invalid_rates(wanted, message):
+def test_invalid_rates(target, message):
     with pytest.raises(EquimetricError, match=message):
-        class_thresholds(*space(), **wanted)
+        class_thresholds(*space(), **target)

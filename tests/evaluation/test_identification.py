@@ -203,8 +203,8 @@ def test_tiles_threads_and_precision_do_not_matter(threads):
 def test_the_threshold_is_the_largest_with_the_wanted_rate():
     found = evaluate_identification(*make_space(classes=20), fpir=[0.02, 0.1, 0.5])
     for point in found.points:
-        assert point.fpir <= point.wanted_fpir
-        assert found.at_threshold(np.nextafter(point.threshold, 9)).fpir > point.wanted_fpir
+        assert point.fpir <= point.target_fpir
+        assert found.at_threshold(np.nextafter(point.threshold, 9)).fpir > point.target_fpir
     curve = found.curve()
     assert (np.diff(curve["fpir"]) >= 0).all()
     assert curve["fpir"][-1] == 1

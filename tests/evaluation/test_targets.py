@@ -38,7 +38,7 @@ def test_as_few_negatives_as_a_false_reject_rate_allows(distances, frr):
     assert result.threshold == pytest.approx(positive[len(positive) - rejected - 1], abs=1e-6)
     assert result.fitted.frr == pytest.approx(rejected / len(positive))
     assert result.interval[0] <= result.threshold <= result.interval[1]
-    assert (result.wanted.far, result.wanted.frr) == (None, frr)
+    assert (result.target_rate.far, result.target_rate.frr) == (None, frr)
     assert f"Calibration for FRR {frr:g}" in repr(result)
 
 
@@ -55,7 +55,7 @@ def test_no_threshold_costs_less(distances, cost):
     assert prior * reject * fitted.frr + (1 - prior) * accept * fitted.far == pytest.approx(expected.min())
     assert result.threshold == pytest.approx(every[expected.argmin()], abs=1e-6)
     assert result.interval[0] <= result.threshold <= result.interval[1]
-    assert result.wanted.far == fitted.far
+    assert result.target_rate.far == fitted.far
     assert "the least cost" in repr(result)
 
 

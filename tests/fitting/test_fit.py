@@ -119,7 +119,7 @@ def test_the_study_can_be_compared_from_any_folder(fitted, equimetric, tmp_path,
 def test_the_model_is_an_exported_one_with_its_certificate(fitted, photos):
     model = em.load(fitted.folder)
     assert isinstance(model.certificate, Certificate)
-    assert model.certificate.wanted.far == 0.1
+    assert model.certificate.target_rate.far == 0.1
     assert model.certificate.data.classes == 4
     image = next(photos.rglob("*.png"))
     assert model.embed([image]).shape == (1, model.dim)

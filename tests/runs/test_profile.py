@@ -29,7 +29,7 @@ def profile(labelled):
 def test_thresholds_and_certificate_are_those_of_the_api(labelled, profile):
     expected = threshold_profile(labelled.embeddings, labelled.labels)
     np.testing.assert_array_equal(profile.thresholds.negative, expected.negative)
-    certificate = calibrate(labelled.embeddings, labelled.labels, far=profile.certified.wanted, resamples=2)
+    certificate = calibrate(labelled.embeddings, labelled.labels, far=profile.certified.target_far, resamples=2)
     assert profile.certified.threshold == pytest.approx(certificate.threshold, abs=1e-12)
     assert profile.certified.far == pytest.approx(certificate.fitted.far, abs=1e-12)
     assert profile.certified.frr == pytest.approx(certificate.fitted.frr, abs=1e-12)

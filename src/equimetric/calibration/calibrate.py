@@ -19,7 +19,7 @@ from equimetric.calibration.class_bounds import RateEstimates, estimate_far, est
 from equimetric.calibration.cohort import CertifiedCohort, require_other_classes, score_histogram
 from equimetric.calibration.drift import drift_reference
 from equimetric.calibration.new_classes import bound_new_classes
-from equimetric.calibration.rates import ErrorRates, WantedRate, class_counts, pooled_rates, rates_by_class
+from equimetric.calibration.rates import ErrorRates, TargetRate, class_counts, pooled_rates, rates_by_class
 from equimetric.calibration.result import Calibration
 from equimetric.calibration.targets import Target, operating_point, target_of
 from equimetric.calibration.threshold_interval import searched_share, threshold_interval
@@ -96,7 +96,7 @@ def calibrate(
     everything = pair_distances(sets, closest_share=searched_share(target), **how)
     target.check_support(everything, "")
     point = operating_point(everything, target.threshold(everything))
-    wanted = target.wanted(point)
+    target_rate = target.rate(point)
     data_sets = None if members is None else convert_labels(members, "members", len(sets.queries))
 
     held_out = _hold_out(sets, data_sets, target, folds, seed, **how)
@@ -106,16 +106,16 @@ def calibrate(
     scores = cohort is not None
     return Calibration(
         target=target,
-        wanted=wanted,
+        target_rate=target_rate,
         threshold=-point.threshold if scores else point.threshold,
         interval=(-interval[1], -interval[0]) if scores else interval,
         resampled=resampled,
-        fitted=pooled_rates(counts, wanted, confidence),
-        held_out=pooled_rates(np.concatenate(held_out.counts), wanted, confidence),
+        fitted=pooled_rates(counts, target_rate, confidence),
+        held_out=pooled_rates(np.concatenate(held_out.counts), target_rate, confidence),
         new_classes=bound_new_classes(counts, confidence),
         fold_thresholds=tuple(-one if scores else one for one in held_out.thresholds),
-        classes=held_out.rates_by_class(names, wanted, confidence),
-        data_sets=held_out.rates_by_data_set(wanted, confidence),
+        classes=held_out.rates_by_class(names, target_rate, confidence),
+        data_sets=held_out.rates_by_data_set(target_rate, confidence),
         histogram=score_histogram(histogram) if scores else histogram,
         reference=drift_reference(sets, everything, confidence, seed),
         fingerprint=data_fingerprint(embeddings, labels),
@@ -152,17 +152,19 @@ class HeldOut:
     by_data_set: dict[int | str, list[Floats]] = field(default_factory=dict)
 
     def rates_by_class(
-        self, names: Sequence[int | str], wanted: WantedRate, confidence: float
+        self, names: Sequence[int | str], target_rate: TargetRate, confidence: float
     ) -> dict[int | str, ErrorRates]:
         """Rates of all classes by name, in the order of the folds."""
         classes = [names[number] for number in np.concatenate(self.classes)]
         far, frr = RateEstimates.join(self.far), RateEstimates.join(self.frr)
-        return rates_by_class(classes, np.concatenate(self.counts), far, frr, wanted, confidence)
+        return rates_by_class(classes, np.concatenate(self.counts), far, frr, target_rate, confidence)
 
-    def rates_by_data_set(self, wanted: WantedRate, confidence: float) -> dict[int | str, ErrorRates]:
+    def rates_by_data_set(self, target_rate: TargetRate, confidence: float) -> dict[int | str, ErrorRates]:
         """Rates of the pairs inside each data set, with bounds that hold for all of them at once (Bonferroni)."""
         each = 1 - (1 - confidence) / max(1, len(self.by_data_set))
-        return {name: pooled_rates(np.concatenate(counts), wanted, each) for name, counts in self.by_data_set.items()}
+        return {
+            name: pooled_rates(np.concatenate(counts), target_rate, each) for name, counts in self.by_data_set.items()
+        }
 
 
 def _hold_out(

@@ -10,7 +10,7 @@ from equimetric.calibration.certified_scores import CalibrationData, CertifiedSc
 from equimetric.calibration.cohort import CertifiedCohort
 from equimetric.calibration.drift import DriftCheck, DriftReference, check_drift
 from equimetric.calibration.new_classes import NewClassBounds
-from equimetric.calibration.rates import ErrorRates, WantedRate
+from equimetric.calibration.rates import ErrorRates, TargetRate
 from equimetric.calibration.targets import Target
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.cohort import Cohort
@@ -30,7 +30,7 @@ class Certificate(CertifiedScores):
 
     task                verification: whether two samples are of one class
     target              what the threshold was chosen for
-    wanted              the rate that classes are held to
+    target_rate         the rate that classes are held to
     threshold           pairs at a smaller distance are accepted as the same; one at the threshold is rejected. With a
                         cohort, pairs of a larger score
     threshold_interval  of the threshold, under resampling of classes
@@ -53,7 +53,7 @@ class Certificate(CertifiedScores):
     """
 
     target: Target
-    wanted: WantedRate
+    target_rate: TargetRate
     threshold: float
     threshold_interval: tuple[float, float]
     interval_from: str
@@ -82,7 +82,7 @@ class Certificate(CertifiedScores):
         """The certificate of a calibration."""
         return cls(
             target=calibration.target,
-            wanted=calibration.wanted,
+            target_rate=calibration.target_rate,
             threshold=calibration.threshold,
             threshold_interval=calibration.interval,
             interval_from=calibration.resampled,
@@ -108,9 +108,9 @@ class Certificate(CertifiedScores):
         )
 
     @property
-    def wanted_far(self) -> float | None:
+    def target_far(self) -> float | None:
         """The false accept rate that classes are held to; None where it is a false reject rate."""
-        return self.wanted.far
+        return self.target_rate.far
 
     @property
     def geometry(self) -> str:

@@ -12,7 +12,7 @@ from equimetric.calibration.certified_scores import SCORES, CalibrationData
 from equimetric.calibration.cohort import CertifiedCohort
 from equimetric.calibration.drift import DriftReference
 from equimetric.calibration.new_classes import NewClassBounds
-from equimetric.calibration.rates import ErrorRates, WantedRate
+from equimetric.calibration.rates import ErrorRates, TargetRate
 from equimetric.calibration.targets import FalseAccepts, read_target
 from equimetric.errors import EquimetricError
 
@@ -49,8 +49,8 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
         "data": asdict(certificate.data),
         "options": dict(certificate.options),
         "target": certificate.target.to_dict(),
-        "wanted_far": certificate.wanted.far,
-        "wanted_frr": certificate.wanted.frr,
+        "target_far": certificate.target_rate.far,
+        "target_frr": certificate.target_rate.frr,
         "score": certificate.score,
         "threshold": certificate.threshold,
         "threshold_interval": list(certificate.threshold_interval),
@@ -113,15 +113,15 @@ def _load_document(file: Path) -> dict[str, Any]:
 def parse_certificate(document: Mapping[str, Any]) -> Certificate:
     """The certificate of a document of schema 1 or 2; KeyError, TypeError or ValueError where it is damaged."""
     first = document["schema"] == f"{FAMILY}/1"
-    wanted = WantedRate(
+    target_rate = TargetRate(
         *(
             number_field(name, value) if (value := document.get(name)) is not None else None
-            for name in ("wanted_far", "wanted_frr")
+            for name in ("target_far", "target_frr")
         )
     )
-    if (wanted.far is None) == (wanted.frr is None):
-        raise ValueError(f"its wanted_far is {wanted.far!r} and its wanted_frr {wanted.frr!r}")
-    target = FalseAccepts(wanted.far or 0.0) if first else read_target(document["target"])
+    if (target_rate.far is None) == (target_rate.frr is None):
+        raise ValueError(f"its target_far is {target_rate.far!r} and its target_frr {target_rate.frr!r}")
+    target = FalseAccepts(target_rate.far or 0.0) if first else read_target(document["target"])
     low, high = (number_field("threshold_interval", end) for end in document["threshold_interval"])
     options = dict(document["options"])
     if options["geometry"] not in SCORES:
@@ -129,18 +129,18 @@ def parse_certificate(document: Mapping[str, Any]) -> Certificate:
     bounds, reference = (None, None) if first else (document["new_classes"], document["reference"])
     return Certificate(
         target=target,
-        wanted=wanted,
+        target_rate=target_rate,
         threshold=number_field("threshold", document["threshold"]),
         threshold_interval=(low, high),
         interval_from=str(document["threshold_interval_from"]),
-        fitted=ErrorRates.from_dict(document["fitted"], wanted),
-        held_out=ErrorRates.from_dict(document["held_out"], wanted),
+        fitted=ErrorRates.from_dict(document["fitted"], target_rate),
+        held_out=ErrorRates.from_dict(document["held_out"], target_rate),
         fold_thresholds=tuple(number_field("fold_thresholds", one) for one in document["fold_thresholds"]),
-        worst_classes=_read_rates(document["worst_classes"], wanted),
-        violations=_read_rates(document["violations"], wanted),
-        exceedances=_read_rates(document["exceedances"], wanted),
-        data_sets=_read_rates(document["data_sets"], wanted),
-        data_set_violations=_read_rates(document["data_set_violations"], wanted),
+        worst_classes=_read_rates(document["worst_classes"], target_rate),
+        violations=_read_rates(document["violations"], target_rate),
+        exceedances=_read_rates(document["exceedances"], target_rate),
+        data_sets=_read_rates(document["data_sets"], target_rate),
+        data_set_violations=_read_rates(document["data_set_violations"], target_rate),
         data=data_field(document["data"]),
         options=options,
         equimetric=str(document["equimetric"]),
@@ -193,5 +193,5 @@ def _list_rates(rates: RatesByName) -> list[dict[str, Any]]:
     return [{"name": name, **some.to_dict()} for name, some in rates.items()]
 
 
-def _read_rates(entries: Any, wanted: WantedRate) -> dict[int | str, ErrorRates]:
-    return {entry["name"]: ErrorRates.from_dict(entry, wanted) for entry in entries}
+def _read_rates(entries: Any, target_rate: TargetRate) -> dict[int | str, ErrorRates]:
+    return {entry["name"]: ErrorRates.from_dict(entry, target_rate) for entry in entries}

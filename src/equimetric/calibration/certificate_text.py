@@ -46,19 +46,19 @@ def _lines(certificate: Certificate) -> Iterator[tuple[str, str]]:
         ]
         text = [f"{', '.join(known)} (each with {bounds.confidence:.0%} confidence)"] if known else []
         yield "new classes", "; ".join([*text, *bounds.reasons])
-    wanted = "FAR" if certificate.wanted.frr is None else "FRR"
-    rate = f"FAR {certificate.wanted.far:.3g}" if isinstance(certificate.target, Costs) else f"wanted {wanted}"
+    held = "FAR" if certificate.target_rate.frr is None else "FRR"
+    rate = f"FAR {certificate.target_rate.far:.3g}" if isinstance(certificate.target, Costs) else f"target {held}"
     yield (
         "classes",
         f"{len(certificate.exceedances)} of {certificate.data.classes} above the {rate}, "
         f"{len(certificate.violations)} of them with {certificate.options['confidence']:.0%} confidence"
-        f"{_name_worst(certificate.violations, wanted)}",
+        f"{_name_worst(certificate.violations, held)}",
     )
     if certificate.data_sets:
         violations = certificate.data_set_violations
         yield (
             "data sets",
-            f"{len(violations)} of {len(certificate.data_sets)} violate it{_name_worst(violations, wanted)}",
+            f"{len(violations)} of {len(certificate.data_sets)} violate it{_name_worst(violations, held)}",
         )
     data = certificate.data
     yield (
@@ -75,11 +75,11 @@ def _lines(certificate: Certificate) -> Iterator[tuple[str, str]]:
         yield "written", f"{name_text(certificate.date)} (UTC) by {made}, for {certificate.task}"
 
 
-def _name_worst(rates: Mapping[int | str, ErrorRates], wanted: str) -> str:
+def _name_worst(rates: Mapping[int | str, ErrorRates], held: str) -> str:
     if not rates:
         return ""
     names = ", ".join(
-        f"{name_text(str(name))} ({some.far if wanted == 'FAR' else some.frr:.2g})"
+        f"{name_text(str(name))} ({some.far if held == 'FAR' else some.frr:.2g})"
         for name, some in list(rates.items())[:CLASS_NAMES_SHOWN]
     )
     return f": {names}{', …' if len(rates) > CLASS_NAMES_SHOWN else ''}"

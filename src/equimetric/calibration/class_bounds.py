@@ -5,7 +5,7 @@ w. The quantile t is that of Holm's level: α/m for the class of the smallest p-
 and so on up to the first that is not above w, whose level holds for all that follow.
 
 A few images often agree by chance. Two things keep them from proving anything: ν is never above n − 1, and V never
-below that of as many independent trials at the wanted rate, w (1 − w) / trials.
+below that of as many independent trials at the target rate, w (1 − w) / trials.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ LEAST_IMAGES = 3
 """Images and other classes that a class needs for a bound."""
 
 SMALLEST_VARIANCE = 1e-30
-"""Of a wanted rate of 0 or 1."""
+"""Of a target rate of 0 or 1."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ def estimate_frr(rates: TwoWayRates) -> RateEstimates:
     return RateEstimates(rates.frr, variance, degrees, rates.images / 2)
 
 
-def lower_bounds(estimates: RateEstimates, wanted: float, confidence: float) -> Floats:
-    """(C,) lower bounds of the rates at Holm's levels: above `wanted` where a class exceeds it by more than noise.
+def lower_bounds(estimates: RateEstimates, target_rate: float, confidence: float) -> Floats:
+    """(C,) lower bounds of the rates at Holm's levels: above `target_rate` where a class exceeds it by more than noise.
 
     NaN for classes without a bound, which do not count among the m.
     """
@@ -84,9 +84,9 @@ def lower_bounds(estimates: RateEstimates, wanted: float, confidence: float) -> 
     bounds = np.full(len(estimates.rate), np.nan)
     known = np.flatnonzero(np.isfinite(estimates.variance) & np.isfinite(estimates.rate))
     rate, degrees = estimates.rate[known], estimates.degrees[known]
-    least = wanted * (1 - wanted) / estimates.trials[known]
+    least = target_rate * (1 - target_rate) / estimates.trials[known]
     error = np.sqrt(np.maximum(estimates.variance[known], np.maximum(least, SMALLEST_VARIANCE)))
-    p_values = stdtr(degrees, (wanted - rate) / error)
+    p_values = stdtr(degrees, (target_rate - rate) / error)
     levels = np.empty(len(known))
     levels[np.argsort(p_values, kind="stable")] = _holm_levels(np.sort(p_values), 1 - confidence)
     bounds[known] = np.maximum(0.0, rate + stdtrit(degrees, levels) * error)

@@ -1,6 +1,6 @@
 """`calibrate_identification`: the threshold of a false positive identification rate, with its certificate.
 
-The threshold is the largest at which at most the wanted share of strangers finds anybody. Its effect on strangers it
+The threshold is the largest at which at most the target share of strangers finds anybody. Its effect on strangers it
 was not fitted to is measured by folds of classes: those of a fold are in no gallery, and are searched at the threshold
 of other strangers in the same galleries, which are as large as all others. It holds for the size of gallery it was
 fitted to, because FPIR grows with the gallery.
@@ -47,7 +47,7 @@ __all__ = ["IdentificationCertificate", "calibrate_identification"]
 class IdentificationCertificate(CertifiedScores):
     """What was calibrated on what: `IdentificationCertificate.load("identify.json").decide(probes, entries)`.
 
-    wanted_fpir          target share of strangers who find anybody
+    target_fpir          target share of strangers who find anybody
     threshold            gallery entries at a smaller distance are accepted; with a cohort, those of a larger score
     threshold_interval   of the threshold, from deleting one class at a time; None with fewer than 10 classes
     identities           of the gallery that it holds for; FPIR grows with their number
@@ -64,7 +64,7 @@ class IdentificationCertificate(CertifiedScores):
     Entries are gallery items, or class means: of unit vectors for cosine, then at unit length.
     """
 
-    wanted_fpir: float
+    target_fpir: float
     threshold: float
     threshold_interval: tuple[float, float] | None
     identities: int
@@ -113,13 +113,13 @@ class IdentificationCertificate(CertifiedScores):
         """What the threshold promises, in a sentence, and what it does not."""
         accepted = "at a distance below" if self.cohort is None else "of a score above"
         missed = ""
-        if self.held_out_fpir > self.wanted_fpir:
-            missed = " Held-out strangers exceed what was wanted: calibrate for a lower FPIR, or on more classes."
+        if self.held_out_fpir > self.target_fpir:
+            missed = " Held-out strangers exceed the target: calibrate for a lower FPIR, or on more classes."
         bound = "" if self.fpir_bound is None else f", at most {self.fpir_bound:.3g} over all such classes"
         return (
             f"Where entries {accepted} {self.threshold:.6g} are accepted, {self.held_out_fpir:.3g} of "
             f"held-out strangers find anybody in a gallery of {self.identities} identities "
-            f"({self.protocol.description}; wanted {self.wanted_fpir:g}{bound}); "
+            f"({self.protocol.description}; target {self.target_fpir:g}{bound}); "
             f"the share grows with the gallery, so calibrate again for a larger one.{missed}"
         )
 
@@ -136,14 +136,14 @@ class IdentificationCertificate(CertifiedScores):
         known = f"{', '.join(bounds)} (each with {share} confidence)"
         reason = f"no bound, which needs errors of at least {FEWEST_CLASSES} classes"
         lines = [
-            f"Identification at FPIR {self.wanted_fpir:g}: accept {accepted} {self.threshold:.6g}",
+            f"Identification at FPIR {self.target_fpir:g}: accept {accepted} {self.threshold:.6g}",
             f"  gallery      {self.identities} identities, {self.protocol.description}, {self.geometry}",
             *([] if self.cohort is None else [f"  cohort       {self.cohort.text}"]),
             f"  threshold    {ends}",
             f"  fitted       FPIR {self.fpir:.3g}, FNIR {self.fnir:.3g}",
             f"  held out     FPIR {self.held_out_fpir:.3g}, FNIR {self.held_out_fnir:.3g} ({folds} folds of strangers)",
             f"  new classes  {known if bounds else reason}",
-            *(["  missed       held-out FPIR above the wanted one"] if self.held_out_fpir > self.wanted_fpir else []),
+            *(["  missed       held-out FPIR above the target"] if self.held_out_fpir > self.target_fpir else []),
             f"  data         {data.samples} samples of {data.classes} classes, dimension {data.dimension}",
             "  FPIR grows with the gallery: for a larger one calibrate again.",
         ]
@@ -213,7 +213,7 @@ def calibrate_identification(
     elif interval is not None:
         interval = max(0.0, interval[0]), interval[1]
     return IdentificationCertificate(
-        wanted_fpir=fpir,
+        target_fpir=fpir,
         threshold=threshold,
         threshold_interval=interval,
         identities=draws[0].identities,

@@ -18,7 +18,7 @@ __all__ = ["TASK", "read_identification"]
 
 TASK = "identification"
 NUMBERS = (
-    *("wanted_fpir", "threshold", "identities", "items", "fpir", "fnir", "held_out_fpir", "held_out_fnir"),
+    *("target_fpir", "threshold", "identities", "items", "fpir", "fnir", "held_out_fpir", "held_out_fnir"),
     *("strangers", "mated", "confidence"),
 )
 COUNTS = ("identities", "strangers", "mated")

@@ -62,7 +62,7 @@ def plot_class_rates(calibration: "Calibration", *, most: int = 30) -> "Figure":
     """Held-out FAR and FRR of at most `most` classes, the worst first, those named in colour.
 
     A line leads from the lower bound of a rate to the rate itself: a class is named where all of it lies beyond the
-    wanted rate. An arrow leads to a bound left of the axis.
+    target rate. An arrow leads to a bound left of the axis.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -72,9 +72,9 @@ def plot_class_rates(calibration: "Calibration", *, most: int = 30) -> "Figure":
     FigureCanvasAgg(figure)
     far, frr = figure.subplots(1, 2, sharey=True)
     rates = list(shown.values())
-    wanted, held_out = calibration.wanted, calibration.held_out
-    _draw_far(far, rates, wanted.far if wanted.far is not None else held_out.far, wanted.far is not None)
-    _draw_frr(frr, rates, wanted.frr if wanted.frr is not None else held_out.frr, wanted.frr is not None)
+    target_rate, held_out = calibration.target_rate, calibration.held_out
+    _draw_far(far, rates, target_rate.far if target_rate.far is not None else held_out.far, target_rate.far is not None)
+    _draw_frr(frr, rates, target_rate.frr if target_rate.frr is not None else held_out.frr, target_rate.frr is not None)
     far.set_yticks(range(len(shown)), [_short(str(name)) for name in shown], fontsize="small")
     for label, some in zip(far.get_yticklabels(), rates, strict=True):
         label.set_color(WORST if some.violates else INK)
@@ -84,13 +84,13 @@ def plot_class_rates(calibration: "Calibration", *, most: int = 30) -> "Figure":
     above, named = len(calibration.exceedances), len(calibration.violations)
     confidence = f"with {calibration.options['confidence']:.0%} confidence"
     figure.suptitle(
-        f"Held-out rates of {which}\n{above or 'none'} above the wanted rate, {named or 'none'} {confidence}",
+        f"Held-out rates of {which}\n{above or 'none'} above the target rate, {named or 'none'} {confidence}",
         fontsize="medium",
     )
     return figure
 
 
-def _draw_far(axes: "Axes", rates: list[ErrorRates], line: float, wanted: bool) -> None:
+def _draw_far(axes: "Axes", rates: list[ErrorRates], line: float, target_rate: bool) -> None:
     from matplotlib.ticker import NullFormatter
 
     positive = [some.far for some in rates if some.far > 0] + [line]
@@ -99,13 +99,13 @@ def _draw_far(axes: "Axes", rates: list[ErrorRates], line: float, wanted: bool) 
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlim(least, min(1.0, max(10 * least, 2 * max(positive))))
     values, bounds = [some.far for some in rates], [some.far_bound for some in rates]
-    _draw(axes, rates, np.maximum(values, least), np.array(bounds), line, "FAR", wanted)
+    _draw(axes, rates, np.maximum(values, least), np.array(bounds), line, "FAR", target_rate)
 
 
-def _draw_frr(axes: "Axes", rates: list[ErrorRates], line: float, wanted: bool) -> None:
+def _draw_frr(axes: "Axes", rates: list[ErrorRates], line: float, target_rate: bool) -> None:
     values, bounds = [some.frr for some in rates], [some.frr_bound for some in rates]
     axes.set_xlim(0, min(1.0, 1.1 * max([line, *(value for value in values if not math.isnan(value))])) or 1.0)
-    _draw(axes, rates, np.array(values), np.array(bounds), line, "FRR", wanted)
+    _draw(axes, rates, np.array(values), np.array(bounds), line, "FRR", target_rate)
 
 
 def _draw(
@@ -115,7 +115,7 @@ def _draw(
     bounds: Floats,
     line: float,
     name: str,
-    wanted: bool,
+    target_rate: bool,
 ) -> None:
     place = np.arange(len(rates))
     colours = np.array([WORST if some.violates else NEGATIVE for some in rates])
@@ -126,7 +126,7 @@ def _draw(
     axes.scatter(values, place, s=18, c=colours, zorder=3)
     axes.scatter(np.full(beyond.sum(), left), place[beyond], marker="<", s=24, c=colours[beyond], clip_on=False)
     axes.axvline(line, color=INK, linestyle="--", linewidth=1.2)
-    axes.set_title(f"dashed: {line:.3g}, {'wanted' if wanted else 'of all pairs'}", fontsize="small")
+    axes.set_title(f"dashed: {line:.3g}, {'target_rate' if target_rate else 'of all pairs'}", fontsize="small")
     axes.set_xlabel(f"{'false accept' if name == 'FAR' else 'false reject'} rate ({name}), with lower bound")
     axes.grid(alpha=0.3)
     axes.set_axisbelow(True)

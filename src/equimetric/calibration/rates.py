@@ -12,11 +12,11 @@ from equimetric.calibration.class_bounds import RateEstimates, lower_bounds
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.pair_distances import PairDistances
 
-__all__ = ["ErrorRates", "WantedRate", "class_counts", "pooled_rates", "rates_by_class", "sort_worst_first"]
+__all__ = ["ErrorRates", "TargetRate", "class_counts", "pooled_rates", "rates_by_class", "sort_worst_first"]
 
 
 @dataclass(frozen=True)
-class WantedRate:
+class TargetRate:
     """The rate that classes are held to: one of the two."""
 
     far: float | None = None
@@ -32,7 +32,7 @@ class ErrorRates:
     far_bound, frr_bound
                  lower confidence bounds; NaN where there are too few images. Those of a class hold for all classes at
                  once, see `class_bounds`; those of several classes together are from how much they differ
-    wanted_far, wanted_frr
+    target_far, target_frr
                  the one of them that the class or data set is held to; the other is None
     """
 
@@ -41,29 +41,29 @@ class ErrorRates:
     negatives: int
     positives: int
     far_bound: float
-    wanted_far: float | None
+    target_far: float | None
     frr_bound: float = math.nan
-    wanted_frr: float | None = None
+    target_frr: float | None = None
 
     @property
     def exceeds(self) -> bool:
-        """Whether the rate is above the wanted one."""
+        """Whether the rate is above the target."""
         return self._above(self.far, self.frr)
 
     @property
     def violates(self) -> bool:
-        """Whether the rate is above the wanted one by more than noise."""
+        """Whether the rate is above the target by more than noise."""
         return self._above(self.far_bound, self.frr_bound)
 
     def _above(self, far: float, frr: float) -> bool:
-        if self.wanted_frr is not None:
-            return frr > self.wanted_frr
-        return self.wanted_far is not None and far > self.wanted_far
+        if self.target_frr is not None:
+            return frr > self.target_frr
+        return self.target_far is not None and far > self.target_far
 
     @property
     def excess(self) -> float:
-        """The rate that is held to a wanted one; −1 without pairs."""
-        rate = self.far if self.wanted_frr is None else self.frr
+        """The rate that is held to a target; −1 without pairs."""
+        rate = self.far if self.target_frr is None else self.frr
         return -1.0 if math.isnan(rate) else rate
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,12 +80,12 @@ class ErrorRates:
         }
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any], wanted: WantedRate) -> "ErrorRates":
+    def from_dict(cls, document: Mapping[str, Any], target_rate: TargetRate) -> "ErrorRates":
         """The rates that `to_dict` wrote."""
         far, frr, far_bound = (_nan_for_none(document[key]) for key in ("far", "frr", "far_bound"))
         pairs = int(document["negatives"]), int(document["positives"])
         frr_bound = _nan_for_none(document.get("frr_bound"))
-        return cls(far, frr, *pairs, far_bound, wanted.far, frr_bound, wanted.frr)
+        return cls(far, frr, *pairs, far_bound, target_rate.far, frr_bound, target_rate.frr)
 
 
 def class_counts(distances: PairDistances, threshold: float) -> Floats:
@@ -107,17 +107,17 @@ def rates_by_class(
     counts: Floats,
     far: RateEstimates,
     frr: RateEstimates,
-    wanted: WantedRate,
+    target_rate: TargetRate,
     confidence: float,
 ) -> dict[int | str, ErrorRates]:
     """Rates of single classes, with bounds that hold for all of them at once.
 
-    The rate that is not wanted is held against that of all pairs.
+    The rate that has no target is held against that of all pairs.
     """
     accepted, accepted_positives, negatives, positives = counts.sum(axis=0)
-    far_bounds = lower_bounds(far, accepted / negatives if wanted.far is None else wanted.far, confidence)
+    far_bounds = lower_bounds(far, accepted / negatives if target_rate.far is None else target_rate.far, confidence)
     all_frr = 1 - accepted_positives / positives
-    frr_bounds = lower_bounds(frr, all_frr if wanted.frr is None else wanted.frr, confidence)
+    frr_bounds = lower_bounds(frr, all_frr if target_rate.frr is None else target_rate.frr, confidence)
     return {
         name: ErrorRates(
             far=_number(far.rate[place]),
@@ -125,15 +125,15 @@ def rates_by_class(
             negatives=round(counts[place, 2]),
             positives=round(counts[place, 3]),
             far_bound=_number(far_bounds[place]),
-            wanted_far=wanted.far,
+            target_far=target_rate.far,
             frr_bound=_number(frr_bounds[place]),
-            wanted_frr=wanted.frr,
+            target_frr=target_rate.frr,
         )
         for place, name in enumerate(names)
     }
 
 
-def pooled_rates(counts: Floats, wanted: WantedRate, confidence: float) -> ErrorRates:
+def pooled_rates(counts: Floats, target_rate: TargetRate, confidence: float) -> ErrorRates:
     """Rates of all pairs of some classes, (C, 4); the bounds are from how much the classes differ.
 
     If class c were drawn w_c times, FAR = (Σ w_c a_c − A) / (Σ w_c n_c − N), see `threshold_interval`; its derivative
@@ -143,7 +143,9 @@ def pooled_rates(counts: Floats, wanted: WantedRate, confidence: float) -> Error
     far, far_bound = _pooled(counts[:, 0], counts[:, 2], accepted, negatives, confidence)
     rejected = counts[:, 3] - counts[:, 1]
     frr, frr_bound = _pooled(rejected, counts[:, 3], positives - accepted_positives, positives, confidence)
-    return ErrorRates(far, frr, round(negatives), round(positives), far_bound, wanted.far, frr_bound, wanted.frr)
+    return ErrorRates(
+        far, frr, round(negatives), round(positives), far_bound, target_rate.far, frr_bound, target_rate.frr
+    )
 
 
 def _pooled(
@@ -159,7 +161,7 @@ def _pooled(
 
 
 def sort_worst_first(rates: Mapping[int | str, ErrorRates]) -> dict[int | str, ErrorRates]:
-    """By falling rate, that which is held to a wanted one; those without such pairs last."""
+    """By falling rate, that which is held to a target; those without such pairs last."""
     return dict(sorted(rates.items(), key=lambda item: -item[1].excess))
 
 

@@ -9,7 +9,7 @@ from equimetric.calibration.certificate import Certificate
 from equimetric.calibration.cohort import CertifiedCohort
 from equimetric.calibration.drift import DriftReference
 from equimetric.calibration.new_classes import NewClassBounds
-from equimetric.calibration.rates import ErrorRates, WantedRate, sort_worst_first
+from equimetric.calibration.rates import ErrorRates, TargetRate, sort_worst_first
 from equimetric.calibration.targets import Target
 from equimetric.evaluation.metrics.verification import DistanceHistogram
 
@@ -24,7 +24,7 @@ class Calibration:
     """A threshold, how certain it is, and the error rates of classes it was not fitted on.
 
     target       what the threshold was chosen for
-    wanted       the rate that classes are held to: that of the target, or for costs the FAR of all pairs
+    target_rate  the rate that classes are held to: that of the target, or for costs the FAR of all pairs
     threshold    pairs at a smaller distance are accepted as the same; with a cohort, pairs of a larger score
     interval     of the threshold, under resampling of classes
     resampled    what the interval is from: single `pairs`, or to first order the `class counts`
@@ -39,7 +39,7 @@ class Calibration:
     """
 
     target: Target
-    wanted: WantedRate
+    target_rate: TargetRate
     threshold: float
     interval: tuple[float, float]
     resampled: str
@@ -62,17 +62,17 @@ class Calibration:
 
     @property
     def violations(self) -> dict[int | str, ErrorRates]:
-        """Classes whose held-out rate is above the wanted one by more than noise, worst first."""
+        """Classes whose held-out rate is above the target by more than noise, worst first."""
         return sort_worst_first({name: rates for name, rates in self.classes.items() if rates.violates})
 
     @property
     def exceedances(self) -> dict[int | str, ErrorRates]:
-        """Classes whose held-out rate is above the wanted one, even if by chance; worst first."""
+        """Classes whose held-out rate is above the target, even if by chance; worst first."""
         return sort_worst_first({name: rates for name, rates in self.classes.items() if rates.exceeds})
 
     @property
     def data_set_violations(self) -> dict[int | str, ErrorRates]:
-        """Data sets whose held-out rate is above the wanted one by more than noise, worst first."""
+        """Data sets whose held-out rate is above the target by more than noise, worst first."""
         return sort_worst_first({name: rates for name, rates in self.data_sets.items() if rates.violates})
 
     def worst(self, count: int = 10) -> dict[int | str, ErrorRates]:
@@ -88,7 +88,7 @@ class Calibration:
         Certificate.of(self).save(file)
 
     def plot_classes(self, *, most: int = 30) -> "Figure":
-        """Held-out FAR and FRR of the worst classes, with their lower bounds and the wanted rate."""
+        """Held-out FAR and FRR of the worst classes, with their lower bounds and the target rate."""
         from equimetric.calibration.plots import plot_class_rates
 
         return plot_class_rates(self, most=most)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from equimetric.calibration.rates import WantedRate
+from equimetric.calibration.rates import TargetRate
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.pair_distances import PairDistances
@@ -26,7 +26,7 @@ class Target(Protocol):
     def threshold(self, distances: PairDistances) -> float:
         """The chosen threshold: pairs at a smaller distance are accepted."""
 
-    def wanted(self, point: OperatingPoint) -> WantedRate:
+    def rate(self, point: OperatingPoint) -> TargetRate:
         """The rate that classes are held to, given the rates of all pairs at the threshold."""
 
     def check_support(self, distances: PairDistances, where: str) -> None:
@@ -53,9 +53,9 @@ class FalseAccepts:
         """The distance of the first negative pair too many."""
         return tar_at_far(distances, self.far).threshold
 
-    def wanted(self, point: OperatingPoint) -> WantedRate:  # noqa: ARG002
+    def rate(self, point: OperatingPoint) -> TargetRate:  # noqa: ARG002
         """The false accept rate itself."""
-        return WantedRate(far=self.far)
+        return TargetRate(far=self.far)
 
     def check_support(self, distances: PairDistances, where: str) -> None:
         """Ten false accepts are expected."""
@@ -90,9 +90,9 @@ class FalseRejects:
             first, last = (first, middle) if enough else (middle + 1, last)
         return float(np.nextafter(known[first], np.inf))
 
-    def wanted(self, point: OperatingPoint) -> WantedRate:  # noqa: ARG002
+    def rate(self, point: OperatingPoint) -> TargetRate:  # noqa: ARG002
         """The false reject rate itself."""
-        return WantedRate(frr=self.frr)
+        return TargetRate(frr=self.frr)
 
     def check_support(self, distances: PairDistances, where: str) -> None:
         """Ten false rejects are expected."""
@@ -148,9 +148,9 @@ class Costs:
             )
         return float(np.nextafter(known[best], np.inf))
 
-    def wanted(self, point: OperatingPoint) -> WantedRate:
+    def rate(self, point: OperatingPoint) -> TargetRate:
         """The false accept rate of all pairs at the threshold."""
-        return WantedRate(far=point.far)
+        return TargetRate(far=point.far)
 
     def check_support(self, distances: PairDistances, where: str) -> None:
         """The least cost has no rate of its own that could be too small."""

@@ -117,7 +117,7 @@ def evaluate_command(
         str | None,
         typer.Option(
             "--class-thresholds",
-            help="A wanted rate, such as 1e-2 or far=1e-2 or frr=0.1: the threshold each class needs, worst first.",
+            help="A target rate, such as 1e-2 or far=1e-2 or frr=0.1: the threshold each class needs, worst first.",
         ),
     ] = None,
     plots: Annotated[

@@ -169,7 +169,7 @@ def failures_section(facts: CardFacts, scores: Evaluation | None) -> Iterator[st
         yield "At the certified threshold, held-out classes, worst first:\n"
         yield "| class | FAR | FRR | |\n|---|---:|---:|---|"
         for name, rates in list(facts.certificate.worst_classes.items())[:CLASSES_SHOWN]:
-            above = "above the wanted rate with confidence" if rates.violates else ""
+            above = "above the target rate with confidence" if rates.violates else ""
             yield f"| {cell(str(name))} | {rates.far:.3g} | {rates.frr:.3g} | {above} |"
         yield ""
 

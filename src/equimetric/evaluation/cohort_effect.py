@@ -40,13 +40,13 @@ class ScoreThreshold:
 class CohortEffect:
     """The thresholds of one false accept rate, of plain and of normalised scores."""
 
-    wanted_far: float
+    target_far: float
     plain: ScoreThreshold
     normalized: ScoreThreshold
 
     def __repr__(self) -> str:
         rows = {"plain": self.plain, "cohort": self.normalized}
-        lines = [f"At FAR {self.wanted_far:g}:", f"  {'':<6}  {'TAR':>7}  {'worst class FAR':>15}  {'OPIS':>8}"]
+        lines = [f"At FAR {self.target_far:g}:", f"  {'':<6}  {'TAR':>7}  {'worst class FAR':>15}  {'OPIS':>8}"]
         lines += [
             f"  {name:<6}  {one.tar:7.2%}  {np.nanmax(one.class_far):15.2%}  {one.consistency.opis:8.5f}"
             for name, one in rows.items()

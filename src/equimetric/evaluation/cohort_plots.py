@@ -28,8 +28,8 @@ def plot_cohort(effect: CohortEffect) -> "Figure":
     titles = {"plain cosine": effect.plain, "normalised by the cohort": effect.normalized}
     for column, (title, threshold) in enumerate(titles.items()):
         rates, curves = grid[0, column], grid[1, column]
-        _draw_rates(rates, threshold, effect.wanted_far)
-        rates.set_title(f"{title}: TAR {threshold.tar:.1%} at FAR {effect.wanted_far:g}", fontsize="medium")
+        _draw_rates(rates, threshold, effect.target_far)
+        rates.set_title(f"{title}: TAR {threshold.tar:.1%} at FAR {effect.target_far:g}", fontsize="medium")
         _draw_curves(curves, threshold)
         for axes in (rates, curves):
             axes.grid(alpha=0.3)
@@ -40,14 +40,19 @@ def plot_cohort(effect: CohortEffect) -> "Figure":
     return figure
 
 
-def _draw_rates(axes: "Axes", threshold: ScoreThreshold, wanted: float) -> None:
+def _draw_rates(axes: "Axes", threshold: ScoreThreshold, target_far: float) -> None:
     """The FAR of the classes, ascending."""
     rates = np.sort(threshold.class_far[~np.isnan(threshold.class_far)])
     axes.bar(np.arange(1, len(rates) + 1), rates, width=1.0, color=NEGATIVE, alpha=0.6, linewidth=0)
-    axes.axhline(wanted, color=WORST, linestyle="--", linewidth=1.2)
+    axes.axhline(target_far, color=WORST, linestyle="--", linewidth=1.2)
     # Above its left end, where the rates of the classes are lowest.
     axes.annotate(
-        f"wanted FAR {wanted:g}", (0.02, wanted), (0, 3), ("axes fraction", "data"), "offset points", fontsize="small"
+        f"target FAR {target_far:g}",
+        (0.02, target_far),
+        (0, 3),
+        ("axes fraction", "data"),
+        "offset points",
+        fontsize="small",
     )
     axes.set_xlim(0.5, len(rates) + 0.5)
     axes.set_ylim(bottom=0)

@@ -132,7 +132,7 @@ def certified_rates(found: LabelledEmbeddings, certificate: Certificate) -> tupl
     threshold = certificate.threshold if found.cohort is None else -certificate.threshold
     promised = certificate.new_classes
     confidence = 0.95 if promised is None else promised.confidence
-    measured = pooled_rates(class_counts(distances, threshold), certificate.wanted, confidence)
+    measured = pooled_rates(class_counts(distances, threshold), certificate.target_rate, confidence)
     return (
         BoundedRate("FAR", measured.far, measured.far_bound, None if promised is None else promised.far),
         BoundedRate("FRR", measured.frr, measured.frr_bound, None if promised is None else promised.frr),

@@ -20,7 +20,7 @@ FIVE_PARTS, FOUR_PARTS, THREE_PARTS = 40, 20, 10
 
 SHARES = {"test": 0.16, "calibration": 0.25, "cohort": 0.1, "validation": 0.12}
 """Of five parts, beside the training classes. Calibration has most of them: from 15 to 20 classes the bound of the FAR
-came down from 3.2 to 2.4 times the wanted rate, in its worst tenth from 5.1 to 3.3 times (raw features of photographs).
+came down from 3.2 to 2.4 times the target rate, in its worst tenth from 5.1 to 3.3 times (raw features of photographs).
 """
 
 LARGEST_GROUP = 0.1

@@ -45,7 +45,7 @@ class CertifiedPoint:
     far_bound, frr_bound  upper bounds for new classes, of 95 % confidence; NaN where there is none
     """
 
-    wanted: float
+    target_far: float
     threshold: float
     far: float
     frr: float

@@ -23,7 +23,7 @@ __all__ = ["ClassSpread", "DeletedRates", "delete_classes", "fnir_spread", "fpir
 
 Interval = tuple[float, float]
 SEARCHED_POINTS, SEARCHED_FACTOR = 257, 4.0
-"""Thresholds searched without a class: this many, at FPIR from a quarter of the wanted one to 4 times."""
+"""Thresholds searched without a class: this many, at FPIR from a quarter of the target to 4 times."""
 FEWEST_CLASSES = 10
 """With fewer, a spread of classes says little."""
 

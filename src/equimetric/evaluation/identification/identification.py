@@ -94,14 +94,14 @@ class Identification:
             f"Identification: {self.identities} identities in {drawn} ({self.protocol.description}, {self.geometry})",
             f"  {self.scores.mated} searches with a mate, {self.scores.strangers} of strangers; "
             f"{self.confidence:.0%} intervals over classes",
-            f"  FPIR wanted  {'accepted':<24}  {'FPIR':<25}  FNIR",
+            f"  target FPIR  {'accepted':<24}  {'FPIR':<25}  FNIR",
         ]
         strangers = self.scores.different_strangers
         for point in self.points:
-            wanted = point.wanted_fpir or 0.0
-            few = "" if wanted * strangers >= LEAST_ACCEPTED else f"  uncertain: {strangers} strangers"
+            target = point.target_fpir or 0.0
+            few = "" if target * strangers >= LEAST_ACCEPTED else f"  uncertain: {strangers} strangers"
             lines.append(
-                f"  {wanted:<11g}  {describe_threshold(point.threshold, self.geometry):<24}  "
+                f"  {target:<11g}  {describe_threshold(point.threshold, self.geometry):<24}  "
                 f"{_shown(point.fpir, point.fpir_interval):<25}  "
                 f"{_shown(point.fnir, point.fnir_interval)}{few}"
             )
@@ -149,7 +149,7 @@ def evaluate_identification(
     See `IdentificationProtocol`. Exact, with one scan in bounded memory.
     """
     protocol = IdentificationProtocol(by, k, enrolled, strangers, repeats, seed)
-    wanted = tuple(check_fpir(one) for one in ([fpir] if isinstance(fpir, float | int) else fpir))
+    targets = tuple(check_fpir(one) for one in ([fpir] if isinstance(fpir, float | int) else fpir))
     if not 0 < confidence < 1:
         raise EquimetricError(f"confidence is {confidence}; give a number between 0 and 1, such as 0.95")
     sets = prepare_sets(
@@ -175,7 +175,7 @@ def evaluate_identification(
         items=float(np.mean([len(draw.items) for draw in draws])),
         repeats=len(draws),
         scores=scores,
-        points=tuple(rates_at_fpir(scores, classes, one, confidence) for one in wanted),
+        points=tuple(rates_at_fpir(scores, classes, one, confidence) for one in targets),
         confidence=confidence,
     )
 

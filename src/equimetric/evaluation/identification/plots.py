@@ -33,7 +33,7 @@ def plot_identification(found: "Identification") -> "Figure":
             if point.fnir_interval is not None:
                 axes.vlines(point.fpir, *point.fnir_interval, color=POSITIVE, linewidth=1.2)
             axes.annotate(
-                f"{point.fnir:.1%} at {point.wanted_fpir:g}",
+                f"{point.fnir:.1%} at {point.target_fpir:g}",
                 (point.fpir, point.fnir),
                 xytext=(6, 6),
                 textcoords="offset points",

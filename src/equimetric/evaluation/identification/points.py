@@ -23,7 +23,7 @@ class IdentificationRates:
     fnir: float
     fpir_interval: Interval | None = None
     fnir_interval: Interval | None = None
-    wanted_fpir: float | None = None
+    target_fpir: float | None = None
 
     @property
     def rank1(self) -> float:

@@ -1,4 +1,4 @@
-"""The threshold that each class would need for a wanted rate, beside the one they share.
+"""The threshold that each class would need for a target rate, beside the one they share.
 
 Pairs closer than a threshold are accepted. For a false accept rate a class needs the largest threshold that accepts at
 most that share of its negative pairs, for a false reject rate the smallest that rejects at most that share of its
@@ -38,10 +38,10 @@ CLASSES_SHOWN = 10
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ClassThresholds(Detail):
-    """The threshold every class needs for a wanted rate, those first that the common one serves worst.
+    """The threshold every class needs for a target rate, those first that the common one serves worst.
 
-    kind            the wanted rate is a `far` or a `frr`
-    wanted          the rate
+    kind            the target rate is a `far` or a `frr`
+    target          the rate
     common          the threshold for all pairs
     classes         (T,) class labels; numbers (T,): their class numbers
     needed          (T,) the threshold of each class
@@ -51,7 +51,7 @@ class ClassThresholds(Detail):
     """
 
     kind: Literal["far", "frr"]
-    wanted: float
+    target: float
     common: float
     classes: tuple[int | str, ...]
     numbers: Integers
@@ -71,7 +71,7 @@ class ClassThresholds(Detail):
 
     def document(self) -> dict[str, Any]:
         """One entry, with a row for every class."""
-        return {f"class thresholds at {self.kind}={self.wanted:g}": self.to_dict()}
+        return {f"class thresholds at {self.kind}={self.target:g}": self.to_dict()}
 
     def to_dict(self) -> dict[str, Any]:
         """All classes in plain types, worst first, ready for JSON."""
@@ -81,7 +81,7 @@ class ClassThresholds(Detail):
         return {
             "thresholds": "negated scores" if self.scored else "distances",
             "rate": self.kind,
-            "wanted": self.wanted,
+            "target": self.target,
             "common_threshold": self.common,
             "gap": self.gap,
             "classes": [
@@ -97,7 +97,7 @@ class ClassThresholds(Detail):
         shown = [name_text(str(name)) for name in self.classes[:CLASSES_SHOWN]]
         width = max(5, *map(len, shown))
         lines = [
-            f"Thresholds for {rate} {self.wanted:g}, of {measure}: {sign * self.common:.4f} for all pairs; classes "
+            f"Thresholds for {rate} {self.target:g}, of {measure}: {sign * self.common:.4f} for all pairs; classes "
             f"need {needed.min():.4f} … {needed.max():.4f}",
             f"  {'class':<{width}}    needs  {rate} at the common one",
             *(
@@ -129,22 +129,22 @@ def class_thresholds(
     With a `cohort`, thresholds are negated scores −s′ in place of distances.
     """
     if (far is None) == (frr is None):
-        raise EquimetricError("class_thresholds takes one wanted rate: give either far or frr")
+        raise EquimetricError("class_thresholds takes one target rate: give either far or frr")
     sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, geometry=geometry, cohort=cohort)
     distances = pair_distances(sets, block_rows=block_rows, progress=progress)
-    return needed_thresholds(distances, "frr" if far is None else "far", _check_wanted(frr if far is None else far))
+    return needed_thresholds(distances, "frr" if far is None else "far", _check_rate(frr if far is None else far))
 
 
-def needed_thresholds(distances: PairDistances, kind: Literal["far", "frr"], wanted: float) -> ClassThresholds:
+def needed_thresholds(distances: PairDistances, kind: Literal["far", "frr"], target: float) -> ClassThresholds:
     """From the pair distances: see `ClassThresholds`."""
     positive = kind == "frr"
     pairs = distances.positives_by_class if positive else distances.negatives_by_class
     numbers = np.flatnonzero(pairs)
-    found, error = distances.distance_by_class(_rank(pairs, kind, wanted), positive=positive)
+    found, error = distances.distance_by_class(_rank(pairs, kind, target), positive=positive)
     common = (
-        float(_just_beyond(_positive_distance(distances, int(_rank(distances.positives, kind, wanted)))))
+        float(_just_beyond(_positive_distance(distances, int(_rank(distances.positives, kind, target)))))
         if positive
-        else tar_at_far(distances, wanted).threshold
+        else tar_at_far(distances, target).threshold
     )
     needed = (_just_beyond(found) if positive else found)[numbers]
     rates = class_rates(distances, common, strict=True)
@@ -152,7 +152,7 @@ def needed_thresholds(distances: PairDistances, kind: Literal["far", "frr"], wan
     order = np.lexsort((numbers, -needed if positive else needed))
     return ClassThresholds(
         kind,
-        wanted,
+        target,
         common,
         tuple(distances.sets.class_labels[number] for number in numbers[order]),
         numbers[order],
@@ -163,9 +163,9 @@ def needed_thresholds(distances: PairDistances, kind: Literal["far", "frr"], wan
     )
 
 
-def _rank(pairs: Any, kind: str, wanted: float) -> Integers:
+def _rank(pairs: Any, kind: str, target: float) -> Integers:
     """Rank, from 0, of the pair that bounds the threshold: the first negative too many, or the last positive needed."""
-    allowed = np.floor(wanted * np.asarray(pairs) + 1e-9).astype(np.int64)
+    allowed = np.floor(target * np.asarray(pairs) + 1e-9).astype(np.int64)
     return np.asarray(allowed if kind == "far" else np.maximum(np.asarray(pairs) - allowed - 1, 0))
 
 
@@ -185,9 +185,9 @@ def _positive_distance(distances: PairDistances, rank: int) -> float:
     return float(operating[first])
 
 
-def _check_wanted(rate: float | None) -> float:
+def _check_rate(rate: float | None) -> float:
     if rate is None or not 0 < rate < 1:
-        raise EquimetricError(f"the wanted rate is {rate}; give a number between 0 and 1, such as 0.01")
+        raise EquimetricError(f"the target rate is {rate}; give a number between 0 and 1, such as 0.01")
     return rate
 
 
@@ -200,7 +200,7 @@ def _resample_gap(metric: Metric, evaluation: Evaluation) -> ClassStatistic | No
     return ClassStatistic(found.numbers[order], lambda weights: np.sqrt(weights @ squares / weights.sum(axis=1)))
 
 
-PARAMETERS: dict[str, Callable[[str], Any]] = {"kind": str, "rate": lambda text: _check_wanted(float(text))}
+PARAMETERS: dict[str, Callable[[str], Any]] = {"kind": str, "rate": lambda text: _check_rate(float(text))}
 
 
 @metric(

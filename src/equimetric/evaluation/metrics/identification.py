@@ -34,7 +34,7 @@ __all__ = ["IdentificationPoint", "resample_deletions"]
 class IdentificationPoint(Detail):
     """The threshold of a metric at an FPIR, with the FPIR that it reaches.
 
-    fpir        actual rate, at most the wanted one
+    fpir        actual rate, at most the target
     identities  in the gallery
     without     (C,) FNIR at this FPIR without each class
     """

@@ -250,7 +250,7 @@
         if (at !== null) {
           drawing.append(
             svg("line", { class: "fan-certified", x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }),
-            svg("text", at > WIDTH / 2 ? { class: "fan-words", x: at - 4, y: MARGIN.top + 10, "text-anchor": "end" } : { class: "fan-words", x: at + 4, y: MARGIN.top + 10 }, `certified at FAR ${100 * method.certified.wanted} %`),
+            svg("text", at > WIDTH / 2 ? { class: "fan-words", x: at - 4, y: MARGIN.top + 10, "text-anchor": "end" } : { class: "fan-words", x: at + 4, y: MARGIN.top + 10 }, `certified at FAR ${100 * method.certified.target_far} %`),
           );
         }
       }
