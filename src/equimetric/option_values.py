@@ -1,6 +1,7 @@
 """The values that an option takes: read from its annotation and checked before a component is built.
 
-With `temperature: Positive = 0.07` in the signature of a loss, 0, "0.07" and NaN raise an error that names the option.
+With `temperature: PositiveFloat = 0.07` in the signature of a loss, 0, "0.07" and NaN raise an error that names the
+option.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +18,17 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 
-__all__ = ["Acute", "Count", "HalfTurn", "NotNegative", "Number", "Positive", "Range", "Share", "check_options"]
+__all__ = [
+    "Acute",
+    "HalfTurn",
+    "NonNegativeFloat",
+    "NonNegativeInt",
+    "PositiveFloat",
+    "PositiveInt",
+    "Range",
+    "UnitFraction",
+    "check_options",
+]
 
 
 @dataclass(frozen=True)
@@ -39,11 +50,11 @@ class Range:
         return f"{above} and up to {self.high:g}" if self.without_low else f"between {self.low:g} and {self.high:g}"
 
 
-Positive = Annotated[float, Range(0.0, without_low=True)]
-NotNegative = Annotated[float, Range(0.0)]
-Share = Annotated[float, Range(0.0, 1.0)]
-Count = Annotated[int, Range(1)]
-Number = Annotated[int, Range(0)]
+PositiveFloat = Annotated[float, Range(0.0, without_low=True)]
+NonNegativeFloat = Annotated[float, Range(0.0)]
+UnitFraction = Annotated[float, Range(0.0, 1.0)]
+PositiveInt = Annotated[int, Range(1)]
+NonNegativeInt = Annotated[int, Range(0)]
 Acute = Annotated[float, Range(0.0, 89.0)]
 """An angle in degrees, with a tangent of moderate size."""
 HalfTurn = Annotated[float, Range(0.0, 180.0)]

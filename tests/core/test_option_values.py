@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import equimetric as em
-from equimetric.option_values import Count, Range, Share, check_options
+from equimetric.option_values import PositiveInt, Range, UnitFraction, check_options
 
 PROXIES = {"classes": 5, "dim": 3}
 
@@ -111,7 +111,7 @@ def test_ranges_as_text():
 
 def test_annotations_of_a_module_are_read_from_its_constructor():
     class Weighted(nn.Module):
-        def __init__(self, *, share: Share = 0.5, number: Count | None = None) -> None:
+        def __init__(self, *, share: UnitFraction = 0.5, number: PositiveInt | None = None) -> None:
             super().__init__()
             self.share, self.number = share, number
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from equimetric.batches.base import Batches, draw_samples, require_at_least, require_samples
 from equimetric.batches.registry import batches
-from equimetric.option_values import Share, check_options
+from equimetric.option_values import UnitFraction, check_options
 
 __all__ = ["NPairBatches"]
 
@@ -28,7 +28,7 @@ class NPairBatches(Batches):
         *,
         classes_per_batch: int,
         batches: int | None = None,
-        same_image: Share = 0.1,
+        same_image: UnitFraction = 0.1,
         seed: int = 0,
     ) -> None:
         require_at_least(1, classes_per_batch=classes_per_batch)

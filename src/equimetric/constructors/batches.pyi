@@ -13,7 +13,7 @@ from equimetric.batches.n_pairs import NPairBatches
 from equimetric.batches.neighbour_classes import NeighbourClassBatches
 from equimetric.batches.smart_mining import SmartMiningBatches
 from equimetric.batches.superclasses import SuperclassBatches
-from equimetric.option_values import Share
+from equimetric.option_values import UnitFraction
 from torch import Tensor
 
 def class_balanced(
@@ -139,7 +139,7 @@ def n_pairs(
     *,
     classes_per_batch: int,
     batches: int | None = None,
-    same_image: Share = 0.1,
+    same_image: UnitFraction = 0.1,
     seed: int = 0,
 ) -> NPairBatches:
     r"""Batches of N classes with two samples each, in rows a_1 … a_N, p_1 … p_N.

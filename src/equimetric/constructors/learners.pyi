@@ -2,7 +2,7 @@
 
 from equimetric.learners import *
 from collections.abc import Sequence
-from equimetric.option_values import Count, NotNegative, Number, Positive, Share
+from equimetric.option_values import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFraction
 from typing import Any, Literal
 
 def a_bier(
@@ -17,10 +17,10 @@ def a_bier(
 
 def abe(
     *,
-    members: Count = 8,
+    members: PositiveInt = 8,
     stage: str | None = None,
-    lambda_div: NotNegative = 1.0,
-    margin_div: Positive = 1.0,
+    lambda_div: NonNegativeFloat = 1.0,
+    margin_div: PositiveFloat = 1.0,
 ) -> dict[str, Any]:
     r"""M members B_m(x) = G(S(x) ⊙ A_m(S(x))): S the network up to a stage, A_m a mask, G the rest with one linear head.
 
@@ -32,8 +32,8 @@ def abe(
 def attributes(
     *,
     names: Sequence[str] = (),
-    dim: Count | None = None,
-    share: Positive = 1.0,
+    dim: PositiveInt | None = None,
+    share: PositiveFloat = 1.0,
 ) -> dict[str, Any]:
     r"""One head for the classes and one for each attribute of the data, every one with an objective of its own.
 
@@ -55,11 +55,11 @@ def bier(
 
 def diva(
     *,
-    alpha: NotNegative = 0.3,
-    rho: NotNegative = 1500.0,
-    queue: Count = 3360,
-    temperature: Positive = 0.01,
-    momentum: Share = 0.9,
+    alpha: NonNegativeFloat = 0.3,
+    rho: NonNegativeFloat = 1500.0,
+    queue: PositiveInt = 3360,
+    temperature: PositiveFloat = 0.01,
+    momentum: UnitFraction = 0.9,
     weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
 ) -> dict[str, Any]:
     r"""Four slices of one embedding, each with a task of its own, and the last three decorrelated from the first.
@@ -76,9 +76,9 @@ def diva(
 
 def divide_and_conquer(
     *,
-    clusters: Count = 8,
-    period: Count | None = None,
-    joint: Share = 0.05,
+    clusters: PositiveInt = 8,
+    period: PositiveInt | None = None,
+    joint: UnitFraction = 0.05,
 ) -> dict[str, Any]:
     r"""K slices of one embedding, K clusters of the training set; a batch of cluster k trains slice k alone.
 
@@ -100,8 +100,8 @@ def dreml() -> dict[str, Any]:
 def hdc(
     *,
     stages: Sequence[str] | None = None,
-    hidden: Count = 1024,
-    dropout: Share = 0.7,
+    hidden: PositiveInt = 1024,
+    dropout: UnitFraction = 0.7,
 ) -> dict[str, Any]:
     r"""A member for each of some stages of the backbone; the last is the network's own head on its features.
 
@@ -112,12 +112,12 @@ def hdc(
 
 def hierarchical_divide_and_conquer(
     *,
-    clusters: Count = 16,
+    clusters: PositiveInt = 16,
     masks: Literal['fixed', 'learned'] = 'fixed',
-    weight: NotNegative = 0.01,
-    still: Share = 0.5,
-    period: Count | None = None,
-    joint: Share = 0.55,
+    weight: NonNegativeFloat = 0.01,
+    still: UnitFraction = 0.5,
+    period: PositiveInt | None = None,
+    joint: UnitFraction = 0.55,
 ) -> dict[str, Any]:
     r"""Clusters of the training set that split in two in every period, up to K, each with a mask over the embedding.
 
@@ -139,13 +139,13 @@ def matryoshka(
 
 def mic(
     *,
-    clusters: Count = 30,
-    rho: NotNegative = 2500.0,
-    probability: Positive = 0.8,
-    noise: Share = 0.2,
-    dim: Count | None = None,
+    clusters: PositiveInt = 30,
+    rho: NonNegativeFloat = 2500.0,
+    probability: PositiveFloat = 0.8,
+    noise: UnitFraction = 0.2,
+    dim: PositiveInt | None = None,
     stage: str | None = None,
-    period: Count | None = None,
+    period: PositiveInt | None = None,
 ) -> dict[str, Any]:
     r"""A class head and an auxiliary head, which learns groups of images that are alike across classes.
 
@@ -156,7 +156,7 @@ def mic(
 
 def naive_ensemble(
     *,
-    members: Count = 4,
+    members: PositiveInt = 4,
 ) -> dict[str, Any]:
     r"""M networks from different random starts, each with an objective of its own, on the same batches.
 
@@ -167,11 +167,11 @@ def naive_ensemble(
 
 def pads(
     *,
-    period: Count = 30,
-    share: Share = 0.15,
+    period: PositiveInt = 30,
+    share: UnitFraction = 0.15,
     rewarded: Sequence[str] = ('recall@1', 'nmi'),
     update: Literal['ppo', 'reinforce'] = 'ppo',
-    lr: Positive = 0.01,
+    lr: PositiveFloat = 0.01,
 ) -> dict[str, Any]:
     r"""One network, whose negatives are drawn by the selection `pads` from a distribution that a policy adapts.
 
@@ -196,10 +196,10 @@ def raw_pixels() -> dict[str, Any]:
 def s2sd(
     *,
     dims: Sequence[int] = (512, 1024, 1536, 2048),
-    temperature: Positive = 1.0,
-    gamma: NotNegative = 50.0,
-    gamma_features: NotNegative = 50.0,
-    features_after: Number = 1000,
+    temperature: PositiveFloat = 1.0,
+    gamma: NonNegativeFloat = 50.0,
+    gamma_features: NonNegativeFloat = 50.0,
+    features_after: NonNegativeInt = 1000,
 ) -> dict[str, Any]:
     r"""A student head and K teachers, two-layer networks of more dimensions on the same features.
 
@@ -211,8 +211,8 @@ def s2sd(
 
 def shared_features(
     *,
-    alpha: NotNegative = 1.0,
-    rho: NotNegative = 500.0,
+    alpha: NonNegativeFloat = 1.0,
+    rho: NonNegativeFloat = 500.0,
 ) -> dict[str, Any]:
     r"""A slice for classes, and one for triples of three different classes: only shared properties can order these.
 

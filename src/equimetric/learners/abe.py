@@ -18,7 +18,7 @@ from equimetric.learners.parts.slices import aggregate
 from equimetric.learners.parts.stages import require_stages
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
-from equimetric.option_values import Count, NotNegative, Positive
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveInt
 
 __all__ = ["ABE", "AttentionMasks", "divergence"]
 
@@ -87,10 +87,10 @@ class ABE(Learner):
         cls,
         parts: LearnerParts,
         *,
-        members: Count = 8,
+        members: PositiveInt = 8,
         stage: str | None = None,
-        lambda_div: NotNegative = 1.0,
-        margin_div: Positive = 1.0,
+        lambda_div: NonNegativeFloat = 1.0,
+        margin_div: PositiveFloat = 1.0,
     ) -> ABE:
         """`members` masks after a `stage` of the backbone."""
         if parts.dim % members:

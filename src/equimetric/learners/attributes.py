@@ -17,7 +17,7 @@ from equimetric.learners.parts.headed import CLASS, HeadedLearner
 from equimetric.learners.parts.networks import objective_terms
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
-from equimetric.option_values import Count, Positive
+from equimetric.option_values import PositiveFloat, PositiveInt
 
 __all__ = ["AttributeHeads"]
 
@@ -50,7 +50,12 @@ class AttributeHeads(HeadedLearner):
 
     @classmethod
     def build(
-        cls, parts: LearnerParts, *, names: Sequence[str] = (), dim: Count | None = None, share: Positive = 1.0
+        cls,
+        parts: LearnerParts,
+        *,
+        names: Sequence[str] = (),
+        dim: PositiveInt | None = None,
+        share: PositiveFloat = 1.0,
     ) -> AttributeHeads:
         """A head of `dim` dimensions for each of the attributes `names`, by default as many as for the classes.
 

@@ -26,7 +26,7 @@ from equimetric.learners.parts.triples import (
 )
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
-from equimetric.option_values import Count, NotNegative, Positive, Share
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveInt, UnitFraction
 from equimetric.pairs import Pairs, Queries
 from equimetric.selection.distance_weighted import negative_probabilities
 
@@ -83,11 +83,11 @@ class DiverseVisualFeatures(SlicedLearner):
         cls,
         parts: LearnerParts,
         *,
-        alpha: NotNegative = 0.3,
-        rho: NotNegative = 1500.0,
-        queue: Count = 3360,
-        temperature: Positive = 0.01,
-        momentum: Share = 0.9,
+        alpha: NonNegativeFloat = 0.3,
+        rho: NonNegativeFloat = 1500.0,
+        queue: PositiveInt = 3360,
+        temperature: PositiveFloat = 0.01,
+        momentum: UnitFraction = 0.9,
         weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
     ) -> DiverseVisualFeatures:
         """Four slices that share the dimension.

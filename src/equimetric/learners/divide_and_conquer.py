@@ -19,7 +19,7 @@ from equimetric.learners.parts.sliced import SlicedLearner
 from equimetric.learners.parts.slices import Slices
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
-from equimetric.option_values import Count, Share
+from equimetric.option_values import PositiveInt, UnitFraction
 from equimetric.seeding import derive_seed
 
 __all__ = ["DivideAndConquer"]
@@ -68,7 +68,12 @@ class DivideAndConquer(SlicedLearner):
 
     @classmethod
     def build(
-        cls, parts: LearnerParts, *, clusters: Count = 8, period: Count | None = None, joint: Share = 0.05
+        cls,
+        parts: LearnerParts,
+        *,
+        clusters: PositiveInt = 8,
+        period: PositiveInt | None = None,
+        joint: UnitFraction = 0.05,
     ) -> DivideAndConquer:
         """`clusters` slices that share the dimension; `period` in steps, by default that of validations.
 

@@ -20,7 +20,7 @@ from equimetric.learners.single import SingleLearner
 from equimetric.losses.hdc import RATIOS
 from equimetric.losses.members import equal_sizes
 from equimetric.objectives import Objective, ObjectiveSum
-from equimetric.option_values import Count, Share
+from equimetric.option_values import PositiveInt, UnitFraction
 
 __all__ = ["HDC", "StageHead"]
 
@@ -56,8 +56,8 @@ class HDC(SingleLearner):
         parts: LearnerParts,
         *,
         stages: Sequence[str] | None = None,
-        hidden: Count = 1024,
-        dropout: Share = 0.7,
+        hidden: PositiveInt = 1024,
+        dropout: UnitFraction = 0.7,
     ) -> HDC:
         """Heads at `stages`, of which the last ends the backbone; the others have `hidden` units and `dropout`."""
         objective = parts.objective()

@@ -21,7 +21,7 @@ from equimetric.learners.parts.phases import Phases
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.ops.kmeans import kmeans
-from equimetric.option_values import Count, NotNegative, Share
+from equimetric.option_values import NonNegativeFloat, PositiveInt, UnitFraction
 from equimetric.seeding import derive_seed
 
 __all__ = ["HierarchicalDivideAndConquer", "Masks", "split_cluster"]
@@ -120,12 +120,12 @@ class HierarchicalDivideAndConquer(NetworkLearner):
         cls,
         parts: LearnerParts,
         *,
-        clusters: Count = 16,
+        clusters: PositiveInt = 16,
         masks: Literal["fixed", "learned"] = "fixed",
-        weight: NotNegative = 0.01,
-        still: Share = 0.5,
-        period: Count | None = None,
-        joint: Share = 0.55,
+        weight: NonNegativeFloat = 0.01,
+        still: UnitFraction = 0.5,
+        period: PositiveInt | None = None,
+        joint: UnitFraction = 0.55,
     ) -> HierarchicalDivideAndConquer:
         """Up to `clusters` clusters, a power of two.
 

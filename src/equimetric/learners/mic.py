@@ -19,7 +19,7 @@ from equimetric.learners.parts.networks import objective_terms
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.ops.blocks import sum_by_group
-from equimetric.option_values import Count, NotNegative, Positive, Share
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveInt, UnitFraction
 from equimetric.seeding import derive_seed
 
 __all__ = ["MiningInterclassCharacteristics", "standardise_by_class"]
@@ -69,13 +69,13 @@ class MiningInterclassCharacteristics(HeadedLearner):
         cls,
         parts: LearnerParts,
         *,
-        clusters: Count = 30,
-        rho: NotNegative = 2500.0,
-        probability: Positive = 0.8,
-        noise: Share = 0.2,
-        dim: Count | None = None,
+        clusters: PositiveInt = 30,
+        rho: NonNegativeFloat = 2500.0,
+        probability: PositiveFloat = 0.8,
+        noise: UnitFraction = 0.2,
+        dim: PositiveInt | None = None,
         stage: str | None = None,
-        period: Count | None = None,
+        period: PositiveInt | None = None,
     ) -> MiningInterclassCharacteristics:
         """An auxiliary head of `dim` dimensions, by default as many as the class head.
 

@@ -18,7 +18,7 @@ from equimetric.learners.parts.several_networks import NetworksLearner
 from equimetric.learners.parts.slices import Slices, aggregate
 from equimetric.learners.single import inspect_epoch
 from equimetric.objectives import Objective, ObjectiveSum
-from equimetric.option_values import Count
+from equimetric.option_values import PositiveInt
 
 __all__ = ["NaiveEnsemble"]
 
@@ -43,7 +43,7 @@ class NaiveEnsemble(NetworksLearner):
         self.forward_passes = len(self.networks)
 
     @classmethod
-    def build(cls, parts: LearnerParts, *, members: Count = 4) -> NaiveEnsemble:
+    def build(cls, parts: LearnerParts, *, members: PositiveInt = 4) -> NaiveEnsemble:
         """`members` networks that share the configured dimension."""
         slices = Slices.equal(parts.dim, members)
         sizes = list(slices.sizes.values()) if parts.trains_trunk else [parts.dim]

@@ -14,7 +14,7 @@ from equimetric.learners.learner import LatePart, LearnerParts, learner
 from equimetric.learners.parts.policy import BinPolicy, PolicyGradient, Update
 from equimetric.learners.single import SingleLearner, refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
-from equimetric.option_values import Count, Positive, Share
+from equimetric.option_values import PositiveFloat, PositiveInt, UnitFraction
 from equimetric.seeding import derive_seed
 from equimetric.selection.pads import Pads
 
@@ -80,11 +80,11 @@ class PolicyAdaptedSampling(SingleLearner):
         cls,
         parts: LearnerParts,
         *,
-        period: Count = 30,
-        share: Share = 0.15,
+        period: PositiveInt = 30,
+        share: UnitFraction = 0.15,
         rewarded: Sequence[str] = ("recall@1", "nmi"),
         update: Update = "ppo",
-        lr: Positive = 0.01,
+        lr: PositiveFloat = 0.01,
     ) -> PolicyAdaptedSampling:
         """The configured network and objective, which selects by `pads`.
 

@@ -16,7 +16,7 @@ from equimetric.learners.parts.slices import require_sizes
 from equimetric.learners.single import SingleLearner, refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.ops.products import full_precision
-from equimetric.option_values import NotNegative, Number, Positive
+from equimetric.option_values import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 __all__ = ["S2SD", "similarity_kl"]
 
@@ -78,10 +78,10 @@ class S2SD(SingleLearner):
         parts: LearnerParts,
         *,
         dims: Sequence[int] = (512, 1024, 1536, 2048),
-        temperature: Positive = 1.0,
-        gamma: NotNegative = 50.0,
-        gamma_features: NotNegative = 50.0,
-        features_after: Number = 1000,
+        temperature: PositiveFloat = 1.0,
+        gamma: NonNegativeFloat = 50.0,
+        gamma_features: NonNegativeFloat = 50.0,
+        features_after: NonNegativeInt = 1000,
     ) -> S2SD:
         """A student of the configured dimension and a teacher of each of `dims`; one teacher is the dual variant."""
         require_sizes("learner 's2sd': dims", dims)

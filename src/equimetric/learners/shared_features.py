@@ -16,7 +16,7 @@ from equimetric.learners.parts.slices import Slices, share
 from equimetric.learners.parts.triples import require_triples, triple_terms, triples_of_three_classes
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
-from equimetric.option_values import NotNegative
+from equimetric.option_values import NonNegativeFloat
 
 __all__ = ["SharedFeatures"]
 
@@ -49,7 +49,9 @@ class SharedFeatures(SlicedLearner):
         self.alpha, self.rho = alpha, rho
 
     @classmethod
-    def build(cls, parts: LearnerParts, *, alpha: NotNegative = 1.0, rho: NotNegative = 500.0) -> SharedFeatures:
+    def build(
+        cls, parts: LearnerParts, *, alpha: NonNegativeFloat = 1.0, rho: NonNegativeFloat = 500.0
+    ) -> SharedFeatures:
         """Two slices that share the dimension; `alpha` weighs the shared one, `rho` the decorrelation."""
         sizes = dict(zip(("class", "shared"), share(parts.dim, 2), strict=True))
         shared = require_triples(parts.objective(sizes["shared"]), "shared_features")

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import NotNegative, Positive, Share
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -41,10 +41,10 @@ class AdaFace(nn.Module):
     def __init__(
         self,
         *,
-        m: NotNegative = 0.4,
-        h: NotNegative = 0.333,
-        scale: Positive = 64.0,
-        rate: Share = 1.0,
+        m: NonNegativeFloat = 0.4,
+        h: NonNegativeFloat = 0.333,
+        scale: PositiveFloat = 64.0,
+        rate: UnitFraction = 1.0,
         reduction: str = "mean",
     ) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from equimetric import ops
 from equimetric.components import loss
 from equimetric.losses.angular_npair import angular_npair
 from equimetric.losses.npairs import EXEMPT, npairs
-from equimetric.option_values import Acute, NotNegative
+from equimetric.option_values import Acute, NonNegativeFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -30,7 +30,7 @@ def angular_npairs_combo(
     *,
     alpha_deg: Acute = 45.0,
     lam: float = 2.0,
-    l2_reg: NotNegative = 0.002,
+    l2_reg: NonNegativeFloat = 0.002,
     symmetric: bool = False,
     reduction: str = "mean",
 ) -> Tensor:

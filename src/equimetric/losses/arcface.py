@@ -9,7 +9,7 @@ from torch import Tensor
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import unknown_name
-from equimetric.option_values import Positive, Range, Share
+from equimetric.option_values import PositiveFloat, Range, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -39,9 +39,9 @@ def arcface(
     pairs: Pairs,
     *,
     margin_rad: Annotated[float, Range(0.0, pi)] = 0.5,
-    scale: Positive = 64.0,
+    scale: PositiveFloat = 64.0,
     mode: str = "monotone",
-    label_smoothing: Share = 0.0,
+    label_smoothing: UnitFraction = 0.0,
     smoothing: str = "others",
     reduction: str = "mean",
 ) -> Tensor:

@@ -11,7 +11,7 @@ from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.losses.members import EXEMPT, member_slices, proportional_sizes
-from equimetric.option_values import Count, NotNegative, Positive
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -57,16 +57,16 @@ class BoostedMembers(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
+        dim: PositiveInt,
         sizes: Sequence[int] | None = None,
-        beta1: Positive = 2.0,
+        beta1: PositiveFloat = 2.0,
         beta2: float = 0.5,
-        c_neg: Positive = 25.0,
+        c_neg: PositiveFloat = 25.0,
         boosting: str = "eta",
         diversity: str = "activation",
-        lambda_div: NotNegative = 5e-5,
-        lambda_w: NotNegative = 1e5,
-        hidden: Count = 512,
+        lambda_div: NonNegativeFloat = 5e-5,
+        lambda_w: NonNegativeFloat = 1e5,
+        hidden: PositiveInt = 512,
     ) -> None:
         super().__init__()
         if boosting not in ("eta", "shrinkage"):

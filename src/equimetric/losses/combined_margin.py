@@ -8,7 +8,7 @@ from torch import Tensor
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import unknown_name
-from equimetric.option_values import NotNegative, Positive, Share
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -35,12 +35,12 @@ MODES = ("plain", "monotone")
 def combined_margin(
     pairs: Pairs,
     *,
-    m1: Positive = 1.0,
-    m2: NotNegative = 0.3,
-    m3: NotNegative = 0.2,
-    scale: Positive = 64.0,
+    m1: PositiveFloat = 1.0,
+    m2: NonNegativeFloat = 0.3,
+    m3: NonNegativeFloat = 0.2,
+    scale: PositiveFloat = 64.0,
     mode: str = "monotone",
-    label_smoothing: Share = 0.0,
+    label_smoothing: UnitFraction = 0.0,
     smoothing: str = "others",
     reduction: str = "mean",
 ) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
-from equimetric.option_values import NotNegative, Positive, Range
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, Range
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -37,8 +37,8 @@ def contextual(
     pairs: Pairs,
     *,
     k: Annotated[int, Range(2)] = 4,
-    epsilon: NotNegative = 0.05,
-    slope: Positive = 10.0,
+    epsilon: NonNegativeFloat = 0.05,
+    slope: PositiveFloat = 10.0,
     keep_signs: bool = False,
 ) -> Tensor:
     """Samples of one class must have the same neighbours, samples of different classes none in common.

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Count
+from equimetric.option_values import PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -20,7 +20,12 @@ from equimetric.search_space import Uniform
     known_as=("OnlineContrastiveLoss", "Siamese"),
 )
 def contrastive(
-    pairs: Pairs, *, pos_margin: float = 0.0, neg_margin: float = 1.0, reduction: str = "nonzero", power: Count = 1
+    pairs: Pairs,
+    *,
+    pos_margin: float = 0.0,
+    neg_margin: float = 1.0,
+    reduction: str = "nonzero",
+    power: PositiveInt = 1,
 ) -> Tensor:
     """Pull positives inside one margin, push negatives outside another.
 

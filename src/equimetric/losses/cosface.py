@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Positive, Share
+from equimetric.option_values import PositiveFloat, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -23,8 +23,8 @@ def cosface(
     pairs: Pairs,
     *,
     margin: float = 0.35,
-    scale: Positive = 64.0,
-    label_smoothing: Share = 0.0,
+    scale: PositiveFloat = 64.0,
+    label_smoothing: UnitFraction = 0.0,
     smoothing: str = "others",
     reduction: str = "mean",
 ) -> Tensor:

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform
 
@@ -19,7 +19,7 @@ from equimetric.search_space import LogUniform
     search={"temperature": LogUniform(0.01, 1.0)},
     known_as=("DCLLoss", "DecoupledContrastiveLoss"),
 )
-def dcl(pairs: Pairs, *, temperature: Positive = 0.1) -> Tensor:
+def dcl(pairs: Pairs, *, temperature: PositiveFloat = 0.1) -> Tensor:
     """Pull positives and push negatives apart from one another: a close positive does not calm its negatives.
 
     L = mean_{(a,p)} −s_ap/τ + log Σ_{n∈N_a} e^{s_an/τ}, τ = `temperature`, over anchors that have negatives.

@@ -11,7 +11,7 @@ from equimetric.errors import unknown_name
 from equimetric.losses.members import EXEMPT, equal_sizes, member_slices
 from equimetric.losses.proxy_nca import proxy_nca
 from equimetric.losses.softmax import softmax
-from equimetric.option_values import Count, Number, Positive
+from equimetric.option_values import NonNegativeInt, PositiveFloat, PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.seeding import derive_seed
 
@@ -42,12 +42,12 @@ class RandomizedMembers(nn.Module):
     def __init__(
         self,
         *,
-        classes: Count,
-        dim: Count,
-        members: Count = 12,
+        classes: PositiveInt,
+        dim: PositiveInt,
+        members: PositiveInt = 12,
         proxies: str = "static",
-        embedding_multiplier: Positive = 3.0,
-        seed: Number = 0,
+        embedding_multiplier: PositiveFloat = 3.0,
+        seed: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
         if proxies not in ("static", "learned"):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Range, Share
+from equimetric.option_values import Range, UnitFraction
 from equimetric.pairs import Pairs, TripletBand, Triplets
 from equimetric.search_space import LogUniform
 
@@ -41,7 +41,7 @@ class DynamicSoftMargin(nn.Module):
 
     histogram: Tensor
 
-    def __init__(self, *, nodes: Annotated[int, Range(2)] = 512, momentum: Share = 0.01) -> None:
+    def __init__(self, *, nodes: Annotated[int, Range(2)] = 512, momentum: UnitFraction = 0.01) -> None:
         super().__init__()
         self.nodes, self.momentum = nodes, momentum
         self.register_buffer("histogram", torch.zeros(nodes))

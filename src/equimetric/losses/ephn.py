@@ -5,7 +5,7 @@ from torch.nn.functional import softplus
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs, round_ties
 from equimetric.search_space import Uniform
 
@@ -19,7 +19,7 @@ from equimetric.search_space import Uniform
     search={"sigma": Uniform(0.05, 0.5)},
     known_as=("EasyPositiveHardNegative",),
 )
-def ephn(pairs: Pairs, *, sigma: Positive = 0.1, semihard: bool = False) -> Tensor:
+def ephn(pairs: Pairs, *, sigma: PositiveFloat = 0.1, semihard: bool = False) -> Tensor:
     """An anchor need only be close to its closest positive, not to all of its class.
 
     L = mean_a softplus((s_an − s_ap) / σ), p the most similar positive, n the most similar negative or, `semihard`,

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Count
+from equimetric.option_values import PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.search_space import Integer
 
@@ -20,7 +20,7 @@ from equimetric.search_space import Integer
         "monotone": "moving a positive closer, into a node that holds mostly negatives, can lower the soft precision"
     },
 )
-def fastap(pairs: Pairs, *, num_bins: Count = 10) -> Tensor:
+def fastap(pairs: Pairs, *, num_bins: PositiveInt = 10) -> Tensor:
     """Average precision of each anchor's ranking, made smooth by a soft histogram of its squared distances.
 
     h^±_l = Σ_{P_i or N_i} [1 − |d² − c_l|/Δ]₊ at the nodes c_l = lΔ, Δ = 4/num_bins, H^± their cumulative sums;

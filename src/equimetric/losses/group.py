@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Count, NotNegative, Positive
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.search_space import Choice, LogUniform
 
@@ -44,12 +44,12 @@ class GroupLoss(nn.Module):
     def __init__(
         self,
         *,
-        classes: Count,
-        dim: Count,
-        temperature: Positive = 24.0,
-        iterations: Count = 1,
-        anchors: Count = 2,
-        weight_ce: NotNegative = 1.0,
+        classes: PositiveInt,
+        dim: PositiveInt,
+        temperature: PositiveFloat = 24.0,
+        iterations: PositiveInt = 1,
+        anchors: PositiveInt = 2,
+        weight_ce: NonNegativeFloat = 1.0,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
 from equimetric.losses.members import EXEMPT, equal_sizes, member_slices
-from equimetric.option_values import NotNegative
+from equimetric.option_values import NonNegativeFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -37,7 +37,7 @@ def hdc(
     *,
     ratios: Sequence[float] = RATIOS,
     margin: float = 1.0,
-    negative_factor: NotNegative = 10.0,
+    negative_factor: NonNegativeFloat = 10.0,
     cascade: bool = False,
 ) -> Tensor:
     """A contrastive loss for each member of an ensemble, over the hardest of its pairs.

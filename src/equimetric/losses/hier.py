@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Count, NotNegative, Positive
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -47,14 +47,14 @@ class HierarchicalRegulariser(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
-        proxies: Count = 512,
-        c: Positive = 0.1,
-        clip_r: Positive = 2.3,
-        margin: NotNegative = 0.1,
-        tau: Positive = 0.1,
-        topk: Count = 20,
-        per_anchor: Count = 50,
+        dim: PositiveInt,
+        proxies: PositiveInt = 512,
+        c: PositiveFloat = 0.1,
+        clip_r: PositiveFloat = 2.3,
+        margin: NonNegativeFloat = 0.1,
+        tau: PositiveFloat = 0.1,
+        topk: PositiveInt = 20,
+        per_anchor: PositiveInt = 50,
         riemannian: bool = True,
         generator: torch.Generator | None = None,
     ) -> None:

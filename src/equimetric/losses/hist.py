@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy, leaky_relu, relu6
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Count, NotNegative, Positive
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -41,12 +41,12 @@ class HypergraphTuplets(nn.Module):
     def __init__(
         self,
         *,
-        classes: Count,
-        dim: Count,
-        tau: Positive = 32.0,
-        alpha: Positive = 1.1,
-        lam: NotNegative = 1.0,
-        hidden: Count = 512,
+        classes: PositiveInt,
+        dim: PositiveInt,
+        tau: PositiveFloat = 32.0,
+        alpha: PositiveFloat = 1.1,
+        lam: NonNegativeFloat = 1.0,
+        hidden: PositiveInt = 512,
     ) -> None:
         super().__init__()
         self.tau, self.alpha, self.lam = tau, alpha, lam

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform
 
@@ -19,7 +19,9 @@ from equimetric.search_space import LogUniform
     references=("batch", "memory"),
     search={"gamma": LogUniform(1.0, 128.0)},
 )
-def instance(pairs: Pairs, *, gamma: Positive = 64.0, include_query: bool = False, reduction: str = "mean") -> Tensor:
+def instance(
+    pairs: Pairs, *, gamma: PositiveFloat = 64.0, include_query: bool = False, reduction: str = "mean"
+) -> Tensor:
     """Recognise the instance of each sample among the others: samples with one label are views of one instance.
 
     L = mean_i −log( Σ_{j: y_j = y_i} e^{γ s_ij} / Σ_j e^{γ s_ij} ), γ = `gamma`, without the query itself, over queries

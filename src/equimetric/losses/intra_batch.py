@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, dropout
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
-from equimetric.option_values import Count, Positive, Share
+from equimetric.option_values import PositiveFloat, PositiveInt, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Choice, LogUniform
 
@@ -85,15 +85,15 @@ class IntraBatchConnections(nn.Module):
     def __init__(
         self,
         *,
-        classes: Count,
-        dim: Count,
-        temperature: Positive = 0.2,
-        layers: Count = 1,
-        heads: Count = 2,
-        hidden: Count | None = None,
+        classes: PositiveInt,
+        dim: PositiveInt,
+        temperature: PositiveFloat = 0.2,
+        layers: PositiveInt = 1,
+        heads: PositiveInt = 2,
+        hidden: PositiveInt | None = None,
         concat: bool = False,
-        dropout: Share = 0.1,
-        label_smoothing: Share = 0.1,
+        dropout: UnitFraction = 0.1,
+        label_smoothing: UnitFraction = 0.1,
     ) -> None:
         super().__init__()
         if dim % heads:

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 
 
@@ -19,7 +19,7 @@ from equimetric.pairs import Pairs
     exempt={"monotone": "the nearest neighbour is pushed away whatever its label"},
     known_as=("KoLeoLoss", "KozachenkoLeonenko"),
 )
-def koleo(pairs: Pairs, *, epsilon: Positive = 1e-8) -> Tensor:
+def koleo(pairs: Pairs, *, epsilon: PositiveFloat = 1e-8) -> Tensor:
     """Estimated entropy of the embeddings, negated; add it to any objective with a small weight.
 
     L = −mean_i log(min_{j≠i} d_ij + ε), over all other samples of the batch, of any label.

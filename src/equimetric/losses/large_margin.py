@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
-from equimetric.option_values import NotNegative, Range
+from equimetric.option_values import NonNegativeFloat, Range
 from equimetric.pairs import Pairs
 from equimetric.search_space import Choice, LogUniform, SearchSpace
 
@@ -53,10 +53,10 @@ class LargeMarginSoftmax(nn.Module):
         self,
         *,
         m: Annotated[int, Range(1, 64)] = 4,
-        lambda_base: NotNegative = 1000.0,
-        lambda_gamma: NotNegative = 0.12,
-        lambda_power: NotNegative = 1.0,
-        lambda_min: NotNegative = 5.0,
+        lambda_base: NonNegativeFloat = 1000.0,
+        lambda_gamma: NonNegativeFloat = 0.12,
+        lambda_power: NonNegativeFloat = 1.0,
+        lambda_min: NonNegativeFloat = 5.0,
         reduction: str = "mean",
     ) -> None:
         super().__init__()

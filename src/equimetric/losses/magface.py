@@ -7,7 +7,7 @@ from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
 from equimetric.losses.arcface import add_angle
-from equimetric.option_values import NotNegative, Positive
+from equimetric.option_values import NonNegativeFloat, PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -25,12 +25,12 @@ from equimetric.search_space import LogUniform, Uniform
 def magface(
     pairs: Pairs,
     *,
-    least_margin: NotNegative = 0.45,
-    most_margin: NotNegative = 0.8,
-    shortest: Positive = 10.0,
-    longest: Positive = 110.0,
-    lam: NotNegative = 35.0,
-    scale: Positive = 64.0,
+    least_margin: NonNegativeFloat = 0.45,
+    most_margin: NonNegativeFloat = 0.8,
+    shortest: PositiveFloat = 10.0,
+    longest: PositiveFloat = 110.0,
+    lam: NonNegativeFloat = 35.0,
+    scale: PositiveFloat = 64.0,
 ) -> Tensor:
     """Classify by angle with a margin for easy samples to be long, and a pull on all of them to be long.
 

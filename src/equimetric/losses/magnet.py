@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
-from equimetric.option_values import Count
+from equimetric.option_values import PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.search_space import Integer, Uniform
 
@@ -48,7 +48,9 @@ class Magnet(nn.Module):
     clusters: Tensor | None
     recorded: Tensor | None
 
-    def __init__(self, *, alpha: float = 1.0, images: Count | None = None, clusters_per_class: Count = 3) -> None:
+    def __init__(
+        self, *, alpha: float = 1.0, images: PositiveInt | None = None, clusters_per_class: PositiveInt = 3
+    ) -> None:
         super().__init__()
         if clusters_per_class < 1:
             raise EquimetricError(f"every class has at least one cluster, got clusters_per_class={clusters_per_class}")

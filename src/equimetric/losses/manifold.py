@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.losses.dreml import balanced_map
-from equimetric.option_values import Count, NotNegative, Number, Range
+from equimetric.option_values import NonNegativeFloat, NonNegativeInt, PositiveInt, Range
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 from equimetric.seeding import derive_seed
@@ -44,13 +44,13 @@ class ManifoldSimilarity(nn.Module):
     def __init__(
         self,
         *,
-        classes: Count,
-        dim: Count,
-        proxies: Count = 50,
+        classes: PositiveInt,
+        dim: PositiveInt,
+        proxies: PositiveInt = 50,
         alpha: Annotated[float, Range(0.0, 0.999)] = 0.8,
-        context: NotNegative = 1.0,
-        margin: NotNegative = 5e-4,
-        seed: Number = 0,
+        context: NonNegativeFloat = 1.0,
+        margin: NonNegativeFloat = 5e-4,
+        seed: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
         self.alpha, self.context, self.margin = alpha, context, margin

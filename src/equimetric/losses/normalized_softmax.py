@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Positive, Share
+from equimetric.option_values import PositiveFloat, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -22,8 +22,8 @@ from equimetric.search_space import LogUniform, Uniform
 def normalized_softmax(
     pairs: Pairs,
     *,
-    temperature: Positive = 0.05,
-    label_smoothing: Share = 0.0,
+    temperature: PositiveFloat = 0.05,
+    label_smoothing: UnitFraction = 0.0,
     smoothing: str = "others",
     reduction: str = "mean",
 ) -> Tensor:

@@ -7,7 +7,7 @@ from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.losses.supcon import supcon
-from equimetric.option_values import NotNegative
+from equimetric.option_values import NonNegativeFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -34,7 +34,7 @@ EXEMPT = {
 def npairs(
     pairs: Pairs,
     *,
-    l2_reg: NotNegative = 0.002,
+    l2_reg: NonNegativeFloat = 0.002,
     symmetric: bool = False,
     repeated: str = "first",
     reduction: str = "mean",

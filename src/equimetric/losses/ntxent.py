@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform
 
@@ -19,7 +19,7 @@ from equimetric.search_space import LogUniform
     search={"temperature": LogUniform(1e-4, 100.0)},
     known_as=("InfoNCE", "SimCLR", "MultipleNegativesRankingLoss"),
 )
-def ntxent(pairs: Pairs, *, temperature: Positive = 0.07) -> Tensor:
+def ntxent(pairs: Pairs, *, temperature: PositiveFloat = 0.07) -> Tensor:
     """Normalised, temperature-scaled cross-entropy of each positive pair against the anchor's negatives.
 
     L = mean_{(a,p)} −log( e^{s_ap/τ} / (e^{s_ap/τ} + Σ_{n∈N_a} e^{s_an/τ}) ), τ = `temperature`; the anchor's other

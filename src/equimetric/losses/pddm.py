@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Count
+from equimetric.option_values import PositiveInt
 from equimetric.pairs import Pairs
 
 
@@ -33,7 +33,7 @@ class PositionDependentMetric(nn.Module):
     """
 
     def __init__(
-        self, *, dim: Count, hidden: Count | None = None, a: float = 0.5, b: float = 1.0, lam: float = 0.5
+        self, *, dim: PositiveInt, hidden: PositiveInt | None = None, a: float = 0.5, b: float = 1.0, lam: float = 0.5
     ) -> None:
         super().__init__()
         hidden = dim if hidden is None else hidden

@@ -9,7 +9,7 @@ from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import unknown_name
 from equimetric.losses.smooth_ap import soft_rank
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import Choice, LogUniform
 
@@ -32,9 +32,9 @@ def pnp(
     pairs: Pairs,
     *,
     variant: str = "O",
-    tau: Positive = 0.01,
-    alpha: Positive = 1.0,
-    b: Positive = 2.0,
+    tau: PositiveFloat = 0.01,
+    alpha: PositiveFloat = 1.0,
+    b: PositiveFloat = 2.0,
     include_query: bool = False,
 ) -> Tensor:
     """The soft number of negatives that stand before each positive, through a function of it.

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Positive, Share
+from equimetric.option_values import PositiveFloat, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -21,11 +21,11 @@ from equimetric.search_space import LogUniform, Uniform
 def proxy_nca(
     pairs: Pairs,
     *,
-    embedding_multiplier: Positive = 3.0,
-    proxy_multiplier: Positive | None = None,
-    temperature: Positive = 1.0,
+    embedding_multiplier: PositiveFloat = 3.0,
+    proxy_multiplier: PositiveFloat | None = None,
+    temperature: PositiveFloat = 1.0,
     positive_in_denominator: bool = False,
-    label_smoothing: Share = 0.0,
+    label_smoothing: UnitFraction = 0.0,
     smoothing: str = "others",
     reduction: str = "mean",
 ) -> Tensor:

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs, TripletBand, Triplets
 from equimetric.search_space import Uniform
 
@@ -28,7 +28,7 @@ def proxy_triplet(
     selected: Pairs | Triplets | TripletBand,
     *,
     margin: float = 1.0,
-    embedding_multiplier: Positive = 1.0,
+    embedding_multiplier: PositiveFloat = 1.0,
     reduction: str = "mean",
 ) -> Tensor:
     """A sample must be closer to the proxy of its class than to any other by a margin.

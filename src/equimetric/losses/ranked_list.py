@@ -5,7 +5,7 @@ from torch import Tensor
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import unknown_name
-from equimetric.option_values import NotNegative
+from equimetric.option_values import NonNegativeFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -26,8 +26,8 @@ def ranked_list(
     *,
     alpha: float = 1.2,
     margin: float = 0.4,
-    Tn: NotNegative = 10.0,
-    Tp: NotNegative = 0.0,
+    Tn: NonNegativeFloat = 10.0,
+    Tp: NonNegativeFloat = 0.0,
     form: str = "convex",
     lam: float | None = None,
 ) -> Tensor:

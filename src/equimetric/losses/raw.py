@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric.components import loss
 from equimetric.losses.multi_similarity import SEARCH, multi_similarity
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 
 
@@ -17,7 +17,7 @@ from equimetric.pairs import Pairs
     implies={"epsilon": "multi_similarity"},
     search=SEARCH,
 )
-def raw(pairs: Pairs, *, alpha: Positive = 2.0, beta: Positive = 50.0, base: float = 0.5) -> Tensor:
+def raw(pairs: Pairs, *, alpha: PositiveFloat = 2.0, beta: PositiveFloat = 50.0, base: float = 0.5) -> Tensor:
     """Relative and absolute weights: term by term the multi-similarity loss.
 
     The paper's γ = `base`; its valid-triplet hard mining (VTHM) with margin λ is the miner with `epsilon` = λ.

@@ -10,7 +10,7 @@ from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
 from equimetric.losses.smooth_ap import soft_rank
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform
 
@@ -29,8 +29,8 @@ def recall_at_k_surrogate(
     pairs: Pairs,
     *,
     ks: Sequence[int] = (1, 2, 4, 8, 16),
-    tau1: Positive = 1.0,
-    tau2: Positive = 0.01,
+    tau1: PositiveFloat = 1.0,
+    tau2: PositiveFloat = 0.01,
     include_query: bool = False,
     simix: bool = False,
 ) -> Tensor:

@@ -6,7 +6,7 @@ from torch.nn.functional import softplus
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -28,7 +28,7 @@ class SigmoidLoss(nn.Module):
     as embeddings and the other as references: objective(images, ids, texts, ids).
     """
 
-    def __init__(self, *, initial_scale: Positive = 10.0, initial_bias: float = -10.0) -> None:
+    def __init__(self, *, initial_scale: PositiveFloat = 10.0, initial_bias: float = -10.0) -> None:
         super().__init__()
         self.log_scale = nn.Parameter(torch.tensor(float(initial_scale)).log())
         self.bias = nn.Parameter(torch.tensor(float(initial_bias)))

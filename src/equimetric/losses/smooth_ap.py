@@ -5,7 +5,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform
 
@@ -19,7 +19,7 @@ from equimetric.search_space import LogUniform
     search={"tau": LogUniform(0.005, 0.1)},
     exempt={"monotone": "a positive that moves closer can fall in soft precision where it overtakes positives only"},
 )
-def smooth_ap(pairs: Pairs, *, tau: Positive = 0.01, include_query: bool = False) -> Tensor:
+def smooth_ap(pairs: Pairs, *, tau: PositiveFloat = 0.01, include_query: bool = False) -> Tensor:
     """Average precision of each query's ranking, with σ((s_j − s_i)/τ) for "j stands before i".
 
     G_ij = σ((s_qj − s_qi)/τ), AP_q = 1/|P_q| Σ_{i∈P_q} (1 + Σ_{j∈P_q, j≠i} G_ij) / (1 + Σ_{j≠i} G_ij);

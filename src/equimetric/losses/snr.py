@@ -5,7 +5,7 @@ from torch import Tensor
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.losses.contrastive import contrastive
-from equimetric.option_values import Count, NotNegative
+from equimetric.option_values import NonNegativeFloat, PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -25,9 +25,9 @@ def snr_contrastive(
     *,
     pos_margin: float = 0.0,
     neg_margin: float = 1.0,
-    reg: NotNegative = 0.0,
+    reg: NonNegativeFloat = 0.0,
     reduction: str = "nonzero",
-    power: Count = 1,
+    power: PositiveInt = 1,
 ) -> Tensor:
     """Contrastive loss where distance is the noise from anchor to other, relative to the anchor's own variance.
 

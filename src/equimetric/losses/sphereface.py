@@ -6,7 +6,7 @@ from torch import Tensor
 
 from equimetric.components import loss
 from equimetric.losses.large_margin import SEARCH, LargeMarginSoftmax, divide_by_length, target_product
-from equimetric.option_values import NotNegative, Positive, Range
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, Range
 from equimetric.pairs import Pairs
 
 
@@ -33,11 +33,11 @@ class SphereFace(LargeMarginSoftmax):
         self,
         *,
         m: Annotated[int, Range(1, 64)] = 4,
-        scale: Positive | None = None,
-        lambda_base: NotNegative = 1000.0,
-        lambda_gamma: NotNegative = 0.12,
-        lambda_power: NotNegative = 1.0,
-        lambda_min: NotNegative = 5.0,
+        scale: PositiveFloat | None = None,
+        lambda_base: NonNegativeFloat = 1000.0,
+        lambda_gamma: NonNegativeFloat = 0.12,
+        lambda_power: NonNegativeFloat = 1.0,
+        lambda_min: NonNegativeFloat = 5.0,
         reduction: str = "mean",
     ) -> None:
         super().__init__(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import Scheduled, loss
-from equimetric.option_values import Count, NotNegative, Number, Range
+from equimetric.option_values import NonNegativeFloat, NonNegativeInt, PositiveInt, Range
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -42,10 +42,10 @@ class StructuredClustering(Scheduled):
     def __init__(
         self,
         *,
-        gamma: NotNegative = 1.0,
-        pam_iters: Number = 5,
+        gamma: NonNegativeFloat = 1.0,
+        pam_iters: NonNegativeInt = 5,
         decay: Annotated[float, Range(0.0, 1.0, without_low=True)] = 1.0,
-        decay_steps: Count = 100,
+        decay_steps: PositiveInt = 100,
     ) -> None:
         super().__init__(persistent=decay < 1)
         self.start, self.pam_iters = gamma, pam_iters

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform
 
@@ -20,7 +20,7 @@ from equimetric.search_space import LogUniform
     exempt={"monotone": "positives compete in the denominator: one that holds more than 1/|P| of the sum is let go"},
     known_as=("SupervisedContrastiveLoss",),
 )
-def supcon(pairs: Pairs, *, temperature: Positive = 0.1, reduction: str = "valid") -> Tensor:
+def supcon(pairs: Pairs, *, temperature: PositiveFloat = 0.1, reduction: str = "valid") -> Tensor:
     """Every positive of an anchor classified against all its pairs, other positives included.
 
     L = mean_i −1/|P_i| Σ_{p∈P_i} log( e^{s_ip/τ} / Σ_{j≠i} e^{s_ij/τ} ), τ = `temperature`, over anchors with positives

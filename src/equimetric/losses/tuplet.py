@@ -7,7 +7,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import HalfTurn, Positive
+from equimetric.option_values import HalfTurn, PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -21,7 +21,7 @@ from equimetric.search_space import Uniform
     search={"scale": Uniform(16.0, 128.0), "margin_deg": Uniform(0.0, 15.0)},
     exempt={"monotone": "cos(θ − β) is largest at θ = β, so positives closer than the slack move back to it"},
 )
-def tuplet_margin(pairs: Pairs, *, scale: Positive = 64.0, margin_deg: HalfTurn = 5.73) -> Tensor:
+def tuplet_margin(pairs: Pairs, *, scale: PositiveFloat = 64.0, margin_deg: HalfTurn = 5.73) -> Tensor:
     """Every positive pair against all the anchor's negatives, with slack on the positive's angle.
 
     L = mean_{(a,p)} log(1 + Σ_{n∈N_a} e^{scale (cos θ_an − cos(θ_ap − β))}), β = `margin_deg` in degrees: the slack

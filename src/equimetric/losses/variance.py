@@ -5,7 +5,7 @@ from torch import Tensor
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.losses.vicreg import covariances, lack_of_variance
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 
 
@@ -18,7 +18,7 @@ from equimetric.pairs import Pairs
     references=("batch", "proxy_set"),
     takes="batch",
 )
-def variance(pairs: Pairs, *, deviation: Positive = 1.0, epsilon: Positive = 1e-4) -> Tensor:
+def variance(pairs: Pairs, *, deviation: PositiveFloat = 1.0, epsilon: PositiveFloat = 1e-4) -> Tensor:
     """Every coordinate of the raw embeddings must vary; add it to any objective.
 
     L = 1/D Σ_d [deviation − √(Var(x_d) + ε)]₊, the variance over the batch.

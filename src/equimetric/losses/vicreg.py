@@ -5,7 +5,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import NotNegative, Positive
+from equimetric.option_values import NonNegativeFloat, PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform
 
@@ -27,11 +27,11 @@ from equimetric.search_space import LogUniform
 def vicreg(
     pairs: Pairs,
     *,
-    invariance: NotNegative = 25.0,
-    variance: NotNegative = 25.0,
-    covariance: NotNegative = 1.0,
-    deviation: Positive = 1.0,
-    epsilon: Positive = 1e-4,
+    invariance: NonNegativeFloat = 25.0,
+    variance: NonNegativeFloat = 25.0,
+    covariance: NonNegativeFloat = 1.0,
+    deviation: PositiveFloat = 1.0,
+    epsilon: PositiveFloat = 1e-4,
 ) -> Tensor:
     """Positives must coincide while every coordinate varies and no two vary together; raw embeddings.
 

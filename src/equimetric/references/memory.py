@@ -8,7 +8,7 @@ from torch import Tensor
 from equimetric.components import references
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
-from equimetric.option_values import Count, NotNegative, Number
+from equimetric.option_values import NonNegativeFloat, NonNegativeInt, PositiveInt
 from equimetric.pairs import Queries
 from equimetric.references.base import Inputs, PairTerms, References
 from equimetric.references.batch import make_pairs
@@ -46,7 +46,12 @@ class MemoryReferences(References):
     weights: Tensor | None
 
     def __init__(
-        self, *, dim: Count, size: Count = 8192, start_iteration: Number = 1000, weight: NotNegative = 1.0
+        self,
+        *,
+        dim: PositiveInt,
+        size: PositiveInt = 8192,
+        start_iteration: NonNegativeInt = 1000,
+        weight: NonNegativeFloat = 1.0,
     ) -> None:
         super().__init__()
         self.size = size

@@ -7,7 +7,7 @@ from equimetric.components import references
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
 from equimetric.ops.ratios import divide
-from equimetric.option_values import Count
+from equimetric.option_values import PositiveInt
 from equimetric.pairs import Pairs, Queries
 from equimetric.references.base import Inputs, PairTerms, References
 from equimetric.references.batch import make_pairs
@@ -38,7 +38,12 @@ class PrototypeReferences(References):
     """
 
     def __init__(
-        self, *, ns: Count | None = None, nq: Count | None = None, nc: Count | None = None, episodes: Count = 1
+        self,
+        *,
+        ns: PositiveInt | None = None,
+        nq: PositiveInt | None = None,
+        nc: PositiveInt | None = None,
+        episodes: PositiveInt = 1,
     ) -> None:
         super().__init__()
         self.ns, self.nq, self.nc = ns, nq, nc

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from equimetric.components import references
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import Geometry, unit
-from equimetric.option_values import NotNegative, Positive
+from equimetric.option_values import NonNegativeFloat, PositiveFloat
 from equimetric.pairs import Pairs, Queries
 from equimetric.references.base import Inputs, PairTerms, ProxySet, References
 from equimetric.references.centres import centre_similarity, centre_spread, check_pool
@@ -130,8 +130,8 @@ class ProxyReferences(References):
         dim: int,
         per_class: int = 1,
         pool: str = "max",
-        gamma: Positive = 0.1,
-        tau: NotNegative = 0.0,
+        gamma: PositiveFloat = 0.1,
+        tau: NonNegativeFloat = 0.0,
         divisor: str = "ordered",
         bias: bool = False,
         sample_rate: float = 1.0,

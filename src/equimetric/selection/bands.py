@@ -1,7 +1,7 @@
 """All triples, or those in a band of violations: violating, hard, semi-hard."""
 
 from equimetric.components import selection
-from equimetric.option_values import NotNegative
+from equimetric.option_values import NonNegativeFloat
 from equimetric.pairs import Pairs, TripletBand
 from equimetric.search_space import Uniform
 
@@ -44,7 +44,7 @@ def hard(pairs: Pairs) -> TripletBand:
     search={"margin": Uniform(0.0, 0.5)},
     known_as=("TripletMarginMiner",),
 )
-def semihard(pairs: Pairs, *, margin: NotNegative | None = None) -> TripletBand:
+def semihard(pairs: Pairs, *, margin: NonNegativeFloat | None = None) -> TripletBand:
     """Triples whose negative is farther than the positive but inside the margin: −margin < s_an − s_ap < 0.
 
     The margin is by default 0.05, or 0.2 of squared distances.

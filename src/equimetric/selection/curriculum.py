@@ -8,7 +8,7 @@ from torch import Tensor
 
 from equimetric.components import Scheduled, selection
 from equimetric.errors import EquimetricError
-from equimetric.option_values import Count
+from equimetric.option_values import PositiveInt
 from equimetric.pairs import Pairs, TripletBand, Triplets, round_ties
 from equimetric.selection.hdc import bound
 
@@ -62,7 +62,7 @@ class PairCurriculum(Curriculum):
     the step.
     """
 
-    def __init__(self, *, start: Band = EASY, end: Band = ALL, curriculum_steps: Count = 1000) -> None:
+    def __init__(self, *, start: Band = EASY, end: Band = ALL, curriculum_steps: PositiveInt = 1000) -> None:
         super().__init__(start, end, curriculum_steps)
 
     def forward(self, pairs: Pairs) -> Pairs:
@@ -88,7 +88,7 @@ class TripletCurriculum(Curriculum):
     `Objective.set_step` sets the step.
     """
 
-    def __init__(self, *, start: Band = EASY, end: Band = ALL, curriculum_steps: Count = 1000) -> None:
+    def __init__(self, *, start: Band = EASY, end: Band = ALL, curriculum_steps: PositiveInt = 1000) -> None:
         super().__init__(start, end, curriculum_steps)
 
     def forward(self, pairs: Pairs) -> Triplets:

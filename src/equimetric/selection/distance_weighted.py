@@ -8,7 +8,7 @@ from torch import Tensor
 from equimetric import ops
 from equimetric.components import selection
 from equimetric.errors import EquimetricError
-from equimetric.option_values import Positive, Range
+from equimetric.option_values import PositiveFloat, Range
 from equimetric.pairs import Pairs, Triplets
 from equimetric.search_space import Uniform
 
@@ -49,7 +49,7 @@ def negative_probabilities(pairs: Pairs, *, cutoff: float = 0.5, upper: float = 
     },
 )
 def distance_weighted(
-    pairs: Pairs, *, cutoff: Distance = 0.5, upper: Positive = 1.4, generator: torch.Generator | None = None
+    pairs: Pairs, *, cutoff: Distance = 0.5, upper: PositiveFloat = 1.4, generator: torch.Generator | None = None
 ) -> Triplets:
     """For every positive pair one negative, drawn so that all distances occur equally often.
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from equimetric import ops
 from equimetric.components import selection
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.option_values import NotNegative
+from equimetric.option_values import NonNegativeFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -33,7 +33,7 @@ class GuidedNegatives(nn.Module):
     guide: Tensor | None
 
     def __init__(
-        self, *, guide: Tensor | None = None, margin: NotNegative = 0.0, margin_kind: str = "absolute"
+        self, *, guide: Tensor | None = None, margin: NonNegativeFloat = 0.0, margin_kind: str = "absolute"
     ) -> None:
         super().__init__()
         if margin_kind not in MARGINS:

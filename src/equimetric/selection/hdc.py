@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from equimetric.components import selection
-from equimetric.option_values import Share
+from equimetric.option_values import UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -18,7 +18,7 @@ ROUNDING = 1e-9
     search={"share": Uniform(0.1, 1.0)},
     separable=False,
 )
-def hardest_share(pairs: Pairs, *, share: Share = 0.5) -> Pairs:
+def hardest_share(pairs: Pairs, *, share: UnitFraction = 0.5) -> Pairs:
     """Keep the hardest pairs of the whole batch: the farthest positives and the closest negatives, a share of each.
 
     Of n positives those at least as far as the ⌈share · n⌉-th farthest, of the negatives those at least as close as

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from equimetric import ops
 from equimetric.components import selection
 from equimetric.errors import EquimetricError
-from equimetric.option_values import Positive
+from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.selection.own_class import OwnClassTriplets
 
@@ -46,7 +46,7 @@ class Pads(nn.Module):
         n_support: int = 30,
         support_limit: tuple[float, float] = (0.1, 1.4),
         mu: float = 0.5,
-        half_width: Positive = 0.2,
+        half_width: PositiveFloat = 0.2,
         include_pos: bool = True,
         include_same: bool = True,
         generator: torch.Generator | None = None,

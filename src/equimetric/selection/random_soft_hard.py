@@ -5,7 +5,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import selection
-from equimetric.option_values import NotNegative
+from equimetric.option_values import NonNegativeFloat
 from equimetric.pairs import Pairs, Triplets
 from equimetric.search_space import Uniform
 
@@ -42,7 +42,7 @@ def random_soft_hard(pairs: Pairs, *, generator: torch.Generator | None = None) 
     search={"margin": Uniform(0.0, 0.5)},
 )
 def random_semihard(
-    pairs: Pairs, *, margin: NotNegative | None = None, generator: torch.Generator | None = None
+    pairs: Pairs, *, margin: NonNegativeFloat | None = None, generator: torch.Generator | None = None
 ) -> Triplets:
     """Per anchor a random positive and a random negative that is farther, but by less than the margin.
 

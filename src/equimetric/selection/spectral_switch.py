@@ -4,7 +4,7 @@ import torch
 
 from equimetric.components import selection
 from equimetric.errors import EquimetricError
-from equimetric.option_values import Positive, Share
+from equimetric.option_values import PositiveFloat, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 from equimetric.selection.distance_weighted import Distance, distance_weighted
@@ -25,9 +25,9 @@ from equimetric.selection.own_class import OwnClassTriplets
 def spectral_switch(
     pairs: Pairs,
     *,
-    p_switch: Share = 0.4,
+    p_switch: UnitFraction = 0.4,
     cutoff: Distance = 0.5,
-    upper: Positive = 1.4,
+    upper: PositiveFloat = 1.4,
     generator: torch.Generator | None = None,
 ) -> OwnClassTriplets:
     """Distance-weighted triples, but with some probability an anchor's own positives are pushed away.

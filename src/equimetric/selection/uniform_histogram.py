@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from equimetric.components import selection
-from equimetric.option_values import Count
+from equimetric.option_values import PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.search_space import Integer
 
@@ -23,9 +23,9 @@ from equimetric.search_space import Integer
 def uniform_histogram(
     pairs: Pairs,
     *,
-    num_bins: Count = 100,
-    pos_per_bin: Count = 10,
-    neg_per_bin: Count = 10,
+    num_bins: PositiveInt = 100,
+    pos_per_bin: PositiveInt = 10,
+    neg_per_bin: PositiveInt = 10,
     generator: torch.Generator | None = None,
 ) -> Pairs:
     """From every bin of a histogram of distances the same number of pairs, drawn with replacement.
