@@ -36,7 +36,7 @@ import torch
 from equimetric.configuration import load_config
 from equimetric.processes import SINGLE
 from equimetric.runs.configuration import RunConfig
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.threads import use_threads
 from equimetric.training import completion, loop, train, train_trial, trials
 from equimetric.training.session import Session, open_session
@@ -101,7 +101,7 @@ class Parting:
             yield
 
 
-def train_ours(config: RunConfig, shared: Shared, folder: Path, clock: Clock) -> tuple[Timing, float]:
+def train_ours(config: RunConfig, cache: RunCache, folder: Path, clock: Clock) -> tuple[Timing, float]:
     """A run with the timing of its steps, and the share of its machinery."""
     timing, parting, marks = Timing(), Parting(clock), [0.0]
 
@@ -111,7 +111,7 @@ def train_ours(config: RunConfig, shared: Shared, folder: Path, clock: Clock) ->
     place = Path(tempfile.mkdtemp(dir=folder))
     with parting.measure():
         began = clock()
-        trained = train(config, folder=place / "run", progress=progress, shared=shared)
+        trained = train(config, folder=place / "run", progress=progress, cache=cache)
         timing.whole = clock() - began
     every = config.training.validate_every
     # The first step of an epoch begins with a validation.
@@ -120,10 +120,10 @@ def train_ours(config: RunConfig, shared: Shared, folder: Path, clock: Clock) ->
     return timing, 1 - parting.seconds / timing.whole
 
 
-def parts_of(config: RunConfig, shared: Shared) -> tuple[Parts, dict[str, torch.Tensor]]:
+def parts_of(config: RunConfig, cache: RunCache) -> tuple[Parts, dict[str, torch.Tensor]]:
     """What the other loops get: features and labels by part, and the head as a run starts it."""
-    data = shared.data(config)
-    session = open_session(config, trials.NOWHERE, data, SINGLE, shared)
+    data = cache.data(config)
+    session = open_session(config, trials.NOWHERE, data, SINGLE, cache)
     seen = session.data
     parts = {part: (seen.images(part), seen.dataset.labels[seen.rows(part)]) for part in ("validation", "test")}
     train_part = (session.train_data.images, session.train_data.labels)
@@ -153,16 +153,16 @@ class Row:
         return statistics.median(timing.whole for timing in getattr(self, name))
 
 
-def measure(config: RunConfig, shared: Shared, folder: Path, repeats: int, clock: Clock) -> Row:
+def measure(config: RunConfig, cache: RunCache, folder: Path, repeats: int, clock: Clock) -> Row:
     """Trainings that take turns: a run, the bare loop, a trial, the peer's loop."""
     row = Row()
-    parts, start = parts_of(config, shared)
+    parts, start = parts_of(config, cache)
     with_peer = config.method in peers()
     for number in range(repeats + 1):
-        timing, machinery = train_ours(config, shared, folder, clock)
+        timing, machinery = train_ours(config, cache, folder, clock)
         bare = train_bare(config, parts, start, clock)
         began = clock()
-        train_trial(config, shared=shared)
+        train_trial(config, cache=cache)
         trial = clock() - began
         peer = train_peer(config, parts, start, clock) if with_peer else None
         if number:  # the first ones set things up
@@ -198,15 +198,15 @@ def count_per_hour(arguments: list[str], workers: int) -> tuple[float, float]:
 
 def work(kind: str, configs: list[RunConfig], folder: Path, clock: Clock, seconds: float = 30.0) -> float:
     """Trainings per hour of this process, method after method, without the first ones, which set things up."""
-    shared, done, began = Shared(), -len(configs), 0.0
+    cache, done, began = RunCache(), -len(configs), 0.0
     while True:
         for config in configs:
             if done == 0:
                 began = clock()
             if kind == "trial":
-                train_trial(config, shared=shared)
+                train_trial(config, cache=cache)
             else:
-                train(config, folder=Path(tempfile.mkdtemp(dir=folder)) / "run", shared=shared)
+                train(config, folder=Path(tempfile.mkdtemp(dir=folder)) / "run", cache=cache)
             done += 1
             if done > 0 and clock() - began > seconds:
                 return 3600 * done / (clock() - began)
@@ -239,7 +239,7 @@ def main() -> None:
         if options.work:
             print(work(options.work, configs, folder, CLOCKS[options.clock]))
             return
-        shared = Shared()
+        cache = RunCache()
         print(f"heads of 1280 → 128, 8 × 4 rows, {options.steps:,} steps, {options.optimizer}, {options.clock} time")
         print(f"{'':<24}{'ms a step':>14}{'':>7}{'s a training':>25}{'':>7}{'ratios':>16}")
         print(
@@ -247,7 +247,7 @@ def main() -> None:
             f"{'÷ bare':>8}{'peer ÷':>8}{'machinery':>11}"
         )
         for config in configs:
-            row = measure(config, shared, folder, options.repeats, CLOCKS[options.clock])
+            row = measure(config, cache, folder, options.repeats, CLOCKS[options.clock])
             print(report(config.method, row), flush=True)
         if options.workers:
             arguments = [argument for argument in sys.argv[1:] if argument != "--work"]

@@ -20,12 +20,12 @@ FROZEN = {**WITHOUT_CHECKPOINTS, "model": {"dim": 4, "frozen": True}}
 DEPENDS_ON_TIME = ("seconds", "memory", "checksum", "files")
 
 
-def run_with(fault, folder, config=TINY, shared=None):
+def run_with(fault, folder, config=TINY, cache=None):
     """Train with a fault; the events, and the error that came out of it."""
     events = FileEvents(folder, fault)
     patch = watch_files(events)
     try:
-        train(config, folder=folder, shared=shared)
+        train(config, folder=folder, cache=cache)
     except (CrashError, Exception) as error:
         return events, error
     finally:

@@ -4,7 +4,7 @@ import pytest
 from file_events import CrashError, Fault
 from run_faults import FROZEN, WITHOUT_CHECKPOINTS, content_of, run_with
 
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 
 KINDS = {"create", "open", "write", "truncate", "fsync", "rename", "unlink", "mkdir", "chmod"}
 
@@ -87,16 +87,16 @@ def test_a_finished_run_survives_a_loss_of_power(tmp_path):
     assert content_of(tmp_path / "run") == before
 
 
-def check_short_run(config, folder, numbers, shared=None):
+def check_short_run(config, folder, numbers, cache=None):
     """Crashes of a run that is over before its first checkpoint, each with a loss of power."""
-    whole, error = run_with(None, folder / "undisturbed", config, shared)
+    whole, error = run_with(None, folder / "undisturbed", config, cache)
     assert error is None
     expected = content_of(folder / "undisturbed")
     for number in numbers(len(whole.seen)):
-        events, error = run_with(Fault(number, CrashError(), lasting=True), folder / f"{number}", config, shared)
+        events, error = run_with(Fault(number, CrashError(), lasting=True), folder / f"{number}", config, cache)
         assert isinstance(error, CrashError)
         events.lose_power()
-        _, error = run_with(None, folder / f"{number}", config, shared)
+        _, error = run_with(None, folder / f"{number}", config, cache)
         assert error is None, f"event {number} of {whole.seen}: {error!r}"
         assert content_of(folder / f"{number}") == expected, f"event {number}"
     return whole.seen
@@ -112,9 +112,9 @@ def test_a_crash_of_a_run_without_checkpoints(tmp_path):
 
 
 def test_a_crash_of_a_run_that_links_its_backbone(tmp_path):
-    shared = Shared()
-    run_with(None, tmp_path / "first", FROZEN, shared)
-    seen = check_short_run(FROZEN, tmp_path, some, shared)
+    cache = RunCache()
+    run_with(None, tmp_path / "first", FROZEN, cache)
+    seen = check_short_run(FROZEN, tmp_path, some, cache)
     assert ("link", "backbone.safetensors") in seen
     assert ("rename", "backbone.safetensors") not in seen
 
@@ -123,6 +123,6 @@ def test_a_crash_of_a_run_that_links_its_backbone(tmp_path):
 @pytest.mark.parametrize("config", [WITHOUT_CHECKPOINTS, FROZEN])
 @pytest.mark.parametrize("share", [False, True])
 def test_a_crash_at_every_event_of_a_short_run(tmp_path, config, share):
-    shared = Shared() if share else None
-    run_with(None, tmp_path / "first", config, shared)
-    check_short_run(config, tmp_path, range, shared)
+    cache = RunCache() if share else None
+    run_with(None, tmp_path / "first", config, cache)
+    check_short_run(config, tmp_path, range, cache)

@@ -21,7 +21,7 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.runs.evaluation import CohortOverride
 from equimetric.runs.evaluation_table import CohortConfig
 from equimetric.runs.openings import read_openings
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.studies import load_study
 from equimetric.studies.configuration import StudyConfig
 
@@ -170,27 +170,27 @@ def test_a_second_start_repeats_no_trial(fitted, plan, monkeypatch, tmp_path):
     monkeypatch.setattr(choice_module, "MOST_CANDIDATES", 2)
     trials = trials_of(fitted)
     with fit_module.quiet_warnings():
-        again = choose_candidate(plan, trials, Budget(600), Shared())
+        again = choose_candidate(plan, trials, Budget(600), RunCache())
     assert [one.scores for one in again.tried] == [one.scores for one in fitted.choice.tried]
     # Another seed is another trial.
     other = replace(plan, values={**plan.values, "seed": 1})
     with pytest.raises(AssertionError, match="a trial was repeated"), fit_module.quiet_warnings():
-        choose_candidate(other, trials, Budget(600), Shared())
+        choose_candidate(other, trials, Budget(600), RunCache())
 
 
 def test_what_was_kept_is_used_where_the_time_is_up(fitted, plan, monkeypatch):
     monkeypatch.setattr(choice_module, "MOST_CANDIDATES", 2)
     ticks = count(step=100)
     with fit_module.quiet_warnings():
-        choice = choose_candidate(plan, trials_of(fitted), Budget(300, lambda: float(next(ticks))), Shared())
+        choice = choose_candidate(plan, trials_of(fitted), Budget(300, lambda: float(next(ticks))), RunCache())
     assert not choice.stopped
     assert [one.scores for one in choice.tried] == [one.scores for one in fitted.choice.tried]
 
 
 def test_trials_that_were_kept_tell_how_long_others_take(fitted, plan, monkeypatch):
-    kept = choice_module.try_fold(plan.run(plan.candidates[0]), trials_of(fitted), Shared())
+    kept = choice_module.try_fold(plan.run(plan.candidates[0]), trials_of(fitted), RunCache())
     monkeypatch.setattr(choice_module, "read_trial", lambda _: kept.model_copy(update={"seconds": 40.0}))
-    tried = choice_module.try_candidate(plan, plan.candidates[0], trials_of(fitted), Shared())
+    tried = choice_module.try_candidate(plan, plan.candidates[0], trials_of(fitted), RunCache())
     assert tried.seconds == 120.0
 
 
@@ -206,9 +206,9 @@ def test_a_damaged_trial_is_made_again(plan, tmp_path, fitted):
 def test_changed_images_make_other_trials_and_another_run(tmp_path, fitted, plan):
     root = write_photos(tmp_path / "photos", CLASSES, IMAGES, seed=1)
     changed = short(make_plan(root, backbone="small_cnn"), "contrastive")
-    shared = Shared()
+    cache = RunCache()
     keys = [
-        choice_module.trial_key(one.run(one.candidates[0]), shared.data(one.run(one.candidates[0])))
+        choice_module.trial_key(one.run(one.candidates[0]), cache.data(one.run(one.candidates[0])))
         for one in (plan, changed)
     ]
     assert keys[0].content != keys[1].content
@@ -217,7 +217,7 @@ def test_changed_images_make_other_trials_and_another_run(tmp_path, fitted, plan
 def test_the_search_stops_where_the_time_is_up(plan, tmp_path):
     ticks = count(step=100)
     with fit_module.quiet_warnings():
-        choice = choose_candidate(plan, tmp_path, Budget(300, lambda: float(next(ticks))), Shared())
+        choice = choose_candidate(plan, tmp_path, Budget(300, lambda: float(next(ticks))), RunCache())
     assert choice.stopped
     assert [one.candidate.name for one in choice.tried] == ["raw features", "principal components", "contrastive"]
 
@@ -227,7 +227,7 @@ def test_what_needs_no_training_is_compared_on_the_same_folds(fitted, plan):
     assert names == ["raw features", "principal components", "contrastive", "multi_similarity"]
     start = fitted.choice.tried[1]
     trials = [
-        choice_module.try_fold(plan.run(plan.candidates[0], fold), trials_of(fitted), Shared()) for fold in range(3)
+        choice_module.try_fold(plan.run(plan.candidates[0], fold), trials_of(fitted), RunCache()) for fold in range(3)
     ]
     for name in ("map@r", "tar@far=0.1"):
         # The start of a trained candidate is the untrained one.

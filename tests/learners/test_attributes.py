@@ -10,7 +10,7 @@ from equimetric.data.attributes import attribute_ids, count_values
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
 from equimetric.learners import Batch
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.training import train
 
 NAME = "attributes"
@@ -52,7 +52,7 @@ def check_members(model):
     ]
     assert result.diversity is None, "heads of different labels are no members of one ensemble"
     assert result.members[0].metrics == pytest.approx(result.metrics, abs=1e-6)
-    dataset, rows = load_dataset("glyphs"), Shared().data(model.config).rows("test")
+    dataset, rows = load_dataset("glyphs"), RunCache().data(model.config).rows("test")
     learner = model.learner.eval().double()
     with torch.no_grad():
         outputs = learner.outputs(Batch.unlabelled(learner.prepare(dataset.images[rows]).double()))

@@ -14,7 +14,7 @@ from run_cases import configuration
 from equimetric.errors import EquimetricError, StorageError
 from equimetric.runs.access import acquire_lock, require_writable
 from equimetric.runs.folder import RunFolder
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.training import loop, train
 
 HOLDER = """
@@ -135,7 +135,7 @@ def test_files_of_the_user_stay(config, tmp_path):
 
 
 def test_folders_that_cannot_be_written_are_found_before_the_data_are_loaded(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(Shared, "data", lambda *_: pytest.fail("the data were loaded first"))
+    monkeypatch.setattr(RunCache, "data", lambda *_: pytest.fail("the data were loaded first"))
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "deep" / "run"):
         with pytest.raises(StorageError, match=r"cannot write to the run folder .*file' is not a folder; choose"):

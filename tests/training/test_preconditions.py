@@ -28,7 +28,7 @@ def nothing_is_computed(monkeypatch):
 
     monkeypatch.setattr(features, "cached_features", compute)
     monkeypatch.setattr("equimetric.training.session.cached_features", compute)
-    monkeypatch.setattr("equimetric.runs.shared.cached_features", compute)
+    monkeypatch.setattr("equimetric.runs.run_cache.cached_features", compute)
     monkeypatch.setattr("equimetric.studies.extraction.cached_features", compute)
 
 

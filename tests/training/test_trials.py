@@ -9,7 +9,7 @@ from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import RunData
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.stopping import Stopped
 from equimetric.training import TrialResult, completion, train, train_trial, validation
 
@@ -59,10 +59,10 @@ def test_a_trial_has_the_validation_scores_of_a_run(case, features, tmp_path):
 
 def test_what_is_shared_changes_nothing(features):
     every = list(cases(features).values())
-    shared = Shared()
+    cache = RunCache()
     for _ in range(2):
         for config in every:
-            assert without_times(train_trial(config, shared=shared)) == without_times(train_trial(config))
+            assert without_times(train_trial(config, cache=cache)) == without_times(train_trial(config))
 
 
 def test_nothing_is_written_and_no_test_image_is_embedded(features, tmp_path, monkeypatch):
@@ -87,12 +87,12 @@ def test_the_data_of_a_trial_have_no_test_rows(features, monkeypatch):
     monkeypatch.setattr(
         RunData, "rows", lambda data, part: seen.append((part, len(rows(data, part)))) or rows(data, part)
     )
-    shared = Shared()
-    train_trial(cases(features)["features"], shared=shared)
+    cache = RunCache()
+    train_trial(cases(features)["features"], cache=cache)
     assert {number for part, number in seen if part == "test"} == {0}
     config = load_config(cases(features)["features"], RunConfig)
-    assert len(shared.data(config).split.test) > 0
-    assert len(shared.data(config, test=False).split.test) == 0
+    assert len(cache.data(config).split.test) > 0
+    assert len(cache.data(config, test=False).split.test) == 0
 
 
 def test_a_trial_of_a_final_model_raises(features):

@@ -32,7 +32,7 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import RunData
 from equimetric.runs.key import RunKey
 from equimetric.runs.regimes import fit_to_data
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.training import TrialResult, train_trial
 
 __all__ = ["CandidateChoice", "Notify", "TriedCandidate", "choose_candidate"]
@@ -122,7 +122,7 @@ class CandidateChoice:
 
 
 def choose_candidate(
-    plan: Plan, folder: Path, budget: Budget, shared: Shared, notify: Notify = lambda _: None
+    plan: Plan, folder: Path, budget: Budget, cache: RunCache, notify: Notify = lambda _: None
 ) -> CandidateChoice:
     """Try what needs no training and the base objectives, then neighbours of the best one of these.
 
@@ -133,9 +133,9 @@ def choose_candidate(
     tried: list[TriedCandidate] = []
     for candidate in proposals(plan, tried):
         trained = [one.seconds for one in tried if one.candidate.trains]
-        if trained and budget.left < max(trained) and not is_kept(plan, candidate, folder, shared):
+        if trained and budget.left < max(trained) and not is_kept(plan, candidate, folder, cache):
             return CandidateChoice(tuple(tried), stopped=True)
-        tried.append(try_candidate(plan, candidate, folder, shared))
+        tried.append(try_candidate(plan, candidate, folder, cache))
         notify(f"{tried[-1].describe()} ({budget.describe()})")
     return CandidateChoice(tuple(tried))
 
@@ -153,10 +153,10 @@ def proposals(plan: Plan, tried: list[TriedCandidate]) -> Iterator[Candidate]:
         yield neighbour
 
 
-def try_candidate(plan: Plan, candidate: Candidate, folder: Path, shared: Shared) -> TriedCandidate:
+def try_candidate(plan: Plan, candidate: Candidate, folder: Path, cache: RunCache) -> TriedCandidate:
     """The mean of the trials of all folds."""
     began = time.monotonic()
-    results = [try_fold(plan.run(candidate, fold), folder, shared) for fold in range(FOLDS)]
+    results = [try_fold(plan.run(candidate, fold), folder, cache) for fold in range(FOLDS)]
     scores = {name: fmean(result.validation[name] for result in results) for name in results[0].validation}
     values = tuple(fmean(result.validation[name] for name in plan.chosen_by) for result in results)
     # What an earlier start has kept is read at once; its own seconds say what the next candidate may take.
@@ -164,26 +164,26 @@ def try_candidate(plan: Plan, candidate: Candidate, folder: Path, shared: Shared
     return TriedCandidate(candidate, scores, values, seconds)
 
 
-def try_fold(config: RunConfig, folder: Path, shared: Shared) -> TrialResult:
+def try_fold(config: RunConfig, folder: Path, cache: RunCache) -> TrialResult:
     """The trial of a configuration, read where this very one has been made before."""
-    file = trial_file(config, folder, shared)
+    file = trial_file(config, folder, cache)
     known = read_trial(file)
     if known is not None:
         return known
-    result = train_trial(config, shared=shared)
+    result = train_trial(config, cache=cache)
     write_atomically(file, json_document(result.model_dump(mode="json")))
     return result
 
 
-def is_kept(plan: Plan, candidate: Candidate, folder: Path, shared: Shared) -> bool:
+def is_kept(plan: Plan, candidate: Candidate, folder: Path, cache: RunCache) -> bool:
     """Whether an earlier start has left all trials of a candidate, so that it takes no time."""
-    files = [trial_file(plan.run(candidate, fold), folder, shared) for fold in range(FOLDS)]
+    files = [trial_file(plan.run(candidate, fold), folder, cache) for fold in range(FOLDS)]
     return all(read_trial(file) is not None for file in files)
 
 
-def trial_file(config: RunConfig, folder: Path, shared: Shared) -> Path:
+def trial_file(config: RunConfig, folder: Path, cache: RunCache) -> Path:
     """Where the trial of a configuration is kept."""
-    return folder / f"{trial_key(config, shared.data(config, test=False)).content}.json"
+    return folder / f"{trial_key(config, cache.data(config, test=False)).content}.json"
 
 
 def trial_key(config: RunConfig, data: RunData) -> RunKey:

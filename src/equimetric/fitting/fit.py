@@ -34,7 +34,7 @@ from equimetric.runs.key import RunKey
 from equimetric.runs.model import TrainedModel
 from equimetric.runs.regimes import fit_to_data
 from equimetric.runs.result import RunResult
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.threads import use_threads
 from equimetric.training import train
 
@@ -139,13 +139,13 @@ def carry_out(plan: Plan, target: Path, budget: Budget, *, licence: str = "unkno
 
 def do_all_stages(plan: Plan, target: Path, budget: Budget, licence: str, notify: Notify) -> Fitted:
     """From features to the exported folder; what is finished is kept beside it."""
-    work, shared = work_folder(target), Shared()
-    extract_features(plan, budget, shared, notify)
-    choice = choose_candidate(plan, work / "trials", budget, shared, notify)
+    work, cache = work_folder(target), RunCache()
+    extract_features(plan, budget, cache, notify)
+    choice = choose_candidate(plan, work / "trials", budget, cache, notify)
     best = choice.best.candidate
     stopped = "; the time for trials is up" if choice.stopped else ""
     notify(f"{choice.describe()}{stopped}")
-    trained = train_chosen(plan.run(best), work / "runs", shared)
+    trained = train_chosen(plan.run(best), work / "runs", cache)
     notify(f"{describe_training(trained.result)}; {budget.describe()}")
     notify(describe_normalisation(trained.result.cohort))
     cohort = choose_normalisation(trained.result.cohort)
@@ -167,12 +167,12 @@ def work_folder(target: Path) -> Path:
     return target.with_name(f"{target.name}.fit")
 
 
-def extract_features(plan: Plan, budget: Budget, shared: Shared, notify: Notify) -> None:
+def extract_features(plan: Plan, budget: Budget, cache: RunCache, notify: Notify) -> None:
     """Compute the features of all images, unless they are there; stops where that takes longer than there is time."""
     config = plan.run(plan.candidates[0])
     with use_threads(config.training.threads):
-        data = shared.data(config)
-        backbone = build_learner(fit_to_data(config, data.shape), data.shape, shared=shared).frozen_backbone()
+        data = cache.data(config)
+        backbone = build_learner(fit_to_data(config, data.shape), data.shape, cache=cache).frozen_backbone()
         assert backbone is not None
         seconds = estimate_seconds(backbone, data.eval_data)
         what = f"the features of {len(data.dataset):,} images"
@@ -180,14 +180,14 @@ def extract_features(plan: Plan, budget: Budget, shared: Shared, notify: Notify)
         if seconds:
             notify(f"{what} take about {format_seconds(seconds)}")
         with budget.stop_in_time(backbone, what):
-            shared.with_features(data, backbone)
+            cache.with_features(data, backbone)
 
 
-def train_chosen(config: RunConfig, folder: Path, shared: Shared) -> TrainedModel:
+def train_chosen(config: RunConfig, folder: Path, cache: RunCache) -> TrainedModel:
     """The run of the chosen configuration, in a folder named by all that determines it."""
-    data = shared.data(config)
+    data = cache.data(config)
     key = RunKey.of(fit_to_data(config, data.shape), data.fingerprint)
-    return train(config, folder=folder / key.folder, shared=shared)
+    return train(config, folder=folder / key.folder, cache=cache)
 
 
 def describe_training(result: RunResult) -> str:

@@ -19,7 +19,7 @@ from equimetric.option_values import check_options
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.regimes import fit_to_data
 from equimetric.runs.result import DataShape
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.runs.start import load_start
 from equimetric.seeding import derive_seed
 
@@ -34,13 +34,13 @@ class RunParts:
         config: the configuration of the run.
         shape: channels, classes and images of the data.
         pretrained: whether weight files are read; not where weights are loaded afterwards.
-        shared: keeps the frozen backbones that other runs of this process may have built.
+        cache: keeps the frozen backbones that other runs of this process may have built.
     """
 
     config: RunConfig
     shape: DataShape
     pretrained: bool = True
-    shared: Shared | None = None
+    cache: RunCache | None = None
     _networks: int = field(default=0, init=False)
     _objectives: int = field(default=0, init=False)
     _heads: int = field(default=0, init=False)
@@ -121,9 +121,9 @@ class RunParts:
             frozen_batch_norm=model.frozen_batch_norm,
         )
         # The network of another run is loaded into this one, and must not reach others.
-        if self.shared is None or not model.frozen or not self.pretrained or model.start is not None:
+        if self.cache is None or not model.frozen or not self.pretrained or model.start is not None:
             return build()
-        return self.shared.backbone(self.config, build, self.shape.channels, self._networks)
+        return self.cache.backbone(self.config, build, self.shape.channels, self._networks)
 
     @property
     def trains_trunk(self) -> bool:
@@ -151,7 +151,7 @@ class RunParts:
 
 
 def build_learner(
-    config: RunConfig, shape: DataShape, *, pretrained: bool = True, shared: Shared | None = None
+    config: RunConfig, shape: DataShape, *, pretrained: bool = True, cache: RunCache | None = None
 ) -> Learner:
     """The learner as it is before its first step, with a frozen backbone from those that are shared."""
     config = fit_to_data(config, shape)
@@ -164,7 +164,7 @@ def build_learner(
                 f"learner {config.learner.name!r} has no option {option!r}; {did_you_mean(option, known)}"
             )
     options = check_options(f"learner {config.learner.name!r}", definition.build, config.learner.options)
-    learner = definition.build(RunParts(config, shape, pretrained, shared), **options)
+    learner = definition.build(RunParts(config, shape, pretrained, cache), **options)
     learner.unit_length = config.evaluation.unit_length()
     if pretrained and config.model.start is not None:
         load_start(learner, config)

@@ -30,7 +30,7 @@ from equimetric.runs.features import cached_features
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.model import TrainedModel, load_run
 from equimetric.runs.result import CohortSetting
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.threads import use_threads
 
 __all__ = [
@@ -120,11 +120,11 @@ class LabelledEmbeddings:
 
 
 def evaluation_data(
-    config: RunConfig, learner: Learner, data: RunData, processes: Processes = SINGLE, shared: Shared | None = None
+    config: RunConfig, learner: Learner, data: RunData, processes: Processes = SINGLE, cache: RunCache | None = None
 ) -> RunData:
     """The data as they are evaluated: the cached features where the backbone is frozen, else the test view."""
     backbone = backbone_of_features(config, learner, data)
-    return data if backbone is None else (shared or Shared()).with_features(data, backbone, processes)
+    return data if backbone is None else (cache or RunCache()).with_features(data, backbone, processes)
 
 
 def backbone_of_features(config: RunConfig, learner: Learner, data: RunData) -> Backbone | None:

@@ -17,7 +17,7 @@ from equimetric.runs.damage import set_aside, set_aside_if_damaged
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import RunKey
 from equimetric.runs.result import RunResult
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.studies.joining import join_folds
 from equimetric.studies.outcomes import ClassList, Outcome, outcome_of_run
 from equimetric.studies.probes.probe import PROBES
@@ -111,19 +111,19 @@ class Job(RunEntry):
 
 
 def run_job(
-    job: Job, progress: Progress | None = None, shared: Shared | None = None
+    job: Job, progress: Progress | None = None, cache: RunCache | None = None
 ) -> tuple[Outcome, ClassList | None]:
     """Do a job. An error becomes its outcome, so that the other jobs continue.
 
-    `shared` is what it has in common with other runs of this process. An error of writing is none of the run's: it
+    `cache` is what it has in common with other runs of this process. An error of writing is none of the run's: it
     raises, and the same command goes on once there is space.
     """
     try:
         if job.key.role == "trial":
-            return run_trial(job, progress, shared), None
+            return run_trial(job, progress, cache), None
         if job.probe:
             return measure_probe(job), None
-        class_names = join_members(job) if job.members else train_job(job, progress, shared)
+        class_names = join_members(job) if job.members else train_job(job, progress, cache)
         run = RunFolder(job.folder)
         result = run.result()
         assert result is not None
@@ -176,9 +176,9 @@ def record_failure(job: Job, error: Exception) -> Outcome:
     )
 
 
-def run_trial(job: Job, progress: Progress | None, shared: Shared | None) -> Outcome:
+def run_trial(job: Job, progress: Progress | None, cache: RunCache | None) -> Outcome:
     """A trial of a search: trained and validated; it never sees the test classes, and leaves no folder."""
-    found = train_trial(job.config, progress=progress, shared=shared)
+    found = train_trial(job.config, progress=progress, cache=cache)
     metric = job.config.evaluation.selected_by
     lines = (line for line in found.history if metric in line)
     return Outcome(
@@ -201,14 +201,14 @@ def measure_probe(job: Job) -> Outcome:
     return Outcome(job.key, "done", metrics=values, params=job.params, code=code_fingerprint())
 
 
-def train_job(job: Job, progress: Progress | None, shared: Shared | None) -> tuple[str, ...]:
+def train_job(job: Job, progress: Progress | None, cache: RunCache | None) -> tuple[str, ...]:
     """Train a run, from the start where what is in its folder is damaged; the damaged folder is kept beside it.
 
     Gives the names of the data's classes.
     """
     run = RunFolder(job.folder)
     set_aside_if_damaged(run)
-    how: dict[str, Any] = {"role": job.key.role, "shared": shared, "profile": job.profile}
+    how: dict[str, Any] = {"role": job.key.role, "cache": cache, "profile": job.profile}
     try:
         train(job.config, folder=job.folder, progress=progress, **how)
     except DamagedFileError as error:
@@ -216,7 +216,7 @@ def train_job(job: Job, progress: Progress | None, shared: Shared | None) -> tup
             raise
         set_aside(run, error)
         train(job.config, folder=job.folder, progress=progress, **how)
-    return class_names_of(job.config, shared)
+    return class_names_of(job.config, cache)
 
 
 def join_members(job: Job) -> tuple[str, ...]:
@@ -225,6 +225,6 @@ def join_members(job: Job) -> tuple[str, ...]:
     return join_folds(job.members, RunFolder(job.folder), job.config, job.key)
 
 
-def class_names_of(config: RunConfig, shared: Shared | None) -> tuple[str, ...]:
+def class_names_of(config: RunConfig, cache: RunCache | None) -> tuple[str, ...]:
     """The names of the classes of a run's data."""
-    return (shared or Shared()).data(config).dataset.class_names
+    return (cache or RunCache()).data(config).dataset.class_names

@@ -12,7 +12,7 @@ from equimetric.checksums import read_json
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder, describe_environment
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.studies.index import PlannedRun
 from equimetric.studies.outcomes import Outcome
 from equimetric.studies.reproduction import Reproduction, changes, scores
@@ -60,7 +60,7 @@ def retrain_rows(
             f"the data have the fingerprint {data.fingerprint}, those of the study had {wanted}; say where the same "
             f"images and labels are, by keys such as --{WHERE}file"
         )
-    shared, rows = Shared(), list_rows(study)
+    cache, rows = RunCache(), list_rows(study)
     found = first_runs(index.planned.values(), index.outcomes)
     for name in only:
         if name not in found:
@@ -76,7 +76,7 @@ def retrain_rows(
                 progress(row, step, steps)
 
         folder = runs / planned.folder
-        train(config, folder=folder, role=key.role, progress=show, shared=shared, profile=True)
+        train(config, folder=folder, role=key.role, progress=show, cache=cache, profile=True)
         result = RunFolder(folder).require_result()
         now = describe_environment(data.fingerprint, key)
         then = {"code": outcome.code} if outcome.code else {}

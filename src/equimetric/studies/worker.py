@@ -15,7 +15,7 @@ from typing import Any
 
 from equimetric.errors import EquimetricWarning, StorageError
 from equimetric.progress import report_progress
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.stopping import Stopped, stop_on_signals
 from equimetric.studies.jobs import Job, run_job
 from equimetric.workers import listen_to_parent, separate_output
@@ -41,23 +41,23 @@ def main() -> None:
             warnings.simplefilter("default", UserWarning)
             warnings.simplefilter("ignore", EquimetricWarning)  # the parent has loaded the same data and said so
             warnings.showwarning = lambda message, *_: send({"notice": str(message)})
-            shared = Shared()
+            cache = RunCache()
             while True:
-                execute(Job.from_json(json.loads(jobs.get())), send, shared)
+                execute(Job.from_json(json.loads(jobs.get())), send, cache)
     except (Stopped, BrokenPipeError) as stop:
         # The listening thread holds the input, which would make an ordinary exit crash.
         os._exit(stop.exit_code if isinstance(stop, Stopped) else 0)
 
 
-def execute(job: Job, send: Send, shared: Shared | None = None) -> None:
-    """Execute a job and report its progress and its end; `shared` is what the jobs of this worker have in common."""
+def execute(job: Job, send: Send, cache: RunCache | None = None) -> None:
+    """Execute a job and report its progress and its end; `cache` is what the jobs of this worker have in common."""
 
     def report(step: int, figures: Mapping[str, float]) -> None:
         if step % STEPS_BETWEEN_REPORTS == 0 or not figures:
             send({"step": step, "figures": dict(figures)})
 
     try:
-        outcome, classes = run_job(job, report, shared)
+        outcome, classes = run_job(job, report, cache)
     except StorageError as error:
         send({"cannot_write": str(error)})
     else:

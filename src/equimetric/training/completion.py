@@ -104,18 +104,18 @@ def write_weights(session: Session) -> None:
 
     The runs of a study have the same frozen backbone: each folder holds it whole, and the disk holds it once.
     """
-    run, learner, shared = session.run, session.learner, session.shared
+    run, learner, cache = session.run, session.learner, session.cache
     if not run.writes:
         return
     metadata, trained = None, copy_weights(learner, session.frozen)
     if session.frozen:
         backbone = learner.frozen_backbone()
         key = (backbone, frozenset(session.frozen))
-        known = shared.frozen_files.find(key)
+        known = cache.frozen_files.find(key)
         if known is None or not run.link(FROZEN_WEIGHTS, known):
             run.write(FROZEN_WEIGHTS, save(copy_weights(learner, trained)), sync=False)
-            if backbone is not None and shared.holds(backbone):
-                shared.frozen_files.put(key, run.describe(FROZEN_WEIGHTS))
+            if backbone is not None and cache.holds(backbone):
+                cache.frozen_files.put(key, run.describe(FROZEN_WEIGHTS))
         metadata = {"backbone": run.written[FROZEN_WEIGHTS]["sha256"]}
     run.write(WEIGHTS, save(trained, metadata), sync=False)
 

@@ -17,7 +17,7 @@ from equimetric.runs.image_size import fit_images
 from equimetric.runs.key import Role, RunKey
 from equimetric.runs.model import TrainedModel
 from equimetric.runs.regimes import fit_to_data
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.threads import use_threads
 from equimetric.training.averaging import update_average
 from equimetric.training.completion import find_finished, finish_run
@@ -47,7 +47,7 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     role: Role = "final",
-    shared: Shared | None = None,
+    cache: RunCache | None = None,
     profile: bool = False,
 ) -> TrainedModel:
     """Train one model, keep its best weights by validation, and evaluate it once on the test classes.
@@ -57,12 +57,12 @@ def train(
     several processes train one model together. With `profile`, its folder also has what a report shows of a run
     beyond its scores: thresholds by class, a map of the embeddings, pair weights during training.
     """
-    config, shared = fit_images(load_config(config, RunConfig, overrides)), shared or Shared()
+    config, cache = fit_images(load_config(config, RunConfig, overrides)), cache or RunCache()
     role = role if config.refit is None else "refit"
     with use_threads(config.training.threads), init_processes(config.training.device) as processes:
         require_writable(Path(folder or "runs"), "run folder")
         memory = PeakMemory(cuda=choose_device(config.training.device) == "cuda")
-        data = shared.data(config)
+        data = cache.data(config)
         config = fit_to_data(config, data.shape)
         key = RunKey.of(config, data.fingerprint, role=role, processes=processes.world)
         run = RunFolder(Path(folder) if folder else default_folder(key), writes=processes.is_main)
@@ -71,7 +71,7 @@ def train(
             if finished is not None:
                 return finished
             run.require(key, data.fingerprint)
-            session = open_session(config, run, data, processes, shared, profiled=profile)
+            session = open_session(config, run, data, processes, cache, profiled=profile)
             run.prepare(config, data.fingerprint, key)
             train_steps(session, progress)
             return finish_run(session, role, memory)

@@ -20,7 +20,7 @@ from equimetric.runs.evaluation import evaluation_data
 from equimetric.runs.features import cached_features
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.result import DataShape
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.seeding import derive_seed
 from equimetric.training.averaging import start_average
 from equimetric.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -42,7 +42,7 @@ class Session:
         shape: of the data as they were loaded.
         optimizer, batches: empty for baselines, which take no step.
         resumed: whether `state` comes from a checkpoint.
-        shared: what it has in common with other runs of the process.
+        cache: what it has in common with other runs of the process.
         profiled: whether it stores what a report shows beyond its scores.
     """
 
@@ -57,7 +57,7 @@ class Session:
     batches: TaskBatches
     state: Checkpoint
     resumed: bool
-    shared: Shared
+    cache: RunCache
     profiled: bool = False
 
     @property
@@ -125,17 +125,17 @@ class Session:
 
 
 def open_session(
-    config: RunConfig, run: RunFolder, data: RunData, processes: Processes, shared: Shared, *, profiled: bool = False
+    config: RunConfig, run: RunFolder, data: RunData, processes: Processes, cache: RunCache, *, profiled: bool = False
 ) -> Session:
     """Build everything, and restore the last checkpoint where there is one."""
     placement = Placement.of(config.training, processes.local_rank)
-    learner = build_learner(config, data.shape, shared=shared)
+    learner = build_learner(config, data.shape, cache=cache)
     placement.place(learner, compiled=config.training.compile)
     conditions = (data, config.evaluation.model_dump_json(), config.model.dim)
-    shared.check_once(conditions, partial(require_conditions, config, data))
+    cache.check_once(conditions, partial(require_conditions, config, data))
     # Before features are computed, which takes long, an image shows whether it makes sense.
-    require_trainable(config, shared.find_features(data, learner.frozen_backbone()) or data, learner)
-    loaded, data = data, evaluation_data(config, learner, data, processes, shared)
+    require_trainable(config, cache.find_features(data, learner.frozen_backbone()) or data, learner)
+    loaded, data = data, evaluation_data(config, learner, data, processes, cache)
     if config.model.starts_by_pca:
         learner.init_head(partial(training_features, learner, loaded, data, processes))
     optimizer = build_optimizer(learner, config.optimizer) if learner.trains else Optimizers()
@@ -157,7 +157,7 @@ def open_session(
         batches,
         state,
         resumed,
-        shared,
+        cache,
         profiled,
     )
 

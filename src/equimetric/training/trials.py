@@ -16,7 +16,7 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.image_size import fit_images
 from equimetric.runs.regimes import fit_to_data
-from equimetric.runs.shared import Shared
+from equimetric.runs.run_cache import RunCache
 from equimetric.threads import use_threads
 from equimetric.training.loop import Progress, train_steps
 from equimetric.training.session import open_session
@@ -53,18 +53,18 @@ def train_trial(
     *,
     overrides: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
-    shared: Shared | None = None,
+    cache: RunCache | None = None,
 ) -> TrialResult:
     """Train and validate as `train` does with the same configuration, to the same validation scores bit for bit.
 
     The test rows are no part of its data, and nothing is written: a killed trial is repeated from its start.
     """
-    config, shared = fit_images(load_config(config, RunConfig, overrides)), shared or Shared()
+    config, cache = fit_images(load_config(config, RunConfig, overrides)), cache or RunCache()
     if config.refit is not None:
         raise EquimetricError("a final model has no validation classes to try something on; leave refit out")
     with use_threads(config.training.threads):
-        data = shared.data(config, test=False)
-        session = open_session(fit_to_data(config, data.shape), NOWHERE, data, SINGLE, shared)
+        data = cache.data(config, test=False)
+        session = open_session(fit_to_data(config, data.shape), NOWHERE, data, SINGLE, cache)
         train_steps(session, progress)
     state = session.state
     return TrialResult(

@@ -26,21 +26,23 @@ from equimetric.runs.data import RunData, load_data_set, load_run_data
 from equimetric.runs.features import cached_features
 from equimetric.runs.folder import WrittenFile
 
-__all__ = ["LRUCache", "Shared"]
+__all__ = ["LRUCache", "RunCache"]
 
 Value = TypeVar("Value")
 
-ROOM = 2**30
+MAX_CACHE_BYTES = 2**30
 """Bytes of images or features that the data of several folds may take together."""
 
 
 class LRUCache(Generic[Value]):
-    """Values by key; the least recently used is dropped beyond `most` values or `room` bytes."""
+    """Values by key; the least recently used is dropped beyond `max_items` values or `max_bytes` bytes."""
 
-    def __init__(self, most: int, weigh: Callable[[Value], int] = lambda _: 0, room: int = ROOM) -> None:
-        self.most = most
-        self.weigh = weigh
-        self.room = room
+    def __init__(
+        self, max_items: int, size_of: Callable[[Value], int] = lambda _: 0, max_bytes: int = MAX_CACHE_BYTES
+    ) -> None:
+        self.max_items = max_items
+        self.size_of = size_of
+        self.max_bytes = max_bytes
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
@@ -53,7 +55,7 @@ class LRUCache(Generic[Value]):
         """Keep a value as the one that was asked for last."""
         self._values[key] = value
         self._values.move_to_end(key)
-        while len(self._values) > 1 and (len(self._values) > self.most or self._weight() > self.room):
+        while len(self._values) > 1 and (len(self._values) > self.max_items or self._weight() > self.max_bytes):
             self._values.popitem(last=False)
 
     def find(self, key: Hashable) -> Value | None:
@@ -69,10 +71,10 @@ class LRUCache(Generic[Value]):
         self._values.pop(key, None)
 
     def _weight(self) -> int:
-        return sum(map(self.weigh, self._values.values()))
+        return sum(map(self.size_of, self._values.values()))
 
 
-class Shared:
+class RunCache:
     """Data, frozen backbones and features that the runs of one process share, and checks that passed.
 
     Runs read these and change none of them. Each run of its own has a new one.
@@ -147,7 +149,7 @@ class Shared:
         return self._backbones.holds(backbone)
 
     def check_once(self, key: Hashable, check: Callable[[], None]) -> None:
-        """Check something that an equal key stands for, unless it was found to be right before."""
+        """Run `check` once per key; later calls with an equal key are skipped if it passed."""
         self._checked.get(key, check)
 
 

@@ -14,13 +14,13 @@ from equimetric import load
 from equimetric.backbones import build_backbone, heads
 from equimetric.configuration import load_config
 from equimetric.errors import DamagedFileError, EquimetricError
-from equimetric.runs import shared as shared_module
+from equimetric.runs import run_cache
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.evaluation import embed_run
 from equimetric.runs.model import load_weights
 from equimetric.runs.result import DataShape
-from equimetric.runs.shared import LRUCache, Shared
+from equimetric.runs.run_cache import LRUCache, RunCache
 from equimetric.training import preconditions, train
 
 SHAPE = DataShape(channels=3, vectors=False, classes=6, images=40)
@@ -59,7 +59,7 @@ def test_only_what_was_asked_for_last_is_kept():
     recent.get("c", lambda: next(made))
     assert recent.find("b") is None
     assert recent.find("a") == first
-    heavy = LRUCache(9, weigh=lambda value: value, room=10)
+    heavy = LRUCache(9, size_of=lambda value: value, max_bytes=10)
     for key in (6, 3, 5):
         heavy.get(key, lambda key=key: key)
     assert heavy.find(6) is None
@@ -69,16 +69,16 @@ def test_only_what_was_asked_for_last_is_kept():
 
 
 def test_a_failed_check_is_made_again():
-    shared, left = Shared(), iter([True, False])
+    cache, left = RunCache(), iter([True, False])
 
     def check():
         if next(left):
             raise EquimetricError("no")
 
     with pytest.raises(EquimetricError, match="no"):
-        shared.check_once("a", check)
-    shared.check_once("a", check)
-    shared.check_once("a", lambda: pytest.fail("it was right before"))
+        cache.check_once("a", check)
+    cache.check_once("a", check)
+    cache.check_once("a", lambda: pytest.fail("it was right before"))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_failed_check_is_made_again():
     ],
 )
 def test_runs_that_share_give_the_numbers_of_runs_that_do_not(kind, sources, tmp_path):
-    shared = Shared()
+    cache = RunCache()
     changes = (
         {},
         {"method": "arcface", "training.precision": "float64"},
@@ -100,7 +100,7 @@ def test_runs_that_share_give_the_numbers_of_runs_that_do_not(kind, sources, tmp
     )
     for number, change in enumerate(changes):
         one = train(sources[kind], folder=tmp_path / f"alone{number}", overrides=change)
-        other = train(sources[kind], folder=tmp_path / f"shared{number}", overrides=change, shared=shared)
+        other = train(sources[kind], folder=tmp_path / f"shared{number}", overrides=change, cache=cache)
         assert one.metrics == other.metrics
         assert one.validation == other.validation
         assert equal(state_of(one.learner), state_of(other.learner))
@@ -108,13 +108,13 @@ def test_runs_that_share_give_the_numbers_of_runs_that_do_not(kind, sources, tmp
 
 
 def test_data_features_and_checks_are_made_once(sources, tmp_path, monkeypatch):
-    loaded = count_calls(monkeypatch, shared_module, "load_data_set")
-    computed = count_calls(monkeypatch, shared_module, "cached_features")
+    loaded = count_calls(monkeypatch, run_cache, "load_data_set")
+    computed = count_calls(monkeypatch, run_cache, "cached_features")
     directions = count_calls(monkeypatch, heads, "principal_directions")
     tried = count_calls(monkeypatch, preconditions, "try_metrics")
-    shared = Shared()
+    cache = RunCache()
     for number, change in enumerate(({}, {"method": "arcface"}, {"data.fold": 1}, {"data.fold": 1})):
-        train(sources["files, frozen"], folder=tmp_path / str(number), overrides=change, shared=shared)
+        train(sources["files, frozen"], folder=tmp_path / str(number), overrides=change, cache=cache)
     assert len(loaded) == 1
     assert len(computed) == 1
     assert len(directions) == 2, "one for each fold"
@@ -122,36 +122,36 @@ def test_data_features_and_checks_are_made_once(sources, tmp_path, monkeypatch):
 
 
 def test_a_changed_list_or_array_is_read_anew(sources, features, tmp_path):
-    shared, config = Shared(), parse(sources["features"])
-    first = shared.data(config)
-    assert shared.data(config) is first
+    cache, config = RunCache(), parse(sources["features"])
+    first = cache.data(config)
+    assert cache.data(config) is first
     arrays = dict(np.load(features))
     np.savez(features, **{**arrays, "features": arrays["features"] + 1})
-    changed = shared.data(config)
+    changed = cache.data(config)
     assert changed.fingerprint != first.fingerprint
-    assert shared.data(config) is changed
-    train(sources["features"], folder=tmp_path / "run", shared=shared)
+    assert cache.data(config) is changed
+    train(sources["features"], folder=tmp_path / "run", cache=cache)
     embed_run(tmp_path / "run")
 
 
 def test_changed_images_are_read_anew_unless_features_stand_for_them(sources, image_folder):
-    shared = Shared()
+    cache = RunCache()
     images, frozen = parse(sources["files through a view"]), parse(sources["files, frozen"])
-    first = shared.data(images)
-    assert shared.data(images) is first
+    first = cache.data(images)
+    assert cache.data(images) is first
     Image.fromarray(draw_image(3, 99)).save(image_folder / "class0" / "1.png")
-    assert shared.data(frozen).dataset is first.dataset
-    changed = shared.data(images)
+    assert cache.data(frozen).dataset is first.dataset
+    changed = cache.data(images)
     assert changed.fingerprint != first.fingerprint
-    assert shared.data(images) is changed
+    assert cache.data(images) is changed
     stamp = time.time() - 100
     os.utime(image_folder / "class1" / "1.png", (stamp, stamp))
-    assert shared.data(images).fingerprint == changed.fingerprint, "the content is the same"
+    assert cache.data(images).fingerprint == changed.fingerprint, "the content is the same"
 
 
 def test_folds_share_the_images_and_not_the_split(sources):
-    shared = Shared()
-    first, second = (shared.data(parse(sources["features"], **{"data.fold": fold})) for fold in (0, 1))
+    cache = RunCache()
+    first, second = (cache.data(parse(sources["features"], **{"data.fold": fold})) for fold in (0, 1))
     assert first.dataset is second.dataset
     assert not torch.equal(first.split.validation, second.split.validation)
 
@@ -165,15 +165,15 @@ def test_a_frozen_backbone_is_built_once_and_the_head_is_drawn_as_after_it(tmp_p
     torch.manual_seed(3)
     file = tmp_path / "weights.pt"
     torch.save(build_backbone("small_cnn", channels=3).state_dict(), file)
-    shared = Shared()
-    first = build_learner(frozen(model={"pretrained": str(file)}), SHAPE, shared=shared)
+    cache = RunCache()
+    first = build_learner(frozen(model={"pretrained": str(file)}), SHAPE, cache=cache)
     for seed in (0, 1, 2, 1):
         config = frozen(model={"pretrained": str(file)}, seed=seed)
-        learner = build_learner(config, SHAPE, shared=shared)
+        learner = build_learner(config, SHAPE, cache=cache)
         assert learner.network.backbone is first.network.backbone
         assert equal(state_of(learner), state_of(build_learner(config, SHAPE)))
     torch.save({name: tensor + 1 for name, tensor in torch.load(file).items()}, file)
-    changed = build_learner(frozen(model={"pretrained": str(file)}), SHAPE, shared=shared)
+    changed = build_learner(frozen(model={"pretrained": str(file)}), SHAPE, cache=cache)
     assert changed.network.backbone is not first.network.backbone
     assert equal(state_of(changed), state_of(build_learner(frozen(model={"pretrained": str(file)}), SHAPE)))
 
@@ -189,9 +189,9 @@ def test_a_frozen_backbone_is_built_once_and_the_head_is_drawn_as_after_it(tmp_p
     ],
 )
 def test_another_backbone_is_built_anew(other):
-    shared = Shared()
-    first = build_learner(frozen(), SHAPE, shared=shared)
-    learner = build_learner(frozen(**other), SHAPE, shared=shared)
+    cache = RunCache()
+    first = build_learner(frozen(), SHAPE, cache=cache)
+    learner = build_learner(frozen(**other), SHAPE, cache=cache)
     assert learner.network.backbone is not first.network.backbone
     assert equal(state_of(learner), state_of(build_learner(frozen(**other), SHAPE)))
 
@@ -214,15 +214,15 @@ def test_principal_directions_follow_a_change_of_the_features():
 
 @pytest.fixture
 def three_runs(sources, tmp_path):
-    shared, folders = Shared(), [tmp_path / "study" / str(seed) for seed in range(3)]
+    cache, folders = RunCache(), [tmp_path / "study" / str(seed) for seed in range(3)]
     config = {**sources["files, frozen"], "model": {"dim": 4, "frozen": True}}
     torch.manual_seed(0)
     file = tmp_path / "weights.pt"
     torch.save(build_backbone("small_cnn", channels=3).state_dict(), file)
     config["model"]["pretrained"] = str(file)
     for seed, folder in enumerate(folders):
-        train(config, folder=folder, overrides={"seed": seed}, shared=shared)
-    return folders, config, shared
+        train(config, folder=folder, overrides={"seed": seed}, cache=cache)
+    return folders, config, cache
 
 
 def test_runs_hold_their_frozen_backbone_whole_and_the_disk_holds_it_once(three_runs):
@@ -241,7 +241,7 @@ def test_runs_hold_their_frozen_backbone_whole_and_the_disk_holds_it_once(three_
 
 @pytest.mark.parametrize("why", ["gone", "changed", "no links"])
 def test_a_backbone_that_cannot_be_linked_is_written_again(three_runs, tmp_path, monkeypatch, why):
-    folders, config, shared = three_runs
+    folders, config, cache = three_runs
     if why == "gone":
         for folder in folders:
             (folder / "backbone.safetensors").unlink()
@@ -249,7 +249,7 @@ def test_a_backbone_that_cannot_be_linked_is_written_again(three_runs, tmp_path,
         (folders[0] / "backbone.safetensors").write_bytes(b"changed")
     else:
         monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError("not here")))
-    train(config, folder=tmp_path / "more", overrides={"seed": 7}, shared=shared)
+    train(config, folder=tmp_path / "more", overrides={"seed": 7}, cache=cache)
     assert (tmp_path / "more" / "backbone.safetensors").stat().st_nlink == 1
     assert equal(state_of(load(tmp_path / "more").learner.network.backbone), backbone_of(config))
 
