@@ -119,7 +119,7 @@ def timm(monkeypatch):
 def test_a_torchvision_model_without_its_classifiers(torchvision):
     network = build_network("torchvision:tiny", channels=3, dim=5)
     assert torchvision.asked_for is None
-    assert network.backbone.features == 6
+    assert network.backbone.num_features == 6
     assert {name for name, _ in network.backbone.named_parameters()} == {
         f"model.{layer}.{tensor}" for layer in ("conv", "bn") for tensor in ("weight", "bias")
     }
@@ -212,7 +212,7 @@ def test_without_internet(torchvision, timm):
 def test_a_timm_model(timm):
     backbone = build_backbone("timm:tiny")
     assert timm.asked_for == ("tiny", False, 0)
-    assert backbone.features == 6
+    assert backbone.num_features == 6
     convention = backbone.convention
     assert (convention.size, convention.resize, convention.mean) == (20, 22, (127.5,) * 3)
 

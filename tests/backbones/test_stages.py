@@ -44,7 +44,7 @@ def test_channels_and_stride_of_every_stage(backbone):
         maps = backbone.forward_to(IMAGES, stage)
         assert maps.shape[:2] == (2, backbone.stage_channels(stage))
         assert maps.shape[2] == math.ceil(64 / backbone.stage_stride(stage))
-    assert backbone.stage_channels(backbone.stages[-1]) == backbone.maps
+    assert backbone.stage_channels(backbone.stages[-1]) == backbone.map_channels
 
 
 def test_gradients_pass_through_a_stage(backbone):
@@ -67,7 +67,7 @@ def test_backbones_are_declared_in_their_files():
     declared = {found.name: found for found in read_declarations("equimetric.backbones", "backbone")}
     assert declared.keys() == BACKBONES.keys()
     for name, record in BACKBONES.items():
-        assert declared[name].keywords["features"] == record.features
+        assert declared[name].keywords["num_features"] == record.num_features
         assert declared[name].summary == record.summary
 
 

@@ -30,7 +30,7 @@ def test_poolings_by_their_formulas():
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_pooling_of_a_network(pooling):
     network = small(pooling=pooling)
-    assert network.backbone.features == 112
+    assert network.backbone.num_features == 112
     network(IMAGES).sum().backward()
     assert all(parameter.grad is not None for parameter in network.parameters())
     maps = network.eval().backbone.forward_maps(IMAGES)

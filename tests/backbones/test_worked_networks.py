@@ -71,7 +71,7 @@ def test_features_of_a_public_weight_file(name, tmp_path):
     with torch.no_grad():
         features = backbone(worked_input(case))[0]
     assert sum(parameter.numel() for parameter in backbone.parameters()) == case["parameters"]
-    assert features.shape == (backbone.features,)
+    assert features.shape == (backbone.num_features,)
     assert features[:8].tolist() == pytest.approx(case["first8"], rel=1e-6, abs=1e-8)
     assert features.sum().item() == pytest.approx(case["sum"], rel=1e-8)
     assert features.square().sum().item() == pytest.approx(case["sum_of_squares"], rel=1e-8)
@@ -84,9 +84,9 @@ def test_every_stage_of_bn_inception(size):
     backbone.load_state_dict(public_weights(backbone), strict=False)
     stages = []
     with torch.no_grad():
-        maps = backbone.enter(worked_input(case))
+        maps = backbone.prepare_input(worked_input(case))
         for name in backbone.stages:
-            maps = backbone.run_stage(name, maps)
+            maps = backbone.forward_stage(name, maps)
             stages.append((name, maps.shape[1:], maps.mean().item()))
     for (name, shape, mean), (worked_name, worked_shape, worked_mean) in zip(stages, case["stages"], strict=True):
         assert (name, list(shape)) == (worked_name, worked_shape)
@@ -97,7 +97,7 @@ def test_every_stage_of_bn_inception(size):
 def test_the_table_says_what_the_network_is(name):
     record = BACKBONES[name]
     network = build_network(name, channels=3, dim=4)
-    assert (record.features, record.size) == (network.backbone.features, network.convention.size)
+    assert (record.num_features, record.size) == (network.backbone.num_features, network.convention.size)
     assert record.name == name
     assert record.summary
     bytes_of_images = torch.randint(0, 256, (2, 3, 64, 33), dtype=torch.uint8)

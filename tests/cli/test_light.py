@@ -165,6 +165,6 @@ def test_listed_transforms_and_backbones_are_those_of_the_registries():
         assert (listed[name].summary, declared["size"], declared["features"]) == (
             record.summary,
             record.size,
-            record.features,
+            record.num_features,
         )
         assert (declared.get("package"), declared.get("public_file")) == (record.package, record.public_file)

@@ -127,7 +127,7 @@ def test_samplers_backbones_heads_and_data_sets():
     sampler = em.batches.class_balanced(LABELS, classes_per_batch=2, samples_per_class=2, seed=1)
     assert len(LABELS[next(iter(sampler))].unique()) == 2
     backbone = em.backbones.small_cnn(channels=1)
-    head = em.heads.linear(backbone.features, 5)
+    head = em.heads.linear(backbone.num_features, 5)
     assert head(backbone(torch.zeros(2, 1, 32, 32))).shape == (2, 5)
     assert em.datasets.digits().fingerprint == em.load_dataset("digits").fingerprint
     assert isinstance(em.references.batch(), REFERENCES["batch"].definition)

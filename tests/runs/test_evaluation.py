@@ -90,7 +90,7 @@ def test_a_frozen_model_embeds_images_and_features_alike(sources, tmp_path):
     by_images = embed_part(trained.learner, data, "test").embeddings
     torch.testing.assert_close(by_features, by_images, rtol=1e-4, atol=1e-5)
     backbone = trained.learner.network.backbone
-    assert cached_features(backbone, data.eval_data).shape == (len(data.dataset), backbone.features)
+    assert cached_features(backbone, data.eval_data).shape == (len(data.dataset), backbone.num_features)
 
 
 def test_checkpoints_leave_a_frozen_backbone_out_and_the_model_holds_it(sources, tmp_path):

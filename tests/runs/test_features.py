@@ -217,7 +217,7 @@ def test_the_space_is_reserved_before_anything_is_computed(folder, backbone, dat
     monkeypatch.setattr(feature_file.OpenFeatures, "reserve", note)
     cached_features(backbone, dataset)
     ((size, on_disk, before),) = sizes
-    assert size > IMAGES * backbone.features * 4
+    assert size > IMAGES * backbone.num_features * 4
     assert on_disk >= size
     assert before == 0
 
@@ -242,7 +242,7 @@ def test_a_failed_write_names_the_place_and_the_way_out(folder, backbone, datase
 
     def fail(descriptor, content, offset):
         written.append(len(content))
-        if written.count(PIECE * backbone.features * 4) == 3:
+        if written.count(PIECE * backbone.num_features * 4) == 3:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return pwrite(descriptor, content, offset)
 
@@ -296,7 +296,7 @@ def test_features_of_other_images_under_this_name_are_noticed(folder, backbone, 
 def test_a_file_of_an_older_version_is_replaced(folder, backbone, dataset):
     found = cached_features(backbone, dataset).clone()
     (file,) = folder.iterdir()
-    np.save(file, np.zeros((IMAGES, backbone.features), np.float32))
+    np.save(file, np.zeros((IMAGES, backbone.num_features), np.float32))
     assert torch.equal(cached_features(backbone, dataset), found)
 
 

@@ -23,13 +23,13 @@ class Stage(NamedTuple):
 
 
 class Backbone(nn.Module):
-    """Images in, `features` numbers per image out.
+    """Images in, `num_features` numbers per image out.
 
-    A backbone with named stages runs `run_stage` for each of them in order and then `pool`. Heads at several depths
+    A backbone with named stages runs `forward_stage` for each of them in order and then `pool`. Heads at several depths
     split it there: `forward_from(forward_to(images, stage), stage)` equals `forward(images)` for every stage.
     """
 
-    features: int
+    num_features: int
     convention: InputConvention
     frozen_batch_norm: FrozenBatchNorm = False
 
@@ -53,31 +53,31 @@ class Backbone(nn.Module):
     def forward_to(self, images: Tensor, stage: str) -> Tensor:
         """(B, C, H, W) → (B, stage_channels, h, w): the maps after a stage."""
         stages = self.stages
-        maps = self.enter(images)
+        maps = self.prepare_input(images)
         for name in stages[: stages.index(self._find_stage(stage)) + 1]:
-            maps = self.run_stage(name, maps)
+            maps = self.forward_stage(name, maps)
         return maps
 
     def forward_from(self, maps: Tensor, stage: str) -> Tensor:
-        """(B, stage_channels, h, w) → (B, features): the rest of the backbone after a stage."""
+        """(B, stage_channels, h, w) → (B, num_features): the rest of the backbone after a stage."""
         stages = self.stages
         for name in stages[stages.index(self._find_stage(stage)) + 1 :]:
-            maps = self.run_stage(name, maps)
+            maps = self.forward_stage(name, maps)
         return self.pool(maps)
 
-    def enter(self, images: Tensor) -> Tensor:
+    def prepare_input(self, images: Tensor) -> Tensor:
         """Images as the first stage takes them."""
         return images
 
-    def run_stage(self, stage: str, maps: Tensor) -> Tensor:
+    def forward_stage(self, stage: str, maps: Tensor) -> Tensor:
         """Maps after a stage, from those before it, which stay unchanged."""
         raise NotImplementedError
 
     def pool(self, maps: Tensor) -> Tensor:
-        """(B, channels of the last stage, h, w) → (B, features)."""
+        """(B, channels of the last stage, h, w) → (B, num_features)."""
         raise NotImplementedError
 
-    def pool_by(self, pooling: str) -> None:
+    def set_pooling(self, pooling: str) -> None:
         """Replace the pooling of the last maps, by a name of `POOLINGS`."""
         raise EquimetricError(
             f"{self.label} has no feature maps to pool by {pooling!r}; leave `pooling` out to use its own"
@@ -126,28 +126,28 @@ class Backbone(nn.Module):
 
 
 class MapBackbone(Backbone):
-    """A backbone whose stages end in feature maps, `maps` channels of them, with an exchangeable pooling."""
+    """A backbone whose stages end in feature maps, `map_channels` channels each, with an exchangeable pooling."""
 
-    maps: int
+    map_channels: int
 
     def __init__(self) -> None:
         super().__init__()
         self.pooling = build_pooling("avg")
 
     def forward_maps(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) → (B, maps, h, w)."""
+        """(B, C, H, W) → (B, map_channels, h, w)."""
         return self.forward_to(images, self.stages[-1])
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) → (B, features)."""
+        """(B, C, H, W) → (B, num_features)."""
         return self.pool(self.forward_maps(images))
 
     def pool(self, maps: Tensor) -> Tensor:
-        """(B, maps, h, w) → (B, features)."""
+        """(B, map_channels, h, w) → (B, num_features)."""
         features: Tensor = self.pooling(maps)
         return features
 
-    def pool_by(self, pooling: str) -> None:
+    def set_pooling(self, pooling: str) -> None:
         """Replace the pooling of the last maps, by a name of `POOLINGS`."""
         self.pooling = build_pooling(pooling)
-        self.features = self.maps
+        self.num_features = self.map_channels

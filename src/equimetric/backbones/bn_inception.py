@@ -32,9 +32,9 @@ class Block(NamedTuple):
         """2 where the block halves the map."""
         return 1 if self.single else 2
 
-    def width(self, before: int) -> int:
+    def out_channels(self, in_channels: int) -> int:
         """Channels of the concatenated branches."""
-        return (self.single or 0) + self.triple[1] + self.double[1] + (self.projected or before)
+        return (self.single or 0) + self.triple[1] + self.double[1] + (self.projected or in_channels)
 
 
 BLOCKS = {
@@ -59,36 +59,36 @@ class BNInception(MapBackbone):
     take nine tenths of the statistics from the last batch; here it is PyTorch's 0.1.
     """
 
-    maps = features = 1024
+    map_channels = num_features = 1024
     convention = InputConvention(224, 256, mean=(104.0, 117.0, 128.0), std=(1.0, 1.0, 1.0), order="bgr")
 
     def __init__(self) -> None:
         super().__init__()
-        self._add("conv1_7x7_s2", 3, 64, kernel=7, stride=2)
+        self._add("conv1_7x7_s2", 3, 64, kernel_size=7, stride=2)
         self._add("conv2_3x3_reduce", 64, 64)
-        self._add("conv2_3x3", 64, 192, kernel=3)
-        before, stride = 192, 8
-        self.stage_outputs = {"pool1_3x3_s2": Stage(64, 4), "pool2_3x3_s2": Stage(before, stride)}
+        self._add("conv2_3x3", 64, 192, kernel_size=3)
+        in_channels, stride = 192, 8
+        self.stage_outputs = {"pool1_3x3_s2": Stage(64, 4), "pool2_3x3_s2": Stage(in_channels, stride)}
         for name, block in BLOCKS.items():
             prefix = f"inception_{name}"
             if block.single:
-                self._add(f"{prefix}_1x1", before, block.single)
+                self._add(f"{prefix}_1x1", in_channels, block.single)
             reduced, width = block.triple
-            self._add(f"{prefix}_3x3_reduce", before, reduced)
-            self._add(f"{prefix}_3x3", reduced, width, kernel=3, stride=block.stride)
+            self._add(f"{prefix}_3x3_reduce", in_channels, reduced)
+            self._add(f"{prefix}_3x3", reduced, width, kernel_size=3, stride=block.stride)
             reduced, width = block.double
-            self._add(f"{prefix}_double_3x3_reduce", before, reduced)
-            self._add(f"{prefix}_double_3x3_1", reduced, width, kernel=3)
-            self._add(f"{prefix}_double_3x3_2", width, width, kernel=3, stride=block.stride)
+            self._add(f"{prefix}_double_3x3_reduce", in_channels, reduced)
+            self._add(f"{prefix}_double_3x3_1", reduced, width, kernel_size=3)
+            self._add(f"{prefix}_double_3x3_2", width, width, kernel_size=3, stride=block.stride)
             if block.projected:
-                self._add(f"{prefix}_pool_proj", before, block.projected)
-            before, stride = block.width(before), stride * block.stride
-            self.stage_outputs[prefix] = Stage(before, stride)
+                self._add(f"{prefix}_pool_proj", in_channels, block.projected)
+            in_channels, stride = block.out_channels(in_channels), stride * block.stride
+            self.stage_outputs[prefix] = Stage(in_channels, stride)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def _add(self, name: str, before: int, width: int, kernel: int = 1, stride: int = 1) -> None:
-        self.add_module(name, nn.Conv2d(before, width, kernel, stride, padding=kernel // 2))
-        self.add_module(f"{name}_bn", nn.BatchNorm2d(width))
+    def _add(self, name: str, in_channels: int, out_channels: int, kernel_size: int = 1, stride: int = 1) -> None:
+        self.add_module(name, nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding=kernel_size // 2))
+        self.add_module(f"{name}_bn", nn.BatchNorm2d(out_channels))
 
     def _convolve(self, maps: Tensor, *names: str) -> Tensor:
         for name in names:
@@ -110,7 +110,7 @@ class BNInception(MapBackbone):
             branches.append(self._convolve(pool(maps, 3, stride=1, padding=1), f"{prefix}_pool_proj"))
         return torch.cat(branches, dim=1)
 
-    def enter(self, images: Tensor) -> Tensor:
+    def prepare_input(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) in channels-last layout, for sides H from 32h − 1 to 32h + 6; so 224 and 227 give 7×7 maps.
 
         For other sizes the convolutions and the pooling that halve a map, which pad differently, disagree on its size.
@@ -122,7 +122,7 @@ class BNInception(MapBackbone):
             )
         return images.contiguous(memory_format=torch.channels_last)
 
-    def run_stage(self, stage: str, maps: Tensor) -> Tensor:
+    def forward_stage(self, stage: str, maps: Tensor) -> Tensor:
         """A convolution of the stem with the pooling after it, or an inception block."""
         if stage == "pool1_3x3_s2":
             return F.max_pool2d(self._convolve(maps, "conv1_7x7_s2"), 3, stride=2, ceil_mode=True)
@@ -143,7 +143,7 @@ class BNInception(MapBackbone):
 
 @backbone(
     "bn_inception",
-    features=1024,
+    num_features=1024,
     size=224,
     translate=BNInception.public_names,
     public_file="bn_inception-52deb4733.pth",

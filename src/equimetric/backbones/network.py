@@ -143,7 +143,7 @@ def build_network(
         load=load,
         frozen_batch_norm=frozen_batch_norm,
     )
-    return EmbeddingNetwork(backbone, build_head(head, backbone.features, dim, dropout), FreezePlan.of(freeze))
+    return EmbeddingNetwork(backbone, build_head(head, backbone.num_features, dim, dropout), FreezePlan.of(freeze))
 
 
 def build_trunk(
@@ -158,7 +158,7 @@ def build_trunk(
     """The backbone of a network, with its pooling and its kind of batch normalisation (see `build_network`)."""
     backbone = build_backbone(name, channels=channels, pretrained=pretrained, load=load)
     if pooling is not None:
-        backbone.pool_by(pooling)
+        backbone.set_pooling(pooling)
     if frozen_batch_norm:
         backbone.freeze_batch_norm(frozen_batch_norm)
     return backbone

@@ -26,7 +26,7 @@ class BackboneRecord:
     """A backbone of this package or of a plug-in."""
 
     name: str
-    features: int
+    num_features: int
     size: int
     """Side of the images it is designed for; other sizes work too."""
     summary: str
@@ -56,7 +56,7 @@ pooling = POOLINGS.register
 def backbone(
     name: str,
     *,
-    features: int,
+    num_features: int,
     size: int,
     translate: Callable[[Weights], Weights] = dict,
     package: str | None = None,
@@ -69,7 +69,7 @@ def backbone(
 
     def decorate(build: BuildBackbone) -> BuildBackbone:
         summary = (inspect.getdoc(build) or "").partition("\n")[0].rstrip(".")
-        record = BackboneRecord(name, features, size, summary, build, translate, package, public_file)
+        record = BackboneRecord(name, num_features, size, summary, build, translate, package, public_file)
         BACKBONES.add(name, record, module=build.__module__)
         return build
 

@@ -25,7 +25,7 @@ class GridPooling(nn.Module):
         return maps.flatten(1)
 
 
-@backbone("small_cnn", features=1792, size=32)
+@backbone("small_cnn", num_features=1792, size=32)
 class SmallCNN(MapBackbone):
     """Three convolutions for small images; trains in seconds on one core.
 
@@ -37,9 +37,9 @@ class SmallCNN(MapBackbone):
     def __init__(self, channels: int, widths: tuple[int, ...] = (16, 32, 112)) -> None:
         super().__init__()
         blocks: list[nn.Module] = []
-        for before, width in zip((channels, *widths), widths, strict=False):
+        for in_channels, width in zip((channels, *widths), widths, strict=False):
             blocks += [
-                nn.Conv2d(before, width, kernel_size=3, padding=1, bias=False),
+                nn.Conv2d(in_channels, width, kernel_size=3, padding=1, bias=False),
                 nn.MaxPool2d(2, ceil_mode=True),
                 nn.BatchNorm2d(width),
                 nn.ReLU(inplace=True),
@@ -47,16 +47,16 @@ class SmallCNN(MapBackbone):
         self.blocks = nn.Sequential(*blocks)
         self.stage_outputs = {f"block{n}": Stage(width, 2**n) for n, width in enumerate(widths, start=1)}
         self.pooling = GridPooling()
-        self.maps = widths[-1]
-        self.features = self.maps * GRID**2
+        self.map_channels = widths[-1]
+        self.num_features = self.map_channels * GRID**2
         self.convention = InputConvention(32, 32, mean=(127.5,) * channels, std=(127.5,) * channels)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def enter(self, images: Tensor) -> Tensor:
+    def prepare_input(self, images: Tensor) -> Tensor:
         """Images in channels-last layout."""
         return images.contiguous(memory_format=torch.channels_last)
 
-    def run_stage(self, stage: str, maps: Tensor) -> Tensor:
+    def forward_stage(self, stage: str, maps: Tensor) -> Tensor:
         """(B, c, h, w) → (B, stage_channels, ⌈h/2⌉, ⌈w/2⌉)."""
         first = self.stages.index(stage) * LAYERS_PER_BLOCK
         for layer in range(first, first + LAYERS_PER_BLOCK):

@@ -101,7 +101,7 @@ class Plan:
     def largest_dim(self, fold: int) -> int:
         """Dimensions of a candidate, no more than there are principal components of a fold's training features."""
         images = sum(self.inspection.images[name] for name in self.parts.fold(fold, FOLDS).train)
-        return min(MOST_DIM, BACKBONES[self.values["model"]["backbone"]].features, images - 1)
+        return min(MOST_DIM, BACKBONES[self.values["model"]["backbone"]].num_features, images - 1)
 
     def describe(self) -> Iterator[str]:
         """The plan in words, one line for each stage."""

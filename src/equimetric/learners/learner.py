@@ -90,7 +90,7 @@ class LearnerParts(Protocol):
     @property
     def trains_trunk(self) -> bool: ...  # noqa: D102
 
-    def network(self, dim: int | None = None, *, features: int | None = None) -> EmbeddingNetwork:
+    def network(self, dim: int | None = None, *, num_features: int | None = None) -> EmbeddingNetwork:
         """The configured network, of another embedding dimension, or for a part of given features."""
 
     def head(self, network: EmbeddingNetwork, dim: int) -> nn.Module:

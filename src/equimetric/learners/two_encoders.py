@@ -74,9 +74,9 @@ class TwoEncoders(NetworksLearner):
         if positives not in POSITIVES:
             raise unknown_name("learner.options.positives", positives, POSITIVES)
         sizes = list(parts.modalities.values())
-        first = parts.network(features=sizes[0] if sizes else None)
+        first = parts.network(num_features=sizes[0] if sizes else None)
         if sizes:
-            second = parts.network(features=sizes[1])
+            second = parts.network(num_features=sizes[1])
         elif parts.trains_trunk:
             second = parts.network()
         else:

@@ -81,7 +81,7 @@ class RunParts:
         """Steps between validations."""
         return self.config.training.validate_every
 
-    def network(self, dim: int | None = None, *, features: int | None = None) -> EmbeddingNetwork:
+    def network(self, dim: int | None = None, *, num_features: int | None = None) -> EmbeddingNetwork:
         """A freshly initialised network; on data that are features, for this number of them.
 
         The seed depends on the run's seed and on how many networks were built before, never on the method: all
@@ -93,10 +93,10 @@ class RunParts:
         if self.shape.vectors:
             if model.frozen:
                 raise EquimetricError("model.frozen computes features of images, and these data are features already")
-            given = features or self.shape.channels
+            given = num_features or self.shape.channels
             return EmbeddingNetwork(None, build_head(model.head, given, dim or self.dim, model.dropout))
         backbone = self.backbone()
-        head = build_head(model.head, backbone.features, dim or self.dim, model.dropout)
+        head = build_head(model.head, backbone.num_features, dim or self.dim, model.dropout)
         network = EmbeddingNetwork(backbone, head, FreezePlan.of(model.freeze))
         if model.frozen:
             network.freeze_backbone()

@@ -70,7 +70,7 @@ def feature_file(backbone: Backbone, dataset: Dataset) -> FeatureFile:
     """Where the features of a data set are kept."""
     fingerprint = features_fingerprint(backbone, dataset)
     path = cache_directory() / "features" / f"{fingerprint}.npy"
-    return FeatureFile(path, len(dataset), backbone.features, fingerprint)
+    return FeatureFile(path, len(dataset), backbone.num_features, fingerprint)
 
 
 def features_fingerprint(backbone: Backbone, dataset: Dataset) -> str:

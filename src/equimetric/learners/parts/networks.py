@@ -75,7 +75,7 @@ def backbone_features(network: EmbeddingNetwork, images: Tensor, stage: str | No
 def feature_dim(network: EmbeddingNetwork) -> int:
     """How many features the head of a network takes."""
     if network.backbone is not None:
-        return network.backbone.features
+        return network.backbone.num_features
     for module in network.head.modules():
         if isinstance(module, nn.Linear):
             return module.in_features

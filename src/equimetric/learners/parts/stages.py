@@ -31,9 +31,9 @@ def require_stages(parts: LearnerParts, network: EmbeddingNetwork, learner: str)
 def maps_at_stages(backbone: Backbone, images: Tensor, stages: Iterable[str]) -> dict[str, Tensor]:
     """(B, channels, h, w) the maps after each of these stages, and of no later one, in one pass."""
     wanted, found = set(stages), {}
-    maps = backbone.enter(images)
+    maps = backbone.prepare_input(images)
     for stage in backbone.stages:
-        maps = backbone.run_stage(stage, maps)
+        maps = backbone.forward_stage(stage, maps)
         if stage in wanted:
             found[stage] = maps
         if len(found) == len(wanted):
