@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, layer_norm, leaky_relu, normalize
 import equimetric as em
 from equimetric.backbones import EmbeddingNetwork
 from equimetric.errors import EquimetricError
-from equimetric.learners.single import SingleLearner
+from equimetric.learners.single import SingleObjectiveLearner
 from equimetric.losses.group import correlations, draw_anchors
 from equimetric.losses.hist import propagate
 from equimetric.losses.intra_batch import MessageLayer
@@ -244,7 +244,7 @@ def test_messages_drop_out_in_training_alone():
 @pytest.mark.parametrize("method", ["group", "intra_batch", "hist"])
 def test_what_a_batch_exchanges_is_trained_and_saved_but_takes_no_part_in_embeddings(method):
     dim, classes = 8, 5
-    learner = SingleLearner(
+    learner = SingleObjectiveLearner(
         EmbeddingNetwork(None, nn.Linear(3, dim)), em.objective(method, classes=classes, dim=dim)
     ).double()
     counted = sum(parameter.numel() for parameter in learner.objective.parameters())

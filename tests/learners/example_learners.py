@@ -27,8 +27,8 @@ if "everything" not in LEARNERS:
             self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
         @classmethod
-        def build(cls, parts, *, clusters=3):
-            return cls(parts.network(), parts.objective(), parts.images, clusters)
+        def build(cls, factory, *, clusters=3):
+            return cls(factory.network(), factory.objective(), factory.images, clusters)
 
         def prepare(self, images):
             return self.network.prepare(images)
@@ -41,7 +41,7 @@ if "everything" not in LEARNERS:
             return found
 
         def embedding(self, outputs):
-            return self.scale(torch.cat([outputs["first"], outputs["second"]], 1))
+            return self.normalize(torch.cat([outputs["first"], outputs["second"]], 1))
 
         def losses(self, outputs, batch):
             name = {"classes": "first", "clusters": "second"}[batch.task]

@@ -7,7 +7,7 @@ from making import batch_for, configuration, make, require_training_only
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 from equimetric.learners import LEARNERS
-from equimetric.learners.diva import contrast_keys, key_weights
+from equimetric.learners.diva import key_weights, weighted_info_nce
 from equimetric.training import train
 
 NAME = "diva"
@@ -37,8 +37,8 @@ def test_the_contrast_with_keys_is_its_formula(vectors):
     own = ((queries * keys).sum(1) / 0.1).exp()
     others = (weights * (queries @ queued.T) / 0.1).exp().sum(1)
     expected = -(own / (own + others)).log().mean()
-    torch.testing.assert_close(contrast_keys(3 * queries, keys, queued, 0.1), expected)
-    assert contrast_keys(queries, keys, queued[:0], 0.1) == 0, "no key has been queued yet"
+    torch.testing.assert_close(weighted_info_nce(3 * queries, keys, queued, 0.1), expected)
+    assert weighted_info_nce(queries, keys, queued[:0], 0.1) == 0, "no key has been queued yet"
 
 
 def test_keys_are_queued_in_order_and_have_no_gradient():

@@ -7,8 +7,8 @@ from several_tasks import note_batches
 
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
-from equimetric.learners.parts.clusters import cluster_tasks
-from equimetric.learners.parts.phases import Phases
+from equimetric.learners.modules.clusters import cluster_tasks
+from equimetric.learners.modules.phases import Phases
 from equimetric.training import train
 
 NAME = "divide_and_conquer"
@@ -77,10 +77,10 @@ def test_phases_end_with_a_joint_one():
     class Parts:
         steps, validate_every = 100, 10
 
-    assert Phases.of(Parts, None, 0.05) == Phases(10, 90)
-    assert Phases.of(Parts, 7, 0.5) == Phases(7, 49)
-    assert Phases.of(Parts, 60, 0.9) == Phases(60, 60), "the first period divides"
-    assert not Phases.of(Parts, 10, 0.0).is_joint(10**9)
+    assert Phases.from_factory(Parts, None, 0.05) == Phases(10, 90)
+    assert Phases.from_factory(Parts, 7, 0.5) == Phases(7, 49)
+    assert Phases.from_factory(Parts, 60, 0.9) == Phases(60, 60), "the first period divides"
+    assert not Phases.from_factory(Parts, 10, 0.0).is_joint(10**9)
 
 
 def test_its_cost_is_that_of_one_network(tmp_path):

@@ -7,7 +7,7 @@ from making import VECTORS, make, make_batch, require_training_only
 from equimetric.backbones import build_backbone
 from equimetric.errors import EquimetricError
 from equimetric.learners.hdc import choose_stages
-from equimetric.learners.parts.stages import maps_at_stages
+from equimetric.learners.modules.stages import maps_at_stages
 
 
 def test_there_is_a_head_at_every_stage():

@@ -85,12 +85,12 @@ def test_a_batch_of_a_cluster_trains_its_half():
 def test_the_trunk_stands_still_after_a_split():
     learner = prepared()
     learner.step = 3
-    assert learner.stands_still
+    assert learner.trunk_frozen
     batch = batch_for(learner, "cluster1")
     sum(learner.losses(learner.outputs(batch), batch).values()).backward()
     assert all(parameter.grad is None for parameter in learner.network.backbone.parameters())
     learner.step = 5
-    assert not learner.stands_still
+    assert not learner.trunk_frozen
 
 
 def test_learned_masks_have_a_weighted_penalty():

@@ -31,7 +31,7 @@ def test_the_loss_is_the_weighted_sum_over_prefixes():
     learner = make("matryoshka", method="proxy_anchor", learner={"options": options}).train()
     batch = make_batch()
     outputs = learner.outputs(batch)
-    objectives = {8: learner.objective, **learner.each}
+    objectives = {8: learner.objective, **learner.prefix_objectives}
     assert [next(one.parameters()).shape[1] for one in objectives.values()] == [8, 4, 2]
     expected = sum(
         weight * objectives[size](outputs["embedding"][:, :size], batch.labels)

@@ -11,13 +11,13 @@ from several_tasks import note_batches
 
 from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.learners import EpochView
+from equimetric.learners.modules.policy import BinPolicy, PolicyGradient, clipped_surrogate
 from equimetric.learners.pads import FACTORS, METRICS, draw_holdout_classes
-from equimetric.learners.parts.policy import BinPolicy, PolicyGradient, clipped_surrogate
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.result import DataShape
 from equimetric.training import train
-from equimetric.training.late_parts import explain_late_parts
+from equimetric.training.delayed_starts import explain_delayed_starts
 
 SHAPE = DataShape(channels=1, vectors=False, classes=8, images=24)
 LABELS = torch.arange(24) % 8
@@ -258,7 +258,7 @@ def test_a_method_of_triples_may_select_by_pads():
 def test_a_run_shorter_than_a_period_says_that_the_policy_learns_nothing(tmp_path):
     config = configuration("pads", learner={"name": "pads", "options": {}})
     learner = build_learner(RunConfig(**config), SHAPE)
-    (sentence,) = explain_late_parts(RunConfig(**config), learner)
+    (sentence,) = explain_delayed_starts(RunConfig(**config), learner)
     assert "The policy takes no part in this run: it begins after 30 steps (learner.options.period)" in sentence
     with pytest.warns(EquimetricWarning, match="The policy takes no part"):
         train(config, folder=tmp_path)

@@ -70,9 +70,9 @@ def test_only_the_student_is_left():
 
 
 def test_late_feature_distillation_is_announced():
-    late = make("s2sd", learner={"options": {"dims": [12]}}).late_parts()
+    late = make("s2sd", learner={"options": {"dims": [12]}}).delayed_starts()
     assert [(part.first, part.option) for part in late] == [(1000, "learner.options.features_after")]
-    assert make("s2sd", learner={"options": {"dims": [12], "gamma_features": 0.0}}).late_parts() == []
+    assert make("s2sd", learner={"options": {"dims": [12], "gamma_features": 0.0}}).delayed_starts() == []
 
 
 def test_features_in_place_of_images():

@@ -8,7 +8,7 @@ import equimetric as em
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 from equimetric.learners import Batch
-from equimetric.learners.parts.triples import triple_terms, triples_inside_classes, triples_of_three_classes
+from equimetric.learners.modules.triples import triple_terms, triples_inside_classes, triples_of_three_classes
 
 NAME = "shared_features"
 

@@ -15,7 +15,7 @@ import equimetric as em
 from equimetric.components import LOSSES
 from equimetric.configuration import load_config
 from equimetric.data import sample_weights
-from equimetric.learners import Learner, SingleLearner
+from equimetric.learners import Learner, SingleObjectiveLearner
 from equimetric.objectives import Objective
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import load_run_data
@@ -177,7 +177,7 @@ def test_losses_and_learners_without_weights_refuse_them_before_training(tmp_pat
     ):
         train(configuration(file), folder=tmp_path / "run")
     monkeypatch.undo()
-    monkeypatch.setattr(SingleLearner, "weighs_samples", Learner.weighs_samples)
+    monkeypatch.setattr(SingleObjectiveLearner, "weighs_samples", Learner.weighs_samples)
     with pytest.raises(em.EquimetricError, match=r"learner 'single' takes no weights; leave one of them out"):
         train(configuration(file), folder=tmp_path / "run")
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError
-from equimetric.learners import SingleLearner
+from equimetric.learners import SingleObjectiveLearner
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.model import load_weights
 from equimetric.training import train
@@ -33,7 +33,7 @@ def root_of_nothing(values):
 
 def spoil_gradients(monkeypatch, pick, first_batch):
     """From a batch on, add a term of value 0 whose gradient is NaN."""
-    losses = SingleLearner.losses
+    losses = SingleObjectiveLearner.losses
 
     def spoiled(learner, outputs, batch):
         terms = losses(learner, outputs, batch)
@@ -41,7 +41,7 @@ def spoil_gradients(monkeypatch, pick, first_batch):
             terms["nothing"] = root_of_nothing(pick(learner, outputs))
         return terms
 
-    monkeypatch.setattr(SingleLearner, "losses", spoiled)
+    monkeypatch.setattr(SingleObjectiveLearner, "losses", spoiled)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_no_checkpoint_holds_a_weight_that_is_not_finite(tmp_path, monkeypatch):
             with torch.no_grad():
                 learner.network.head.weight[0, 1] = math.inf
 
-    monkeypatch.setattr(SingleLearner, "after_step", break_head)
+    monkeypatch.setattr(SingleObjectiveLearner, "after_step", break_head)
     with pytest.raises(
         EquimetricError, match=r"the parameter 'network.head.weight' became inf at step 4, .* lower opt"
     ):
@@ -124,14 +124,14 @@ def test_a_loss_that_is_not_finite_is_named_before_its_gradient():
 
 def spoil_loss(monkeypatch, first_batch, more=lambda step: None):
     """From a batch on the loss is NaN."""
-    losses = SingleLearner.losses
+    losses = SingleObjectiveLearner.losses
 
     def spoiled(learner, outputs, batch):
         more(batch.number)
         terms = losses(learner, outputs, batch)
         return {name: value * math.nan if batch.number >= first_batch else value for name, value in terms.items()}
 
-    monkeypatch.setattr(SingleLearner, "losses", spoiled)
+    monkeypatch.setattr(SingleObjectiveLearner, "losses", spoiled)
 
 
 @pytest.mark.parametrize(("log_every", "last"), [(1, 4), (3, 6), (1000, 10)])

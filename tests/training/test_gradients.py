@@ -6,7 +6,7 @@ from torch import nn
 
 from equimetric.backbones import EmbeddingNetwork
 from equimetric.errors import EquimetricError
-from equimetric.learners import Batch, SingleLearner
+from equimetric.learners import Batch, SingleObjectiveLearner
 from equimetric.objectives import compose
 from equimetric.processes import Processes
 from equimetric.training import train
@@ -21,7 +21,7 @@ LABELS = torch.arange(6).repeat_interleave(4)
 def make(dropout=0.0, method="proxy_anchor", **options):
     torch.manual_seed(3)
     head = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 5))
-    return SingleLearner(EmbeddingNetwork(None, head), compose(method, **options)).double()
+    return SingleObjectiveLearner(EmbeddingNetwork(None, head), compose(method, **options)).double()
 
 
 def batch():
@@ -35,7 +35,7 @@ def gradients(learner, **options):
     return terms, [parameter.grad for parameter in learner.parameters()], torch.rand(3)
 
 
-class InParts(SingleLearner):
+class InParts(SingleObjectiveLearner):
     """One pass that goes through the network in parts, with one graph over all of them."""
 
     def outputs(self, batch):

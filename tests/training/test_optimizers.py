@@ -6,7 +6,7 @@ import torch
 from equimetric.backbones import EmbeddingNetwork
 from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError
-from equimetric.learners import SingleLearner
+from equimetric.learners import SingleObjectiveLearner
 from equimetric.objectives import compose
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import OptimizerConfig, RunConfig
@@ -57,7 +57,7 @@ def test_the_head_is_like_the_trunk_and_the_objective_without_weight_decay_unles
 def test_nothing_to_learn_is_a_message():
     network = EmbeddingNetwork(None, torch.nn.Identity())
     with pytest.raises(EquimetricError, match="there is nothing to train"):
-        build_optimizer(SingleLearner(network, compose("contrastive")), OptimizerConfig())
+        build_optimizer(SingleObjectiveLearner(network, compose("contrastive")), OptimizerConfig())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 import equimetric as em
 from equimetric.errors import EquimetricError, EquimetricWarning, StorageError
-from equimetric.learners import LEARNERS, SingleLearner
+from equimetric.learners import LEARNERS, SingleObjectiveLearner
 from equimetric.runs import features
 from equimetric.runs.access import require_writable
 from equimetric.training import train
@@ -36,10 +36,10 @@ def nothing_is_computed(monkeypatch):
 def optional(monkeypatch):
     """A learner with an option."""
 
-    class Optional(SingleLearner):
+    class Optional(SingleObjectiveLearner):
         @classmethod
-        def build(cls, parts, *, weight: float = 1.0):  # noqa: ARG003
-            return cls(parts.network(), parts.objective())
+        def build(cls, factory, *, weight: float = 1.0):  # noqa: ARG003
+            return cls(factory.network(), factory.objective())
 
     LEARNERS.discover()
     monkeypatch.setitem(LEARNERS._records, "optional", Optional)

@@ -8,7 +8,7 @@ import pytest
 
 from equimetric.errors import EquimetricError
 from equimetric.training import train
-from equimetric.training.sinks import figures_of
+from equimetric.training.sinks import scalars_of
 
 CONFIG = {
     "method": "contrastive",
@@ -90,7 +90,7 @@ def test_tensorboard_gets_every_figure_of_the_log(tmp_path, tensorboard):
     assert writer.folder == str(tmp_path / "tensorboard")
     assert writer.closed
     lines = logged(tmp_path)
-    expected = [(name, value, line["step"]) for line in lines for name, value in figures_of(line).items()]
+    expected = [(name, value, line["step"]) for line in lines for name, value in scalars_of(line).items()]
     assert writer.scalars == expected
     assert {"train/loss", "train/terms/contrastive", "validation/map_at_r"} <= {name for name, _, _ in expected}
 
@@ -121,7 +121,7 @@ def test_mlflow_goes_on_with_the_same_run(tmp_path, mlflow):
     # Step 3 was logged before the kill and taken again after it.
     metrics = [call[1:] for call in calls if call[0] == "metrics"]
     assert [step for step, values in metrics if "train/loss" in values] == [1, 2, 3, 4]
-    assert metrics[-1] == (4, figures_of(logged(tmp_path)[-1]))
+    assert metrics[-1] == (4, scalars_of(logged(tmp_path)[-1]))
 
 
 def test_what_mlflow_refuses_is_one_sentence(tmp_path, mlflow):

@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from equimetric.learners import SingleLearner
+from equimetric.learners import SingleObjectiveLearner
 from equimetric.runs.model import load_weights
 from equimetric.training import train
 from equimetric.training.spread import BatchSpread, measure_spread
@@ -43,7 +43,7 @@ def pulled_together(monkeypatch):
         rows = torch.nn.functional.normalize(outputs["embedding"])
         return {"pull": (rows - rows.mean(0)).square().sum()}
 
-    monkeypatch.setattr(SingleLearner, "losses", losses)
+    monkeypatch.setattr(SingleObjectiveLearner, "losses", losses)
 
 
 @pytest.mark.usefixtures("pulled_together")

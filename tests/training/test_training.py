@@ -186,7 +186,7 @@ def test_an_unwritable_folder_is_a_message(tmp_path):
 
 
 def test_epochs_begin_after_validations_also_when_resumed(tmp_path, monkeypatch):
-    from equimetric.learners import SingleLearner
+    from equimetric.learners import SingleObjectiveLearner
 
     begun = []
 
@@ -201,7 +201,7 @@ def test_epochs_begin_after_validations_also_when_resumed(tmp_path, monkeypatch)
         if step == 6:
             raise KilledError
 
-    monkeypatch.setattr(SingleLearner, "on_epoch", on_epoch)
+    monkeypatch.setattr(SingleObjectiveLearner, "on_epoch", on_epoch)
     with pytest.raises(KilledError):
         train(TINY, folder=tmp_path / "run", progress=kill)
     assert len(begun) == 2

@@ -9,7 +9,7 @@ import torch
 
 import equimetric as em
 from equimetric.errors import EquimetricError
-from equimetric.learners.single import SingleLearner
+from equimetric.learners.single import SingleObjectiveLearner
 from equimetric.runs.folder import RunFolder
 from equimetric.training import train, validation
 
@@ -26,14 +26,14 @@ CONFIG = {
 @pytest.fixture
 def collapsing(monkeypatch):
     """After the first optimiser step all embeddings are equal."""
-    embedding, steps = SingleLearner.embedding, []
-    monkeypatch.setattr(SingleLearner, "after_step", lambda self, step: steps.append(step))
+    embedding, steps = SingleObjectiveLearner.embedding, []
+    monkeypatch.setattr(SingleObjectiveLearner, "after_step", lambda self, step: steps.append(step))
 
     def collapse(self, outputs):
         found = embedding(self, outputs)
         return torch.ones_like(found) / found.shape[1] ** 0.5 if steps and not self.training else found
 
-    monkeypatch.setattr(SingleLearner, "embedding", collapse)
+    monkeypatch.setattr(SingleObjectiveLearner, "embedding", collapse)
     return steps
 
 
@@ -56,9 +56,11 @@ def test_a_collapse_loses_neither_the_run_nor_the_other_metrics(tmp_path, collap
 
 
 def test_embeddings_of_no_length_leave_all_metrics_undefined(tmp_path, monkeypatch, collapsing):
-    collapse = SingleLearner.embedding
+    collapse = SingleObjectiveLearner.embedding
     monkeypatch.setattr(
-        SingleLearner, "embedding", lambda self, given: collapse(self, given) * (0 if collapsing == [0, 1] else 1)
+        SingleObjectiveLearner,
+        "embedding",
+        lambda self, given: collapse(self, given) * (0 if collapsing == [0, 1] else 1),
     )
     with pytest.warns(UserWarning, match=r"map@r, opis, recall@1 cannot be computed at step 2 and counts as NaN"):
         trained = train(CONFIG, folder=tmp_path / "run")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from equimetric.backbones import init_head_by_pca
 from equimetric.batches import build_batches
 from equimetric.errors import EquimetricError
-from equimetric.learners.single import inspect_epoch
+from equimetric.learners.single import run_epoch_hooks
 from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
 from equimetric.seeding import derive_seed
 
@@ -98,7 +98,7 @@ def train_projection(
     for step in range(budget.steps):
         if step % EPOCH == 0:
             with torch.no_grad():
-                inspect_epoch(objective, lambda: network(vectors), labels)
+                run_epoch_hooks(objective, lambda: network(vectors), labels)
         torch.manual_seed(derive_seed(seed, "step", step))
         objective.set_step(step)
         rows = batches.batch(step)

@@ -5,7 +5,17 @@ Knows backbones, batches, objectives; nothing of training, runs or evaluation.
 
 from equimetric.learners.batch import Batch, Task
 from equimetric.learners.epoch_view import EpochView
-from equimetric.learners.learner import LEARNERS, LatePart, LateStart, Learner, learner
-from equimetric.learners.single import SingleLearner
+from equimetric.learners.learner import LEARNERS, DelayedStart, HasDelayedStart, Learner, learner
+from equimetric.learners.single import SingleObjectiveLearner
 
-__all__ = ["LEARNERS", "Batch", "EpochView", "LatePart", "LateStart", "Learner", "SingleLearner", "Task", "learner"]
+__all__ = [
+    "LEARNERS",
+    "Batch",
+    "DelayedStart",
+    "EpochView",
+    "HasDelayedStart",
+    "Learner",
+    "SingleObjectiveLearner",
+    "Task",
+    "learner",
+]

@@ -12,10 +12,10 @@ from equimetric.backbones import Backbone, EmbeddingNetwork, init_head_by_pca
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
-from equimetric.learners.learner import Learner, LearnerParts, Outputs, learner
-from equimetric.learners.parts.networks import backbone_features, join_groups, objective_terms
-from equimetric.learners.parts.slices import aggregate
-from equimetric.learners.parts.stages import require_stages
+from equimetric.learners.learner import Learner, LearnerFactory, Outputs, learner
+from equimetric.learners.modules.networks import backbone_features, merge_parameter_groups, objective_terms
+from equimetric.learners.modules.slices import aggregate
+from equimetric.learners.modules.stages import require_stages
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -85,7 +85,7 @@ class ABE(Learner):
     @classmethod
     def build(
         cls,
-        parts: LearnerParts,
+        factory: LearnerFactory,
         *,
         members: PositiveInt = 8,
         stage: str | None = None,
@@ -93,17 +93,17 @@ class ABE(Learner):
         margin_div: PositiveFloat = 1.0,
     ) -> ABE:
         """`members` masks after a `stage` of the backbone."""
-        if parts.dim % members:
+        if factory.dim % members:
             raise EquimetricError(
                 f"learner 'abe': {members} members share one head, so model.dim must be a multiple of {members}, "
-                f"got {parts.dim}"
+                f"got {factory.dim}"
             )
-        size = parts.dim // members
-        network = parts.network(size)
-        backbone = require_stages(parts, network, "abe")
+        size = factory.dim // members
+        network = factory.network(size)
+        backbone = require_stages(factory, network, "abe")
         chosen = choose_stage(backbone) if stage is None else stage
         masks = AttentionMasks(backbone.stage_channels(chosen), members)
-        objectives = [parts.objective(size) for _ in range(members)]
+        objectives = [factory.objective(size) for _ in range(members)]
         return cls(network, objectives, masks, chosen, lambda_div=lambda_div, margin_div=margin_div)
 
     @property
@@ -128,7 +128,7 @@ class ABE(Learner):
     def embedding(self, outputs: Outputs) -> Tensor:
         """The members side by side, with equal weights."""
         rows = [outputs[name] for name in self.names]
-        return self.scale(aggregate(rows)) if self.unit_length else torch.cat(rows, dim=1)
+        return self.normalize(aggregate(rows)) if self.unit_length else torch.cat(rows, dim=1)
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
         """What is seen through each mask by itself."""
@@ -147,7 +147,7 @@ class ABE(Learner):
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
         """Trunk, head with the masks, and what the objectives learn."""
         beside = {"head": list(self.masks.parameters())}
-        return join_groups([self.network.parameter_groups(), beside], objective=self.objectives)
+        return merge_parameter_groups([self.network.parameter_groups(), beside], objective=self.objectives)
 
     def features(self, images: Tensor, stage: str | None = None) -> Tensor:
         """Features of the backbone, without a mask."""

@@ -12,9 +12,9 @@ from equimetric.data.attributes import find_attribute
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.learners.batch import Batch, Task
 from equimetric.learners.epoch_view import EpochView
-from equimetric.learners.learner import LearnerParts, Outputs, learner
-from equimetric.learners.parts.headed import CLASS, HeadedLearner
-from equimetric.learners.parts.networks import objective_terms
+from equimetric.learners.learner import LearnerFactory, Outputs, learner
+from equimetric.learners.modules.multi_head import CLASS, MultiHeadLearner
+from equimetric.learners.modules.networks import objective_terms
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.option_values import PositiveFloat, PositiveInt
@@ -23,7 +23,7 @@ __all__ = ["AttributeHeads"]
 
 
 @learner("attributes")
-class AttributeHeads(HeadedLearner):
+class AttributeHeads(MultiHeadLearner):
     """One head for the classes and one for each attribute of the data, every one with an objective of its own.
 
     Each step trains one head, on a batch that is balanced by its own labels; the features are common to all. The
@@ -51,7 +51,7 @@ class AttributeHeads(HeadedLearner):
     @classmethod
     def build(
         cls,
-        parts: LearnerParts,
+        factory: LearnerFactory,
         *,
         names: Sequence[str] = (),
         dim: PositiveInt | None = None,
@@ -62,13 +62,13 @@ class AttributeHeads(HeadedLearner):
         `share` is the number of steps for each attribute, relative to those for the classes.
         """
         names = [names] if isinstance(names, str) else list(names)
-        require_attributes(names, parts.attributes)
-        network, size = parts.network(), dim or parts.dim
+        require_attributes(names, factory.attributes)
+        network, size = factory.network(), dim or factory.dim
         return cls(
             network,
-            {name: parts.head(network, size) for name in names},
-            {CLASS: parts.objective()} | {name: parts.objective(size, parts.attributes[name]) for name in names},
-            images=parts.images,
+            {name: factory.head(network, size) for name in names},
+            {CLASS: factory.objective()} | {name: factory.objective(size, factory.attributes[name]) for name in names},
+            images=factory.images,
             share=share,
         )
 

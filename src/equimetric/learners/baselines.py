@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from equimetric.backbones import Backbone, EmbeddingNetwork, init_head_by_pca
 from equimetric.learners.batch import Batch
-from equimetric.learners.learner import Learner, LearnerParts, Outputs, learner
+from equimetric.learners.learner import Learner, LearnerFactory, Outputs, learner
 
 __all__ = ["Pretrained", "RawFeatures", "RawPixels", "Untrained"]
 
@@ -23,7 +23,7 @@ class Baseline(Learner):
 
     def embedding(self, outputs: Outputs) -> Tensor:
         """Unit-length embeddings."""
-        return self.scale(outputs["embedding"])
+        return self.normalize(outputs["embedding"])
 
 
 @learner("raw_pixels")
@@ -31,7 +31,7 @@ class RawPixels(Baseline):
     """The pixels of the test view themselves, scaled to [0, 1]."""
 
     @classmethod
-    def build(cls, parts: LearnerParts) -> RawPixels:  # noqa: ARG003  (every learner takes the parts)
+    def build(cls, factory: LearnerFactory) -> RawPixels:  # noqa: ARG003  (every learner takes it)
         """Needs nothing."""
         return cls()
 
@@ -65,9 +65,9 @@ class RawFeatures(NetworkBaseline):
     """The features of the backbone before any head, or given features as they are."""
 
     @classmethod
-    def build(cls, parts: LearnerParts) -> RawFeatures:
+    def build(cls, factory: LearnerFactory) -> RawFeatures:
         """The configured backbone without its head."""
-        return cls(EmbeddingNetwork(parts.network().backbone, nn.Identity()))
+        return cls(EmbeddingNetwork(factory.network().backbone, nn.Identity()))
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """(B, F) features."""
@@ -79,9 +79,9 @@ class Untrained(NetworkBaseline):
     """The network as every method starts from it, its head included."""
 
     @classmethod
-    def build(cls, parts: LearnerParts) -> Untrained:
+    def build(cls, factory: LearnerFactory) -> Untrained:
         """The configured network."""
-        return cls(parts.network())
+        return cls(factory.network())
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """(B, dim) embeddings."""

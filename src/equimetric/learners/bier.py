@@ -11,10 +11,10 @@ from equimetric.backbones import EmbeddingNetwork
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
-from equimetric.learners.learner import LearnerParts, Outputs, learner
-from equimetric.learners.parts.networks import objective_terms, require_loss
-from equimetric.learners.parts.slices import Slices, aggregate
-from equimetric.learners.single import SingleLearner
+from equimetric.learners.learner import LearnerFactory, Outputs, learner
+from equimetric.learners.modules.networks import objective_terms, require_loss
+from equimetric.learners.modules.slices import Slices, aggregate
+from equimetric.learners.single import SingleObjectiveLearner
 from equimetric.losses.bier import BoostedMembers
 from equimetric.objectives import Objective, ObjectiveSum
 
@@ -24,7 +24,7 @@ Built = TypeVar("Built", bound="Bier")
 
 
 @learner("bier", paper="Opitz, Waltner, Possegger, Bischof: BIER, boosting independent embeddings robustly (2017)")
-class Bier(SingleLearner):
+class Bier(SingleObjectiveLearner):
     """M slices of one head, which the loss `bier` trains by online gradient boosting; later ones are larger.
 
     The options of the loss are those of the method: sizes in the proportion 96 : 160 : 256 unless given, the boosting,
@@ -40,7 +40,7 @@ class Bier(SingleLearner):
     def __init__(self, network: EmbeddingNetwork, objective: Objective | ObjectiveSum, weights: str = "size") -> None:
         super().__init__(network, objective)
         self.loss.includes_diversity = False
-        self.slices = Slices.of(self.loss.sizes)
+        self.slices = Slices.from_sizes(self.loss.sizes)
         self.weights = aggregation_weights(self.loss.sizes, weights)
         if self.loss.diversity not in self.diversities:
             raise EquimetricError(
@@ -49,13 +49,13 @@ class Bier(SingleLearner):
             )
 
     @classmethod
-    def build(cls: type[Built], parts: LearnerParts, *, weights: str = "size") -> Built:
+    def build(cls: type[Built], factory: LearnerFactory, *, weights: str = "size") -> Built:
         """The configured network and loss.
 
         `weights` of the members in the aggregation: "size" for their share of the dimensions, as the authors' code
         has it, "boosting" for √α_m, α_m = 2m / (M (M + 1)), by which the cosine is the score that boosting builds up.
         """
-        return cls(parts.network(), parts.objective(), weights)
+        return cls(factory.network(), factory.objective(), weights)
 
     @property
     def loss(self) -> BoostedMembers:
@@ -85,7 +85,7 @@ class Bier(SingleLearner):
         """The members side by side, by their declared weights."""
         if not self.unit_length:
             return outputs["embedding"]
-        return self.scale(aggregate(list(self.slices.split(outputs["embedding"]).values()), self.weights))
+        return self.normalize(aggregate(list(self.slices.split(outputs["embedding"]).values()), self.weights))
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
         """Every slice by itself."""

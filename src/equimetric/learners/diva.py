@@ -12,13 +12,13 @@ from equimetric.backbones import EmbeddingNetwork
 from equimetric.errors import EquimetricError
 from equimetric.geometry import find_geometry, unit
 from equimetric.learners.batch import Batch
-from equimetric.learners.learner import LearnerParts, Outputs, learner
-from equimetric.learners.parts.decorrelation import Decorrelation
-from equimetric.learners.parts.networks import objective_terms
-from equimetric.learners.parts.sliced import SlicedLearner
-from equimetric.learners.parts.slices import Slices, share
-from equimetric.learners.parts.teacher import KeyQueue, MovingAverage
-from equimetric.learners.parts.triples import (
+from equimetric.learners.learner import LearnerFactory, Outputs, learner
+from equimetric.learners.modules.decorrelation import Decorrelation
+from equimetric.learners.modules.networks import objective_terms
+from equimetric.learners.modules.sliced import SlicedLearner
+from equimetric.learners.modules.slices import Slices, split_evenly
+from equimetric.learners.modules.teacher import KeyQueue, MovingAverage
+from equimetric.learners.modules.triples import (
     require_triples,
     triple_terms,
     triples_inside_classes,
@@ -30,7 +30,7 @@ from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveIn
 from equimetric.pairs import Pairs, Queries
 from equimetric.selection.distance_weighted import negative_probabilities
 
-__all__ = ["DiverseVisualFeatures", "contrast_keys", "key_weights"]
+__all__ = ["DiverseVisualFeatures", "key_weights", "weighted_info_nce"]
 
 HEADS = ("discriminative", "shared", "intra", "dance")
 KEY = "key"
@@ -81,7 +81,7 @@ class DiverseVisualFeatures(SlicedLearner):
     @classmethod
     def build(
         cls,
-        parts: LearnerParts,
+        factory: LearnerFactory,
         *,
         alpha: NonNegativeFloat = 0.3,
         rho: NonNegativeFloat = 1500.0,
@@ -100,10 +100,10 @@ class DiverseVisualFeatures(SlicedLearner):
         """
         if len(weights) != len(HEADS) or not all(weight >= 0 for weight in weights) or not any(weights):
             raise EquimetricError(f"learner 'diva' needs a weight of 0 or more for each of {', '.join(HEADS)}")
-        sizes = dict(zip(HEADS, share(parts.dim, len(HEADS)), strict=True))
-        first, *others = (parts.objective(sizes[name]) for name in HEADS[:3])
+        sizes = dict(zip(HEADS, split_evenly(factory.dim, len(HEADS)), strict=True))
+        first, *others = (factory.objective(sizes[name]) for name in HEADS[:3])
         return cls(
-            parts.network(),
+            factory.network(),
             Slices(sizes),
             [first, *(require_triples(other, "diva") for other in others)],
             weights=weights,
@@ -136,7 +136,7 @@ class DiverseVisualFeatures(SlicedLearner):
             found = triple_terms(self.own_objective(task), outputs[task], chosen, batch)
             terms |= {f"{task} {name}": self.alpha * value for name, value in found.items()}
         keys, queued = outputs[KEY].detach(), self.queue.stored()[0].clone()
-        terms["dance"] = self.alpha * contrast_keys(outputs["dance"], keys, queued, self.temperature)
+        terms["dance"] = self.alpha * weighted_info_nce(outputs["dance"], keys, queued, self.temperature)
         shared = [self.decorrelations[name](first, outputs[name]) for name in HEADS[1:]]
         terms["decorrelation"] = self.rho * torch.stack(shared).sum()
         self.queue.put(keys, batch.labels)
@@ -180,7 +180,7 @@ def key_weights(queries: Tensor, keys: Tensor) -> Tensor:
     return negative_probabilities(pairs)
 
 
-def contrast_keys(embedding: Tensor, keys: Tensor, queued: Tensor, temperature: float) -> Tensor:
+def weighted_info_nce(embedding: Tensor, keys: Tensor, queued: Tensor, temperature: float) -> Tensor:
     """−mean log( e^{q·k/τ} / (e^{q·k/τ} + Σ_j e^{w_j q·k_j/τ}) ), k the key of the same image, k_j queued ones.
 
     The weights w_j of `key_weights` have no gradient.   Shapes: (B, d), (B, d), (n, d); keys of unit length.

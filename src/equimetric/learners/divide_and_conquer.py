@@ -11,12 +11,12 @@ from equimetric.backbones import EmbeddingNetwork
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch, Task
 from equimetric.learners.epoch_view import EpochView
-from equimetric.learners.learner import LatePart, LearnerParts, Outputs, learner
-from equimetric.learners.parts.clusters import cluster, cluster_tasks, leave_out_single
-from equimetric.learners.parts.networks import objective_terms
-from equimetric.learners.parts.phases import Phases
-from equimetric.learners.parts.sliced import SlicedLearner
-from equimetric.learners.parts.slices import Slices
+from equimetric.learners.learner import DelayedStart, LearnerFactory, Outputs, learner
+from equimetric.learners.modules.clusters import cluster, cluster_tasks, leave_out_single
+from equimetric.learners.modules.networks import objective_terms
+from equimetric.learners.modules.phases import Phases
+from equimetric.learners.modules.sliced import SlicedLearner
+from equimetric.learners.modules.slices import Slices
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.option_values import PositiveInt, UnitFraction
@@ -69,7 +69,7 @@ class DivideAndConquer(SlicedLearner):
     @classmethod
     def build(
         cls,
-        parts: LearnerParts,
+        factory: LearnerFactory,
         *,
         clusters: PositiveInt = 8,
         period: PositiveInt | None = None,
@@ -79,15 +79,15 @@ class DivideAndConquer(SlicedLearner):
 
         `joint` is the share of the steps at the end that train the whole embedding.
         """
-        slices = Slices.equal(parts.dim, clusters, "slice")
+        slices = Slices.equal(factory.dim, clusters, "slice")
         return cls(
-            parts.network(),
+            factory.network(),
             slices,
-            map(parts.objective, slices.sizes.values()),
-            parts.objective(),
-            images=parts.images,
-            phases=Phases.of(parts, period, joint),
-            seed=parts.seed,
+            map(factory.objective, slices.sizes.values()),
+            factory.objective(),
+            images=factory.images,
+            phases=Phases.from_factory(factory, period, joint),
+            seed=factory.seed,
         )
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
@@ -127,6 +127,6 @@ class DivideAndConquer(SlicedLearner):
         self.labels.copy_(view.labels)
         self.drawn.copy_(leave_out_single(found, view.labels.cpu()))
 
-    def late_parts(self) -> list[LatePart]:
+    def delayed_starts(self) -> list[DelayedStart]:
         """The joint phase, and what the objectives bring in later."""
-        return [*super().late_parts(), self.phases.late_part()]
+        return [*super().delayed_starts(), self.phases.delayed_start()]

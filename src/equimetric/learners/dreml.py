@@ -7,10 +7,10 @@ from torch import Tensor
 
 from equimetric.learners.batch import Batch
 from equimetric.learners.epoch_view import EpochView
-from equimetric.learners.learner import LearnerParts, Outputs, learner
+from equimetric.learners.learner import LearnerFactory, Outputs, learner
+from equimetric.learners.modules.networks import objective_terms, require_loss
+from equimetric.learners.modules.slices import Slices
 from equimetric.learners.naive_ensemble import NaiveEnsemble
-from equimetric.learners.parts.networks import objective_terms, require_loss
-from equimetric.learners.parts.slices import Slices
 from equimetric.losses.dreml import RandomizedMembers, balanced_maps
 from equimetric.seeding import derive_seed
 
@@ -28,13 +28,15 @@ class Dreml(NaiveEnsemble):
     """
 
     @classmethod
-    def build(cls, parts: LearnerParts) -> Dreml:  # type: ignore[override]  # the loss says how many members
+    def build(cls, factory: LearnerFactory) -> Dreml:  # type: ignore[override]  # the loss says how many members
         """The members that the loss `dreml` names."""
-        objective = parts.objective()
+        objective = factory.objective()
         loss = require_loss(objective, RandomizedMembers, "dreml")
-        loss.meta_classes.copy_(balanced_maps(parts.classes, loss.sizes, derive_seed(parts.seed, "dreml", loss.seed)))
-        sizes = loss.sizes if parts.trains_trunk else [parts.dim]
-        return cls(map(parts.network, sizes), [objective], Slices.of(loss.sizes))
+        loss.meta_classes.copy_(
+            balanced_maps(factory.classes, loss.sizes, derive_seed(factory.seed, "dreml", loss.seed))
+        )
+        sizes = loss.sizes if factory.trains_trunk else [factory.dim]
+        return cls(map(factory.network, sizes), [objective], Slices.from_sizes(loss.sizes))
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The cross-entropies of all members, by their meta-classes."""

@@ -12,11 +12,11 @@ from equimetric.components import FunctionModule
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
-from equimetric.learners.learner import LearnerParts, Outputs, learner
-from equimetric.learners.parts.networks import join_groups, require_loss
-from equimetric.learners.parts.slices import Slices, aggregate
-from equimetric.learners.parts.stages import maps_at_stages, require_stages
-from equimetric.learners.single import SingleLearner
+from equimetric.learners.learner import LearnerFactory, Outputs, learner
+from equimetric.learners.modules.networks import merge_parameter_groups, require_loss
+from equimetric.learners.modules.slices import Slices, aggregate
+from equimetric.learners.modules.stages import maps_at_stages, require_stages
+from equimetric.learners.single import SingleObjectiveLearner
 from equimetric.losses.hdc import RATIOS
 from equimetric.losses.members import equal_sizes
 from equimetric.objectives import Objective, ObjectiveSum
@@ -29,7 +29,7 @@ PUBLISHED_STAGES = ("inception_4a", "inception_4d", "inception_5b")
 
 
 @learner("hdc", paper="Yuan, Yang, Zhang: Hard-aware deeply cascaded embedding (2017)")
-class HDC(SingleLearner):
+class HDC(SingleObjectiveLearner):
     """A member for each of some stages of the backbone; the last is the network's own head on its features.
 
     The loss is `hdc`, its options those of the method: `ratios` are the shares of hard pairs, one for each stage, and
@@ -53,24 +53,24 @@ class HDC(SingleLearner):
     @classmethod
     def build(
         cls,
-        parts: LearnerParts,
+        factory: LearnerFactory,
         *,
         stages: Sequence[str] | None = None,
         hidden: PositiveInt = 1024,
         dropout: UnitFraction = 0.7,
     ) -> HDC:
         """Heads at `stages`, of which the last ends the backbone; the others have `hidden` units and `dropout`."""
-        objective = parts.objective()
+        objective = factory.objective()
         ratios = require_loss(objective, FunctionModule, "hdc").options.get("ratios", RATIOS)
-        sizes = equal_sizes(parts.dim, len(ratios), "hdc")
-        network = parts.network(sizes[-1])
-        backbone = require_stages(parts, network, "hdc")
+        sizes = equal_sizes(factory.dim, len(ratios), "hdc")
+        network = factory.network(sizes[-1])
+        backbone = require_stages(factory, network, "hdc")
         chosen = choose_stages(backbone, stages, len(ratios))
         heads = [
             StageHead(backbone.stage_channels(stage), hidden, size, dropout)
             for stage, size in zip(chosen, sizes[:-1], strict=False)
         ]
-        return cls(network, objective, heads, chosen, Slices.of(sizes))
+        return cls(network, objective, heads, chosen, Slices.from_sizes(sizes))
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """The members side by side, as their heads give them."""
@@ -85,7 +85,7 @@ class HDC(SingleLearner):
         """The members side by side, with equal weights."""
         if not self.unit_length:
             return outputs["embedding"]
-        return self.scale(aggregate(list(self.slices.split(outputs["embedding"]).values())))
+        return self.normalize(aggregate(list(self.slices.split(outputs["embedding"]).values())))
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
         """The head of every stage by itself."""
@@ -94,7 +94,7 @@ class HDC(SingleLearner):
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
         """Trunk, all heads, and what the objective learns."""
-        return join_groups([super().parameter_groups(), {"head": list(self.heads.parameters())}])
+        return merge_parameter_groups([super().parameter_groups(), {"head": list(self.heads.parameters())}])
 
     def frozen_backbone(self) -> Backbone | None:
         """None: features of the last stage are not enough."""

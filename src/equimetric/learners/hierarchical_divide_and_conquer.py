@@ -13,11 +13,11 @@ from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch, Task
 from equimetric.learners.epoch_view import EpochView
-from equimetric.learners.learner import LatePart, LearnerParts, Outputs, learner
-from equimetric.learners.parts.clusters import cluster, cluster_tasks, leave_out_single
-from equimetric.learners.parts.networks import objective_terms
-from equimetric.learners.parts.one_network import NetworkLearner
-from equimetric.learners.parts.phases import Phases
+from equimetric.learners.learner import DelayedStart, LearnerFactory, Outputs, learner
+from equimetric.learners.modules.clusters import cluster, cluster_tasks, leave_out_single
+from equimetric.learners.modules.networks import objective_terms
+from equimetric.learners.modules.phases import Phases
+from equimetric.learners.modules.single_network import SingleNetworkLearner
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.ops.kmeans import kmeans
@@ -78,7 +78,7 @@ def halves(count: int, dim: int) -> Tensor:
     "hierarchical_divide_and_conquer",
     paper="Sanakoyeu, Ma, Tschernezki, Ommer: Improving deep metric learning by divide and conquer (2021)",
 )
-class HierarchicalDivideAndConquer(NetworkLearner):
+class HierarchicalDivideAndConquer(SingleNetworkLearner):
     """Clusters of the training set that split in two in every period, up to K, each with a mask over the embedding.
 
     A batch of cluster c trains n(ReLU(mask_c) ⊙ f(x)), and learned masks are pushed to be orthogonal. All clusters
@@ -118,7 +118,7 @@ class HierarchicalDivideAndConquer(NetworkLearner):
     @classmethod
     def build(
         cls,
-        parts: LearnerParts,
+        factory: LearnerFactory,
         *,
         clusters: PositiveInt = 16,
         masks: Literal["fixed", "learned"] = "fixed",
@@ -137,24 +137,24 @@ class HierarchicalDivideAndConquer(NetworkLearner):
         """
         if masks not in ("fixed", "learned"):
             raise EquimetricError(f"masks are 'fixed' or 'learned', not {masks!r}")
-        if clusters & (clusters - 1) or clusters > parts.dim:
+        if clusters & (clusters - 1) or clusters > factory.dim:
             raise EquimetricError(
-                f"{clusters} clusters do not come from splitting in two over {parts.dim} dimensions; choose a power "
+                f"{clusters} clusters do not come from splitting in two over {factory.dim} dimensions; choose a power "
                 "of two, at most the dimension"
             )
         return cls(
-            parts.network(),
-            parts.objective(),
-            Masks(clusters, parts.dim, masks == "learned"),
-            images=parts.images,
+            factory.network(),
+            factory.objective(),
+            Masks(clusters, factory.dim, masks == "learned"),
+            images=factory.images,
             weight=weight,
             still=still,
-            phases=Phases.of(parts, period, joint),
-            seed=parts.seed,
+            phases=Phases.from_factory(factory, period, joint),
+            seed=factory.seed,
         )
 
     @property
-    def stands_still(self) -> bool:
+    def trunk_frozen(self) -> bool:
         """Whether the trunk is not trained in this step: the first ones after a split."""
         period = self.phases.period
         return bool(self.count > 1) and not self.joint and self.step % period < self.still * period
@@ -162,13 +162,13 @@ class HierarchicalDivideAndConquer(NetworkLearner):
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """(B, D) embeddings, not normalised."""
         features = self.network.features(batch.images)
-        if self.training and self.stands_still:
+        if self.training and self.trunk_frozen:
             features = features.detach()
         return {EMBEDDING: self.network.head(features)}
 
     def embedding(self, outputs: Outputs) -> Tensor:
         """The whole embedding, without masks."""
-        return self.scale(outputs[EMBEDDING])
+        return self.normalize(outputs[EMBEDDING])
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
         """The embedding through every mask of the present clusters."""
@@ -221,9 +221,9 @@ class HierarchicalDivideAndConquer(NetworkLearner):
         self.labels.copy_(labels)
         self.drawn.copy_(leave_out_single(found, labels))
 
-    def late_parts(self) -> list[LatePart]:
+    def delayed_starts(self) -> list[DelayedStart]:
         """The joint phase, and what the objective brings in later."""
-        return [*super().late_parts(), self.phases.late_part()]
+        return [*super().delayed_starts(), self.phases.delayed_start()]
 
 
 def split_clusters(points: Tensor, labels: Tensor, clusters: Tensor, count: int, seed: int) -> Tensor:

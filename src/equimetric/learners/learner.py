@@ -18,7 +18,7 @@ from equimetric.learners.epoch_view import EpochView
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.registry import Registry
 
-__all__ = ["LEARNERS", "LatePart", "LateStart", "Learner", "LearnerParts", "Outputs", "learner"]
+__all__ = ["LEARNERS", "DelayedStart", "HasDelayedStart", "Learner", "LearnerFactory", "Outputs", "learner"]
 
 Outputs = Mapping[str, Tensor]
 """Tensors by name, row i of each computed from image i alone."""
@@ -26,7 +26,7 @@ Outputs = Mapping[str, Tensor]
 Definition = TypeVar("Definition", bound="type[Learner]")
 
 
-class LatePart(NamedTuple):
+class DelayedStart(NamedTuple):
     """A part that takes no part in the first batches or steps of a run.
 
     Attributes:
@@ -43,14 +43,14 @@ class LatePart(NamedTuple):
 
 
 @runtime_checkable
-class LateStart(Protocol):
+class HasDelayedStart(Protocol):
     """A loss, selection or kind of references that takes part only after a number of batches, as a memory does."""
 
-    def starts_after(self) -> tuple[str, int, str]:
+    def delayed_start(self) -> tuple[str, int, str]:
         """What it is called, the number of batches, and the option that sets it."""
 
 
-class LearnerParts(Protocol):
+class LearnerFactory(Protocol):
     """What a run offers a learner to build itself from; each call builds a new part, seeded by the run.
 
     Attributes:
@@ -139,8 +139,8 @@ class Learner(nn.Module):
     """Authors, title, year."""
 
     @classmethod
-    def build(cls, parts: LearnerParts) -> Learner:
-        """A learner from the parts that a run offers; keyword-only arguments are options of `[learner]`."""
+    def build(cls, factory: LearnerFactory) -> Learner:
+        """A learner of what a run offers; keyword-only arguments are options of `[learner]`."""
         raise NotImplementedError
 
     # What is learned.
@@ -161,7 +161,7 @@ class Learner(nn.Module):
         """Modules that an embedding does not need: objectives by default; teachers and regressors are others."""
         return [module for module in self.modules() if isinstance(module, Objective | ObjectiveSum)]
 
-    def scale(self, embedding: Tensor) -> Tensor:
+    def normalize(self, embedding: Tensor) -> Tensor:
         """(B, D) at unit length, unless the run evaluates raw embeddings."""
         return unit(embedding) if self.unit_length else embedding
 
@@ -238,26 +238,27 @@ class Learner(nn.Module):
         """Training rows that are never drawn, given the (N,) class ids; None for none."""
         return None
 
-    def late_parts(self) -> list[LatePart]:
+    def delayed_starts(self) -> list[DelayedStart]:
         """What takes part only later in a run; by default of its objectives and of its networks' freeze plans."""
         late = []
         for module in self.modules():
             if isinstance(module, Objective):
                 for kind in ("loss", "selection", "references"):
-                    if isinstance(part := getattr(module, kind), LateStart):
-                        what, first, option = part.starts_after()
-                        late.append(LatePart(f"The {what} of {module.name!r}", first, "batches", option))
+                    if isinstance(part := getattr(module, kind), HasDelayedStart):
+                        what, first, option = part.delayed_start()
+                        late.append(DelayedStart(f"The {what} of {module.name!r}", first, "batches", option))
             if isinstance(module, EmbeddingNetwork):
                 plan = module.freeze_plan.first_steps.items()
                 late += [
-                    LatePart(f"The part {name!r} of the network", step, "steps", "model.freeze") for name, step in plan
+                    DelayedStart(f"The part {name!r} of the network", step, "steps", "model.freeze")
+                    for name, step in plan
                 ]
         return late
 
     def on_epoch(self, view: EpochView) -> None:
         """Inspect the whole training set: cluster it, refresh teachers, update a policy."""
 
-    def figures(self) -> Mapping[str, float]:
+    def scalars(self) -> Mapping[str, float]:
         """What it has to say of itself in every line of the log, by name; nothing by default."""
         return {}
 

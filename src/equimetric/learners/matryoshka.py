@@ -12,10 +12,10 @@ from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
 from equimetric.learners.epoch_view import EpochView
-from equimetric.learners.learner import LearnerParts, Outputs, learner
-from equimetric.learners.parts.networks import join_groups, objective_terms
-from equimetric.learners.parts.slices import require_sizes
-from equimetric.learners.single import SingleLearner, inspect_epoch
+from equimetric.learners.learner import LearnerFactory, Outputs, learner
+from equimetric.learners.modules.networks import merge_parameter_groups, objective_terms
+from equimetric.learners.modules.slices import require_sizes
+from equimetric.learners.single import SingleObjectiveLearner, run_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 
 __all__ = ["Matryoshka", "halved_sizes"]
@@ -37,7 +37,7 @@ def halved_sizes(dim: int) -> list[int]:
     paper="Kusupati, Bhatt, Rege, Wallingford, Sinha, Ramanujan, Howard-Snyder, Chen, Kakade, Jain, Farhadi: "
     "Matryoshka representation learning (2022)",
 )
-class Matryoshka(SingleLearner):
+class Matryoshka(SingleObjectiveLearner):
     """One network whose embedding is trained at several lengths: L = Σ_s w_s L_s(f(x)[:s]), each L_s an own objective.
 
     What is evaluated is the whole embedding; the prefixes are its members, so the table of members shows accuracy and
@@ -58,31 +58,31 @@ class Matryoshka(SingleLearner):
 
     @classmethod
     def build(
-        cls, parts: LearnerParts, *, sizes: Sequence[int] | None = None, weights: Sequence[float] | None = None
+        cls, factory: LearnerFactory, *, sizes: Sequence[int] | None = None, weights: Sequence[float] | None = None
     ) -> Matryoshka:
         """Prefixes of these sizes, the largest the configured dimension, with a weight for each; all 1 by default."""
-        chosen = halved_sizes(parts.dim) if sizes is None else list(sizes)
+        chosen = halved_sizes(factory.dim) if sizes is None else list(sizes)
         require_sizes("learner 'matryoshka': sizes", chosen)
-        if max(chosen) != parts.dim or len(set(chosen)) < len(chosen):
+        if max(chosen) != factory.dim or len(set(chosen)) < len(chosen):
             raise EquimetricError(
-                f"learner 'matryoshka': sizes must be different, the largest model.dim = {parts.dim}, got {chosen}"
+                f"learner 'matryoshka': sizes must be different, the largest model.dim = {factory.dim}, got {chosen}"
             )
         shares = [1.0] * len(chosen) if weights is None else list(weights)
         if len(shares) != len(chosen) or not all(isinstance(one, int | float) and one > 0 for one in shares):
             raise EquimetricError(
                 f"learner 'matryoshka': weights must be {len(chosen)} numbers above 0, one for each size, got {weights}"
             )
-        network, objective = parts.network(), parts.objective()
-        smaller = sorted((size for size in chosen if size < parts.dim), reverse=True)
+        network, objective = factory.network(), factory.objective()
+        smaller = sorted((size for size in chosen if size < factory.dim), reverse=True)
         return cls(
             network,
             objective,
-            {size: parts.objective(size) for size in smaller},
+            {size: factory.objective(size) for size in smaller},
             dict(zip(chosen, shares, strict=True)),
         )
 
     @property
-    def each(self) -> Mapping[int, Objective | ObjectiveSum]:
+    def prefix_objectives(self) -> Mapping[int, Objective | ObjectiveSum]:
         """The objectives of the prefixes by size, without that of the whole."""
         return dict(zip(self.sizes, self.prefixes, strict=True))  # type: ignore[arg-type]
 
@@ -98,20 +98,20 @@ class Matryoshka(SingleLearner):
             name: self.weights[whole] * value
             for name, value in objective_terms(self.objective, embedding, batch).items()
         }
-        for size, objective in self.each.items():
+        for size, objective in self.prefix_objectives.items():
             for name, value in objective_terms(objective, embedding[:, :size], batch).items():
                 terms[f"first{size} {name}"] = self.weights[size] * value
         return terms
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
         """Trunk and head of the network, and what all objectives learn."""
-        return join_groups([super().parameter_groups(), {"objective": list(self.prefixes.parameters())}])
+        return merge_parameter_groups([super().parameter_groups(), {"objective": list(self.prefixes.parameters())}])
 
     def on_epoch(self, view: EpochView) -> None:
         """Call every part of the objectives that has an `on_epoch` of its own, with the prefix that it sees."""
         super().on_epoch(view)
-        for size, objective in self.each.items():
-            inspect_epoch(objective, partial(prefix_of, view, size), view.labels)
+        for size, objective in self.prefix_objectives.items():
+            run_epoch_hooks(objective, partial(prefix_of, view, size), view.labels)
 
 
 def prefix_of(view: EpochView, size: int) -> Tensor:

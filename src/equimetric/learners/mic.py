@@ -11,11 +11,11 @@ from equimetric.backbones import EmbeddingNetwork
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch, Task
 from equimetric.learners.epoch_view import EpochView
-from equimetric.learners.learner import LearnerParts, Outputs, learner
-from equimetric.learners.parts.clusters import cluster
-from equimetric.learners.parts.decorrelation import Decorrelation
-from equimetric.learners.parts.headed import CLASS, HeadedLearner
-from equimetric.learners.parts.networks import objective_terms
+from equimetric.learners.learner import LearnerFactory, Outputs, learner
+from equimetric.learners.modules.clusters import cluster
+from equimetric.learners.modules.decorrelation import Decorrelation
+from equimetric.learners.modules.multi_head import CLASS, MultiHeadLearner
+from equimetric.learners.modules.networks import objective_terms
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.ops.blocks import sum_by_group
@@ -30,7 +30,7 @@ AUXILIARY = "auxiliary"
 @learner(
     "mic", paper="Roth, Brattoli, Ommer: MIC: mining interclass characteristics for improved metric learning (2019)"
 )
-class MiningInterclassCharacteristics(HeadedLearner):
+class MiningInterclassCharacteristics(MultiHeadLearner):
     """A class head and an auxiliary head, which learns groups of images that are alike across classes.
 
     The first groups are clusters of the features after the class means are taken away; later ones are clusters of the
@@ -67,7 +67,7 @@ class MiningInterclassCharacteristics(HeadedLearner):
     @classmethod
     def build(
         cls,
-        parts: LearnerParts,
+        factory: LearnerFactory,
         *,
         clusters: PositiveInt = 30,
         rho: NonNegativeFloat = 2500.0,
@@ -86,20 +86,20 @@ class MiningInterclassCharacteristics(HeadedLearner):
         stage        of the backbone, whose features are grouped first; by default its end
         period       steps between clusterings; by default those between validations
         """
-        network, size = parts.network(), dim or parts.dim
+        network, size = factory.network(), dim or factory.dim
         return cls(
             network,
-            parts.head(network, size),
-            (parts.objective(), parts.objective(size, clusters)),
-            Decorrelation(size, parts.dim),
-            images=parts.images,
+            factory.head(network, size),
+            (factory.objective(), factory.objective(size, clusters)),
+            Decorrelation(size, factory.dim),
+            images=factory.images,
             number=clusters,
             rho=rho,
             probability=probability,
             noise=noise,
             stage=stage,
             period=period,
-            seed=parts.seed,
+            seed=factory.seed,
         )
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:

@@ -12,11 +12,11 @@ from equimetric.backbones import EmbeddingNetwork, init_head_by_pca
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
 from equimetric.learners.epoch_view import EpochView
-from equimetric.learners.learner import LearnerParts, Outputs, learner
-from equimetric.learners.parts.networks import join_groups, objective_terms
-from equimetric.learners.parts.several_networks import NetworksLearner
-from equimetric.learners.parts.slices import Slices, aggregate
-from equimetric.learners.single import inspect_epoch
+from equimetric.learners.learner import LearnerFactory, Outputs, learner
+from equimetric.learners.modules.multi_network import MultiNetworkLearner
+from equimetric.learners.modules.networks import merge_parameter_groups, objective_terms
+from equimetric.learners.modules.slices import Slices, aggregate
+from equimetric.learners.single import run_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.option_values import PositiveInt
 
@@ -24,7 +24,7 @@ __all__ = ["NaiveEnsemble"]
 
 
 @learner("naive_ensemble")
-class NaiveEnsemble(NetworksLearner):
+class NaiveEnsemble(MultiNetworkLearner):
     """M networks from different random starts, each with an objective of its own, on the same batches.
 
     The configured dimension is that of all members together, so that an ensemble is compared with one network of the
@@ -43,11 +43,11 @@ class NaiveEnsemble(NetworksLearner):
         self.forward_passes = len(self.networks)
 
     @classmethod
-    def build(cls, parts: LearnerParts, *, members: PositiveInt = 4) -> NaiveEnsemble:
+    def build(cls, factory: LearnerFactory, *, members: PositiveInt = 4) -> NaiveEnsemble:
         """`members` networks that share the configured dimension."""
-        slices = Slices.equal(parts.dim, members)
-        sizes = list(slices.sizes.values()) if parts.trains_trunk else [parts.dim]
-        return cls(map(parts.network, sizes), map(parts.objective, slices.sizes.values()), slices)
+        slices = Slices.equal(factory.dim, members)
+        sizes = list(slices.sizes.values()) if factory.trains_trunk else [factory.dim]
+        return cls(map(factory.network, sizes), map(factory.objective, slices.sizes.values()), slices)
 
     @property
     def own_objectives(self) -> Sequence[Objective | ObjectiveSum]:
@@ -57,14 +57,14 @@ class NaiveEnsemble(NetworksLearner):
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """(B, D / M) of every member."""
         if len(self.networks) == 1:
-            return self.slices.split(self.each[0](batch.images))
+            return self.slices.split(self.network_list[0](batch.images))
         return {name: network(batch.images) for name, network in zip(self.slices.sizes, self.networks, strict=True)}
 
     def embedding(self, outputs: Outputs) -> Tensor:
         """The members side by side, with equal weights."""
         if not self.unit_length:
             return torch.cat([outputs[name] for name in self.slices.sizes], dim=1)
-        return self.scale(aggregate([outputs[name] for name in self.slices.sizes]))
+        return self.normalize(aggregate([outputs[name] for name in self.slices.sizes]))
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
         """Every network by itself."""
@@ -80,17 +80,19 @@ class NaiveEnsemble(NetworksLearner):
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
         """Trunks, heads and objectives of all members."""
-        return join_groups([network.parameter_groups() for network in self.each], objective=self.objectives)
+        return merge_parameter_groups(
+            [network.parameter_groups() for network in self.network_list], objective=self.objectives
+        )
 
     def init_head(self, features: Callable[[], Tensor]) -> None:
         """Start every head at the principal components."""
-        for network in self.each:
+        for network in self.network_list:
             init_head_by_pca(network.head, features())
 
     def on_epoch(self, view: EpochView) -> None:
         """Call every part of the objectives that has an `on_epoch` of its own, with the embeddings of its member."""
         for name, objective in zip(self.slices.sizes, self.own_objectives, strict=True):
-            inspect_epoch(objective, partial(member_of, view, name), view.labels)
+            run_epoch_hooks(objective, partial(member_of, view, name), view.labels)
 
 
 def member_of(view: EpochView, name: str) -> Tensor:

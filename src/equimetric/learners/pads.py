@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from equimetric.backbones import EmbeddingNetwork
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.learners.epoch_view import EpochView
-from equimetric.learners.learner import LatePart, LearnerParts, learner
-from equimetric.learners.parts.policy import BinPolicy, PolicyGradient, Update
-from equimetric.learners.single import SingleLearner, refuse_epoch_hooks
+from equimetric.learners.learner import DelayedStart, LearnerFactory, learner
+from equimetric.learners.modules.policy import BinPolicy, PolicyGradient, Update
+from equimetric.learners.single import SingleObjectiveLearner, refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.option_values import PositiveFloat, PositiveInt, UnitFraction
 from equimetric.seeding import derive_seed
@@ -31,7 +31,7 @@ FEWEST = 2
 
 
 @learner("pads", paper="Roth, Milbich, Ommer: PADS: Policy-adapted sampling for visual similarity learning (2020)")
-class PolicyAdaptedSampling(SingleLearner):
+class PolicyAdaptedSampling(SingleObjectiveLearner):
     """One network, whose negatives are drawn by the selection `pads` from a distribution that a policy adapts.
 
     Some training classes are held out: no batch has them. Every `period` steps they are evaluated, and the policy is
@@ -78,7 +78,7 @@ class PolicyAdaptedSampling(SingleLearner):
     @classmethod
     def build(
         cls,
-        parts: LearnerParts,
+        factory: LearnerFactory,
         *,
         period: PositiveInt = 30,
         share: UnitFraction = 0.15,
@@ -105,15 +105,15 @@ class PolicyAdaptedSampling(SingleLearner):
         if update not in ("ppo", "reinforce"):
             raise EquimetricError(f"learner.options.update must be 'ppo' or 'reinforce', got {update!r}")
         return cls(
-            parts.network(),
-            parts.objective(),
-            held_out=draw_holdout_classes(parts.classes, share, parts.seed),
+            factory.network(),
+            factory.objective(),
+            held_out=draw_holdout_classes(factory.classes, share, factory.seed),
             period=period,
             rewarded=rewarded,
             update=update,
             lr=lr,
-            steps=parts.steps,
-            seed=parts.seed,
+            steps=factory.steps,
+            seed=factory.seed,
         )
 
     @property
@@ -169,7 +169,7 @@ class PolicyAdaptedSampling(SingleLearner):
         progress = self.measured.new_tensor([self.step / self.steps])
         return torch.cat([self.measured[:RECENT].flatten(), *means, self.sampling.distribution, progress])
 
-    def figures(self) -> Mapping[str, float]:
+    def scalars(self) -> Mapping[str, float]:
         """The score of the held-out classes, the last reward, and the probability of every bin."""
         edges = self.sampling.inner_edges.tolist()
         names = [*(f"negatives up to {edge:.3f}" for edge in edges), f"negatives above {edges[-1]:.3f}"]
@@ -183,9 +183,9 @@ class PolicyAdaptedSampling(SingleLearner):
         """The objective and the policies."""
         return [*super().training_only(), self.learning]
 
-    def late_parts(self) -> list[LatePart]:
+    def delayed_starts(self) -> list[DelayedStart]:
         """The first reward comes after a period."""
-        return [*super().late_parts(), LatePart("The policy", self.period, "steps", "learner.options.period")]
+        return [*super().delayed_starts(), DelayedStart("The policy", self.period, "steps", "learner.options.period")]
 
 
 def find_sampling(objective: Objective | ObjectiveSum) -> Pads:

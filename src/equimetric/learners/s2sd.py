@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from equimetric.backbones import EmbeddingNetwork
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
-from equimetric.learners.learner import LatePart, LearnerParts, Outputs, learner
-from equimetric.learners.parts.networks import feature_dim, join_groups, objective_terms
-from equimetric.learners.parts.slices import require_sizes
-from equimetric.learners.single import SingleLearner, refuse_epoch_hooks
+from equimetric.learners.learner import DelayedStart, LearnerFactory, Outputs, learner
+from equimetric.learners.modules.networks import feature_dim, merge_parameter_groups, objective_terms
+from equimetric.learners.modules.slices import require_sizes
+from equimetric.learners.single import SingleObjectiveLearner, refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.ops.products import full_precision
 from equimetric.option_values import NonNegativeFloat, NonNegativeInt, PositiveFloat
@@ -39,7 +39,7 @@ def similarity_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) ->
     paper="Roth, Milbich, Ommer, Cohen, Ghassemi: Simultaneous similarity-based self-distillation for deep metric "
     "learning (2021)",
 )
-class S2SD(SingleLearner):
+class S2SD(SingleObjectiveLearner):
     """A student head and K teachers, two-layer networks of more dimensions on the same features.
 
     L = ½ (L(student) + mean_k L(teacher k)) + γ mean_k KL_k + γ_f KL_features, each L an objective of its own, KL_k the
@@ -75,7 +75,7 @@ class S2SD(SingleLearner):
     @classmethod
     def build(
         cls,
-        parts: LearnerParts,
+        factory: LearnerFactory,
         *,
         dims: Sequence[int] = (512, 1024, 1536, 2048),
         temperature: PositiveFloat = 1.0,
@@ -85,14 +85,14 @@ class S2SD(SingleLearner):
     ) -> S2SD:
         """A student of the configured dimension and a teacher of each of `dims`; one teacher is the dual variant."""
         require_sizes("learner 's2sd': dims", dims)
-        network = parts.network()
+        network = factory.network()
         features = feature_dim(network)
         teachers = [nn.Sequential(nn.Linear(features, dim), nn.ReLU(), nn.Linear(dim, dim)) for dim in dims]
         return cls(
             network,
-            parts.objective(),
+            factory.objective(),
             teachers,
-            map(parts.objective, dims),
+            map(factory.objective, dims),
             temperature=temperature,
             gamma=gamma,
             gamma_features=gamma_features,
@@ -136,12 +136,12 @@ class S2SD(SingleLearner):
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
         """Trunk and head of the network, the teachers beside the head, and what the objectives learn."""
         beside = {"head": list(self.teachers.parameters()), "objective": list(self.objectives.parameters())}
-        return join_groups([super().parameter_groups(), beside])
+        return merge_parameter_groups([super().parameter_groups(), beside])
 
-    def late_parts(self) -> list[LatePart]:
+    def delayed_starts(self) -> list[DelayedStart]:
         """Feature distillation begins late."""
-        own = LatePart("Feature distillation", self.features_after, "steps", "learner.options.features_after")
-        return [*super().late_parts(), *([own] if self.gamma_features else [])]
+        own = DelayedStart("Feature distillation", self.features_after, "steps", "learner.options.features_after")
+        return [*super().delayed_starts(), *([own] if self.gamma_features else [])]
 
     def before_step(self, step: int) -> bool:
         """Count steps, for feature distillation, and follow the network's freeze plan."""

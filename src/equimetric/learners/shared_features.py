@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from equimetric.backbones import EmbeddingNetwork
 from equimetric.learners.batch import Batch
-from equimetric.learners.learner import LearnerParts, Outputs, learner
-from equimetric.learners.parts.decorrelation import Decorrelation
-from equimetric.learners.parts.networks import objective_terms
-from equimetric.learners.parts.sliced import SlicedLearner
-from equimetric.learners.parts.slices import Slices, share
-from equimetric.learners.parts.triples import require_triples, triple_terms, triples_of_three_classes
+from equimetric.learners.learner import LearnerFactory, Outputs, learner
+from equimetric.learners.modules.decorrelation import Decorrelation
+from equimetric.learners.modules.networks import objective_terms
+from equimetric.learners.modules.sliced import SlicedLearner
+from equimetric.learners.modules.slices import Slices, split_evenly
+from equimetric.learners.modules.triples import require_triples, triple_terms, triples_of_three_classes
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.option_values import NonNegativeFloat
@@ -50,12 +50,12 @@ class SharedFeatures(SlicedLearner):
 
     @classmethod
     def build(
-        cls, parts: LearnerParts, *, alpha: NonNegativeFloat = 1.0, rho: NonNegativeFloat = 500.0
+        cls, factory: LearnerFactory, *, alpha: NonNegativeFloat = 1.0, rho: NonNegativeFloat = 500.0
     ) -> SharedFeatures:
         """Two slices that share the dimension; `alpha` weighs the shared one, `rho` the decorrelation."""
-        sizes = dict(zip(("class", "shared"), share(parts.dim, 2), strict=True))
-        shared = require_triples(parts.objective(sizes["shared"]), "shared_features")
-        return cls(parts.network(), Slices(sizes), parts.objective(sizes["class"]), shared, alpha=alpha, rho=rho)
+        sizes = dict(zip(("class", "shared"), split_evenly(factory.dim, 2), strict=True))
+        shared = require_triples(factory.objective(sizes["shared"]), "shared_features")
+        return cls(factory.network(), Slices(sizes), factory.objective(sizes["class"]), shared, alpha=alpha, rho=rho)
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The terms of both slices, and their decorrelation."""

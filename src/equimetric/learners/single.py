@@ -12,12 +12,12 @@ from equimetric.batches import Groups
 from equimetric.errors import EquimetricError
 from equimetric.learners.batch import Batch
 from equimetric.learners.epoch_view import EpochView
-from equimetric.learners.learner import LearnerParts, Outputs, learner
-from equimetric.learners.parts.networks import objective_terms
-from equimetric.learners.parts.one_network import NetworkLearner
+from equimetric.learners.learner import LearnerFactory, Outputs, learner
+from equimetric.learners.modules.networks import objective_terms
+from equimetric.learners.modules.single_network import SingleNetworkLearner
 from equimetric.objectives import Objective, ObjectiveSum
 
-__all__ = ["EpochHook", "GroupKeeper", "SingleLearner", "inspect_epoch", "refuse_epoch_hooks"]
+__all__ = ["EpochHook", "GroupKeeper", "SingleObjectiveLearner", "refuse_epoch_hooks", "run_epoch_hooks"]
 
 
 @runtime_checkable
@@ -36,7 +36,7 @@ class GroupKeeper(Protocol):
         """(N,) cluster and (N,) weight of every training row, where they are kept."""
 
 
-def inspect_epoch(objective: Objective | ObjectiveSum, embeddings: Callable[[], Tensor], labels: Tensor) -> None:
+def run_epoch_hooks(objective: Objective | ObjectiveSum, embeddings: Callable[[], Tensor], labels: Tensor) -> None:
     """Call every part of an objective that has an `on_epoch` of its own."""
     for part in objective.modules():
         if isinstance(part, EpochHook):
@@ -53,7 +53,7 @@ def refuse_epoch_hooks(objective: Objective | ObjectiveSum, learner: str) -> Non
 
 
 @learner("single")
-class SingleLearner(NetworkLearner):
+class SingleObjectiveLearner(SingleNetworkLearner):
     """A network trained with one objective, or with a sum of them."""
 
     weighs_samples = True
@@ -63,9 +63,9 @@ class SingleLearner(NetworkLearner):
         self.objective = objective
 
     @classmethod
-    def build(cls, parts: LearnerParts) -> SingleLearner:
+    def build(cls, factory: LearnerFactory) -> SingleObjectiveLearner:
         """The configured network and objective."""
-        return cls(parts.network(), parts.objective())
+        return cls(factory.network(), factory.objective())
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """The network's embeddings, not normalised: objectives do that where their paper does."""
@@ -73,7 +73,7 @@ class SingleLearner(NetworkLearner):
 
     def embedding(self, outputs: Outputs) -> Tensor:
         """Unit-length embeddings."""
-        return self.scale(outputs["embedding"])
+        return self.normalize(outputs["embedding"])
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The terms of the objective."""
@@ -85,7 +85,7 @@ class SingleLearner(NetworkLearner):
 
     def on_epoch(self, view: EpochView) -> None:
         """Call every part of the objective that has an `on_epoch` of its own."""
-        inspect_epoch(self.objective, view.embeddings, view.labels)
+        run_epoch_hooks(self.objective, view.embeddings, view.labels)
 
     def pair_objective(self) -> Objective | ObjectiveSum | None:
         """The objective itself; learners built on this one add terms of their own."""

@@ -14,9 +14,9 @@ from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
 from equimetric.learners.epoch_view import EpochView
-from equimetric.learners.learner import LearnerParts, Outputs, learner
-from equimetric.learners.parts.networks import join_groups, objective_terms
-from equimetric.learners.parts.several_networks import NetworksLearner
+from equimetric.learners.learner import LearnerFactory, Outputs, learner
+from equimetric.learners.modules.multi_network import MultiNetworkLearner
+from equimetric.learners.modules.networks import merge_parameter_groups, objective_terms
 from equimetric.learners.single import refuse_epoch_hooks
 from equimetric.objectives import Objective, ObjectiveSum
 from equimetric.references.batch import BatchReferences
@@ -34,7 +34,7 @@ VIEWS = ("first", "second")
     paper="Radford et al.: Learning transferable visual models from natural language supervision (2021); "
     "Zhai, Mustafa, Kolesnikov, Beyer: Sigmoid loss for language image pre-training (2023)",
 )
-class TwoEncoders(NetworksLearner):
+class TwoEncoders(MultiNetworkLearner):
     """An encoder for each of two modalities, whose outputs are compared with each other, never among themselves.
 
     L = ½ L(first → second) + ½ L(second → first), where L(a → b) is the objective with a as queries and b as explicit
@@ -64,31 +64,31 @@ class TwoEncoders(NetworksLearner):
         self.paired = (first, second)
         self.positives = positives
         self.register_buffer("item", items)
-        backbones = sum(network.backbone is not None for network in self.each)
+        backbones = sum(network.backbone is not None for network in self.network_list)
         self.forward_passes = max(backbones, 1)
         self.views = backbones or 1
 
     @classmethod
-    def build(cls, parts: LearnerParts, *, positives: str = "item") -> TwoEncoders:
+    def build(cls, factory: LearnerFactory, *, positives: str = "item") -> TwoEncoders:
         """Encoders into one space of the configured dimension; `positives` are of the same item, or the same class."""
         if positives not in POSITIVES:
             raise unknown_name("learner.options.positives", positives, POSITIVES)
-        sizes = list(parts.modalities.values())
-        first = parts.network(num_features=sizes[0] if sizes else None)
+        sizes = list(factory.modalities.values())
+        first = factory.network(num_features=sizes[0] if sizes else None)
         if sizes:
-            second = parts.network(num_features=sizes[1])
-        elif parts.trains_trunk:
-            second = parts.network()
+            second = factory.network(num_features=sizes[1])
+        elif factory.trains_trunk:
+            second = factory.network()
         else:
-            second = EmbeddingNetwork(None, parts.head(first, parts.dim))
-        items = torch.full((parts.images,), -1) if ITEM in parts.attributes else None
-        return cls([first, second], parts.objective(), parts.modalities, positives=positives, items=items)
+            second = EmbeddingNetwork(None, factory.head(first, factory.dim))
+        items = torch.full((factory.images,), -1) if ITEM in factory.attributes else None
+        return cls([first, second], factory.objective(), factory.modalities, positives=positives, items=items)
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """(B, d) of both encoders, not normalised."""
         return {
             name: network(inputs)
-            for name, network, inputs in zip(self.names, self.each, self.split(batch), strict=True)
+            for name, network, inputs in zip(self.names, self.network_list, self.split(batch), strict=True)
         }
 
     @property
@@ -102,15 +102,15 @@ class TwoEncoders(NetworksLearner):
         if self.modalities:
             first, second = torch.split(batch.images, list(self.modalities.values()), dim=1)
             return first, second
-        if self.each[1].backbone is None:
-            features = self.each[0].features(batch.images)
+        if self.network_list[1].backbone is None:
+            features = self.network_list[0].features(batch.images)
             return features, features
         return batch.images, batch.views[0] if batch.views else batch.images
 
     def embedding(self, outputs: Outputs) -> Tensor:
         """(B, d) the mean of both modalities, each of unit length unless raw embeddings are evaluated."""
-        first, second = (self.scale(outputs[name]) for name in self.names)
-        return self.scale((first + second) / 2)
+        first, second = (self.normalize(outputs[name]) for name in self.names)
+        return self.normalize((first + second) / 2)
 
     def encode(self, modality: str, inputs: Tensor) -> Tensor:
         """(B, d) unit-length embeddings of prepared inputs of one modality alone: texts to search images by."""
@@ -122,7 +122,7 @@ class TwoEncoders(NetworksLearner):
             raise EquimetricError(
                 f"the modality {modality!r} has vectors of {expected} dimensions, not an array of {tuple(inputs.shape)}"
             )
-        own, first = self.each[place], self.each[0]
+        own, first = self.network_list[place], self.network_list[0]
         return unit(own(inputs if own.backbone is not None else first.features(inputs)))
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
@@ -146,13 +146,17 @@ class TwoEncoders(NetworksLearner):
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
         """Trunks and heads of both encoders, and what the objective learns."""
-        return join_groups([network.parameter_groups() for network in self.each], objective=self.objective)
+        return merge_parameter_groups(
+            [network.parameter_groups() for network in self.network_list], objective=self.objective
+        )
 
     def init_head(self, features: Callable[[], Tensor]) -> None:
         """Start every head at the principal components of its own modality."""
         sizes = list(self.modalities.values())
         rows = features()
-        for network, own in zip(self.each, torch.split(rows, sizes, dim=1) if sizes else (rows, rows), strict=True):
+        for network, own in zip(
+            self.network_list, torch.split(rows, sizes, dim=1) if sizes else (rows, rows), strict=True
+        ):
             init_head_by_pca(network.head, own)
 
     def on_epoch(self, view: EpochView) -> None:

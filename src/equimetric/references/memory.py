@@ -95,7 +95,7 @@ class MemoryReferences(References):
             self.store(queries.embeddings, queries.labels, queries.weight)
         self.iteration += 1
 
-    def starts_after(self) -> tuple[str, int, str]:
+    def delayed_start(self) -> tuple[str, int, str]:
         """The batches before one is compared with the memory, which then holds the one before it."""
         return "memory", self.start_iteration + 1, "start_iteration"
 

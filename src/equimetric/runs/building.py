@@ -13,7 +13,7 @@ from torch import nn
 from equimetric.backbones import Backbone, EmbeddingNetwork, FreezePlan, build_head, build_trunk
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.learners import LEARNERS, Learner
-from equimetric.learners.parts.networks import feature_dim
+from equimetric.learners.modules.networks import feature_dim
 from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
 from equimetric.option_values import check_options
 from equimetric.runs.configuration import RunConfig
@@ -23,11 +23,11 @@ from equimetric.runs.run_cache import RunCache
 from equimetric.runs.start import load_start
 from equimetric.seeding import derive_seed
 
-__all__ = ["RunParts", "build_learner", "count_parameters"]
+__all__ = ["RunLearnerFactory", "build_learner", "count_parameters"]
 
 
 @dataclass
-class RunParts:
+class RunLearnerFactory:
     """What a run offers a learner to build itself from.
 
     Attributes:
@@ -164,7 +164,7 @@ def build_learner(
                 f"learner {config.learner.name!r} has no option {option!r}; {did_you_mean(option, known)}"
             )
     options = check_options(f"learner {config.learner.name!r}", definition.build, config.learner.options)
-    learner = definition.build(RunParts(config, shape, pretrained, cache), **options)
+    learner = definition.build(RunLearnerFactory(config, shape, pretrained, cache), **options)
     learner.unit_length = config.evaluation.unit_length()
     if pretrained and config.model.start is not None:
         load_start(learner, config)

@@ -8,7 +8,7 @@ from typing import Any
 
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.refit import RefitConfig
-from equimetric.training.late_parts import explain_late_parts
+from equimetric.training.delayed_starts import explain_delayed_starts
 from equimetric.training.session import Session
 
 __all__ = ["describe_refit", "explain_no_gain", "run_notes"]
@@ -28,7 +28,7 @@ def run_notes(session: Session, undefined: Mapping[str, str]) -> tuple[str, ...]
     config, state = session.config, session.state
     notes = [state.collapse] if state.collapse else []
     notes += [f"{name} of the test classes is not defined: {why}." for name, why in undefined.items()]
-    notes += explain_late_parts(config, session.learner)
+    notes += explain_delayed_starts(config, session.learner)
     if config.refit is not None:
         notes.append(describe_refit(config.refit))
     elif state.step > 0 and state.best_step == 0 and session.processes.is_main:

@@ -138,7 +138,7 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
             state.step, state.seconds = step + 1, time.perf_counter() - began
             if session.logs(state.step):
                 meter.read()
-                own = {"learner": figures} if (figures := dict(learner.figures())) else {}
+                own = {"learner": figures} if (figures := dict(learner.scalars())) else {}
                 log.write({**meter.record(state.step, state.seconds), **spread.record(), **own})
             if session.validates(state.step):
                 validate(session, log)

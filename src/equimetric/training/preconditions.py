@@ -19,7 +19,7 @@ from equimetric.data.transforms import identity
 from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.evaluation import Cohort, evaluate
 from equimetric.learners import Learner
-from equimetric.learners.parts.networks import feature_dim
+from equimetric.learners.modules.networks import feature_dim
 from equimetric.objectives import Objective
 from equimetric.runs.cohorts import cohort_rows
 from equimetric.runs.configuration import Conditions, RunConfig
@@ -27,8 +27,8 @@ from equimetric.runs.cross_modal import require_paired
 from equimetric.runs.data import RunData
 from equimetric.runs.embedding import embed_images
 from equimetric.runs.regimes import fit_to_data
+from equimetric.training.delayed_starts import warn_of_delayed_starts
 from equimetric.training.gradients import require_no_batch_statistics
-from equimetric.training.late_parts import warn_of_late_parts
 from equimetric.training.optimizers import build_optimizer
 from equimetric.training.sampling import TaskBatches
 
@@ -83,7 +83,7 @@ def require_trainable(config: RunConfig, data: RunData, learner: Learner) -> Non
         return
     build_optimizer(learner, config.optimizer)
     require_batches(config, data, learner)
-    warn_of_late_parts(config, learner)
+    warn_of_delayed_starts(config, learner)
     if config.data.weights is not None:
         require_weights(config, data, learner, config.data.weights)
     if config.batch.at_once is not None:

@@ -21,7 +21,7 @@ __all__ = ["Log", "Sink", "open_log"]
 class Sink(Protocol):
     """A place that metrics of a run are written to."""
 
-    def write(self, figures: Mapping[str, float], step: int) -> None:
+    def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Write the figures of one step, by names such as 'validation/map_at_r'."""
 
     def close(self, *, finished: bool) -> None:
@@ -39,20 +39,20 @@ class Log:
         """Log a record with a kind and a step."""
         self.run.log(record)
         for sink in self.sinks:
-            sink.write(figures_of(record), record["step"])
+            sink.write(scalars_of(record), record["step"])
 
 
-def figures_of(record: Mapping[str, Any]) -> dict[str, float]:
+def scalars_of(record: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a record under names that both services take: {'train/loss': …, 'train/terms/margin': …}."""
-    figures: dict[str, float] = {}
+    scalars: dict[str, float] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
-            figures |= {f"{record['kind']}/{name}/{inner}": number for inner, number in value.items()}
+            scalars |= {f"{record['kind']}/{name}/{inner}": number for inner, number in value.items()}
         elif name not in ("kind", "step"):
-            figures[f"{record['kind']}/{name}"] = value
+            scalars[f"{record['kind']}/{name}"] = value
     return {
         "".join(c if c.isalnum() or c in "/_-." else "_" for c in name.replace("@", "_at_")): value
-        for name, value in figures.items()
+        for name, value in scalars.items()
     }
 
 
@@ -68,10 +68,10 @@ class TensorBoardSink:
                 str(run.path / "tensorboard"), purge_step=first_step + 1 if first_step else 0
             )
 
-    def write(self, figures: Mapping[str, float], step: int) -> None:
+    def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Write scalars."""
         with self.run.explain_write_errors():
-            for name, value in figures.items():
+            for name, value in scalars.items():
                 self.writer.add_scalar(name, value, step)
 
     def close(self, *, finished: bool) -> None:  # noqa: ARG002  (as every sink)
@@ -109,9 +109,9 @@ class MLflowSink:
         identity = started.info.run_id
         return {name: max(entry.step for entry in history(identity, name)) for name in started.data.metrics}
 
-    def write(self, figures: Mapping[str, float], step: int) -> None:
+    def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Log metrics."""
-        new = {name: value for name, value in figures.items() if step > self.last_steps.get(name, -1)}
+        new = {name: value for name, value in scalars.items() if step > self.last_steps.get(name, -1)}
         if new:
             with self.explain_errors():
                 self.mlflow.log_metrics(new, step=step)

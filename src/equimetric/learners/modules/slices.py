@@ -14,7 +14,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
 
-__all__ = ["Slices", "aggregate", "require_sizes", "share"]
+__all__ = ["Slices", "aggregate", "require_sizes", "split_evenly"]
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Slices:
     @classmethod
     def equal(cls, dim: int, count: int, name: str = "member") -> Slices:
         """`count` members that share `dim` dimensions, the first ones with one more where they do not divide evenly."""
-        return cls.of(share(dim, count), name)
+        return cls.from_sizes(split_evenly(dim, count), name)
 
     @classmethod
-    def of(cls, sizes: Sequence[int], name: str = "member") -> Slices:
+    def from_sizes(cls, sizes: Sequence[int], name: str = "member") -> Slices:
         """Members of these sizes, numbered."""
         return cls({f"{name}{number}": size for number, size in enumerate(sizes, start=1)})
 
@@ -45,7 +45,7 @@ class Slices:
         return dict(zip(self.sizes, torch.split(embedding, list(self.sizes.values()), dim=1), strict=True))
 
 
-def share(dim: int, count: int) -> list[int]:
+def split_evenly(dim: int, count: int) -> list[int]:
     """Sizes of `count` members with `dim` dimensions together, as equal as they can be."""
     if not 1 <= count <= dim:
         raise EquimetricError(f"{dim} dimensions cannot be shared by {count} members; each needs at least one")

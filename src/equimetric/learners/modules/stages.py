@@ -8,14 +8,14 @@ from torch import Tensor
 
 from equimetric.backbones import Backbone, EmbeddingNetwork
 from equimetric.errors import EquimetricError
-from equimetric.learners.learner import LearnerParts
+from equimetric.learners.learner import LearnerFactory
 
 __all__ = ["maps_at_stages", "require_stages"]
 
 
-def require_stages(parts: LearnerParts, network: EmbeddingNetwork, learner: str) -> Backbone:
+def require_stages(factory: LearnerFactory, network: EmbeddingNetwork, learner: str) -> Backbone:
     """The backbone of a network, where it is trained and can be split."""
-    if not parts.trains_trunk or network.backbone is None:
+    if not factory.trains_trunk or network.backbone is None:
         raise EquimetricError(
             f"learner {learner!r} splits the backbone at its stages and trains it, which features in place of images "
             "do not allow; give images and set model.frozen = false, or choose another learner"

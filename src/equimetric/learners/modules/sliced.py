@@ -11,13 +11,13 @@ from equimetric.backbones import EmbeddingNetwork
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
 from equimetric.learners.learner import Outputs
-from equimetric.learners.parts.one_network import NetworkLearner
-from equimetric.learners.parts.slices import Slices, aggregate
+from equimetric.learners.modules.single_network import SingleNetworkLearner
+from equimetric.learners.modules.slices import Slices, aggregate
 
 __all__ = ["SlicedLearner"]
 
 
-class SlicedLearner(NetworkLearner):
+class SlicedLearner(SingleNetworkLearner):
     """A network whose outputs are cut into slices; their declared aggregation is the embedding.
 
     Slices of unit length, each times its weight, stand side by side. A run that evaluates raw embeddings takes them
@@ -36,7 +36,7 @@ class SlicedLearner(NetworkLearner):
     def embedding(self, outputs: Outputs) -> Tensor:
         """The slices side by side."""
         each = [outputs[name] for name in self.slices.sizes]
-        return self.scale(aggregate(each, self.weights)) if self.unit_length else torch.cat(each, dim=1)
+        return self.normalize(aggregate(each, self.weights)) if self.unit_length else torch.cat(each, dim=1)
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
         """Every slice by itself."""

@@ -8,21 +8,21 @@ from torch import nn
 
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
-from equimetric.learners.parts.clusters import cluster, leave_out_single, match_clusters
-from equimetric.learners.parts.decorrelation import Decorrelation, reverse_gradient
-from equimetric.learners.parts.slices import Slices, aggregate, share
-from equimetric.learners.parts.teacher import KeyQueue, MovingAverage
+from equimetric.learners.modules.clusters import cluster, leave_out_single, match_clusters
+from equimetric.learners.modules.decorrelation import Decorrelation, reverse_gradient
+from equimetric.learners.modules.slices import Slices, aggregate, split_evenly
+from equimetric.learners.modules.teacher import KeyQueue, MovingAverage
 
 
 def test_members_share_the_dimensions():
-    assert share(10, 4) == [3, 3, 2, 2]
+    assert split_evenly(10, 4) == [3, 3, 2, 2]
     slices = Slices.equal(10, 4)
     embedding = torch.arange(20.0).view(2, 10)
     parts = slices.split(embedding)
     assert list(parts) == ["member1", "member2", "member3", "member4"]
     assert torch.equal(torch.cat(list(parts.values()), dim=1), embedding)
     with pytest.raises(EquimetricError, match="3 dimensions cannot be shared by 4 members"):
-        share(3, 4)
+        split_evenly(3, 4)
     with pytest.raises(EquimetricError, match="members of 10 dimensions do not fit"):
         slices.split(embedding[:, :9])
 

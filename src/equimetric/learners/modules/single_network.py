@@ -8,12 +8,12 @@ from torch import Tensor
 
 from equimetric.backbones import Backbone, EmbeddingNetwork, init_head_by_pca
 from equimetric.learners.learner import Learner
-from equimetric.learners.parts.networks import backbone_features
+from equimetric.learners.modules.networks import backbone_features
 
-__all__ = ["NetworkLearner"]
+__all__ = ["SingleNetworkLearner"]
 
 
-class NetworkLearner(Learner):
+class SingleNetworkLearner(Learner):
     """A learner with one network: how images get in, its features, its start and its freeze plan."""
 
     def __init__(self, network: EmbeddingNetwork) -> None:

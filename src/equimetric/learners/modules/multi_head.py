@@ -10,16 +10,16 @@ from equimetric.backbones import EmbeddingNetwork, init_head_by_pca
 from equimetric.geometry import unit
 from equimetric.learners.batch import Batch
 from equimetric.learners.learner import Outputs
-from equimetric.learners.parts.networks import join_groups
-from equimetric.learners.parts.one_network import NetworkLearner
+from equimetric.learners.modules.networks import merge_parameter_groups
+from equimetric.learners.modules.single_network import SingleNetworkLearner
 
-__all__ = ["HeadedLearner"]
+__all__ = ["MultiHeadLearner"]
 
 CLASS = "class"
 """The output of the network's own head, which is the embedding."""
 
 
-class HeadedLearner(NetworkLearner):
+class MultiHeadLearner(SingleNetworkLearner):
     """A network whose own head embeds by class, and further heads on the same features for training."""
 
     def __init__(self, network: EmbeddingNetwork, heads: Mapping[str, nn.Module]) -> None:
@@ -33,7 +33,7 @@ class HeadedLearner(NetworkLearner):
 
     def embedding(self, outputs: Outputs) -> Tensor:
         """The head for classes alone."""
-        return self.scale(outputs[CLASS])
+        return self.normalize(outputs[CLASS])
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
         """Every head by itself."""
@@ -45,7 +45,7 @@ class HeadedLearner(NetworkLearner):
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
         """Trunk and all heads of the network."""
-        return join_groups([self.network.parameter_groups(), {"head": self.heads.parameters()}])
+        return merge_parameter_groups([self.network.parameter_groups(), {"head": self.heads.parameters()}])
 
     def init_head(self, features: Callable[[], Tensor]) -> None:
         """Start every head at the principal components."""

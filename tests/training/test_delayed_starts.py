@@ -75,7 +75,7 @@ def test_a_memory_that_takes_part_in_one_batch_is_used(tmp_path):
     trained = train(config, folder=tmp_path / "run")
     memory = trained.learner.objective.references
     assert int(memory.iteration) in (0, 2, 4), "of the best weights"
-    what, first, option = memory.starts_after()
+    what, first, option = memory.delayed_start()
     assert (what, first, option) == ("memory", 3, "start_iteration")
 
 

@@ -12,7 +12,7 @@ from equimetric.errors import EquimetricError
 from equimetric.learners.batch import Batch
 from equimetric.objectives import Objective, ObjectiveSum
 
-__all__ = ["backbone_features", "feature_dim", "join_groups", "objective_terms", "require_loss"]
+__all__ = ["backbone_features", "feature_dim", "merge_parameter_groups", "objective_terms", "require_loss"]
 
 
 Loss = TypeVar("Loss", bound=nn.Module)
@@ -54,7 +54,7 @@ def require_loss(objective: Objective | ObjectiveSum, kind: type[Loss], name: st
     )
 
 
-def join_groups(
+def merge_parameter_groups(
     groups: Sequence[Mapping[str, Iterable[nn.Parameter]]], **others: nn.Module
 ) -> dict[str, Iterable[nn.Parameter]]:
     """Parameter groups of several networks under the same names, and those of other modules by group."""

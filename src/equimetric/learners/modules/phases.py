@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from equimetric.learners.learner import LatePart, LearnerParts
+from equimetric.learners.learner import DelayedStart, LearnerFactory
 
 __all__ = ["Phases"]
 
@@ -18,19 +18,19 @@ class Phases:
     joint_from: float
 
     @classmethod
-    def of(cls, parts: LearnerParts, period: int | None, joint: float) -> Phases:
+    def from_factory(cls, factory: LearnerFactory, period: int | None, joint: float) -> Phases:
         """Periods between clusterings, by default those between validations; the last `joint` of all steps is joint.
 
         The joint phase begins with the last period that leaves it this share or more, never with the first one.
         """
-        period = period or parts.validate_every
+        period = period or factory.validate_every
         if joint == 0:
             return cls(period, inf)
-        return cls(period, max(int((1 - joint) * parts.steps) // period, 1) * period)
+        return cls(period, max(int((1 - joint) * factory.steps) // period, 1) * period)
 
-    def late_part(self) -> LatePart:
+    def delayed_start(self) -> DelayedStart:
         """The joint phase, for runs that end before it."""
-        return LatePart("The joint phase", self.joint_from, "steps", "learner.options.joint")
+        return DelayedStart("The joint phase", self.joint_from, "steps", "learner.options.joint")
 
     def is_joint(self, step: int) -> bool:
         """Whether a step belongs to the joint phase."""

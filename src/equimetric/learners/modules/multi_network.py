@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from equimetric.backbones import Backbone, EmbeddingNetwork
 from equimetric.learners.learner import Learner
-from equimetric.learners.parts.networks import backbone_features
+from equimetric.learners.modules.networks import backbone_features
 
-__all__ = ["NetworksLearner"]
+__all__ = ["MultiNetworkLearner"]
 
 
-class NetworksLearner(Learner):
+class MultiNetworkLearner(Learner):
     """A learner with several networks: how images get in, features, freeze plans."""
 
     def __init__(self, networks: Iterable[EmbeddingNetwork]) -> None:
@@ -21,24 +21,24 @@ class NetworksLearner(Learner):
         self.networks = nn.ModuleList(networks)
 
     @property
-    def each(self) -> Sequence[EmbeddingNetwork]:
+    def network_list(self) -> Sequence[EmbeddingNetwork]:
         """The networks."""
         return list(self.networks)  # type: ignore[arg-type]
 
     def prepare(self, images: Tensor) -> Tensor:
         """Images by the input convention of the backbones' weights; features as they are."""
-        return self.each[0].prepare(images)
+        return self.network_list[0].prepare(images)
 
     def frozen_backbone(self) -> Backbone | None:
         """The one backbone there is; None where each network has its own."""
-        found = [network.backbone for network in self.each if network.backbone is not None]
+        found = [network.backbone for network in self.network_list if network.backbone is not None]
         return found[0] if len(found) == 1 else None
 
     def features(self, images: Tensor, stage: str | None = None) -> Tensor:
         """Features of the first network's backbone."""
-        return backbone_features(self.each[0], images, stage)
+        return backbone_features(self.network_list[0], images, stage)
 
     def before_step(self, step: int) -> bool:
         """Follow the networks' freeze plan."""
-        changed = [network.before_step(step) for network in self.each]
+        changed = [network.before_step(step) for network in self.network_list]
         return any(changed)
