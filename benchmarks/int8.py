@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import equimetric as em
-from equimetric.deployment.certification import Threshold
+from equimetric.deployment.certification import ThresholdTarget
 from equimetric.deployment.export import run_in_blocks
 from equimetric.runs.evaluation import open_run
 
@@ -42,7 +42,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in NAMES:
             place = Path(folder) / name
-            em.export_run(given.run, place, threshold=Threshold(far=given.far), int8=name == "int8")
+            em.export_run(given.run, place, threshold=ThresholdTarget(far=given.far), int8=name == "int8")
             models[name] = em.load(place, runtime="onnx")
             embeddings = run_in_blocks(models[name].runtime, images).double()
             squared = (2 - 2 * (embeddings @ embeddings.T)).clamp(min=0).numpy()[above]

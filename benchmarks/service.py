@@ -91,12 +91,12 @@ def make_gallery(folder: Path) -> tuple[Path, list[Path]]:
     from PIL import Image
 
     import equimetric as em
-    from equimetric.deployment.certification import Threshold
+    from equimetric.deployment.certification import ThresholdTarget
     from equimetric.deployment.indexing import index_source
 
     config = {"data": {"name": "digits"}, "batch": {"classes": 3}, "training": {"steps": 4}}
     em.train(config, folder=folder / "run")
-    em.export_run(folder / "run", folder / "model", threshold=Threshold(far=0.05), onnx=False)
+    em.export_run(folder / "run", folder / "model", threshold=ThresholdTarget(far=0.05), onnx=False)
     draw = np.random.default_rng(0)
     (folder / "photos").mkdir()
     for number in range(200):

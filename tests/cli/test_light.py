@@ -162,7 +162,7 @@ def test_listed_transforms_and_backbones_are_those_of_the_registries():
     assert listed.keys() == BACKBONES.keys()
     for name, record in BACKBONES.items():
         declared = listed[name].keywords
-        assert (listed[name].summary, declared["size"], declared["features"]) == (
+        assert (listed[name].summary, declared["size"], declared["num_features"]) == (
             record.summary,
             record.size,
             record.num_features,

@@ -16,10 +16,10 @@ def run_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def model_folder(run_folder, tmp_path_factory):
     """A model with a certificate of verification, without ONNX."""
-    from equimetric.deployment.certification import Threshold
+    from equimetric.deployment.certification import ThresholdTarget
 
     folder = tmp_path_factory.mktemp("models") / "model"
-    export_run(run_folder, folder, threshold=Threshold(far=0.05), onnx=False)
+    export_run(run_folder, folder, threshold=ThresholdTarget(far=0.05), onnx=False)
     return folder
 
 

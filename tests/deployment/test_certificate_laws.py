@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save
 
 import equimetric
 from equimetric.calibration import Certificate
-from equimetric.deployment.certification import Threshold
+from equimetric.deployment.certification import ThresholdTarget
 from equimetric.deployment.export import export_run
 from equimetric.deployment.load import load_exported
 from equimetric.errors import EquimetricError
@@ -91,7 +91,7 @@ def test_other_calibration_data_are_refused(model_folder, tmp_path):
 def test_another_cohort_is_refused(tmp_path):
     # In float64: the certified cohort is that of the run, to the last bit.
     train_small(tmp_path / "run", evaluation={"cohort": {"part": "train"}}, training={"precision": "float64"})
-    model = export_run(tmp_path / "run", tmp_path / "model", threshold=Threshold(far=0.05), onnx=False)
+    model = export_run(tmp_path / "run", tmp_path / "model", threshold=ThresholdTarget(far=0.05), onnx=False)
     images = torch.randint(0, 256, (5, 1, 8, 8), dtype=torch.uint8)
     outputs = model.outputs(images)
     query, gallery = model.cohort.extend(outputs["embedding"])
@@ -138,7 +138,7 @@ def test_identification_travels_too(tmp_path):
     np.savez(tmp_path / "many.npz", images=images.reshape(400, 8, 8), labels=np.arange(400) // 10)
     train_small(tmp_path / "run", data={"name": "arrays", "options": {"file": str(tmp_path / "many.npz")}})
     model = export_run(
-        tmp_path / "run", tmp_path / "model", threshold=Threshold("identification", fpir=0.1), onnx=False
+        tmp_path / "run", tmp_path / "model", threshold=ThresholdTarget("identification", fpir=0.1), onnx=False
     )
     assert equimetric.load(tmp_path / "model", task="identification").certificate == model.certificate
     with pytest.raises(EquimetricError, match="is for identification, not for verification"):

@@ -14,7 +14,7 @@ from PIL import Image
 import equimetric
 from equimetric.configuration import load_config
 from equimetric.deployment import graphs
-from equimetric.deployment.certification import Threshold
+from equimetric.deployment.certification import ThresholdTarget
 from equimetric.deployment.export import export_run
 from equimetric.deployment.graphs import export_program
 from equimetric.deployment.network import DeployedNetwork, output_names
@@ -94,7 +94,7 @@ def test_nothing_is_left_of_an_export_that_fails(run_folder, model_folder, tmp_p
 
     monkeypatch.setattr("equimetric.deployment.export.write_card", fail)
     with pytest.raises(OSError):
-        export_run(run_folder, tmp_path / "model", threshold=Threshold(far=0.05), onnx=False)
+        export_run(run_folder, tmp_path / "model", threshold=ThresholdTarget(far=0.05), onnx=False)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(EquimetricError, match="is there already"):
         export_run(run_folder, model_folder, onnx=False)

@@ -12,7 +12,7 @@ from PIL import Image
 
 import equimetric as em
 from equimetric.deployment import indexing
-from equimetric.deployment.certification import Threshold, bind_certificate
+from equimetric.deployment.certification import ThresholdTarget, bind_certificate
 from equimetric.deployment.export import export_run
 from equimetric.deployment.gallery_models import load_gallery_model
 from equimetric.deployment.indexing import index_source
@@ -131,7 +131,7 @@ def test_embeddings_of_the_same_model_are_indexed_without_it(model_folder, photo
 def test_embeddings_of_another_model_are_refused(model_folder, photos, tmp_path, equimetric):
     other = tmp_path / "run"
     train_small(other, seed=1)
-    export_run(other, tmp_path / "model", threshold=Threshold(far=0.05), onnx=False)
+    export_run(other, tmp_path / "model", threshold=ThresholdTarget(far=0.05), onnx=False)
     equimetric("embed", tmp_path / "model", photos, "--out", tmp_path / "all.parquet")
     with pytest.raises(EquimetricError, match=r"are of the model .*; embed the images again with this model"):
         index_source(model_folder, tmp_path / "all.parquet", tmp_path / "g")

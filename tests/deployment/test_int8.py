@@ -7,7 +7,7 @@ from exported import train_small
 
 import equimetric
 from equimetric.data import load_digits
-from equimetric.deployment.certification import Threshold
+from equimetric.deployment.certification import ThresholdTarget
 from equimetric.deployment.export import export_run
 from equimetric.deployment.load import load_exported
 from equimetric.deployment.verify import verify_model
@@ -24,7 +24,7 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("int8")
     train_small(folder / "run", evaluation={"cohort": {"part": "train"}})
     for name in ("float32", "int8"):
-        export_run(folder / "run", folder / name, threshold=Threshold(far=0.05), int8=name == "int8")
+        export_run(folder / "run", folder / name, threshold=ThresholdTarget(far=0.05), int8=name == "int8")
     return folder
 
 
@@ -72,9 +72,9 @@ def test_a_model_without_layers_to_quantise_is_one_sentence(tmp_path):
     pytest.importorskip("onnxscript")
     train_small(tmp_path / "run", learner={"name": "raw_pixels"})
     with pytest.raises(EquimetricError, match="to quantise"):
-        export_run(tmp_path / "run", tmp_path / "model", threshold=Threshold(far=0.05), int8=True)
+        export_run(tmp_path / "run", tmp_path / "model", threshold=ThresholdTarget(far=0.05), int8=True)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["run"]
-    model = export_run(tmp_path / "run", tmp_path / "model", threshold=Threshold(far=0.05), onnx=False)
+    model = export_run(tmp_path / "run", tmp_path / "model", threshold=ThresholdTarget(far=0.05), onnx=False)
     pixels = np.arange(64, dtype=np.uint8).reshape(8, 8)
     expected = torch.from_numpy(pixels.astype(np.float32)).flatten() / 255
     torch.testing.assert_close(model.embed(pixels)[0], expected / expected.norm())

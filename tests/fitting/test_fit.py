@@ -17,10 +17,10 @@ from equimetric.fitting.choice import choose_candidate
 from equimetric.fitting.configurations import run_toml, study_toml
 from equimetric.fitting.fit import carry_out
 from equimetric.fitting.plan import UNTRAINED, Candidate, make_plan, variations
+from equimetric.runs.access_log import read_test_accesses
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.evaluation import CohortOverride
 from equimetric.runs.evaluation_table import CohortConfig
-from equimetric.runs.openings import read_openings
 from equimetric.runs.run_cache import RunCache
 from equimetric.studies import load_study
 from equimetric.studies.configuration import StudyConfig
@@ -128,7 +128,7 @@ def test_the_model_is_an_exported_one_with_its_certificate(fitted, photos):
 
 
 def test_the_test_classes_are_opened_once_and_that_is_recorded(fitted):
-    assert [opening.command for opening in read_openings(fitted.run)] == ["train", "fit"]
+    assert [access.command for access in read_test_accesses(fitted.run)] == ["train", "fit"]
     outcome = fitted.outcome
     assert outcome.classes == 4
     assert outcome.images == 4 * IMAGES

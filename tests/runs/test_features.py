@@ -320,7 +320,7 @@ def test_a_cache_that_may_only_be_read_is_used(folder, backbone, dataset, monkey
 class MeanColour(Backbone):
     """Nothing to train."""
 
-    features = 1
+    num_features = 1
     convention = InputConvention(8, 8, mean=(127.5,), std=(127.5,))
 
     def forward(self, images):

@@ -12,10 +12,10 @@ from scipy import stats
 import equimetric as em
 from equimetric.data.episodes import draw_support, episode_seed
 from equimetric.runs import few_shot
+from equimetric.runs.access_log import read_test_accesses
 from equimetric.runs.evaluation import evaluate_part, open_run
 from equimetric.runs.few_shot import HeadAdapter, adapt
 from equimetric.runs.few_shot_result import Adaptation, ShotResult
-from equimetric.runs.openings import read_openings
 from equimetric.training import train
 
 QUICK = Adaptation(steps=3)
@@ -99,13 +99,13 @@ def test_a_gallery_is_shown_and_queries_are_not(sources, tmp_path):
     train(sources["queries and gallery"], folder=tmp_path / "run")
     adapter = HeadAdapter(open_run(tmp_path / "run"), QUICK)
     support = adapter.support(5, 0)
-    assert set(support.tolist()) < set(adapter.found.gallery.tolist())
+    assert set(support.tolist()) < set(adapter.samples.gallery.tolist())
     assert len(support) == 8 * 3  # four images of each class in the gallery, one of which stays
     result = adapt(tmp_path / "run", shots=(5,), episodes=1, adaptation=QUICK)
     assert 0 <= result[5].few_shot["map@r"][0] <= 1
-    others = adapter.found.select(torch.arange(10, 48))
-    positions = adapter.found.gallery[adapter.found.gallery >= 10]
-    assert torch.equal(others.rows[others.gallery], adapter.found.rows[positions])
+    others = adapter.samples.select(torch.arange(10, 48))
+    positions = adapter.samples.gallery[adapter.samples.gallery >= 10]
+    assert torch.equal(others.rows[others.gallery], adapter.samples.rows[positions])
     assert evaluate_part(others, adapter.run.config.evaluation)["map@r"] >= 0
 
 
@@ -158,7 +158,7 @@ def test_the_command(space, tmp_path, equimetric):
     assert printed["uses_test_labels"] is True
     assert printed["options"] == {"neg_margin": 0.5}
     assert len(printed["shots"]["2"]["metrics"]["map@r"]["few_shot"]["values"]) == 2
-    assert [opening.command for opening in read_openings(tmp_path / "run")] == ["train", "fewshot", "fewshot"]
+    assert [access.command for access in read_test_accesses(tmp_path / "run")] == ["train", "fewshot", "fewshot"]
     code, _, err = equimetric(*words[:2], "--shots", "two")
     assert code == 2
     assert "--shots takes whole numbers" in err

@@ -9,9 +9,9 @@ import torch
 import equimetric as em
 from equimetric.data import parse_condition
 from equimetric.runs import features as feature_room
+from equimetric.runs.access_log import read_test_accesses
 from equimetric.runs.evaluation import embed_run, evaluate_part, open_run
 from equimetric.runs.image_conditions import ConditionTable, evaluate_conditions
-from equimetric.runs.openings import read_openings
 from equimetric.training import train
 
 
@@ -96,7 +96,7 @@ def test_the_command_evaluates_one_condition_or_all(sources, tmp_path, equimetri
     assert len(table["under"]) == 24
     assert table["under"]["blur:2"] == {"map@r": expected["map@r"]}
     assert set(table["mean_relative_drop"]) == {"corruption", "viewpoint"}
-    assert [opening.command for opening in read_openings(tmp_path / "run")] == ["train", "evaluate", "evaluate"]
+    assert [access.command for access in read_test_accesses(tmp_path / "run")] == ["train", "evaluate", "evaluate"]
     code, _, err = equimetric("evaluate", tmp_path / "run", "--condition", "all", "--intervals")
     assert code == 2
     assert "--condition all prints one table" in err

@@ -3,7 +3,7 @@ from exported import train_small
 from PIL import Image
 from serving import noise, serve
 
-from equimetric.deployment.certification import Threshold
+from equimetric.deployment.certification import ThresholdTarget
 from equimetric.deployment.export import export_run
 from equimetric.deployment.indexing import index_source
 from equimetric.deployment.load import load_exported
@@ -20,7 +20,7 @@ def run_folder(tmp_path_factory):
 def model_folder(run_folder, tmp_path_factory):
     """A model with a certificate of verification."""
     folder = tmp_path_factory.mktemp("models") / "model"
-    export_run(run_folder, folder, threshold=Threshold(far=0.05), onnx=False)
+    export_run(run_folder, folder, threshold=ThresholdTarget(far=0.05), onnx=False)
     return folder
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from serving import encode, noise, phone_photo, send, serve
 
 import equimetric as em
-from equimetric.deployment.certification import Threshold, bind_certificate
+from equimetric.deployment.certification import ThresholdTarget, bind_certificate
 from equimetric.deployment.export import export_run
 from equimetric.deployment.indexing import index_source
 from equimetric.deployment.load import load_exported
@@ -205,7 +205,7 @@ def test_with_a_cohort_queries_and_items_have_vectors_of_their_own(run_folder, p
     export_run(
         run_folder,
         tmp_path / "model",
-        threshold=Threshold(far=0.05),
+        threshold=ThresholdTarget(far=0.05),
         cohort=CohortOverride("validation"),
         onnx=False,
     )

@@ -44,7 +44,7 @@ def backbones_command(
     for declared in list_backbones().values():
         known = declared.keywords
         weights = describe_weights(known.get("package"), known.get("public_file"))
-        size, features = known.get("size"), known.get("features")
+        size, features = known.get("size"), known.get("num_features")
         rows.append((declared.name, f"{size}×{size}", str(features), declared.summary, weights))
     for model, summary in LIBRARY_MODELS.items():
         weights = describe_library_weights(model.partition(":")[0])
@@ -62,7 +62,7 @@ def describe_backbone(name: str) -> None:
         "input": f"{expected.size}×{expected.size} from a shorter side of {expected.resize}, {expected.interpolation}",
         "channels": f"{expected.channels} in the order {expected.order}, mean {format_numbers(expected.mean)}, "
         f"deviation {format_numbers(expected.std)} (bytes)",
-        "features": f"{network.features}",
+        "features": f"{network.num_features}",
         "parameters": f"{sum(parameter.numel() for parameter in network.parameters()):,}",
         "pretrained": weights_on_offer(name),
     }

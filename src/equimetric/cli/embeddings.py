@@ -101,14 +101,14 @@ def load_embeddings(
         return EmbeddingSource(arrays, pooled, cohort=load_cohort(source, cohort))
     if labels is not None:
         raise EquimetricError(f"the run {str(source)!r} has its own labels; --labels goes only with an .npy file")
+    from equimetric.runs.access_log import record_test_access
     from equimetric.runs.evaluation import CohortOverride, embed_run
-    from equimetric.runs.openings import record_opening
     from equimetric.runs.origin import describe_preprocessing, weights_sha256
 
     override = CohortOverride(cohort.source, **cohort.given())
     config, found = embed_run(source, part, parents=parents, cohort=override, condition=condition)
     if part == "test":
-        record_opening(source, command)
+        record_test_access(source, command)
     arrays = found.arrays()
     used = arrays.pop("cohort", None)
     across = config.evaluation.across is not None

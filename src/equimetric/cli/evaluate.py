@@ -256,15 +256,15 @@ def show_conditions(run: Path, part: str, metrics: list[str] | None, as_json: bo
     """Print the metrics of a run under all conditions."""
     from equimetric.data import list_conditions
     from equimetric.progress import show_progress
+    from equimetric.runs.access_log import record_test_access
     from equimetric.runs.image_conditions import evaluate_conditions
-    from equimetric.runs.openings import record_opening
 
     if not run.is_dir():
         raise EquimetricError(f"--condition changes the images of a run, and {str(run)!r} is no run's folder")
     with show_progress("Conditions", 1 + len(list_conditions())) as advance:
         table = evaluate_conditions(run, metrics=metrics, part=part, progress=lambda _: advance(1))
     if part == "test":
-        record_opening(run, "evaluate")
+        record_test_access(run, "evaluate")
     if as_json:
         typer.echo(json.dumps(table.to_dict()))
     else:

@@ -64,7 +64,7 @@ def export_command(
     model, preprocessing and arithmetic. The folder appears whole or not at all, and is laid out as the Hugging Face hub
     expects it.
     """
-    from equimetric.deployment.certification import Threshold
+    from equimetric.deployment.certification import ThresholdTarget
     from equimetric.deployment.export import export_run
     from equimetric.runs.evaluation import CohortOverride
 
@@ -75,7 +75,7 @@ def export_command(
     model = export_run(
         run,
         folder,
-        threshold=Threshold(task, **rates),  # type: ignore[arg-type]
+        threshold=ThresholdTarget(task, **rates),  # type: ignore[arg-type]
         certificate=certificate,
         certified=certified,
         part=part,

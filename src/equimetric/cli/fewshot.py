@@ -50,15 +50,15 @@ def fewshot_command(
     """
     from equimetric.configuration import parse_overrides
     from equimetric.progress import show_progress
+    from equimetric.runs.access_log import record_test_access
     from equimetric.runs.few_shot import adapt
     from equimetric.runs.few_shot_result import Adaptation
-    from equimetric.runs.openings import record_opening
 
     numbers = parse_shots(shots)
     adaptation = Adaptation(objective, parse_overrides(context.args), lr, steps)
     with show_progress("Adaptations", len(numbers) * episodes) as advance:
         result = adapt(run, shots=numbers, episodes=episodes, adaptation=adaptation, progress=lambda *_: advance(1))
-    record_opening(run, "fewshot")
+    record_test_access(run, "fewshot")
     if as_json:
         typer.echo(json.dumps(result.to_dict()))
     else:

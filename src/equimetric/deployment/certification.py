@@ -16,13 +16,13 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.runs.evaluation import LabelledEmbeddings
 from equimetric.runs.origin import describe_preprocessing, weights_sha256
 
-__all__ = ["Threshold", "bind_certificate", "calibrate_embeddings", "certificate_of_run"]
+__all__ = ["ThresholdTarget", "bind_certificate", "calibrate_embeddings", "certificate_of_run"]
 
 TASKS = ("verification", "identification")
 
 
 @dataclass(frozen=True)
-class Threshold:
+class ThresholdTarget:
     """What to calibrate: pairs at a false accept rate, or identification at a false positive identification rate."""
 
     task: Literal["verification", "identification"] = "verification"
@@ -34,30 +34,30 @@ class Threshold:
             raise unknown_name("task", self.task, TASKS)
 
 
-def calibrate_embeddings(found: LabelledEmbeddings, config: RunConfig, wanted: Threshold) -> AnyCertificate:
+def calibrate_embeddings(samples: LabelledEmbeddings, config: RunConfig, target: ThresholdTarget) -> AnyCertificate:
     """The certificate of labelled embeddings, by the geometry and the cohort of their run."""
     geometry: Any = config.evaluation.compared_by()
     if geometry not in ("cosine", "euclidean"):
         raise EquimetricError(
             f"embeddings compared by {geometry} have no threshold to calibrate; export without a certificate"
         )
-    if wanted.task == "identification":
+    if target.task == "identification":
         return calibrate_identification(
-            found.embeddings, found.labels, wanted.fpir, geometry=geometry, cohort=found.cohort, progress=True
+            samples.embeddings, samples.labels, target.fpir, geometry=geometry, cohort=samples.cohort, progress=True
         )
     calibrated = calibrate(
-        found.embeddings,
-        found.labels,
-        wanted.far,
+        samples.embeddings,
+        samples.labels,
+        target.far,
         geometry=geometry,
-        cohort=found.cohort,
-        class_names=found.class_names,
+        cohort=samples.cohort,
+        class_names=samples.class_names,
         progress=True,
     )
     return Certificate.of(calibrated)
 
 
-def certificate_of_run(file: Path, run: Path, found: LabelledEmbeddings) -> AnyCertificate:
+def certificate_of_run(file: Path, run: Path, samples: LabelledEmbeddings) -> AnyCertificate:
     """A certificate that `equimetric calibrate RUN --out` wrote; one of anything else is refused."""
     certificate = read_any_certificate(file)
     if certificate.model is None:
@@ -68,11 +68,11 @@ def certificate_of_run(file: Path, run: Path, found: LabelledEmbeddings) -> AnyC
     certificate.require(
         model=weights_sha256(run),
         preprocessing=describe_preprocessing(run),
-        dimension=found.embeddings.shape[1],
+        dimension=samples.embeddings.shape[1],
     )
     if certificate.cohort is not None:
-        certificate.cohort.require(found.cohort)
-    elif found.cohort is not None:
+        certificate.cohort.require(samples.cohort)
+    elif samples.cohort is not None:
         raise EquimetricError(
             f"the certificate {str(file)!r} is of distances, and this run normalises by a cohort; give --cohort none"
         )

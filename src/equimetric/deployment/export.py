@@ -20,7 +20,7 @@ from equimetric.configuration import without_none
 from equimetric.data import Images, take_images
 from equimetric.deployment.canaries import make_canaries, outputs_of_canaries
 from equimetric.deployment.certification import (
-    Threshold,
+    ThresholdTarget,
     bind_certificate,
     calibrate_embeddings,
     certificate_of_run,
@@ -53,11 +53,11 @@ from equimetric.errors import EquimetricError
 from equimetric.evaluation import Cohort
 from equimetric.files import sync_file, sync_folder, unfinished_folder, write_atomically
 from equimetric.runs.access import require_writable
+from equimetric.runs.access_log import record_test_access
 from equimetric.runs.cohorts import cohort_rows
 from equimetric.runs.embedding import images_per_block
 from equimetric.runs.evaluation import CohortOverride, LabelledEmbeddings, OpenRun, find_setting, open_run
 from equimetric.runs.folder import RunFolder
-from equimetric.runs.openings import record_opening
 from equimetric.runs.origin import weights_sha256
 from equimetric.threads import use_threads
 
@@ -71,7 +71,7 @@ def export_run(
     run: str | Path,
     folder: str | Path,
     *,
-    threshold: Threshold | None = None,
+    threshold: ThresholdTarget | None = None,
     certificate: str | Path | None = None,
     certified: bool = True,
     part: str = "test",
@@ -104,10 +104,10 @@ def export_run(
         given = None if certificate is None else Path(certificate)
         if int8:
             content = export.quantized(work)
-            issued = export.issue(content.found, threshold or Threshold(), given)
+            issued = export.make_certificate(content.samples, threshold or ThresholdTarget(), given)
         else:
             # First what may be refused.
-            issued = export.issue(export.found, threshold or Threshold(), given)
+            issued = export.make_certificate(export.samples, threshold or ThresholdTarget(), given)
             content = export.full_precision(work, onnx=onnx)
         export.finish(work, content, issued, licence)
         verify_model(work).require()
@@ -138,12 +138,12 @@ class ExportedContent:
     arithmetic: Arithmetic
     model: str
     dim: int
-    found: LabelledEmbeddings | None
+    samples: LabelledEmbeddings | None
 
     @property
     def cohort(self) -> Cohort | None:
         """Other classes that similarities are normalised by."""
-        return None if self.found is None else self.found.cohort
+        return None if self.samples is None else self.samples.cohort
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,22 +164,24 @@ class Export:
         return Preprocessing.of_data(self.run.data, "fast" if decoding == "fast" else "exact")
 
     @cached_property
-    def found(self) -> LabelledEmbeddings | None:
+    def samples(self) -> LabelledEmbeddings | None:
         """The embeddings of the part, by the run itself."""
         if not self.measured:
             return None
-        found = self.run.embed(self.part, cohort=self.override)
+        samples = self.run.embed(self.part, cohort=self.override)
         if self.part == "test":
-            record_opening(self.run.model.folder, "export")
-        return found
+            record_test_access(self.run.model.folder, "export")
+        return samples
 
-    def issue(self, found: LabelledEmbeddings | None, wanted: Threshold, given: Path | None) -> AnyCertificate | None:
+    def make_certificate(
+        self, samples: LabelledEmbeddings | None, threshold: ThresholdTarget, file: Path | None
+    ) -> AnyCertificate | None:
         """The certificate, given or calibrated on embeddings; None for a model without one."""
-        if found is None:
+        if samples is None:
             return None
-        if given is not None:
-            return certificate_of_run(given, self.run.model.folder, found)
-        return calibrate_embeddings(found, self.run.config, wanted)
+        if file is not None:
+            return certificate_of_run(file, self.run.model.folder, samples)
+        return calibrate_embeddings(samples, self.run.config, threshold)
 
     def network(self, cohort: Cohort | None) -> DeployedNetwork:
         """The network of the run in float32, with a cohort or without."""
@@ -187,8 +189,8 @@ class Export:
 
     def full_precision(self, work: Path, *, onnx: bool) -> ExportedContent:
         """Write weights, program and graph."""
-        found = self.found
-        cohort = None if found is None else found.cohort
+        samples = self.samples
+        cohort = None if samples is None else samples.cohort
         network, names = self.network(cohort), output_names(cohort)
         weights = save_tensors(deployed_state(network.learner))
         write_atomically(work / WEIGHTS, weights)
@@ -197,24 +199,24 @@ class Export:
         if onnx:
             write_onnx(program, work / ONNX, names)
         runtime = TorchRuntime(network, names)
-        return ExportedContent(runtime, "float32", checksum(weights)["sha256"], self.dim(runtime), found)
+        return ExportedContent(runtime, "float32", checksum(weights)["sha256"], self.dim(runtime), samples)
 
     def quantized(self, work: Path) -> ExportedContent:
         """Write the int8 graph; embeddings and cohort are those of the int8 network."""
-        found, data = self.found, self.run.data
+        samples, data = self.samples, self.run.data
         graph, plain = work / ONNX_INT8, work / ONNX
         write_onnx(self.trace(self.network(None)), plain, output_names(None))
         quantize_graph(plain, graph, data.images("train"))
         plain.unlink()
         runtime = OnnxRuntime(graph.read_bytes())
-        if found is not None:
-            cohort = None if found.cohort is None else replace(found.cohort, embeddings=self.embed_cohort(runtime))
+        if samples is not None:
+            cohort = None if samples.cohort is None else replace(samples.cohort, embeddings=self.embed_cohort(runtime))
             embeddings = run_in_blocks(runtime, data.images(self.part))
-            found = replace(found, embeddings=embeddings, cohort=cohort)
+            samples = replace(samples, embeddings=embeddings, cohort=cohort)
             if cohort is not None:
                 append_cohort(graph, cohort, embeddings.shape[1])
                 runtime = OnnxRuntime(graph.read_bytes())
-        return ExportedContent(runtime, "int8", checksum(graph.read_bytes())["sha256"], self.dim(runtime), found)
+        return ExportedContent(runtime, "int8", checksum(graph.read_bytes())["sha256"], self.dim(runtime), samples)
 
     def trace(self, network: DeployedNetwork) -> Any:
         """The network as a program."""
@@ -250,7 +252,7 @@ class Export:
         facts = CardFacts(
             run=self.run,
             part=self.part,
-            found=content.found,
+            samples=content.samples,
             certificate=issued,
             preprocessing=self.preprocessing,
             arithmetic=content.arithmetic,

@@ -27,14 +27,14 @@ CLASSES_SHOWN = 10
 class CardFacts:
     """What a card is filled from.
 
-    found     embeddings of the part that the model is measured on; None where it is not measured
+    samples   embeddings of the part that the model is measured on; None where it is not measured
     name      of the model
     files     names of the files beside the card
     """
 
     run: OpenRun
     part: str
-    found: LabelledEmbeddings | None
+    samples: LabelledEmbeddings | None
     certificate: AnyCertificate | None
     preprocessing: Preprocessing
     arithmetic: Arithmetic
@@ -46,7 +46,7 @@ class CardFacts:
 
 def write_card(facts: CardFacts) -> str:
     """The text of README.md."""
-    scores = None if facts.found is None else evaluate_defined(facts.found, facts.run.config.evaluation)[0]
+    scores = None if facts.samples is None else evaluate_defined(facts.samples, facts.run.config.evaluation)[0]
     sections = [
         front_matter(facts),
         f"# {one_line(facts.name)}\n",
@@ -129,7 +129,7 @@ def metrics_section(facts: CardFacts, scores: Evaluation | None) -> Iterator[str
         yield "Not measured: exported without a certificate.\n"
         return
     seen = "which it was trained on" if facts.part == "train" else "which it was not trained on"
-    cohort = facts.found.cohort if facts.found is not None else None
+    cohort = facts.samples.cohort if facts.samples is not None else None
     normalized = "" if cohort is None or cohort.strength == 0 else " Similarities are normalised by the cohort."
     yield (
         f"On the {len(scores.class_labels)} {facts.part} classes, {seen}, with 95 % intervals (whole classes "
@@ -144,21 +144,21 @@ def metrics_section(facts: CardFacts, scores: Evaluation | None) -> Iterator[str
 def interval_text(scores: Evaluation, name: str) -> str:
     """'0.4 … 0.6', or a dash where a metric cannot be resampled by class."""
     try:
-        found = scores.interval(name)
+        interval = scores.interval(name)
     except EquimetricError:
         return "–"
-    return f"{found.low:.4g} … {found.high:.4g}"
+    return f"{interval.low:.4g} … {interval.high:.4g}"
 
 
 def failures_section(facts: CardFacts, scores: Evaluation | None) -> Iterator[str]:
     """The classes for which it works worst."""
-    if scores is None or facts.found is None:
+    if scores is None or facts.samples is None:
         return
     known_metrics = (facts.run.config.evaluation.selected_by, *scores.score_per_class)
     metric = next((name for name in known_metrics if name in scores.score_per_class), None)
     by_class = {label: values.get(metric, math.nan) for label, values in scores.per_class.items()} if metric else {}
     known = sorted((value, str(label)) for label, value in by_class.items() if not math.isnan(value))
-    names = facts.found.class_names
+    names = facts.samples.class_names
     yield "## Where it fails\n"
     if known:
         yield f"| class | {metric} |\n|---|---:|"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from equimetric.calibration import Certificate
-from equimetric.deployment.certification import Threshold
+from equimetric.deployment.certification import ThresholdTarget
 from equimetric.deployment.embedder import Embedder
 from equimetric.deployment.export import export_run
 from equimetric.deployment.graphs import require_onnx
@@ -208,7 +208,7 @@ def export_model(plan: Plan, trained: TrainedModel, cohort: CohortOverride, fold
     model = export_run(
         trained.folder,
         folder,
-        threshold=Threshold(far=plan.far),
+        threshold=ThresholdTarget(far=plan.far),
         part=plan.parts.calibration,
         cohort=cohort,
         onnx=has_onnx(),

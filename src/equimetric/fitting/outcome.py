@@ -15,9 +15,9 @@ from equimetric.evaluation import Cohort, format_score
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
 from equimetric.fitting.normalisation import choose_normalisation
+from equimetric.runs.access_log import record_test_access
 from equimetric.runs.cohorts import cohort_rows
 from equimetric.runs.evaluation import LabelledEmbeddings, OpenRun, evaluate_part, open_run
-from equimetric.runs.openings import record_opening
 
 __all__ = ["BoundedRate", "FitOutcome", "open_test_classes"]
 
@@ -99,7 +99,7 @@ class FitOutcome:
 def open_test_classes(folder: Path, certificate: Certificate) -> FitOutcome:
     """Compare the model of a run with raw features, and its certificate with the rates, on the run's test classes."""
     run = open_run(folder)
-    record_opening(folder, "fit")
+    record_test_access(folder, "fit")
     fitted = run.embed("test", cohort=choose_normalisation(run.model.result.cohort))
     raw = raw_features(run, fitted)
     evaluation = run.config.evaluation
@@ -125,11 +125,11 @@ def raw_features(run: OpenRun, fitted: LabelledEmbeddings) -> LabelledEmbeddings
     return replace(fitted, embeddings=features, cohort=Cohort(of_cohort, strength=0.0))
 
 
-def certified_rates(found: LabelledEmbeddings, certificate: Certificate) -> tuple[BoundedRate, ...]:
+def certified_rates(samples: LabelledEmbeddings, certificate: Certificate) -> tuple[BoundedRate, ...]:
     """FAR and FRR of labelled embeddings at the certified threshold."""
-    distances = pair_distances(prepare_sets(found.embeddings, found.labels, cohort=found.cohort))
+    distances = pair_distances(prepare_sets(samples.embeddings, samples.labels, cohort=samples.cohort))
     # With a cohort, distances are negated scores.
-    threshold = certificate.threshold if found.cohort is None else -certificate.threshold
+    threshold = certificate.threshold if samples.cohort is None else -certificate.threshold
     promised = certificate.new_classes
     confidence = 0.95 if promised is None else promised.confidence
     measured = pooled_rates(class_counts(distances, threshold), certificate.target_rate, confidence)

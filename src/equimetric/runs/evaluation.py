@@ -164,52 +164,52 @@ def embed_part(
 
 
 def within_parents(
-    found: LabelledEmbeddings, data: RunData, parents: str | None, option: str = "evaluation.parents"
+    samples: LabelledEmbeddings, data: RunData, parents: str | None, option: str = "evaluation.parents"
 ) -> LabelledEmbeddings:
     """The same embeddings, to be compared within the values of an attribute; all with all where there is none."""
     if parents is None:
-        return found
-    return replace(found, parents=find_attribute(attribute_ids(data.dataset), parents, option)[found.rows])
+        return samples
+    return replace(samples, parents=find_attribute(attribute_ids(data.dataset), parents, option)[samples.rows])
 
 
-def evaluate_part(found: LabelledEmbeddings, config: EvaluationConfig, *, neighbours: int = 0) -> Evaluation:
+def evaluate_part(samples: LabelledEmbeddings, config: EvaluationConfig, *, neighbours: int = 0) -> Evaluation:
     """The configured metrics of labelled embeddings; queries are searched for in their gallery where there is one."""
-    return evaluate(**found.arrays(), metrics=config.names(), geometry=config.compared_by(), neighbours=neighbours)
+    return evaluate(**samples.arrays(), metrics=config.names(), geometry=config.compared_by(), neighbours=neighbours)
 
 
 def evaluate_defined(
-    found: LabelledEmbeddings, config: EvaluationConfig, *, neighbours: int = 0
+    samples: LabelledEmbeddings, config: EvaluationConfig, *, neighbours: int = 0
 ) -> tuple[Evaluation, dict[str, str]]:
     """The configured metrics, NaN for those that these embeddings leave undefined, and why: {name: reason}.
 
     Embeddings that have collapsed have no calibration range, say. Where no metric is defined, the error stays one.
     """
     try:
-        return evaluate_part(found, config, neighbours=neighbours), {}
+        return evaluate_part(samples, config, neighbours=neighbours), {}
     except EquimetricError as error:
-        reasons = {name: why for name in config.names() if (why := why_undefined(found, config, name))}
+        reasons = {name: why for name in config.names() if (why := undefined_reason(samples, config, name))}
         defined = [name for name in config.names() if name not in reasons]
         if not reasons or not defined:
             raise error from None
-    scores = evaluate(**found.arrays(), metrics=defined, geometry=config.compared_by(), neighbours=neighbours)
+    scores = evaluate(**samples.arrays(), metrics=defined, geometry=config.compared_by(), neighbours=neighbours)
     return replace(scores, scores={name: scores.get(name, nan) for name in config.names()}), reasons
 
 
-def why_undefined(found: LabelledEmbeddings, config: EvaluationConfig, metric: str) -> str:
+def undefined_reason(samples: LabelledEmbeddings, config: EvaluationConfig, metric: str) -> str:
     """Why one metric cannot be computed of embeddings; '' where it can."""
     try:
-        evaluate(**found.arrays(), metrics=[metric], geometry=config.compared_by())
+        evaluate(**samples.arrays(), metrics=[metric], geometry=config.compared_by())
     except EquimetricError as error:
         return str(error)
     return ""
 
 
-def per_query_arrays(scores: Evaluation, found: LabelledEmbeddings) -> dict[str, np.ndarray[Any, Any]]:
+def per_query_arrays(scores: Evaluation, samples: LabelledEmbeddings) -> dict[str, np.ndarray[Any, Any]]:
     """Per query its row, label, scores and nearest neighbours, as rows of the data set; −1 where there are fewer."""
-    queries = found.rows if found.query is None else found.rows[found.query]
-    gallery = found.rows if found.gallery is None else found.rows[found.gallery]
-    classes = found.labels if found.classes is None else found.classes
-    labels = classes if found.query is None else classes[found.query]
+    queries = samples.rows if samples.query is None else samples.rows[samples.query]
+    gallery = samples.rows if samples.gallery is None else samples.rows[samples.gallery]
+    classes = samples.labels if samples.classes is None else samples.classes
+    labels = classes if samples.query is None else classes[samples.query]
     assert scores.neighbours is not None
     # Within parents a query may have fewer neighbours.
     neighbours = torch.where(scores.neighbours < 0, -1, gallery[scores.neighbours])
@@ -289,10 +289,10 @@ class OpenRun:
             cohorts, labelled = RunCohorts(self.model.learner, data), part != "test"
             used = None if setting is None else cohorts.cohort(setting, labelled=labelled)
             across = self.config.evaluation.across
-            found = embed_part(self.model.learner, data, part, cohort=used, across=across)
+            samples = embed_part(self.model.learner, data, part, cohort=used, across=across)
         if parents is not None:
-            return within_parents(found, self.data, parents, "--parents")
-        return within_parents(found, self.data, self.config.evaluation.parents)
+            return within_parents(samples, self.data, parents, "--parents")
+        return within_parents(samples, self.data, self.config.evaluation.parents)
 
     def under(self, condition: ImageCondition, part: str) -> RunData:
         """The data as they are evaluated, the images of one part under a condition; features are computed anew."""

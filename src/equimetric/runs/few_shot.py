@@ -70,23 +70,23 @@ class HeadAdapter:
     def __init__(self, run: OpenRun, how: Adaptation) -> None:
         self.run, self.how, self.learner = run, how, run.model.learner
         self.head = require_head(self.learner, str(run.model.folder))
-        self.found = run.embed("test", cohort=CohortOverride("none"))
+        self.samples = run.embed("test", cohort=CohortOverride("none"))
         self.inputs = head_inputs(self.learner, run.eval_data.images("test"))
         self.initial = [parameter.detach().clone() for parameter in self.head]
 
     def support(self, shots: int, episode: int) -> Tensor:
         """Positions of the images to show: of all test images, or where queries are searched in it, of the gallery."""
-        seed = episode_seed(self.run.data.dataset, self.found.rows, episode)
-        if self.found.gallery is None:
-            return draw_support(self.found.labels, shots, seed)
-        return self.found.gallery[draw_support(self.found.labels[self.found.gallery], shots, seed, spare=1)]
+        seed = episode_seed(self.run.data.dataset, self.samples.rows, episode)
+        if self.samples.gallery is None:
+            return draw_support(self.samples.labels, shots, seed)
+        return self.samples.gallery[draw_support(self.samples.labels[self.samples.gallery], shots, seed, spare=1)]
 
     def play(self, shots: int, episode: int) -> tuple[dict[str, float], dict[str, float]]:
         """Metrics of the images that are not shown, before and after the head has learned from those that are."""
         support = self.support(shots, episode)
-        asked = torch.ones(len(self.found.labels), dtype=torch.bool)
+        asked = torch.ones(len(self.samples.labels), dtype=torch.bool)
         asked[support] = False
-        others = self.found.select(asked.nonzero().flatten())
+        others = self.samples.select(asked.nonzero().flatten())
         images = take_images(self.inputs, asked.nonzero().flatten())
         before = self.measure(others, images)
         try:
@@ -105,10 +105,10 @@ class HeadAdapter:
     def train_head(self, support: Tensor, seed: int) -> None:
         """Minimise the objective on the images that are shown; everything but the head stays as it is."""
         how, device = self.how, self.head[0].device
-        _, labels = torch.unique(self.found.labels[support], return_inverse=True)
+        _, labels = torch.unique(self.samples.labels[support], return_inverse=True)
         classes = int(labels.max()) + 1
         torch.manual_seed(seed)
-        sizes = Context(classes=classes, dim=self.found.embeddings.shape[1], images=len(support))
+        sizes = Context(classes=classes, dim=self.samples.embeddings.shape[1], images=len(support))
         objective = build_objective(how.objective, how.options or {}, sizes).to(device, self.head[0].dtype)
         groups = [{"params": self.head, "lr": how.lr}]
         if own := list(objective.parameters()):

@@ -35,24 +35,24 @@ def measure_cost(learner: Learner, dim: int) -> Cost:
 def evaluate_members(
     learner: Learner,
     data: RunData,
-    found: LabelledEmbeddings,
+    samples: LabelledEmbeddings,
     config: EvaluationConfig,
     members: Mapping[str, Tensor],
     others: Mapping[str, Tensor] | None = None,
 ) -> tuple[tuple[MemberResult, ...], Diversity | None]:
     """The scores of every member on the test images, by the classes or by its own attribute, and their diversity.
 
-    `found` are the embeddings of the whole, `members` those of its members; `others` are scored beside them. Nothing is
-    chosen by these scores.
+    `samples` are the embeddings of the whole, `members` those of its members; `others` are scored beside them. Nothing
+    is chosen by these scores.
     """
     scored = {**members, **(others or {})}
     scores: dict[str, Evaluation] = {}
     for name, embeddings in scored.items():
-        labels, attribute = found.labels, learner.member_labels.get(name)
+        labels, attribute = samples.labels, learner.member_labels.get(name)
         if attribute is not None:
             option = f"the member {name!r}"
-            labels = find_attribute(attribute_ids(data.dataset), attribute, option)[found.rows]
-        own = replace(found, embeddings=embeddings, labels=labels, cohort=None)
+            labels = find_attribute(attribute_ids(data.dataset), attribute, option)[samples.rows]
+        own = replace(samples, embeddings=embeddings, labels=labels, cohort=None)
         scores[name], _ = evaluate_defined(own, config)
     results = tuple(
         MemberResult(

@@ -116,24 +116,24 @@ class RunProfile:
         )
 
 
-def profile_part(found: LabelledEmbeddings, scores: Evaluation, config: EvaluationConfig) -> RunProfile:
+def profile_part(samples: LabelledEmbeddings, scores: Evaluation, config: EvaluationConfig) -> RunProfile:
     """The profile of labelled embeddings, given their scores with neighbours.
 
     Thresholds are those of all pairs: items that are compared within parents alone have none.
     """
     thresholds = plain = certified = None
-    if found.parents is None and config.across is None:
+    if samples.parents is None and config.across is None:
         with suppress(EquimetricError):
-            distances = measure_pairs(found, config)
+            distances = measure_pairs(samples, config)
             thresholds, certified = profile_distances(distances), certify(distances)
-            if found.cohort is not None:
-                plain = profile_distances(measure_pairs(found.plain(), config))
-    return RunProfile(thresholds, plain, certified, nearest_distances(found, scores), draw_map(found))
+            if samples.cohort is not None:
+                plain = profile_distances(measure_pairs(samples.plain(), config))
+    return RunProfile(thresholds, plain, certified, nearest_distances(samples, scores), draw_map(samples))
 
 
-def measure_pairs(found: LabelledEmbeddings, config: EvaluationConfig) -> PairDistances:
+def measure_pairs(samples: LabelledEmbeddings, config: EvaluationConfig) -> PairDistances:
     """The distances of all pairs, in the geometry of the run."""
-    return pair_distances(prepare_sets(**found.arrays(), geometry=config.compared_by()))
+    return pair_distances(prepare_sets(**samples.arrays(), geometry=config.compared_by()))
 
 
 def certify(distances: PairDistances) -> CertifiedPoint | None:
@@ -151,25 +151,25 @@ def certify(distances: PairDistances) -> CertifiedPoint | None:
     return None
 
 
-def nearest_distances(found: LabelledEmbeddings, scores: Evaluation) -> NDArray[Any] | None:
+def nearest_distances(samples: LabelledEmbeddings, scores: Evaluation) -> NDArray[Any] | None:
     """(N,) Euclidean distance of the unit vectors of each query and its nearest neighbour; NaN where it has none."""
     if scores.neighbours is None or not scores.neighbours.shape[1]:
         return None
-    queries = found.embeddings if found.query is None else found.embeddings[found.query]
-    gallery = found.embeddings if found.gallery is None else found.embeddings[found.gallery]
+    queries = samples.embeddings if samples.query is None else samples.embeddings[samples.query]
+    gallery = samples.embeddings if samples.gallery is None else samples.embeddings[samples.gallery]
     nearest = scores.neighbours[:, 0]
     distance = (unit(queries) - unit(gallery[nearest.clamp_min(0)])).norm(dim=1)
     return torch.where(nearest < 0, math.nan, distance.float()).numpy()
 
 
-def draw_map(found: LabelledEmbeddings) -> EmbeddingMap | None:
+def draw_map(samples: LabelledEmbeddings) -> EmbeddingMap | None:
     """Some classes in a plane, the same for every method; None where there are too few images."""
-    chosen = draw_whole_classes(found.labels)
+    chosen = draw_whole_classes(samples.labels)
     if len(chosen) < 5:
         return None
     from sklearn.manifold import TSNE
 
-    vectors = unit(found.embeddings[chosen].double()).numpy()
+    vectors = unit(samples.embeddings[chosen].double()).numpy()
     perplexity = min(PERPLEXITY, (len(chosen) - 1) / 3)
     layout = TSNE(init="pca", random_state=derive_seed(0, "map of a run") % 2**32, perplexity=perplexity)
     with warnings.catch_warnings():
@@ -178,7 +178,7 @@ def draw_map(found: LabelledEmbeddings) -> EmbeddingMap | None:
         places = layout.fit_transform(vectors)
     if not np.isfinite(places).all():
         return None
-    return EmbeddingMap(found.rows[chosen].numpy(), places.astype(np.float32))
+    return EmbeddingMap(samples.rows[chosen].numpy(), places.astype(np.float32))
 
 
 def draw_whole_classes(labels: Tensor) -> Tensor:

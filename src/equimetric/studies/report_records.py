@@ -26,7 +26,7 @@ from equimetric.studies.narrative import describe_conditions, shown_metrics
 from equimetric.studies.outcomes import class_scores
 from equimetric.studies.profiles import load_profiles, study_images
 from equimetric.studies.records import PLAIN, RunRecord, StudyRecord
-from equimetric.studies.store import count_openings, find_images, is_study, load_study, read_environment
+from equimetric.studies.store import count_test_accesses, find_images, is_study, load_study, read_environment
 
 __all__ = ["load_embeddings_record", "load_record", "load_run_record"]
 
@@ -122,7 +122,7 @@ def load_run_record(folder: Path) -> StudyRecord:
         configuration=to_toml(config),
         fingerprint=environment.get("data_fingerprint", ""),
         environment=read_environment([folder]),
-        openings=count_openings([folder]),
+        openings=count_test_accesses([folder]),
         profiles=load_profiles([(config.method, config.seed, folder)]),
         images=None if dataset is None else study_images(dataset),
     )

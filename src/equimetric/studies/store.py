@@ -14,11 +14,11 @@ from equimetric.configuration import load_config, load_stored_config, to_toml
 from equimetric.data import Dataset, shifted_split_of
 from equimetric.errors import DamagedFileError, EquimetricError, StorageError
 from equimetric.files import explain_write_error, sweep, write_atomically
+from equimetric.runs.access_log import read_test_accesses
 from equimetric.runs.configuration import Conditions
 from equimetric.runs.damage import read_whole
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
-from equimetric.runs.openings import read_openings
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.gallery import galleries
 from equimetric.studies.index import INDEX, PlannedRun, StudyIndex
@@ -128,7 +128,7 @@ def load_study(
         configuration=to_toml(study),
         fingerprint=stored.get("fingerprint", ""),
         environment={} if retrained else read_environment([path for _, path in folders]),
-        openings={} if retrained else count_openings([path for _, path in folders]),
+        openings={} if retrained else count_test_accesses([path for _, path in folders]),
         queries=query_scores(study.evaluation.selected_by, folders, images),
         profiles=load_profiles(seeded),
         images=images,
@@ -167,10 +167,10 @@ def read_environment(folders: Sequence[Path]) -> dict[str, str]:
     return {name: ", ".join(dict.fromkeys(values)) for name, values in found.items()}
 
 
-def count_openings(folders: Sequence[Path]) -> dict[str, int]:
+def count_test_accesses(folders: Sequence[Path]) -> dict[str, int]:
     """Command → how often it looked at the test classes of runs whose folders are there."""
     there = (folder for folder in folders if folder.exists())
-    return dict(Counter(opening.command for folder in there for opening in read_openings(folder)))
+    return dict(Counter(access.command for folder in there for access in read_test_accesses(folder)))
 
 
 def name_data(study: StudyConfig) -> str:

@@ -54,15 +54,15 @@ def score(session: Session, log: Log) -> dict[str, float]:
     """The scores of the validation classes, logged with the spread of their embeddings."""
     state, processes = session.state, session.processes
     across = session.config.evaluation.across
-    found = embed_part(session.learner, session.data, "validation", processes, across=across)
-    found = within_parents(found, session.data, session.config.evaluation.parents)
+    samples = embed_part(session.learner, session.data, "validation", processes, across=across)
+    samples = within_parents(samples, session.data, session.config.evaluation.parents)
     if state.step == 0:
-        rehearse_test(session, found)
-        scores = dict(evaluate_part(found, session.config.evaluation)) if processes.is_main else {}
+        rehearse_test(session, samples)
+        scores = dict(evaluate_part(samples, session.config.evaluation)) if processes.is_main else {}
     else:
-        scores = score_trained(session, found) if processes.is_main else {}
+        scores = score_trained(session, samples) if processes.is_main else {}
     scores = processes.broadcast(scores)
-    spread = measure_spread(found.embeddings)
+    spread = measure_spread(samples.embeddings)
     record = {"kind": "validation", "step": state.step, **scores, "spread": spread}
     log.write(record)
     state.history.append(record)
@@ -70,7 +70,7 @@ def score(session: Session, log: Log) -> dict[str, float]:
     return scores
 
 
-def rehearse_test(session: Session, found: LabelledEmbeddings) -> None:
+def rehearse_test(session: Session, samples: LabelledEmbeddings) -> None:
     """Score the start as the test will, so that metrics which cannot be computed raise before anything trains."""
     config = session.config.evaluation
     if config.cohort is None or not session.learner.trains:
@@ -81,16 +81,16 @@ def rehearse_test(session: Session, found: LabelledEmbeddings) -> None:
             # A narrow cohort is noted where the run ends.
             warnings.simplefilter("ignore", EquimetricWarning)
             cohort = cohorts.cohort(cohorts.choose(config.cohort), labelled=True)
-            evaluate_part(replace(found, cohort=cohort), config, neighbours=NEIGHBOURS)
+            evaluate_part(replace(samples, cohort=cohort), config, neighbours=NEIGHBOURS)
     except EquimetricError as error:
         raise EquimetricError(f"evaluation.metrics with evaluation.cohort cannot be computed: {error}") from None
 
 
-def score_trained(session: Session, found: LabelledEmbeddings) -> dict[str, float]:
+def score_trained(session: Session, samples: LabelledEmbeddings) -> dict[str, float]:
     """The scores of a learner after some steps: NaN, with a warning, where its embeddings leave a metric undefined."""
     config, state = session.config, session.state
     try:
-        scores, reasons = evaluate_defined(found, config.evaluation)
+        scores, reasons = evaluate_defined(samples, config.evaluation)
         values = dict(scores)
     except EquimetricError as error:
         values = dict.fromkeys(config.evaluation.names(), nan)

@@ -10,7 +10,7 @@ from equimetric.studies.ledger.factors import FACTORS, OF_THE_METHOD, Factor
 from equimetric.studies.ledger.fairness import check_fairness
 from equimetric.studies.ledger.parts import check_data
 from equimetric.studies.ledger.record import LEDGER_FILE, Ledger, LedgerEntry, StudyFacts
-from equimetric.studies.ledger.selection import check_selection, note_on_openings
+from equimetric.studies.ledger.selection import check_selection, note_on_test_accesses
 
 __all__ = [
     "FACTORS",
@@ -30,5 +30,5 @@ __all__ = [
     "check_tuning",
     "example_names",
     "load_example",
-    "note_on_openings",
+    "note_on_test_accesses",
 ]

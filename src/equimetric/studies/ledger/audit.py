@@ -16,7 +16,7 @@ from equimetric.studies.ledger.description import audit_description, example_nam
 from equimetric.studies.ledger.fairness import check_runs
 from equimetric.studies.ledger.parts import check_data
 from equimetric.studies.ledger.record import Ledger, LedgerEntry, StudyFacts, waive
-from equimetric.studies.ledger.selection import note_on_openings
+from equimetric.studies.ledger.selection import note_on_test_accesses
 from equimetric.studies.rows import BASE, list_rows, run_config
 from equimetric.studies.store import read_index
 
@@ -52,7 +52,7 @@ class StudyRuns:
 
 
 def audit_study(folder: Path) -> Ledger:
-    """The ledger of a study from its runs: conditions as they were trained, and openings until today.
+    """The ledger of a study from its runs: conditions as they were trained, and looks at the test classes until today.
 
     What it declares, waives and found in its data is in its ledger.json; without one, the data are checked now.
     """
@@ -65,7 +65,7 @@ def audit_study(folder: Path) -> Ledger:
         entries = check_data_now(found)
     entries += check_runs(found.configs, ledger.facts, varies=ledger.varies)
     marked, _ = waive(entries, ledger.waivers)
-    return ledger.replace(marked, note_on_openings(found.folders))
+    return ledger.replace(marked, note_on_test_accesses(found.folders))
 
 
 def read_study(folder: Path) -> StudyRuns:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from equimetric.runs.access_log import RecordedAccess, read_test_accesses
 from equimetric.runs.configuration import RunConfig
-from equimetric.runs.openings import Opening, read_openings
 from equimetric.studies.ledger.conditions import RunsByRow
 from equimetric.studies.ledger.record import LedgerEntry, SelectedOn
 from equimetric.studies.ledger.settings import list_methods_of
 
-__all__ = ["check_selection", "note_on_openings"]
+__all__ = ["check_selection", "note_on_test_accesses"]
 
 RUNS_SHOWN = 5
 
@@ -27,7 +27,7 @@ def check_selection(
     `selected_on` is the part of the data by which the study chooses weights and hyper-parameters.
     """
     trained = [row for row, configs in runs.items() if any(trains_on_test(config) for config in configs)]
-    opened = [folder for folder in trial_folders if read_openings(folder)]
+    opened = [folder for folder in trial_folders if read_test_accesses(folder)]
     metrics = sorted({config.evaluation.selected_by for configs in runs.values() for config in configs})
     faults = []
     if selected_on == "test":
@@ -49,21 +49,21 @@ def trains_on_test(config: RunConfig) -> bool:
     return config.refit is not None and "test" in config.refit.added_parts
 
 
-def note_on_openings(folders: Mapping[str, Sequence[Path]]) -> list[str]:
+def note_on_test_accesses(folders: Mapping[str, Sequence[Path]]) -> list[str]:
     """How often the test classes of each final run were opened: once by its own test, and later by commands.
 
     A second look is no selection, so it is only noted; what is chosen after it should be tested on other classes.
     """
-    looks = {folder: read_openings(folder) for paths in folders.values() for folder in paths}
-    opened = {folder: openings for folder, openings in looks.items() if openings}
+    looks = {folder: read_test_accesses(folder) for paths in folders.values() for folder in paths}
+    opened = {folder: accesses for folder, accesses in looks.items() if accesses}
     if not opened:
         return []
-    again = {folder: openings for folder, openings in opened.items() if len(openings) > 1}
+    again = {folder: accesses for folder, accesses in opened.items() if len(accesses) > 1}
     if not again:
         return [f"Test classes were opened once by each of {len(opened):,} final runs."]
     listed = "; ".join(
-        f"{Path(*folder.parts[-2:])} {len(openings)} times ({describe_looks(openings[1:])})"
-        for folder, openings in list(again.items())[:RUNS_SHOWN]
+        f"{Path(*folder.parts[-2:])} {len(accesses)} times ({describe_looks(accesses[1:])})"
+        for folder, accesses in list(again.items())[:RUNS_SHOWN]
     )
     more = f"; and {len(again) - RUNS_SHOWN:,} more" if len(again) > RUNS_SHOWN else ""
     return [
@@ -72,6 +72,6 @@ def note_on_openings(folders: Mapping[str, Sequence[Path]]) -> list[str]:
     ]
 
 
-def describe_looks(openings: Sequence[Opening]) -> str:
+def describe_looks(accesses: Sequence[RecordedAccess]) -> str:
     """'evaluate 2026-01-31, calibrate 2026-02-01'."""
-    return ", ".join(f"{opening.command} {opening.date[:10]}" for opening in openings[:RUNS_SHOWN])
+    return ", ".join(f"{access.command} {access.date[:10]}" for access in accesses[:RUNS_SHOWN])

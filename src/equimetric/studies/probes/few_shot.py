@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from equimetric.runs.access_log import record_test_access
 from equimetric.runs.few_shot import adapt
-from equimetric.runs.openings import record_opening
 from equimetric.studies.probes.probe import probe
 
 __all__ = ["few_shot_probe"]
@@ -17,7 +17,7 @@ def few_shot_probe(folders: Sequence[Path]) -> dict[str, float]:
     """Every metric before and after adaptation to two and five images of each test class, means over ten episodes."""
     (folder,) = folders
     found = adapt(folder, shots=SHOTS)
-    record_opening(folder, "few-shot probe")
+    record_test_access(folder, "few-shot probe")
     values = {}
     for result in found.by_shots:
         for metric in result.few_shot:

@@ -12,27 +12,27 @@ from pathlib import Path
 from equimetric.errors import EquimetricError
 from equimetric.runs.folder import RunFolder
 
-__all__ = ["OPENINGS", "Opening", "read_openings", "record_opening"]
+__all__ = ["ACCESS_LOG", "RecordedAccess", "read_test_accesses", "record_test_access"]
 
-OPENINGS = "openings.jsonl"
-"""One line for each opening after the run's own test."""
+ACCESS_LOG = "openings.jsonl"
+"""One line for each access after the run's own test."""
 
 OWN_TEST = "train"
 
 
 @dataclass(frozen=True)
-class Opening:
+class RecordedAccess:
     """One look at the test classes: the command, and the date in UTC; '' for the run's own test."""
 
     command: str
     date: str = ""
 
 
-def record_opening(folder: Path, command: str) -> None:
-    """Append an opening; a folder that cannot be written is left as it is."""
-    opening = Opening(command, datetime.now(UTC).isoformat(timespec="seconds"))
-    line = json.dumps(asdict(opening)) + "\n"
-    with suppress(OSError), (folder / OPENINGS).open("ab+") as file:
+def record_test_access(folder: Path, command: str) -> None:
+    """Append an access; a folder that cannot be written is left as it is."""
+    access = RecordedAccess(command, datetime.now(UTC).isoformat(timespec="seconds"))
+    line = json.dumps(asdict(access)) + "\n"
+    with suppress(OSError), (folder / ACCESS_LOG).open("ab+") as file:
         # After a line that a crash cut off, this one begins anew.
         if file.tell() and not ends_in_newline(file.fileno(), file.tell()):
             line = "\n" + line
@@ -45,29 +45,29 @@ def ends_in_newline(descriptor: int, size: int) -> bool:
     return os.pread(descriptor, 1, size - 1) == b"\n"
 
 
-def read_openings(folder: Path) -> tuple[Opening, ...]:
-    """All openings of a run, its own test first; none for a run that was not tested, such as a trial of a search."""
-    return (*own_test(folder), *recorded_openings(folder))
+def read_test_accesses(folder: Path) -> tuple[RecordedAccess, ...]:
+    """All accesses of a run, its own test first; none for a run that was not tested, such as a trial of a search."""
+    return (*own_test(folder), *recorded_accesses(folder))
 
 
-def own_test(folder: Path) -> tuple[Opening, ...]:
+def own_test(folder: Path) -> tuple[RecordedAccess, ...]:
     """The test at the end of a run, where its result has figures of test classes."""
     with suppress(EquimetricError, OSError):
         result = RunFolder(folder).result()
         if result is not None and result.metrics:
-            return (Opening(OWN_TEST),)
+            return (RecordedAccess(OWN_TEST),)
     return ()
 
 
-def recorded_openings(folder: Path) -> list[Opening]:
+def recorded_accesses(folder: Path) -> list[RecordedAccess]:
     """The lines that can be read; one that a crash cut off was never shown to anyone."""
     try:
-        lines = (folder / OPENINGS).read_bytes().splitlines()
+        lines = (folder / ACCESS_LOG).read_bytes().splitlines()
     except OSError:
         return []
-    openings = []
+    accesses = []
     for line in lines:
         with suppress(ValueError, KeyError, TypeError):
             values = json.loads(line)
-            openings.append(Opening(str(values["command"]), str(values["date"])))
-    return openings
+            accesses.append(RecordedAccess(str(values["command"]), str(values["date"])))
+    return accesses
