@@ -83,7 +83,7 @@ def open_float_gallery(folder: Path) -> Search:
     """As where products of codes are not faster."""
     from equimetric.gallery import search
 
-    search.largest_query_code = lambda: None  # type: ignore[assignment]
+    search.max_query_code = lambda: None  # type: ignore[assignment]
     search.choose_single_kernel = lambda largest, columns: "floats"
     return open_gallery(folder)
 

@@ -27,8 +27,8 @@ __all__ = [
     "without_none",
 ]
 
-LARGEST_INTEGER = 2**63 - 1
-MOST_PROBLEMS = 3
+MAX_INTEGER = 2**63 - 1
+MAX_PROBLEMS_SHOWN = 3
 """How many of the problems of a configuration an error tells."""
 
 
@@ -72,8 +72,8 @@ def load_config(
         return model.model_validate(values)
     except ValidationError as error:
         problems = [explain(model, problem) for problem in error.errors()]
-        more = [f"and {len(problems) - MOST_PROBLEMS} more"] if len(problems) > MOST_PROBLEMS else []
-        raise EquimetricError(where + "; ".join(problems[:MOST_PROBLEMS] + more)) from None
+        more = [f"and {len(problems) - MAX_PROBLEMS_SHOWN} more"] if len(problems) > MAX_PROBLEMS_SHOWN else []
+        raise EquimetricError(where + "; ".join(problems[:MAX_PROBLEMS_SHOWN] + more)) from None
 
 
 def load_stored_config(file: Path, model: type[Model], advice: str) -> Model:
@@ -101,7 +101,7 @@ def to_plain(value: Any, where: str = "") -> Any:
         if "\0" in value or not is_unicode(value):
             raise EquimetricError(f"{where}{quote(value)} is no text in UTF-8, or has a NUL; rename or replace it")
     elif isinstance(value, int):
-        if abs(value) > LARGEST_INTEGER:
+        if abs(value) > MAX_INTEGER:
             raise EquimetricError(f"{where}{quote(value)} is too large; whole numbers have at most 64 bits")
     elif value is not None and not isinstance(value, float):
         raise EquimetricError(

@@ -19,10 +19,10 @@ __all__ = [
 NAMES_LISTED = 5
 """Names that a message lists."""
 
-LEAST_LIKENESS = 0.4
+MIN_SIMILARITY = 0.4
 """Likeness from which on a name is listed before the first ones; from 0.6 on it is the suggestion."""
 
-LONGEST_SHOWN = 200
+MAX_SHOWN_LENGTH = 200
 
 
 class EquimetricError(ValueError):
@@ -53,12 +53,12 @@ class DamagedFileError(EquimetricError):
 
 def quote(value: object) -> str:
     """repr(value) for an error message, without the middle of a long one."""
-    if isinstance(value, int) and abs(value) >= 10**LONGEST_SHOWN:
-        return f"a number of more than {LONGEST_SHOWN} digits"
+    if isinstance(value, int) and abs(value) >= 10**MAX_SHOWN_LENGTH:
+        return f"a number of more than {MAX_SHOWN_LENGTH} digits"
     text = repr(value)
-    if len(text) <= LONGEST_SHOWN:
+    if len(text) <= MAX_SHOWN_LENGTH:
         return text
-    end = LONGEST_SHOWN // 2 - 1
+    end = MAX_SHOWN_LENGTH // 2 - 1
     return f"{text[:end]} … {text[-end:]}"
 
 
@@ -76,7 +76,7 @@ def did_you_mean(name: str, valid: Iterable[str], known_as: KnownAs | None = Non
         return f"did you mean {near[0]!r}?"
     if len(valid) <= NAMES_LISTED:
         return f"valid names: {', '.join(valid)}" if valid else "there are none to choose from"
-    some = dict.fromkeys([*get_close_matches(name, valid, NAMES_LISTED, LEAST_LIKENESS), *valid])
+    some = dict.fromkeys([*get_close_matches(name, valid, NAMES_LISTED, MIN_SIMILARITY), *valid])
     return f"{len(valid)} names are valid, e.g. {', '.join(list(some)[:NAMES_LISTED])}"
 
 

@@ -15,13 +15,13 @@ __all__ = ["Interval", "Values", "check_confidence", "check_values", "t_interval
 Values: TypeAlias = Sequence[float] | NDArray[np.floating]
 
 
-def check_values(values: Values, name: str, *, least: int) -> NDArray[np.float64]:
-    """A plain list of at least `least` finite numbers as an array."""
+def check_values(values: Values, name: str, *, min_length: int) -> NDArray[np.float64]:
+    """A plain list of at least `min_length` finite numbers as an array."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise EquimetricError(f"{name} have shape {array.shape}; give a plain list of numbers, one per run")
-    if len(array) < least:
-        raise EquimetricError(f"{name} hold {len(array)} numbers; at least {least} are needed")
+    if len(array) < min_length:
+        raise EquimetricError(f"{name} hold {len(array)} numbers; at least {min_length} are needed")
     if not np.isfinite(array).all():
         raise EquimetricError(f"{name} contain NaN or infinite numbers; leave failed runs out before comparing")
     return array
@@ -68,7 +68,7 @@ class Interval:
 
 def t_interval(values: Values, confidence: float = 0.95) -> Interval:
     """Mean ± t_{(1+confidence)/2, n−1} · s / √n, with s of n − 1 in the denominator; NaN half width for n = 1."""
-    array = check_values(values, "values", least=1)
+    array = check_values(values, "values", min_length=1)
     n = len(array)
     if n == 1:
         check_confidence(confidence)

@@ -100,7 +100,7 @@ def test_the_error_of_a_tile_is_that_of_its_largest_residual():
 @pytest.mark.parametrize("largest", [FULL, HALF])
 @pytest.mark.parametrize("queries", [1, 2, 5, 16, 65])
 def test_products_of_codes_are_those_of_integers(queries, largest):
-    if largest == FULL and kernel.largest_query_code() == HALF:
+    if largest == FULL and kernel.max_query_code() == HALF:
         pytest.skip("this processor adds products of the full range in 16 bits")
     draw = np.random.default_rng(queries)
     asked = draw.integers(-largest, largest, (queries, 33), np.int8, endpoint=True)
@@ -113,9 +113,9 @@ def test_products_of_codes_are_those_of_integers(queries, largest):
 @pytest.fixture
 def measured_anew():
     """The choice of this test alone."""
-    kernel.largest_query_code.cache_clear()
+    kernel.max_query_code.cache_clear()
     yield
-    kernel.largest_query_code.cache_clear()
+    kernel.max_query_code.cache_clear()
 
 
 @pytest.mark.parametrize("wrong", ["missing", "saturates"])
@@ -126,7 +126,7 @@ def test_without_exact_products_of_codes_floats_are_used(wrong, monkeypatch, mea
         return torch.full((len(queries), items.shape[1]), -(2**15), dtype=torch.int32)
 
     monkeypatch.setattr(torch, "_int_mm", multiply)
-    assert kernel.largest_query_code() is None
+    assert kernel.max_query_code() is None
 
 
 @pytest.mark.parametrize("single", [True, False])
@@ -141,7 +141,7 @@ def test_where_pairs_of_products_are_added_in_16_bits_queries_have_smaller_codes
     monkeypatch.setattr(torch, "_int_mm", multiply)
     monkeypatch.setattr(kernel, "ITEMS", 64)
     monkeypatch.setattr(kernel, "CLEARLY", np.inf)
-    assert kernel.largest_query_code() == HALF
+    assert kernel.max_query_code() == HALF
 
 
 def _multiply_pairs(unsigned, signed):

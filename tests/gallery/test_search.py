@@ -13,9 +13,9 @@ ITEMS, QUERIES = 700, 9
 @pytest.fixture(params=[127, 63, None], ids=["codes", "half codes", "floats"])
 def kernel(request, monkeypatch):
     """Several tiles, of integers or of floats."""
-    monkeypatch.setattr(search, "largest_query_code", lambda: request.param)
-    monkeypatch.setattr(scan, "TILE", 192)
-    monkeypatch.setattr(scan, "LARGEST_TILE", 192)
+    monkeypatch.setattr(search, "max_query_code", lambda: request.param)
+    monkeypatch.setattr(scan, "MIN_TILE_ITEMS", 192)
+    monkeypatch.setattr(scan, "MAX_TILE_ITEMS", 192)
     monkeypatch.setattr(search, "QUERIES", 4)
     monkeypatch.setattr(search, "PAIRS", 50)
     return request.param
@@ -124,7 +124,7 @@ def test_equal_scores_are_ordered_by_id(kernel, tmp_path):
 def test_many_candidates_are_searched_in_parts(kernel, most, monkeypatch, tmp_path):
     gallery, asked, _ = filled(tmp_path / "g", "cosine", "duplicates")
     before = gallery.search(asked, 30), gallery.within(asked)
-    monkeypatch.setattr(scan, "MOST", most)
+    monkeypatch.setattr(scan, "MAX_CANDIDATES", most)
     assert (gallery.search(asked, 30), gallery.within(asked)) == before
 
 
@@ -141,7 +141,7 @@ def test_an_empty_gallery_finds_nothing(tmp_path):
 def test_reduced_precision_of_the_caller_changes_nothing(tmp_path, monkeypatch):
     import torch
 
-    monkeypatch.setattr(search, "largest_query_code", lambda: None)
+    monkeypatch.setattr(search, "max_query_code", lambda: None)
     gallery, asked, _ = filled(tmp_path / "g", "cosine", "near the threshold", dimension=64)
     before = gallery.search(asked, 20)
     torch.set_float32_matmul_precision("medium")

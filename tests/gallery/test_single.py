@@ -21,9 +21,9 @@ KERNELS = ("codes", "rounded codes", "floats")
 def single(request, monkeypatch):
     """Several tiles, of a chosen kernel."""
     monkeypatch.setattr(search, "choose_single_kernel", lambda largest, columns: request.param)
-    monkeypatch.setattr(search, "largest_query_code", lambda: kernel.HALF)
-    monkeypatch.setattr(scan, "TILE", 192)
-    monkeypatch.setattr(scan, "LARGEST_TILE", 192)
+    monkeypatch.setattr(search, "max_query_code", lambda: kernel.HALF)
+    monkeypatch.setattr(scan, "MIN_TILE_ITEMS", 192)
+    monkeypatch.setattr(scan, "MAX_TILE_ITEMS", 192)
     return request.param
 
 

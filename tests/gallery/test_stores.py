@@ -85,11 +85,11 @@ def test_a_store_keeps_its_promises_when_it_is_opened_again(store, tmp_path):
     assert gallery.items().to_pydict() == {"id": []}
     gallery.add(VECTORS[:20], IDS[:20], {"n": list(range(20)), "s": [None] * 10 + ["x"] * 10})
     gallery.add(40 * VECTORS[20:40], IDS[20:40], {"n": list(range(20)), "s": ["y"] * 20})
-    found = gallery.search(VECTORS[:3], 9), gallery.items().to_pydict(), gallery.longest()
+    found = gallery.search(VECTORS[:3], 9), gallery.items().to_pydict(), gallery.max_length()
     gallery.close()
     opened = em.Gallery.open(tmp_path / "g")
     assert isinstance(opened, RescoredGallery)
-    assert (opened.search(VECTORS[:3], 9), opened.items().to_pydict(), opened.longest()) == found
+    assert (opened.search(VECTORS[:3], 9), opened.items().to_pydict(), opened.max_length()) == found
     opened.remove(["i03"])
     opened.add(VECTORS[50:51], ["i03"], {"n": [1], "s": [None]})
     assert opened.search(VECTORS[50:51], 1)[0][0].id == "i03"

@@ -9,12 +9,12 @@ import pytest
 from equimetric.service.batching import Batcher
 
 
-def run(work, calls, *, most=4):
+def run(work, calls, *, max_batch=4):
     """The results of concurrent calls, and the batches in which they were computed."""
     sizes = []
 
     async def gather():
-        batcher = Batcher(ThreadPoolExecutor(1), work, most=most, observe=sizes.append)
+        batcher = Batcher(ThreadPoolExecutor(1), work, max_batch=max_batch, observe=sizes.append)
         return await asyncio.gather(*(batcher(call) for call in calls), return_exceptions=True)
 
     return asyncio.run(gather()), sizes
@@ -52,7 +52,7 @@ def test_a_caller_who_leaves_changes_nothing_for_the_others():
         return items
 
     async def call():
-        batcher = Batcher(ThreadPoolExecutor(1), work, most=4, observe=lambda size: None)
+        batcher = Batcher(ThreadPoolExecutor(1), work, max_batch=4, observe=lambda size: None)
         first, second = (asyncio.create_task(batcher(item)) for item in (1, 2))
         await asyncio.to_thread(entered.wait, 10)
         first.cancel()

@@ -14,7 +14,7 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.runs.model import load_weights
 from equimetric.training import train
 from equimetric.training.finite import gradient_norms, require_finite_weights
-from equimetric.training.meter import MOST_UNREAD, LossMeter
+from equimetric.training.meter import MAX_UNREAD_LOSSES, LossMeter
 from equimetric.training.optimizers import Optimizers
 
 CONFIG = {
@@ -154,7 +154,7 @@ def test_no_more_than_some_values_are_left_unread(tmp_path, monkeypatch):
     training = {"steps": 1000, "validate_every": 1000, "log_every": 1000}
     with pytest.raises(EquimetricError, match="became nan at step 4;"):
         train({**CONFIG, "training": training}, folder=tmp_path, progress=lambda step, _: steps.append(step))
-    assert len(steps) == MOST_UNREAD, "one that was read at once, then as many as may be unread"
+    assert len(steps) == MAX_UNREAD_LOSSES, "one that was read at once, then as many as may be unread"
 
 
 def test_an_error_after_a_value_that_was_not_finite_names_the_value(tmp_path, monkeypatch):

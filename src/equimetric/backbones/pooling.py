@@ -42,14 +42,14 @@ class GeneralizedMeanPooling(nn.Module):
     Radenović, Tolias, Chum: Fine-tuning CNN image retrieval with no human annotation (2018).
     """
 
-    def __init__(self, exponent: float = 3.0, smallest: float = 1e-6) -> None:
+    def __init__(self, exponent: float = 3.0, eps: float = 1e-6) -> None:
         super().__init__()
         self.exponent = nn.Parameter(torch.tensor(float(exponent)))
-        self.smallest = smallest
+        self.eps = eps
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, C, h, w) → (B, C)."""
-        return maps.clamp(min=self.smallest).pow(self.exponent).mean(dim=(2, 3)).pow(1 / self.exponent)
+        return maps.clamp(min=self.eps).pow(self.exponent).mean(dim=(2, 3)).pow(1 / self.exponent)
 
 
 def build_pooling(name: str) -> nn.Module:

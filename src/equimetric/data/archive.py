@@ -18,7 +18,7 @@ from equimetric.files import IS_FOLDER, NOT_THERE, why_no_file
 
 __all__ = ["Archive", "ArchiveLoader", "archive_root", "read_lines", "read_number", "read_text"]
 
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 """Of a number that fits into 64 bits."""
 
 
@@ -158,6 +158,6 @@ def read_text(file: Path) -> str:
 
 def read_number(text: str, file: Path) -> int:
     """A whole number of a list file."""
-    if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
+    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
         raise EquimetricError(f"{str(file)!r} has {quote(text)} in place of a whole number; unpack the archive again")
     return int(text)

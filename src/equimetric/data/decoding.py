@@ -33,7 +33,7 @@ WHITE_OF_16_BITS = 65535
 EXIF_ORIENTATION = 0x0112
 UPRIGHT = 1
 ROTATED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
-LONGEST = 1000
+MAX_ASPECT_RATIO = 1000
 """The longer side of an image over the shorter one, at most: resized by the shorter side it would fill the memory."""
 
 Box: TypeAlias = tuple[float, float, float, float]
@@ -91,8 +91,10 @@ def _to_channels(image: "PillowImage", channels: int) -> "PillowImage":
 
 
 def _resize_checked(image: "PillowImage", resize: Resize | None) -> "PillowImage":
-    if max(image.size) > LONGEST * min(image.size):
-        raise ValueError(f"{image.width}×{image.height} pixels: one side is more than {LONGEST} times the other")
+    if max(image.size) > MAX_ASPECT_RATIO * min(image.size):
+        raise ValueError(
+            f"{image.width}×{image.height} pixels: one side is more than {MAX_ASPECT_RATIO} times the other"
+        )
     return image if resize is None else resize(image)
 
 

@@ -15,7 +15,7 @@ from equimetric.seeding import derive_seed
 
 __all__ = ["split_held_out"]
 
-FEWEST = 2  # classes of a part: with one there is nothing to tell apart
+MIN_CLASSES = 2  # classes of a part: with one there is nothing to tell apart
 
 
 def split_held_out(
@@ -43,7 +43,7 @@ def split_held_out(
     if seed is not None:
         generator = torch.Generator().manual_seed(derive_seed(seed, "held out"))
         others = torch.randperm(first_test, generator=generator).tolist()
-    wanted = max(FEWEST, math.floor(len(values) * validation_fraction))
+    wanted = max(MIN_CLASSES, math.floor(len(values) * validation_fraction))
     chosen = _validation_blocks([sizes[one] for one in others], wanted, fold + 1)
     if len(chosen) <= fold:
         raise EquimetricError(
@@ -62,11 +62,11 @@ def _cut(sizes: Sequence[int], attribute: str) -> int:
     total = sum(sizes)
     before = list(accumulate(sizes, initial=0))
     # The others are two superclasses at least, one to train on and one to validate.
-    possible = [cut for cut in range(2, len(sizes)) if FEWEST <= total - before[cut] <= total - 2 * FEWEST]
+    possible = [cut for cut in range(2, len(sizes)) if MIN_CLASSES <= total - before[cut] <= total - 2 * MIN_CLASSES]
     if not possible:
         raise EquimetricError(
             f"data.held_out = {attribute!r} has {len(sizes)} values for {total} classes; training, validation and test "
-            f"need a value of {FEWEST} classes or more each: choose another attribute, or add classes"
+            f"need a value of {MIN_CLASSES} classes or more each: choose another attribute, or add classes"
         )
     # Of two equally near ones the later, so that no more than half of the classes are for the test.
     return min(possible, key=lambda cut: (abs(2 * before[cut] - total), -cut))
@@ -85,9 +85,9 @@ def _validation_blocks(sizes: Sequence[int], wanted: int, folds: int) -> list[ra
         for first in range(len(sizes)):
             for stop in range(first + 1, len(sizes) + 1):
                 size = before[stop] - before[first]
-                if stop - 1 in used or size > total - FEWEST:
+                if stop - 1 in used or size > total - MIN_CLASSES:
                     break
-                if size >= FEWEST:
+                if size >= MIN_CLASSES:
                     runs.append((abs(size - wanted), first, stop))
                 if size >= wanted:
                     break

@@ -28,7 +28,7 @@ OTHER_FORMATS = {
     (0, b"<svg"): "SVG",
 }
 """Offset and bytes by which the beginning of a file shows a format that is not read."""
-LONGEST_MARK = 16
+MAX_MARK_BYTES = 16
 
 NOTES = frozenset({".txt", ".md", ".json", ".csv", ".tsv", ".xml", ".yaml", ".yml", ".html", ".log", ".db", ".ini"})
 """Suffixes of what often lies beside images and is none: notes, annotations, the files of file managers."""
@@ -37,11 +37,11 @@ NOTES = frozenset({".txt", ".md", ".json", ".csv", ".tsv", ".xml", ".yaml", ".ym
 def other_format(file: Path | BytesIO) -> str:
     """The format of a file or stream that is not read, by its first bytes; '' where it is not known."""
     if isinstance(file, BytesIO):
-        head = file.getvalue()[:LONGEST_MARK]
+        head = file.getvalue()[:MAX_MARK_BYTES]
     else:
         try:
             with file.open("rb") as stream:
-                head = stream.read(LONGEST_MARK)
+                head = stream.read(MAX_MARK_BYTES)
         except OSError:
             return ""
     return next((name for (place, mark), name in OTHER_FORMATS.items() if head.startswith(mark, place)), "")

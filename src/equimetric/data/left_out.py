@@ -18,10 +18,10 @@ Damaged: TypeAlias = Literal["refuse", "skip"]
 """What to do with image files that cannot be read: raise one error that names them, or warn and leave them out."""
 
 
-def list_first(names: Sequence[str], most: int = SHOWN) -> str:
+def list_first(names: Sequence[str], max_names: int = SHOWN) -> str:
     """The first names, and how many more there are."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more = f" and {len(names) - max_names:,} more" if len(names) > max_names else ""
+    return ", ".join(names[:max_names]) + more
 
 
 def report_damaged(unreadable: Sequence[str], damaged: Damaged) -> None:

@@ -17,9 +17,9 @@ from equimetric.data.splits import Split
 from equimetric.data.views import Resize, View, view_tensor
 from equimetric.errors import EquimetricError
 
-__all__ = ["MOST_BITS", "MOST_DIFFERENCE", "NearDuplicate", "grey_thumbnails", "near_duplicates"]
+__all__ = ["MAX_BITS", "MAX_DIFFERENCE", "NearDuplicate", "grey_thumbnails", "near_duplicates"]
 
-MOST_BITS, MOST_DIFFERENCE = 6, 8.0
+MAX_BITS, MAX_DIFFERENCE = 6, 8.0
 """Of a 64-bit hash, and of 255: near-duplicates differ by no more."""
 
 THUMBNAIL = 32
@@ -60,8 +60,8 @@ def near_duplicates(
     dataset: Dataset,
     split: Split | None = None,
     *,
-    most_bits: int = MOST_BITS,
-    most_difference: float = MOST_DIFFERENCE,
+    most_bits: int = MAX_BITS,
+    most_difference: float = MAX_DIFFERENCE,
     limit: int = 10_000,
     thumbnails: Tensor | None = None,
 ) -> list[NearDuplicate]:

@@ -17,7 +17,7 @@ __all__ = ["Keep", "divide_rounds", "train_in_round"]
 Keep: TypeAlias = Literal["all", "latest"]
 """What a round trains on: the classes of all rounds so far, or of this one alone."""
 
-FEWEST_CLASSES, FEWEST_IMAGES = 2, 2
+MIN_CLASSES, MIN_IMAGES = 2, 2
 
 
 def divide_rounds(
@@ -35,9 +35,9 @@ def divide_rounds(
     if not 0 <= test_share < 1:
         raise EquimetricError(f"rounds.test_share is {test_share}; give the share of images to test on, 0 to below 1")
     classes, position = torch.unique(labels[rows], return_inverse=True)
-    if len(classes) < FEWEST_CLASSES * of:
+    if len(classes) < MIN_CLASSES * of:
         raise EquimetricError(
-            f"{len(classes)} training classes cannot arrive in {of} rounds of at least {FEWEST_CLASSES}; "
+            f"{len(classes)} training classes cannot arrive in {of} rounds of at least {MIN_CLASSES}; "
             "choose fewer rounds"
         )
     tested = _draw_tested(classes, position, test_share)
@@ -69,8 +69,8 @@ def _draw_tested(classes: Tensor, position: Tensor, share: float) -> Tensor:
     tested = torch.zeros(len(position), dtype=torch.bool)
     for number, label in enumerate(classes.tolist()):
         own = (position == number).nonzero().flatten()
-        count = max(FEWEST_IMAGES, math.floor(len(own) * share)) if share else 0
-        if len(own) - count >= FEWEST_IMAGES:
+        count = max(MIN_IMAGES, math.floor(len(own) * share)) if share else 0
+        if len(own) - count >= MIN_IMAGES:
             generator = torch.Generator().manual_seed(derive_seed(label, "rounds"))
             tested[own[torch.randperm(len(own), generator=generator)[:count]]] = True
     return tested

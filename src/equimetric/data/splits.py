@@ -22,7 +22,7 @@ __all__ = [
     "split_dataset",
 ]
 
-FEWEST_CLASSES = 7  # half are for the test, and each part needs two classes to tell apart
+MIN_CLASSES = 7  # half are for the test, and each part needs two classes to tell apart
 NAMES_SHOWN = 5
 
 
@@ -79,8 +79,8 @@ def class_disjoint_split(
     """
     values, position = torch.unique(labels, return_inverse=True)
     classes = len(values)
-    if classes < FEWEST_CLASSES:
-        raise EquimetricError(f"a split by class needs at least {FEWEST_CLASSES} classes; these labels have {classes}")
+    if classes < MIN_CLASSES:
+        raise EquimetricError(f"a split by class needs at least {MIN_CLASSES} classes; these labels have {classes}")
     testing = position >= classes - classes // 2
     held_out = math.floor(classes * validation_fraction)
     return _with_validation(position, testing, fold, folds, validation_fraction, held_out, seed)

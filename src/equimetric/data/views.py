@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 ATTEMPTS = 10  # tries of RandomResizedCrop to place a crop, as in torchvision
-LARGEST_SIDE = 16_384
+MAX_SIDE = 16_384
 DRAWS_PER_IMAGE = 4 * ATTEMPTS + 1  # area, aspect ratio and position of every try, and the flip
 
 
@@ -231,9 +231,9 @@ def pillow_image(pixels: NDArray[np.uint8]) -> "PillowImage":
 
 
 def _require_pixels(side: int) -> None:
-    if not isinstance(side, int) or isinstance(side, bool) or not 1 <= side <= LARGEST_SIDE:
+    if not isinstance(side, int) or isinstance(side, bool) or not 1 <= side <= MAX_SIDE:
         raise EquimetricError(
-            f"size must be a whole number of pixels, at least 1 and at most {LARGEST_SIDE:,}, not {quote(side)}"
+            f"size must be a whole number of pixels, at least 1 and at most {MAX_SIDE:,}, not {quote(side)}"
         )
 
 

@@ -16,7 +16,7 @@ from equimetric.fitting.normalisation import LEAST_GAIN, STRENGTH
 from equimetric.fitting.parts import ClassParts, choose_far, divide_classes
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.image_size import fit_images
-from equimetric.runs.regimes import LARGEST_DIM
+from equimetric.runs.regimes import MAX_DEFAULT_DIM
 
 __all__ = ["BACKBONE", "METHODS", "UNTRAINED", "Candidate", "Plan", "make_plan", "variations"]
 
@@ -133,7 +133,7 @@ def variations(best: Candidate, plan: Plan) -> Iterator[Candidate]:
     """Neighbours of a candidate: a larger and a smaller learning rate, dimensions beside its own."""
     config, changes = plan.run(best), dict(best.changes)
     most = min(plan.largest_dim(fold) for fold in range(FOLDS))
-    dim = config.model.dim or min(LARGEST_DIM, most)
+    dim = config.model.dim or min(MAX_DEFAULT_DIM, most)
     steps: list[tuple[str, float]] = [
         ("optimizer.lr", float(f"{config.optimizer.lr * factor:.1g}")) for factor in (3.0, 1 / 3)
     ]

@@ -17,10 +17,10 @@ from torch import Tensor
 
 __all__ = ["ItemCodes", "QueryCodes", "choose_balance", "choose_scale", "encode", "encode_queries"]
 
-LARGEST = 127
-ROOM = 1.1
+MAX_CODE = 127
+SCALE_HEADROOM = 1.1
 """A new scale leaves this much room, so that few later vectors need another one."""
-LARGEST_SHIFT = 2.0**29
+MAX_SHIFT = 2.0**29
 """Of an item, as an integer; with the products of up to 90,000 columns it stays within 32 bits."""
 
 
@@ -75,9 +75,9 @@ class QueryCodes:
 
 def choose_scale(largest: float, scale: float | None = None) -> float:
     """`scale`, if entries up to `largest` fit; else one that they fit with some room."""
-    if scale is not None and largest <= LARGEST * scale:
+    if scale is not None and largest <= MAX_CODE * scale:
         return scale
-    return ROOM * largest / LARGEST if largest > 0 else 1.0
+    return SCALE_HEADROOM * largest / MAX_CODE if largest > 0 else 1.0
 
 
 def choose_balance(items: Tensor, halves: bool) -> float:
@@ -96,8 +96,8 @@ def encode(balanced: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     return codes.to(torch.int8), torch.nextafter(residual, torch.tensor(torch.inf))
 
 
-def encode_queries(queries: Tensor, items: ItemCodes, largest_code: int = LARGEST) -> QueryCodes:
-    """Integers of queries (Q, C), at most `largest_code`.
+def encode_queries(queries: Tensor, items: ItemCodes, max_code: int = MAX_CODE) -> QueryCodes:
+    """Integers of queries (Q, C), at most `max_code`.
 
     With shifts all queries have one scale, because a shift is added to the products of all of them.
     """
@@ -106,8 +106,8 @@ def encode_queries(queries: Tensor, items: ItemCodes, largest_code: int = LARGES
     largest = np.abs(balanced).max(axis=1)
     if items.shift > 0:
         largest = np.full_like(largest, largest.max())
-    least = items.shift / items.scale / LARGEST_SHIFT
-    scale = np.maximum(np.where(largest > 0, largest / largest_code, 1.0), least)
+    least = items.shift / items.scale / MAX_SHIFT
+    scale = np.maximum(np.where(largest > 0, largest / max_code, 1.0), least)
     codes = np.rint(balanced / scale[:, None])
     residual = _lengths(balanced - codes * scale[:, None])
     return QueryCodes(torch.from_numpy(codes.astype(np.int8)), scale * items.scale, _lengths(balanced), residual)

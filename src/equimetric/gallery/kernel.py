@@ -23,7 +23,7 @@ __all__ = [
     "ROUNDED_ERROR",
     "SingleKernel",
     "choose_single_kernel",
-    "largest_query_code",
+    "max_query_code",
     "multiply_codes",
     "multiply_codes_rounded",
     "multiply_floats",
@@ -47,7 +47,7 @@ ROUNDED_ERROR = 2.0**-8
 
 
 @lru_cache(maxsize=1)
-def largest_query_code() -> int | None:
+def max_query_code() -> int | None:
     """The largest code of queries at which products are exact; None where they are not, or not clearly faster."""
     items = _extreme_codes(ITEMS, FULL)
     floats = torch.ones(ROWS, COLUMNS), torch.ones(COLUMNS, ITEMS)

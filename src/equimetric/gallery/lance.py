@@ -30,7 +30,7 @@ from equimetric.ops.blocks import slices
 __all__ = ["LanceGallery"]
 
 TABLE, VECTOR = "items", "stored_vector"
-LONGEST = "longest"
+MAX_LENGTH_OPTION = "longest"
 """Option of the record: the length of the longest vector that was ever added."""
 IDS_PER_QUERY = 1000
 """Ids that are looked for at a time: they are part of the text of a query."""
@@ -130,26 +130,28 @@ class LanceGallery(RescoredGallery):
         place = {one: row for row, one in enumerate(table.column(ID).to_pylist())}
         return _matrix(table.column(VECTOR))[[place[one] for one in ids]]
 
-    def longest(self) -> float:
+    def max_length(self) -> float:
         """An upper bound of the lengths of the stored vectors (S)."""
-        return float(self.record.options.get(LONGEST, 0.0))
+        return float(self.record.options.get(MAX_LENGTH_OPTION, 0.0))
 
-    def find_products(self, query: NDArray[np.float32], most: int, least: float | None) -> StoredItems:
-        """The items of the largest products with a query (S,), at most `most`, and none below `least`."""
+    def find_products(self, query: NDArray[np.float32], limit: int, min_product: float | None) -> StoredItems:
+        """The items of the largest products with a query (S,), at most `limit`, and none below `min_product`."""
         if self._table is None:
             return StoredItems([], np.empty(0), np.empty((0, len(query)), np.float32))
         asked = self._table.search(query, vector_column_name=VECTOR).distance_type("dot").bypass_vector_index()
-        if least is not None:
+        if min_product is not None:
             # LanceDB calls 1 − q·x a distance; its upper bound is exclusive, and in float32.
-            asked = asked.distance_range(upper_bound=float(np.nextafter(np.float32(1 - least), np.float32(np.inf))))
-        found = asked.select([ID, VECTOR, "_distance"]).limit(most).to_arrow()
+            asked = asked.distance_range(
+                upper_bound=float(np.nextafter(np.float32(1 - min_product), np.float32(np.inf)))
+            )
+        found = asked.select([ID, VECTOR, "_distance"]).limit(limit).to_arrow()
         products = 1 - found.column("_distance").to_numpy().astype(np.float64)
         return StoredItems(found.column(ID).to_pylist(), products, _matrix(found.column(VECTOR)))
 
     def _note_length(self, length: float) -> None:
         """Keep the bound of lengths before the vector is there that needs it."""
-        if length > self.longest():
-            self.record = replace(self.record, options={LONGEST: length})
+        if length > self.max_length():
+            self.record = replace(self.record, options={MAX_LENGTH_OPTION: length})
             self.record.write(self.folder)
 
     def _schema(self) -> Any:

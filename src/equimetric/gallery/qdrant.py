@@ -154,7 +154,7 @@ class QdrantGallery(RescoredGallery):
             len(ids), product_width(self.comparison)
         )
 
-    def longest(self) -> float:
+    def max_length(self) -> float:
         """An upper bound of the lengths of the stored vectors (S)."""
         models = _import_qdrant().models
         order = models.OrderBy(key=LENGTH, direction=models.Direction.DESC)
@@ -162,8 +162,8 @@ class QdrantGallery(RescoredGallery):
             points, _ = self._client.scroll(self.collection, limit=1, order_by=order, with_payload=[LENGTH])
         return float(points[0].payload[LENGTH]) if points else 0.0
 
-    def find_products(self, query: NDArray[np.float32], most: int, least: float | None) -> StoredItems:
-        """The items of the largest products with a query (S,), at most `most`, and none below `least`."""
+    def find_products(self, query: NDArray[np.float32], limit: int, min_product: float | None) -> StoredItems:
+        """The items of the largest products with a query (S,), at most `limit`, and none below `min_product`."""
         models = _import_qdrant().models
         # The client's own store scans all vectors, and warns of parameters that would say so.
         exact = None if self.record.options["url"] == LOCAL else models.SearchParams(exact=True)
@@ -171,8 +171,10 @@ class QdrantGallery(RescoredGallery):
             points = self._client.query_points(
                 self.collection,
                 query=query.tolist(),
-                limit=most,
-                score_threshold=None if least is None else float(np.nextafter(np.float32(least), np.float32(-np.inf))),
+                limit=limit,
+                score_threshold=None
+                if min_product is None
+                else float(np.nextafter(np.float32(min_product), np.float32(-np.inf))),
                 search_params=exact,
                 with_payload=[ID],
                 with_vectors=True,

@@ -67,35 +67,35 @@ class RescoredGallery(Gallery):
         return self._identities
 
     @abstractmethod
-    def find_products(self, query: NDArray[np.float32], most: int, least: float | None) -> StoredItems:
-        """The items of the largest products with a query (S,), at most `most`, and none below `least`."""
+    def find_products(self, query: NDArray[np.float32], limit: int, min_product: float | None) -> StoredItems:
+        """The items of the largest products with a query (S,), at most `limit`, and none below `min_product`."""
 
     @abstractmethod
-    def longest(self) -> float:
+    def max_length(self) -> float:
         """An upper bound of the lengths of the stored vectors (S)."""
 
     def find_nearest(self, queries: GalleryQueries, k: int) -> Iterator[Found]:
         """The k closest items of every query, closest first, equal scores by id."""
-        count, longest = len(self), self.longest()
+        count, max_length = len(self), self.max_length()
         for number in range(len(queries)):
-            query, error = self._ask(queries[number : number + 1], longest)
-            most, found = k + SPARE, StoredItems([], np.empty(0), np.empty((0, len(query)), np.float32))
+            query, error = self._ask(queries[number : number + 1], max_length)
+            limit, found = k + SPARE, StoredItems([], np.empty(0), np.empty((0, len(query)), np.float32))
             while count:
-                found = self.find_products(query, most, None)
+                found = self.find_products(query, limit, None)
                 # The k nearest have products of at least the k-th less e, all others of at most the last plus e.
-                if len(found) < most or found.products[-1] < found.products[k - 1] - 2 * error:
+                if len(found) < limit or found.products[-1] < found.products[k - 1] - 2 * error:
                     break
-                most *= GROWTH
+                limit *= GROWTH
             yield self._score(queries[number : number + 1], found, k)
 
     def find_within(self, queries: GalleryQueries, threshold: float) -> Iterator[Found]:
         """All items of every query that are closer than a threshold, in the same order."""
-        count, longest, sign = len(self), self.longest(), self.comparison.sign
+        count, max_length, sign = len(self), self.max_length(), self.comparison.sign
         for number in range(len(queries)):
             one = queries[number : number + 1]
-            query, error = self._ask(one, longest)
-            least = product_at(self.comparison, threshold, one) - error
-            found = self._score(one, self.find_products(query, max(count, 1), least), None)
+            query, error = self._ask(one, max_length)
+            min_product = product_at(self.comparison, threshold, one) - error
+            found = self._score(one, self.find_products(query, max(count, 1), min_product), None)
             closer = sum(sign * score < sign * threshold for score in found.scores)
             yield Found([], found.ids[:closer], found.scores[:closer])
 
@@ -115,14 +115,14 @@ class RescoredGallery(Gallery):
         """(N, E) items from stored vectors (N, S)."""
         return torch.from_numpy(np.array(stored[:, : self.comparison.width]))
 
-    def _ask(self, query: GalleryQueries, longest: float) -> tuple[NDArray[np.float32], float]:
+    def _ask(self, query: GalleryQueries, max_length: float) -> tuple[NDArray[np.float32], float]:
         """A query (S,) as the database takes it, and the error of its products."""
         vector = query.vectors[0]
         if self.comparison.kind == "euclidean":
             vector = torch.cat([vector, vector.new_ones(1)])
         length = float(vector.norm())
         relative = (len(vector) + 8) * EPSILON + ROUNDING
-        return vector.float().numpy(), relative * (length * longest + length**2 + 1)
+        return vector.float().numpy(), relative * (length * max_length + length**2 + 1)
 
     def _score(self, query: GalleryQueries, found: StoredItems, k: int | None) -> Found:
         """Exact scores of what was found, in their order."""

@@ -18,14 +18,14 @@ from equimetric.gallery.tiles import TileProducts
 
 __all__ = ["TooManyError", "candidates_within", "nearest_candidates"]
 
-TILE = 4096
+MIN_TILE_ITEMS = 4096
 """Items of a tile, at least."""
-PRODUCTS = 2**18
+TILE_PRODUCTS = 2**18
 """Of a tile: few enough for the cache, and enough to make up for the calls that a tile takes."""
-LARGEST_TILE = 2**16
+MAX_TILE_ITEMS = 2**16
 GROUP = 64
 """Items whose largest product is compared with a cut; a tile has whole groups."""
-MOST = 2**22
+MAX_CANDIDATES = 2**22
 """Candidates of a batch of queries, at most; a single query may have more."""
 
 
@@ -122,7 +122,7 @@ class Tile:
 
 
 def _limit(found: list[Candidates]) -> None:
-    if sum(len(some.query) for some in found) > MOST:
+    if sum(len(some.query) for some in found) > MAX_CANDIDATES:
         raise TooManyError
 
 
@@ -138,6 +138,6 @@ def _floor(values: NDArray[np.float64], dtype: torch.dtype) -> NDArray[np.float3
 
 def _tiles(items: int, queries: int) -> Iterator[tuple[int, int]]:
     """Ranges of items, larger for few queries."""
-    size = min(max(TILE, PRODUCTS // queries // GROUP * GROUP), LARGEST_TILE)
+    size = min(max(MIN_TILE_ITEMS, TILE_PRODUCTS // queries // GROUP * GROUP), MAX_TILE_ITEMS)
     for first in range(0, items, size):
         yield first, min(first + size, items)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from equimetric.gallery.candidates import Candidates
 from equimetric.gallery.comparison import GalleryQueries
-from equimetric.gallery.kernel import choose_single_kernel, largest_query_code
+from equimetric.gallery.kernel import choose_single_kernel, max_query_code
 from equimetric.gallery.scan import TooManyError, candidates_within, nearest_candidates
 from equimetric.gallery.snapshot import Snapshot
 from equimetric.gallery.tiles import TileProducts
@@ -70,7 +70,7 @@ def _scan(
     snapshot: Snapshot, queries: GalleryQueries, find: Callable[[TileProducts, GalleryQueries], Candidates]
 ) -> Iterator[tuple[GalleryQueries, Candidates]]:
     """Batches of queries with their candidates; where there are very many, such as ties, half as many queries."""
-    largest = largest_query_code()
+    largest = max_query_code()
     waiting = slices(len(queries), QUERIES)[::-1]
     while waiting:
         rows = waiting.pop()
@@ -135,11 +135,11 @@ def _split(
     query: NDArray[np.int64],
     item: NDArray[np.int64],
     score: NDArray[np.float64],
-    most: int | None,
+    limit: int | None,
 ) -> Iterator[Found]:
-    """What each query found, at most `most`, with ids in place of rows."""
-    if most is not None:
-        first = np.arange(len(query)) - np.searchsorted(query, query) < most
+    """What each query found, at most `limit`, with ids in place of rows."""
+    if limit is not None:
+        first = np.arange(len(query)) - np.searchsorted(query, query) < limit
         query, item, score = query[first], item[first], score[first]
     ends = np.searchsorted(query, np.arange(1, queries + 1)).tolist()
     rows, scores, ids = item.tolist(), score.tolist(), _read_ids(snapshot, item)

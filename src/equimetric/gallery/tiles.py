@@ -63,9 +63,9 @@ class CodedItems:
     shifts: NDArray[np.float32] | None
     common: ItemCodes
 
-    def products(self, queries: Tensor, largest_code: int = FULL) -> "CodedProducts":
-        """Products with queries (Q, C), as codes up to `largest_code`."""
-        return CodedProducts(self, queries, largest_code)
+    def products(self, queries: Tensor, max_code: int = FULL) -> "CodedProducts":
+        """Products with queries (Q, C), as codes up to `max_code`."""
+        return CodedProducts(self, queries, max_code)
 
     def rounded_products(self, query: Tensor) -> "RoundedProducts":
         """Rounded products with one query (1, C)."""
@@ -87,9 +87,9 @@ class CodedItems:
 class CodedProducts(TileProducts):
     """Integer products; a shift is added as a whole number of units."""
 
-    def __init__(self, items: CodedItems, queries: Tensor, largest_code: int) -> None:
-        self.items, self.largest_code = items, largest_code
-        self.queries = encode_queries(queries, items.common, largest_code)
+    def __init__(self, items: CodedItems, queries: Tensor, max_code: int) -> None:
+        self.items, self.max_code = items, max_code
+        self.queries = encode_queries(queries, items.common, max_code)
         self.unit = self.queries.unit
         self.slack = rounding_error(self.queries.length, items.common)
         if items.shifts is not None:
@@ -98,7 +98,7 @@ class CodedProducts(TileProducts):
 
     def tile(self, first: int, last: int) -> Tensor:
         """(Q, last − first) int32."""
-        tile = multiply_codes(self.queries.codes, self.items.tensor[first:last], self.largest_code)
+        tile = multiply_codes(self.queries.codes, self.items.tensor[first:last], self.max_code)
         if self.items.shifts is not None:
             shifts = np.rint(self.items.shifts[first:last].astype(np.float64) / float(self.unit[0]))
             tile += torch.from_numpy(shifts).int()

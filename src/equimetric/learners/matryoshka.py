@@ -20,14 +20,14 @@ from equimetric.objectives import Objective, ObjectiveSum
 
 __all__ = ["Matryoshka", "halved_sizes"]
 
-SMALLEST = 8
+MIN_PREFIX_DIM = 8
 """Dimensions of the smallest prefix, unless sizes are given."""
 
 
 def halved_sizes(dim: int) -> list[int]:
     """dim, dim/2, dim/4, …, as long as they are 8 or more."""
     sizes = [dim]
-    while sizes[-1] // 2 >= SMALLEST:
+    while sizes[-1] // 2 >= MIN_PREFIX_DIM:
         sizes.append(sizes[-1] // 2)
     return sizes
 

@@ -26,7 +26,7 @@ RECENT, WINDOWS = 20, (2, 8, 16, 32)
 """The state has the last measurements themselves, and means over windows of them."""
 FACTORS = (0.8, 1.0, 1.25)
 """What an action multiplies a bin by."""
-FEWEST = 2
+MIN_CLASSES = 2
 """Held-out classes, and classes to train on, at least."""
 
 
@@ -125,8 +125,8 @@ class PolicyAdaptedSampling(SingleObjectiveLearner):
         """The rows of the held-out classes."""
         rows = self.held_out.cpu()[labels.cpu()].nonzero()[:, 0]
         held, left = int(self.held_out.sum()), int((~self.held_out).sum())
-        if left < FEWEST:
-            way_out = "lower learner.options.share" if held > FEWEST else f"take data of {2 * FEWEST} or more"
+        if left < MIN_CLASSES:
+            way_out = "lower learner.options.share" if held > MIN_CLASSES else f"take data of {2 * MIN_CLASSES} or more"
             raise EquimetricError(
                 f"learner 'pads' holds {held} of {held + left} training classes out to reward its policy, and "
                 f"{left} to train on is too few; {way_out}"
@@ -202,7 +202,7 @@ def find_sampling(objective: Objective | ObjectiveSum) -> Pads:
 def draw_holdout_classes(classes: int, share: float, seed: int) -> Tensor:
     """(classes,) which are held out: the nearest number to a share of them, drawn by the seed."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "held-out classes"))
-    number = min(classes, max(FEWEST, round(share * classes)))
+    number = min(classes, max(MIN_CLASSES, round(share * classes)))
     held_out = torch.zeros(classes, dtype=torch.bool)
     held_out[torch.randperm(classes, generator=generator)[:number]] = True
     return held_out

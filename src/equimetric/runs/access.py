@@ -17,7 +17,7 @@ from equimetric.files import make_folder
 
 __all__ = ["acquire_lock", "first_missing", "remove_files", "remove_folders", "require_writable"]
 
-LONGEST_HOLDER = 1000
+MAX_HOLDER_BYTES = 1000
 """Bytes that say who holds a lock."""
 
 
@@ -89,7 +89,7 @@ def wait_for_lock(descriptor: int, file: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = describe_holder(os.pread(descriptor, LONGEST_HOLDER, 0))
+        holder = describe_holder(os.pread(descriptor, MAX_HOLDER_BYTES, 0))
         warnings.warn(f"{str(file.parent)!r} is in use by {holder}; waiting until it is free", stacklevel=2)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from equimetric.runs.configuration import Conditions
     from equimetric.runs.result import DataShape
 
-__all__ = ["DEFAULTS", "LARGEST_DIM", "STEPS", "Regime", "fill_defaults", "find_regime", "fit_to_data"]
+__all__ = ["DEFAULTS", "MAX_DEFAULT_DIM", "STEPS", "Regime", "fill_defaults", "find_regime", "fit_to_data"]
 
 AnyConditions = TypeVar("AnyConditions", bound="Conditions")
 
@@ -37,10 +37,10 @@ DEFAULTS: dict[Regime, dict[str, dict[str, Any]]] = {
 }
 """Keys that differ from the defaults of the tables themselves."""
 
-LARGEST_DIM = 256
+MAX_DEFAULT_DIM = 256
 """Embedding dimension on features of a pretrained network."""
 
-LARGEST_BATCH = 32
+MAX_DEFAULT_CLASSES = 32
 """Classes of a batch."""
 
 STEPS, WARMUP_SHARE = 600, 6
@@ -87,10 +87,10 @@ def fit_to_data(config: AnyConditions, shape: DataShape) -> AnyConditions:
     """
     changes: dict[str, BaseModel] = {}
     if config.model.dim is None:
-        features = min(shape.modalities.values(), default=shape.channels) if shape.vectors else LARGEST_DIM
-        dim = max(1, min(LARGEST_DIM, features, shape.images - 1))
+        features = min(shape.modalities.values(), default=shape.channels) if shape.vectors else MAX_DEFAULT_DIM
+        dim = max(1, min(MAX_DEFAULT_DIM, features, shape.images - 1))
         changes["model"] = config.model.model_copy(update={"dim": dim})
     if config.batch.classes is None:
-        classes = max(1, min(LARGEST_BATCH, shape.classes))
+        classes = max(1, min(MAX_DEFAULT_CLASSES, shape.classes))
         changes["batch"] = config.batch.model_copy(update={"classes": classes})
     return config.model_copy(update=changes) if changes else config

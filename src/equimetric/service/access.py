@@ -17,7 +17,7 @@ from equimetric.service.problems import problem_response
 
 __all__ = ["AccessRules", "CheckAccess", "is_loopback", "read_keys"]
 
-SHORTEST_KEY = 16
+MIN_KEY_LENGTH = 16
 OPEN = frozenset({"/", "/health", "/docs", "/openapi.json"})
 """What needs no key; files of the page begin with /assets/."""
 
@@ -39,9 +39,9 @@ class AccessRules:
     @classmethod
     def of(cls, host: str, keys: Sequence[str], *, read_only: bool) -> "AccessRules":
         """The rules of a service on a host; one that others reach needs a key, or is read-only."""
-        if any(len(key) < SHORTEST_KEY for key in keys):
+        if any(len(key) < MIN_KEY_LENGTH for key in keys):
             raise EquimetricError(
-                f"an API key has fewer than {SHORTEST_KEY} characters; make one with: "
+                f"an API key has fewer than {MIN_KEY_LENGTH} characters; make one with: "
                 'python -c "import secrets; print(secrets.token_urlsafe(32))"'
             )
         if is_loopback(host):

@@ -33,7 +33,7 @@ from equimetric.service.uploads import decode_upload
 
 __all__ = ["NewItem", "ServedGallery"]
 
-LARGEST_BATCH = 32
+MAX_BATCH_IMAGES = 32
 """Images that a network computes at a time: more are no faster, and the first would wait for the last."""
 
 Vector: TypeAlias = NDArray[np.float32]
@@ -61,12 +61,16 @@ class ServedGallery:
         self.reader, self.writer = SharedGallery(folder), SharedGallery(folder)
         self._decoding = ThreadPoolExecutor(available_cores())
         self._computing, self._reading, self._writing = (ThreadPoolExecutor(1) for _ in range(3))
-        most = min(LARGEST_BATCH, images_per_block(model.preprocessing.size**2))
-        self._compute = Batcher(self._computing, self._compute_batch, most=most, observe=metrics.observe_batch("embed"))
-        self._search = Batcher(
-            self._reading, self._search_batch, most=limits.requests, observe=metrics.observe_batch("search")
+        max_batch = min(MAX_BATCH_IMAGES, images_per_block(model.preprocessing.size**2))
+        self._compute = Batcher(
+            self._computing, self._compute_batch, max_batch=max_batch, observe=metrics.observe_batch("embed")
         )
-        self._add = Batcher(self._writing, self._add_batch, most=limits.requests, observe=metrics.observe_batch("add"))
+        self._search = Batcher(
+            self._reading, self._search_batch, max_batch=limits.requests, observe=metrics.observe_batch("search")
+        )
+        self._add = Batcher(
+            self._writing, self._add_batch, max_batch=limits.requests, observe=metrics.observe_batch("add")
+        )
 
     @classmethod
     def open(
@@ -173,8 +177,8 @@ class ServedGallery:
         return [{name: rows[number] for name, rows in outputs.items()} for number in range(len(pixels))]
 
     def _search_batch(self, asked: list[tuple[Vector, int]]) -> list[tuple[str | None, tuple[NamedMatch, ...]]]:
-        most = max(k for _, k in asked)
-        found = answer_queries(self.reader.refresh(), np.stack([query for query, _ in asked]), k=most)
+        max_k = max(k for _, k in asked)
+        found = answer_queries(self.reader.refresh(), np.stack([query for query, _ in asked]), k=max_k)
         return [(name, matches[:k]) for (name, matches), (_, k) in zip(found, asked, strict=True)]
 
     def _add_batch(self, items: list[tuple[NewItem, Vector]]) -> list[Exception | None]:

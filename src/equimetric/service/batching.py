@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class Batcher(Generic[Item, Result]):
-    """Calls `work` in a single thread with what waits, at most `most` items at a time.
+    """Calls `work` in a single thread with what waits, at most `max_batch` items at a time.
 
     A single call never waits for others to come, and nothing that comes while a batch is computed waits longer than
     that. `work` returns one result for each item; an exception in place of a result is raised to the caller of that
@@ -27,10 +27,10 @@ class Batcher(Generic[Item, Result]):
         thread: ThreadPoolExecutor,
         work: Callable[[list[Item]], Sequence[Result | Exception]],
         *,
-        most: int,
+        max_batch: int,
         observe: Callable[[int], None],
     ) -> None:
-        self.thread, self.work, self.most, self.observe = thread, work, most, observe
+        self.thread, self.work, self.max_batch, self.observe = thread, work, max_batch, observe
         self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
         self._worker: asyncio.Task[None] | None = None
 
@@ -44,7 +44,7 @@ class Batcher(Generic[Item, Result]):
 
     async def _empty(self) -> None:
         while self._waiting:
-            batch = [self._waiting.popleft() for _ in range(min(self.most, len(self._waiting)))]
+            batch = [self._waiting.popleft() for _ in range(min(self.max_batch, len(self._waiting)))]
             self.observe(len(batch))
             items, futures = [item for item, _ in batch], [future for _, future in batch]
             try:

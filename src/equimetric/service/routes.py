@@ -43,10 +43,10 @@ PROBLEMS: Mapping[int, str] = {
 }
 UPLOAD = (400, 401, 403, 408, 413, 415, 422, 503)
 READ = (401, 403, 503)
-LONGEST_ID, MOST_IDS = 512, 1000
+MAX_ID_LENGTH, MAX_IDS = 512, 1000
 
 Image: TypeAlias = Annotated[UploadFile, File(description="An image file: JPEG, PNG, WebP, GIF, BMP, TIFF or PPM.")]
-Id: TypeAlias = Annotated[str, Query(min_length=1, max_length=LONGEST_ID, description="The id of an item.")]
+Id: TypeAlias = Annotated[str, Query(min_length=1, max_length=MAX_ID_LENGTH, description="The id of an item.")]
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -114,8 +114,10 @@ def add_changes(router: APIRouter, served: ServedGallery, rules: AccessRules) ->
     @router.post("/gallery", status_code=201, tags=["Gallery"], responses=problems(*UPLOAD, 409, 507))
     async def add(
         image: Image,
-        id: Annotated[str, Form(min_length=1, max_length=LONGEST_ID, description="A new id.")],
-        label: Annotated[str | None, Form(max_length=LONGEST_ID, description="Its name, where items have one.")] = None,
+        id: Annotated[str, Form(min_length=1, max_length=MAX_ID_LENGTH, description="A new id.")],
+        label: Annotated[
+            str | None, Form(max_length=MAX_ID_LENGTH, description="Its name, where items have one.")
+        ] = None,
     ) -> Added:
         """Add an image; after the response it is on the disk. The image itself is not kept."""
         require_writable(rules)
@@ -124,7 +126,7 @@ def add_changes(router: APIRouter, served: ServedGallery, rules: AccessRules) ->
 
     @router.delete("/gallery", tags=["Gallery"], responses=problems(*READ, 404, 422, 507))
     async def remove(
-        id: Annotated[list[Id], Query(min_length=1, max_length=MOST_IDS, description="The ids of items.")],
+        id: Annotated[list[Id], Query(min_length=1, max_length=MAX_IDS, description="The ids of items.")],
     ) -> Removed:
         """Remove items, all of them or after an error none."""
         require_writable(rules)

@@ -15,7 +15,7 @@ from equimetric.runs.configuration import RunConfig
 
 __all__ = ["LossMeter"]
 
-MOST_UNREAD = 50
+MAX_UNREAD_LOSSES = 50
 """Steps whose values are read at once."""
 
 Rows: TypeAlias = list[tuple[int, dict[str, float]]]
@@ -43,7 +43,7 @@ class LossMeter:
     def add_gradients(self, norms: Mapping[str, Sequence[Tensor]], step: int) -> None:
         """Add the gradient norms of a step: of every parameter, by parameter group."""
         self.unread_norms.append((step, norms))
-        if not self.latest or len(self.unread_norms) >= MOST_UNREAD:
+        if not self.latest or len(self.unread_norms) >= MAX_UNREAD_LOSSES:
             self.read()
 
     def read(self) -> None:

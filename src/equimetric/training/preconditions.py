@@ -164,9 +164,9 @@ def require_principal_directions(data: RunData, learner: Learner) -> None:
         try:
             require_directions(network.head, data.shape.images, features)
         except EquimetricError as error:
-            most = max(min(data.shape.images - 1, features), 1)
+            max_dim = max(min(data.shape.images - 1, features), 1)
             raise EquimetricError(
-                f"model.head_init = 'pca': {error} (model.dim = {most}, or model.head_init = 'random'; "
+                f"model.head_init = 'pca': {error} (model.dim = {max_dim}, or model.head_init = 'random'; "
                 f"{describe_parts(data)})"
             ) from None
 

@@ -36,11 +36,11 @@ def match_clusters(found: Tensor, previous: Tensor, count: int) -> Tensor:
     return number.to(found.device)[found]
 
 
-def leave_out_single(clusters: Tensor, labels: Tensor, least: int = 2) -> Tensor:
-    """The clusters with −1 for rows whose class has fewer than `least` rows in its cluster: no pair can be drawn."""
+def leave_out_single(clusters: Tensor, labels: Tensor, min_count: int = 2) -> Tensor:
+    """The clusters with −1 for rows of a class with fewer than `min_count` rows in its cluster."""
     keys = clusters * (int(labels.max()) + 1) + labels
     _, place, counts = torch.unique(keys, return_inverse=True, return_counts=True)
-    return torch.where(counts[place] >= least, clusters, -1)
+    return torch.where(counts[place] >= min_count, clusters, -1)
 
 
 def cluster_tasks(names: Iterable[str], clusters: Tensor, labels: Tensor) -> tuple[Task, ...]:

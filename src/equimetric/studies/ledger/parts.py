@@ -15,7 +15,7 @@ from torch import Tensor
 
 from equimetric.checksums import json_document, read_json
 from equimetric.data import list_first, near_duplicates
-from equimetric.data.near_duplicates import MOST_BITS, MOST_DIFFERENCE, grey_thumbnails
+from equimetric.data.near_duplicates import MAX_BITS, MAX_DIFFERENCE, grey_thumbnails
 from equimetric.errors import DamagedFileError
 from equimetric.files import cache_directory, write_atomically
 from equimetric.runs.data import RunData
@@ -112,7 +112,7 @@ def search_images(data: RunData, thumbnails: dict[str, Tensor]) -> SharedImages:
         pairs=len(pairs),
         equal=sum(pair.exact for pair in pairs),
         examples=tuple(pair.describe(dataset) for pair in pairs[:EXAMPLES_SHOWN]),
-        threshold=f"at most {MOST_BITS} of 64 bits and {MOST_DIFFERENCE:g} of 255 apart",
+        threshold=f"at most {MAX_BITS} of 64 bits and {MAX_DIFFERENCE:g} of 255 apart",
     )
 
 
@@ -137,7 +137,7 @@ def search_vectors(data: RunData) -> SharedImages:
 
 def search_key(data: RunData) -> str:
     """Hash of all that determines what is found."""
-    digest = hashlib.sha256(f"{SEARCH_VERSION} {MOST_BITS} {MOST_DIFFERENCE} {MOST_PAIRS} {data.fingerprint}".encode())
+    digest = hashlib.sha256(f"{SEARCH_VERSION} {MAX_BITS} {MAX_DIFFERENCE} {MOST_PAIRS} {data.fingerprint}".encode())
     for part, rows in data.split.parts().items():
         digest.update(part.encode() + rows.contiguous().numpy().tobytes())
     return digest.hexdigest()[:32]

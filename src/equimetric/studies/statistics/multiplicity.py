@@ -13,7 +13,7 @@ def holm(p_values: Values) -> list[float]:
 
     With p_(1) ≤ … ≤ p_(m): adjusted p_(i) = max_{j≤i} min(1, (m − j + 1) · p_(j)).
     """
-    p = check_values(p_values, "p_values", least=1)
+    p = check_values(p_values, "p_values", min_length=1)
     if ((p < 0) | (p > 1)).any():
         raise EquimetricError("p_values must lie between 0 and 1")
     order = np.argsort(p, kind="stable")

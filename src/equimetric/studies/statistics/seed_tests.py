@@ -77,7 +77,7 @@ def paired_t_test(a: Values, b: Values, confidence: float = 0.95) -> TTest:
 
 def welch_t_test(a: Values, b: Values, confidence: float = 0.95) -> TTest:
     """For unpaired runs: t = (mean(a) − mean(b)) / √(s_a²/n_a + s_b²/n_b), degrees of freedom by Satterthwaite."""
-    a, b = check_values(a, "a", least=2), check_values(b, "b", least=2)
+    a, b = check_values(a, "a", min_length=2), check_values(b, "b", min_length=2)
     share_a, share_b = float(a.var(ddof=1)) / len(a), float(b.var(ddof=1)) / len(b)
     total = share_a + share_b
     if total == 0:
@@ -146,7 +146,7 @@ def _t_test(difference: float, error: float, degrees: float, confidence: float) 
 
 
 def _paired_differences(a: Values, b: Values, *, least: int) -> NDArray[np.float64]:
-    first, second = check_values(a, "a", least=least), check_values(b, "b", least=least)
+    first, second = check_values(a, "a", min_length=least), check_values(b, "b", min_length=least)
     if len(first) != len(second):
         raise EquimetricError(
             f"a has {len(first)} runs and b has {len(second)}; a paired test needs the same seeds for both, "
