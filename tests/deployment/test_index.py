@@ -17,7 +17,7 @@ from equimetric.deployment.export import export_run
 from equimetric.deployment.gallery_models import load_gallery_model
 from equimetric.deployment.indexing import index_source
 from equimetric.errors import EquimetricError
-from equimetric.gallery.embedded import EmbeddedGallery
+from equimetric.gallery.file_gallery import FileGallery
 from equimetric.gallery.model_record import ModelRecord
 
 
@@ -58,14 +58,14 @@ def test_a_killed_run_resumes(model_folder, photos, gallery, tmp_path, monkeypat
     monkeypatch.setattr(indexing, "ROWS_PER_COMMIT", 2)
     added = []
 
-    def kill_after_two(self, *arguments, add=EmbeddedGallery.add):
+    def kill_after_two(self, *arguments, add=FileGallery.add):
         if len(added) == 2:
             raise KeyboardInterrupt
         added.append(arguments)
         add(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(EmbeddedGallery, "add", kill_after_two)
+        patch.setattr(FileGallery, "add", kill_after_two)
         with pytest.raises(KeyboardInterrupt):
             index_source(model_folder, photos, tmp_path / "killed.gallery")
     assert len(em.Gallery.open(tmp_path / "killed.gallery")) == 4

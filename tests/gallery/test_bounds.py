@@ -36,7 +36,7 @@ def test_the_error_of_a_product_of_codes_is_within_its_bound(items, queries, lar
     some, _ = coded(items, None)
     asked = encode_queries(queries, some.common, largest)
     codes = torch.from_numpy(some.codes)
-    products = (asked.codes.double() @ codes.T.double()).numpy() * asked.unit[:, None]
+    products = (asked.codes.double() @ codes.T.double()).numpy() * asked.step[:, None]
     difference = np.abs(products - (queries @ items.double().T).numpy())
     bound = np.stack([asked.error(some.common, float(residual)) for residual in some.residuals], 1)
     assert (difference <= bound * (1 + 1e-9) + 1e-30).all()
@@ -62,7 +62,7 @@ def test_affinities_lie_within_the_error_of_a_tile(items, queries, shifts, balan
         floats.products(queries),
         floats.products(queries[:1]),
     ):
-        middle = products.tile(0, 70).double().numpy() * products.unit[:, None]
+        middle = products.tile(0, 70).double().numpy() * products.step[:, None]
         assert (np.abs(middle - affinity[: len(middle)]) <= products.error(0, 70)[:, None]).all()
 
 

@@ -66,7 +66,7 @@ def test_affinities_lie_within_the_error_of_a_rounded_tile(items, query, shifts,
     items, query, shifts = torch.tensor(items), torch.tensor(query).double(), torch.tensor(shifts)
     affinity = (query @ items.double().T + (shifts.double() if shifted else 0)).numpy()
     products = coded(items, shifts if shifted else None)[0].rounded_products(query)
-    middle = products.tile(0, 70).double().numpy() * products.unit[:, None]
+    middle = products.tile(0, 70).double().numpy() * products.step[:, None]
     assert (np.abs(middle - affinity) <= products.error(0, 70)[:, None]).all()
 
 

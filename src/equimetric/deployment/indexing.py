@@ -38,7 +38,15 @@ from equimetric.gallery import Gallery
 from equimetric.gallery.stores import EMBEDDED, StoreRecord, is_gallery_folder
 from equimetric.progress import show_progress
 
-__all__ = ["Indexed", "choose_items", "index_embeddings", "index_images", "index_source", "item_metadata", "open_index"]
+__all__ = [
+    "IndexingResult",
+    "choose_items",
+    "index_embeddings",
+    "index_images",
+    "index_source",
+    "item_metadata",
+    "open_index",
+]
 
 ROWS_PER_COMMIT = 256
 """Images between two points from which a killed run resumes."""
@@ -50,7 +58,7 @@ LEFT_OUT = "left-out.csv"
 
 
 @dataclass(frozen=True)
-class Indexed:
+class IndexingResult:
     """What a run has done to a gallery.
 
     added      images that were not in it
@@ -78,7 +86,7 @@ def index_source(
     runtime: RuntimeName | None = None,
     store: str | None = None,
     **options: Any,
-) -> Indexed:
+) -> IndexingResult:
     """Add the images of a folder, a table of paths or a file of embeddings to the gallery at `out`.
 
     model    folder of an exported model, which is verified first
@@ -134,7 +142,7 @@ def open_index(
     return gallery
 
 
-def index_images(gallery: Gallery, model: Embedder, images: ImageList, *, replace: bool = False) -> Indexed:
+def index_images(gallery: Gallery, model: Embedder, images: ImageList, *, replace: bool = False) -> IndexingResult:
     """Add images to a gallery; the same call after a kill adds those that are missing.
 
     replace  embed images again that are in the gallery by name, and differ in content
@@ -161,7 +169,7 @@ def index_images(gallery: Gallery, model: Embedder, images: ImageList, *, replac
     if not len(gallery):
         raise EquimetricError(f"none of the {len(left_out)} images can be read, such as {left_out[0][0]!r}; check them")
     replaced = len(choice.changed - {name for name, _ in left_out})
-    return Indexed(gallery, added - replaced, replaced, len(images.names) - len(choice.rows), tuple(left_out))
+    return IndexingResult(gallery, added - replaced, replaced, len(images.names) - len(choice.rows), tuple(left_out))
 
 
 def is_embeddings_file(source: str | Path) -> bool:
@@ -183,7 +191,7 @@ def index_embeddings(
     label: str | None = None,
     prefix: str = "",
     replace: bool = False,
-) -> Indexed:
+) -> IndexingResult:
     """Add the rows of a file that `equimetric embed` wrote with the same model; options as of `index_source`."""
     described = json.loads(pq.read_schema(file).metadata[METADATA.encode()])
     ours = describe_model(model)
@@ -215,7 +223,7 @@ def index_embeddings(
             first += len(some)
             advance(len(some))
     write_left_out(gallery, [])
-    return Indexed(gallery, len(wanted) - len(choice.changed), len(choice.changed), len(names) - len(wanted))
+    return IndexingResult(gallery, len(wanted) - len(choice.changed), len(choice.changed), len(names) - len(wanted))
 
 
 def item_metadata(

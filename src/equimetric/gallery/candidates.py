@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Candidates", "lowest_product"]
+__all__ = ["Candidates", "padding_value"]
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Candidates:
         fields = ("query", "item", "low", "high")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
 
-    def reaching(self, cuts: NDArray[np.float64]) -> "Candidates":
-        """Those whose affinity may be that of their query's cut (Q,) or larger."""
-        kept = np.flatnonzero(self.high >= cuts[self.query])
+    def above(self, lower_bounds: NDArray[np.float64]) -> "Candidates":
+        """Those whose affinity may be that of their query's lower bound (Q,) or larger."""
+        kept = np.flatnonzero(self.high >= lower_bounds[self.query])
         return Candidates(self.query[kept], self.item[kept], self.low[kept], self.high[kept])
 
     def kth_low(self, queries: int, k: int) -> NDArray[np.float64]:
@@ -43,11 +43,11 @@ class Candidates:
         order = order[np.argsort(self.query[order].astype(np.min_scalar_type(queries)), kind="stable")]
         count = np.bincount(self.query, minlength=queries)
         kth, enough = np.cumsum(count) - count + k - 1, count >= k
-        cuts = np.full(queries, -np.inf)
-        cuts[enough] = self.low[order[kth[enough]]]
-        return cuts
+        lower_bounds = np.full(queries, -np.inf)
+        lower_bounds[enough] = self.low[order[kth[enough]]]
+        return lower_bounds
 
 
-def lowest_product(dtype: DTypeLike) -> float:
-    """What stands for no item in a tile of products."""
+def padding_value(dtype: DTypeLike) -> float:
+    """Smallest value of `dtype`: the padding for removed items in a tile of products."""
     return -np.inf if np.dtype(dtype) == np.float32 else np.iinfo(np.int32).min

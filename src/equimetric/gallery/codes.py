@@ -58,13 +58,13 @@ class QueryCodes:
     """Queries as integers.
 
     codes     (Q, C) int8
-    unit      (Q,) what one unit of an integer product is worth
+    step      (Q,) affinity of 1 in an integer product: the quantisation step
     length    (Q,) ‖q‖
     residual  (Q,) ‖q − q̂‖
     """
 
     codes: Tensor
-    unit: NDArray[np.float64]
+    step: NDArray[np.float64]
     length: NDArray[np.float64]
     residual: NDArray[np.float64]
 

@@ -25,7 +25,7 @@ from equimetric.gallery.certificates import KINDS, AnyCertificate, check_certifi
 from equimetric.gallery.comparison import CertifiedComparison, GalleryQueries
 from equimetric.gallery.items import ID
 from equimetric.gallery.model_record import ModelRecord
-from equimetric.gallery.search import Found
+from equimetric.gallery.search import SearchHits
 from equimetric.gallery.stores import EMBEDDED, StoreRecord, store_class
 from equimetric.ops.blocks import slices
 
@@ -177,15 +177,15 @@ class Gallery(ABC):
         """Ids and metadata of all items, an Arrow table in the order in which they were added."""
 
     @abstractmethod
-    def find_nearest(self, queries: GalleryQueries, k: int) -> Iterator[Found]:
+    def find_nearest(self, queries: GalleryQueries, k: int) -> Iterator[SearchHits]:
         """The k closest items of every query, closest first, equal scores by id."""
 
     @abstractmethod
-    def find_within(self, queries: GalleryQueries, threshold: float) -> Iterator[Found]:
+    def find_within(self, queries: GalleryQueries, threshold: float) -> Iterator[SearchHits]:
         """All items of every query that are closer than a threshold, in the same order."""
 
     @abstractmethod
-    def name_found(self, found: Found) -> list[str]:
+    def hit_identities(self, found: SearchHits) -> list[str]:
         """The identities of what a query found."""
 
     @abstractmethod
@@ -213,7 +213,8 @@ class Gallery(ABC):
         self._check_identities(certificate)
         found = self.find_nearest(self.comparison.convert_queries(queries), certificate.protocol.depth)
         return [
-            _choose_identity(_matches(one, certificate), self.name_found(one)) if one.ids else STRANGER for one in found
+            _choose_identity(_matches(one, certificate), self.hit_identities(one)) if one.ids else STRANGER
+            for one in found
         ]
 
     def verify(self, queries: EmbeddingsLike, items: Sequence[str] | EmbeddingsLike) -> NDArray[np.bool_]:
@@ -311,7 +312,7 @@ def _is_free(folder: Path) -> bool:
     return folder.is_dir() and all(file.name[0] == "." or file.name in left for file in folder.iterdir())
 
 
-def _matches(found: Found, certificate: AnyCertificate) -> list[Match]:
+def _matches(found: SearchHits, certificate: AnyCertificate) -> list[Match]:
     accepted = certificate.accepts(np.array(found.scores)).tolist()
     return [Match(*one) for one in zip(found.ids, found.scores, accepted, strict=True)]
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from equimetric.gallery.comparison import CertifiedComparison, GalleryQueries
 from equimetric.gallery.gallery import Gallery
 from equimetric.gallery.items import ID
-from equimetric.gallery.search import Found
+from equimetric.gallery.search import SearchHits
 
 __all__ = ["RescoredGallery", "StoredItems", "product_width", "stored_products"]
 
@@ -74,7 +74,7 @@ class RescoredGallery(Gallery):
     def max_length(self) -> float:
         """An upper bound of the lengths of the stored vectors (S)."""
 
-    def find_nearest(self, queries: GalleryQueries, k: int) -> Iterator[Found]:
+    def find_nearest(self, queries: GalleryQueries, k: int) -> Iterator[SearchHits]:
         """The k closest items of every query, closest first, equal scores by id."""
         count, max_length = len(self), self.max_length()
         for number in range(len(queries)):
@@ -88,7 +88,7 @@ class RescoredGallery(Gallery):
                 limit *= GROWTH
             yield self._score(queries[number : number + 1], found, k)
 
-    def find_within(self, queries: GalleryQueries, threshold: float) -> Iterator[Found]:
+    def find_within(self, queries: GalleryQueries, threshold: float) -> Iterator[SearchHits]:
         """All items of every query that are closer than a threshold, in the same order."""
         count, max_length, sign = len(self), self.max_length(), self.comparison.sign
         for number in range(len(queries)):
@@ -97,9 +97,9 @@ class RescoredGallery(Gallery):
             min_product = product_at(self.comparison, threshold, one) - error
             found = self._score(one, self.find_products(query, max(count, 1), min_product), None)
             closer = sum(sign * score < sign * threshold for score in found.scores)
-            yield Found([], found.ids[:closer], found.scores[:closer])
+            yield SearchHits([], found.ids[:closer], found.scores[:closer])
 
-    def name_found(self, found: Found) -> list[str]:
+    def hit_identities(self, found: SearchHits) -> list[str]:
         """The identities of what a query found."""
         return self.names(found.ids)
 
@@ -124,14 +124,14 @@ class RescoredGallery(Gallery):
         relative = (len(vector) + 8) * EPSILON + ROUNDING
         return vector.float().numpy(), relative * (length * max_length + length**2 + 1)
 
-    def _score(self, query: GalleryQueries, found: StoredItems, k: int | None) -> Found:
+    def _score(self, query: GalleryQueries, found: StoredItems, k: int | None) -> SearchHits:
         """Exact scores of what was found, in their order."""
         if not len(found):
-            return Found([], [], [])
+            return SearchHits([], [], [])
         vectors = self._plain(found.vectors)
         scores = self.comparison.scores(query.vectors.expand(len(vectors), -1), vectors).tolist()
         order = sorted(zip(scores, found.ids, strict=True), key=lambda one: (self.comparison.sign * one[0], one[1]))
-        return Found([], [name for _, name in order[:k]], [score for score, _ in order[:k]])
+        return SearchHits([], [name for _, name in order[:k]], [score for score, _ in order[:k]])
 
 
 def product_width(comparison: CertifiedComparison) -> int:

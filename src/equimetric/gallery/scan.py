@@ -1,7 +1,7 @@
 """The items that may be among the k nearest of some queries, or within a threshold, from bounds of their affinities.
 
-A tile is read once: the largest product of every group of items is compared with the query's cut, and only the groups
-that reach it are looked at. What remains are *candidates*, a superset of what is wanted; exact scores decide.
+A tile is read once: the largest product of every group of items is compared with the query's lower bound, and only the
+groups that reach it are looked at. What remains are *candidates*, a superset of what is wanted; exact scores decide.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equimetric.gallery.candidates import Candidates, lowest_product
+from equimetric.gallery.candidates import Candidates, padding_value
 from equimetric.gallery.single_scan import scan_single
 from equimetric.gallery.tiles import TileProducts
 
@@ -24,7 +24,7 @@ TILE_PRODUCTS = 2**18
 """Of a tile: few enough for the cache, and enough to make up for the calls that a tile takes."""
 MAX_TILE_ITEMS = 2**16
 GROUP = 64
-"""Items whose largest product is compared with a cut; a tile has whole groups."""
+"""Items whose largest product is compared with a lower bound; a tile has whole groups."""
 MAX_CANDIDATES = 2**22
 """Candidates of a batch of queries, at most; a single query may have more."""
 
@@ -33,14 +33,14 @@ class TooManyError(Exception):
     """A batch of queries has so many candidates that it is searched in parts."""
 
 
-def candidates_within(products: TileProducts, live: NDArray[np.bool_], cuts: NDArray[np.float64]) -> Candidates:
-    """All pairs whose affinity may be as large as their query's cut (Q,)."""
-    tiles = _tiles(len(live), len(cuts))
-    if len(cuts) == 1:
-        return scan_single(products, live, tiles, cut=float(cuts[0]))
+def candidates_within(products: TileProducts, live: NDArray[np.bool_], lower_bounds: NDArray[np.float64]) -> Candidates:
+    """All pairs whose affinity may be as large as their query's lower bound (Q,)."""
+    tiles = _tiles(len(live), len(lower_bounds))
+    if len(lower_bounds) == 1:
+        return scan_single(products, live, tiles, lower_bound=float(lower_bounds[0]))
     found = list[Candidates]()
     for first, last in tiles:
-        found.append(Tile.read(products, live, first, last).reaching(cuts))
+        found.append(ProductTile.read(products, live, first, last).above(lower_bounds))
         _limit(found)
     return Candidates.join(found)
 
@@ -48,76 +48,76 @@ def candidates_within(products: TileProducts, live: NDArray[np.bool_], cuts: NDA
 def nearest_candidates(products: TileProducts, live: NDArray[np.bool_], k: int) -> Candidates:
     """All pairs that may be among the k items of the largest affinities of their query; k live items exist.
 
-    A cut is an affinity that k items certainly have. It rises while the scan goes on, after 1, 2, 4, 8 … tiles.
+    A lower bound is an affinity that k items certainly have. It rises while the scan goes on, after 1, 2, 4, 8 … tiles.
     """
-    queries, found, renew = len(products.unit), list[Candidates](), 1
+    queries, found, renew = len(products.step), list[Candidates](), 1
     if queries == 1:
         return scan_single(products, live, _tiles(len(live), queries), k=k)
-    cuts = np.full(queries, -np.inf)
+    lower_bounds = np.full(queries, -np.inf)
     for number, (first, last) in enumerate(_tiles(len(live), queries), 1):
-        tile = Tile.read(products, live, first, last)
+        tile = ProductTile.read(products, live, first, last)
         if number == 1:
-            cuts = tile.cuts(k)
-        found.append(tile.reaching(cuts))
+            lower_bounds = tile.lower_bounds(k)
+        found.append(tile.above(lower_bounds))
         del tile  # so that there is never more than one
         if number == renew and last < len(live):
             renew *= 2
             seen = Candidates.join(found)
-            cuts = np.maximum(cuts, seen.kth_low(queries, k))
-            found = [seen.reaching(cuts)]
+            lower_bounds = np.maximum(lower_bounds, seen.kth_low(queries, k))
+            found = [seen.above(lower_bounds)]
         _limit(found)
     seen = Candidates.join(found)
-    return seen.reaching(np.maximum(cuts, seen.kth_low(queries, k)))
+    return seen.above(np.maximum(lower_bounds, seen.kth_low(queries, k)))
 
 
 @dataclass(frozen=True)
-class Tile:
+class ProductTile:
     """Products of all queries with some items.
 
     first    the first item
     groups   (Q, G, GROUP) products; those of removed items, and of none in the last group, are the smallest number
     largest  (Q, G) of every group
-    unit     (Q,) what 1 is worth
+    step     (Q,) affinity of 1 in a tile
     error    (Q,) how far products may be from affinities, in affinity
     """
 
     first: int
     groups: Tensor
     largest: Tensor
-    unit: NDArray[np.float64]
+    step: NDArray[np.float64]
     error: NDArray[np.float64]
 
     @classmethod
-    def read(cls, products: TileProducts, live: NDArray[np.bool_], first: int, last: int) -> "Tile":
+    def read(cls, products: TileProducts, live: NDArray[np.bool_], first: int, last: int) -> "ProductTile":
         """The tile of items from `first` to `last`."""
         tile, here = products.tile(first, last), live[first:last]
-        lowest = lowest_product(np.float32 if tile.is_floating_point() else np.int32)
+        padding = padding_value(np.float32 if tile.is_floating_point() else np.int32)
         if not here.all():
-            tile[:, torch.from_numpy(~here)] = lowest
+            tile[:, torch.from_numpy(~here)] = padding
         missing = (first - last) % GROUP
         if missing:
-            tile = torch.constant_pad_nd(tile, (0, missing), lowest)
+            tile = torch.constant_pad_nd(tile, (0, missing), padding)
         groups = tile.view(len(tile), -1, GROUP)
-        return cls(first, groups, groups.amax(dim=2), products.unit, products.error(first, last))
+        return cls(first, groups, groups.amax(dim=2), products.step, products.error(first, last))
 
-    def cuts(self, k: int) -> NDArray[np.float64]:
+    def lower_bounds(self, k: int) -> NDArray[np.float64]:
         """(Q,) affinities that k of these items have, for every query; −∞ or almost where there are fewer."""
         values = self.largest if k <= self.largest.shape[1] else self.groups.flatten(1)
         if k > values.shape[1]:
             return np.full(len(values), -np.inf)
-        kth: NDArray[np.float64] = values.topk(k, dim=1).values[:, -1].numpy() * self.unit - self.error
+        kth: NDArray[np.float64] = values.topk(k, dim=1).values[:, -1].numpy() * self.step - self.error
         return kth
 
-    def reaching(self, cuts: NDArray[np.float64]) -> Candidates:
-        """The live pairs whose affinity may be as large as their query's cut."""
-        least = _floor((cuts - self.error) / self.unit, self.groups.dtype)
+    def above(self, lower_bounds: NDArray[np.float64]) -> Candidates:
+        """The live pairs whose affinity may be as large as their query's lower bound."""
+        least = _floor((lower_bounds - self.error) / self.step, self.groups.dtype)
         groups = np.flatnonzero((self.largest >= torch.from_numpy(least)[:, None]).numpy())
         values, query = self.groups.view(-1, GROUP).numpy()[groups], groups // self.largest.shape[1]
         places = np.flatnonzero(values >= least[query, None])
         which, member = np.divmod(places, GROUP)
         query, error = query[which], self.error[query[which]]
         item = groups[which] % self.largest.shape[1] * GROUP + member + self.first
-        middle = values.reshape(-1)[places] * self.unit[query]
+        middle = values.reshape(-1)[places] * self.step[query]
         return Candidates(query, item, middle - error, middle + error)
 
 
@@ -127,7 +127,7 @@ def _limit(found: list[Candidates]) -> None:
 
 
 def _floor(values: NDArray[np.float64], dtype: torch.dtype) -> NDArray[np.float32] | NDArray[np.int32]:
-    """(Q,) the largest numbers of a tile's type that are not above these, but above what stands for no item."""
+    """(Q,) the largest numbers of a tile's type that are not above these, but above the padding."""
     if dtype.is_floating_point:
         ends = np.finfo(np.float32)
         rounded = np.clip(values, ends.min, ends.max).astype(np.float32)

@@ -21,7 +21,7 @@ from equimetric.gallery.tiles import TileProducts
 from equimetric.gallery.working_memory import release_free_memory
 from equimetric.ops.blocks import slices
 
-__all__ = ["Found", "search_nearest", "search_within"]
+__all__ = ["SearchHits", "search_nearest", "search_within"]
 
 QUERIES = 128
 """Queries of a batch: enough for fast products, few enough for tiles that stay in the cache."""
@@ -31,7 +31,7 @@ FEW = 64
 """Ids that are looked up one by one: a call of Arrow for all of them takes longer."""
 
 
-class Found(NamedTuple):
+class SearchHits(NamedTuple):
     """What a query found, the closest first: rows, ids and exact scores."""
 
     rows: list[int]
@@ -39,21 +39,21 @@ class Found(NamedTuple):
     scores: list[float]
 
 
-def search_nearest(snapshot: Snapshot, queries: GalleryQueries, k: int) -> Iterator[Found]:
+def search_nearest(snapshot: Snapshot, queries: GalleryQueries, k: int) -> Iterator[SearchHits]:
     """The k closest live items of every query; all where there are fewer."""
     k = min(k, snapshot.count)
     if not k:
-        yield from (Found([], [], []) for _ in range(len(queries)))
+        yield from (SearchHits([], [], []) for _ in range(len(queries)))
         return
     for batch, candidates in _scan(snapshot, queries, lambda tiles, _: nearest_candidates(tiles, snapshot.live, k)):
         query, item, score = _order(snapshot, batch, candidates)
         yield from _split(snapshot, len(batch), query, item, score, k)
 
 
-def search_within(snapshot: Snapshot, queries: GalleryQueries, threshold: float) -> Iterator[Found]:
+def search_within(snapshot: Snapshot, queries: GalleryQueries, threshold: float) -> Iterator[SearchHits]:
     """All live items of every query that are closer than the threshold."""
     if not snapshot.count:
-        yield from (Found([], [], []) for _ in range(len(queries)))
+        yield from (SearchHits([], [], []) for _ in range(len(queries)))
         return
     comparison = snapshot.comparison
 
@@ -136,7 +136,7 @@ def _split(
     item: NDArray[np.int64],
     score: NDArray[np.float64],
     limit: int | None,
-) -> Iterator[Found]:
+) -> Iterator[SearchHits]:
     """What each query found, at most `limit`, with ids in place of rows."""
     if limit is not None:
         first = np.arange(len(query)) - np.searchsorted(query, query) < limit
@@ -144,7 +144,7 @@ def _split(
     ends = np.searchsorted(query, np.arange(1, queries + 1)).tolist()
     rows, scores, ids = item.tolist(), score.tolist(), _read_ids(snapshot, item)
     for start, end in zip([0, *ends], ends, strict=False):
-        yield Found(rows[start:end], ids[start:end], scores[start:end])
+        yield SearchHits(rows[start:end], ids[start:end], scores[start:end])
 
 
 def _read_ids(snapshot: Snapshot, rows: NDArray[np.int64]) -> list[str]:

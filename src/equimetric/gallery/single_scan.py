@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equimetric.gallery.candidates import Candidates, lowest_product
+from equimetric.gallery.candidates import Candidates, padding_value
 from equimetric.gallery.tiles import TileProducts
 
 __all__ = ["scan_single"]
 
 GROUPS = 1024
-"""Of the first tile: the k-th of their largest products is a first cut."""
+"""Of the first tile: the k-th of their largest products is a first lower bound."""
 
 
 def scan_single(
@@ -24,31 +24,31 @@ def scan_single(
     live: NDArray[np.bool_],
     tiles: Iterable[tuple[int, int]],
     *,
-    cut: float = -math.inf,
+    lower_bound: float = -math.inf,
     k: int | None = None,
 ) -> Candidates:
-    """The live items whose affinity may be as large as a cut; with k, that may be among the k of the largest.
+    """The live items whose affinity may be as large as a lower bound; with k, that may be among the k of the largest.
 
-    A cut that k items certainly reach rises after 1, 2, 4, 8 … tiles.
+    A lower bound that k items certainly reach rises after 1, 2, 4, 8 … tiles.
     """
-    unit, renew = float(products.unit[0]), 1
+    step, renew = float(products.step[0]), 1
     found = list[Candidates]()
     for number, (first, last) in enumerate(tiles, 1):
         tile, error = products.tile(first, last)[0].numpy(), float(products.error(first, last)[0])
         here = live[first:last]
         if not here.all():
-            tile[~here] = lowest_product(tile.dtype)
+            tile[~here] = padding_value(tile.dtype)
         if number == 1 and k is not None:
-            cut = max(cut, _kth_largest(tile, k) * unit - error)
-        places = np.flatnonzero(tile >= _floor((cut - error) / unit, tile.dtype))
-        middle = tile[places].astype(np.float64) * unit
+            lower_bound = max(lower_bound, _kth_largest(tile, k) * step - error)
+        places = np.flatnonzero(tile >= _floor((lower_bound - error) / step, tile.dtype))
+        middle = tile[places].astype(np.float64) * step
         query = np.zeros(len(places), np.int64)
         found.append(Candidates(query, places + first, middle - error, middle + error))
         if k is not None and (number == renew or last == len(live)):
             renew *= 2
             seen = Candidates.join(found)
-            cut = max(cut, float(seen.kth_low(1, k)[0]))
-            found = [seen.reaching(np.array([cut]))]
+            lower_bound = max(lower_bound, float(seen.kth_low(1, k)[0]))
+            found = [seen.above(np.array([lower_bound]))]
     return Candidates.join(found)
 
 
@@ -60,7 +60,7 @@ def _kth_largest(tile: NDArray[Any], k: int) -> float:
 
 
 def _floor(value: float, dtype: np.dtype[Any]) -> np.float32 | np.int32:
-    """The largest product that is not above this, but above what stands for no item."""
+    """The largest product that is not above this, but above the padding."""
     limits = np.finfo(np.float32) if dtype == np.float32 else np.iinfo(np.int32)
     value = min(max(value, float(limits.min)), float(limits.max))
     if dtype == np.float32:

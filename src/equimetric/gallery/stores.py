@@ -16,7 +16,7 @@ __all__ = ["EMBEDDED", "StoreRecord", "is_gallery_folder", "store_class"]
 
 EMBEDDED = "embedded"
 STORES = {
-    EMBEDDED: ("embedded", "EmbeddedGallery"),
+    EMBEDDED: ("file_gallery", "FileGallery"),
     "lancedb": ("lance", "LanceGallery"),
     "qdrant": ("qdrant", "QdrantGallery"),
 }

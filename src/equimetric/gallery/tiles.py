@@ -1,6 +1,6 @@
 """Tiles of products of some queries with some items: of int8 codes, or of float32 vectors.
 
-Either way the affinity q·x + shift(x) of every pair lies within unit · tile ± error, so that a scan may drop what is
+Either way the affinity q·x + shift(x) of every pair lies within step · tile ± error, so that a scan may drop what is
 certainly too far and leaves the rest to exact scores.
 """
 
@@ -32,11 +32,11 @@ FEW = 16
 class TileProducts(ABC):
     """Products of fixed queries with items.
 
-    unit   (Q,) what 1 in a tile is worth
+    step   (Q,) affinity of 1 in a tile
     slack  (Q,) part of the error that is the same for all items
     """
 
-    unit: NDArray[np.float64]
+    step: NDArray[np.float64]
     slack: NDArray[np.float64]
 
     @abstractmethod
@@ -45,7 +45,7 @@ class TileProducts(ABC):
 
     @abstractmethod
     def error(self, first: int, last: int) -> NDArray[np.float64]:
-        """(Q,) how far unit · tile may be from the affinities of these items."""
+        """(Q,) how far step · tile may be from the affinities of these items."""
 
 
 @dataclass(frozen=True)
@@ -85,22 +85,22 @@ class CodedItems:
 
 
 class CodedProducts(TileProducts):
-    """Integer products; a shift is added as a whole number of units."""
+    """Integer products; a shift is added as a whole number of steps."""
 
     def __init__(self, items: CodedItems, queries: Tensor, max_code: int) -> None:
         self.items, self.max_code = items, max_code
         self.queries = encode_queries(queries, items.common, max_code)
-        self.unit = self.queries.unit
+        self.step = self.queries.step
         self.slack = rounding_error(self.queries.length, items.common)
         if items.shifts is not None:
-            # One unit for the rounding of a shift.
-            self.slack = self.slack + self.unit
+            # One step for the rounding of a shift.
+            self.slack = self.slack + self.step
 
     def tile(self, first: int, last: int) -> Tensor:
         """(Q, last − first) int32."""
         tile = multiply_codes(self.queries.codes, self.items.tensor[first:last], self.max_code)
         if self.items.shifts is not None:
-            shifts = np.rint(self.items.shifts[first:last].astype(np.float64) / float(self.unit[0]))
+            shifts = np.rint(self.items.shifts[first:last].astype(np.float64) / float(self.step[0]))
             tile += torch.from_numpy(shifts).int()
         return tile
 
@@ -119,7 +119,7 @@ class RoundedProducts(CodedProducts):
         """(1, last − first) float32."""
         tile = multiply_codes_rounded(self.queries.codes, self.items.tensor[first:last])
         if self.items.shifts is not None:
-            tile += torch.from_numpy(self.items.shifts[first:last] / self.unit.astype(np.float32))
+            tile += torch.from_numpy(self.items.shifts[first:last] / self.step.astype(np.float32))
         return tile
 
     def error(self, first: int, last: int) -> NDArray[np.float64]:
@@ -152,7 +152,7 @@ class FloatProducts(TileProducts):
         length, columns = queries.norm(dim=1).numpy(), queries.shape[1]
         # |fl(q·x) − q·x| ≤ C ε |q|·|x|, in any order of summation; 2 for the rounding of q and of the sum with a shift.
         product = (columns + 2) * EPSILON * length * _plain_length(items.common)
-        self.unit = np.ones(len(queries))
+        self.step = np.ones(len(queries))
         self.slack = 1.01 * product + rounding_error(length, items.common)
 
     def tile(self, first: int, last: int) -> Tensor:

@@ -17,7 +17,7 @@ from equimetric.processes import SINGLE, Processes
 from equimetric.runs.configuration import CohortConfig
 from equimetric.runs.data import RunData
 from equimetric.runs.embedding import embed_images
-from equimetric.runs.result import CohortSetting, TriedCohort
+from equimetric.runs.result import CohortSetting, ScoredCohort
 
 __all__ = ["RunCohorts", "cohort_notes", "cohort_rows", "configured_setting"]
 
@@ -70,7 +70,7 @@ class RunCohorts:
                 validation, labels, candidates, strengths=config.strengths(), forms=config.forms(), far=config.far
             )
         trials = tuple(
-            TriedCohort.model_validate(
+            ScoredCohort.model_validate(
                 {"part": trial.cohort, "form": trial.form, "strength": trial.strength, "tar": trial.tar}
             )
             for trial in choice.trials

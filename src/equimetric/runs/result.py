@@ -19,7 +19,7 @@ __all__ = [
     "Memory",
     "RunResult",
     "RunSource",
-    "TriedCohort",
+    "ScoredCohort",
 ]
 
 RESULT_SCHEMA = 2
@@ -63,7 +63,7 @@ class RunSource(BaseModel):
     best_step: int
 
 
-class TriedCohort(BaseModel):
+class ScoredCohort(BaseModel):
     """The true accept rate of the validation classes with one cohort, form and strength."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -93,7 +93,7 @@ class CohortSetting(BaseModel):
     nearest: int = 50
     classes: int = 0
     far: float | None = None
-    tried: tuple[TriedCohort, ...] = ()
+    tried: tuple[ScoredCohort, ...] = ()
 
 
 class Cost(BaseModel):

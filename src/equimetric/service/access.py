@@ -15,7 +15,7 @@ from equimetric.errors import EquimetricError, quote
 from equimetric.files import require_file
 from equimetric.service.problems import problem_response
 
-__all__ = ["AccessRules", "CheckAccess", "is_loopback", "read_keys"]
+__all__ = ["AccessMiddleware", "AccessRules", "is_loopback", "read_keys"]
 
 MIN_KEY_LENGTH = 16
 OPEN = frozenset({"/", "/health", "/docs", "/openapi.json"})
@@ -60,7 +60,7 @@ class AccessRules:
         return any(matches)
 
 
-class CheckAccess:
+class AccessMiddleware:
     """Refuses callers without a key, and pages of other sites, before anything of their request is read."""
 
     def __init__(self, app: ASGIApp, rules: AccessRules) -> None:

@@ -8,11 +8,11 @@ from fastapi import Depends, FastAPI
 from fastapi.security import HTTPBearer
 from starlette.middleware import Middleware
 
-from equimetric.service.access import AccessRules, CheckAccess
+from equimetric.service.access import AccessMiddleware, AccessRules
 from equimetric.service.backend import ServedGallery
-from equimetric.service.limits import LimitRequests
-from equimetric.service.metrics import MeasureRequests, ServiceMetrics
-from equimetric.service.pages import SecureHeaders, add_pages
+from equimetric.service.limits import RequestLimitMiddleware
+from equimetric.service.metrics import MetricsMiddleware, ServiceMetrics
+from equimetric.service.pages import SecurityHeadersMiddleware, add_pages
 from equimetric.service.problems import handle_problems
 from equimetric.service.routes import build_routes
 
@@ -39,10 +39,10 @@ def build_service(
         lifespan=lifespan,
         # The first is the outermost: all requests are counted, and none is read before its caller may call.
         middleware=[
-            Middleware(MeasureRequests, metrics=metrics),
-            Middleware(SecureHeaders),
-            Middleware(CheckAccess, rules=rules),
-            Middleware(LimitRequests, limits=served.limits),
+            Middleware(MetricsMiddleware, metrics=metrics),
+            Middleware(SecurityHeadersMiddleware),
+            Middleware(AccessMiddleware, rules=rules),
+            Middleware(RequestLimitMiddleware, limits=served.limits),
         ],
     )
     handle_problems(app)

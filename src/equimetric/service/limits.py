@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from equimetric.service.problems import RefusedError, problem_response
 
-__all__ = ["LimitRequests", "Limits"]
+__all__ = ["Limits", "RequestLimitMiddleware"]
 
 MEGABYTE = 10**6
 DRAINED = 8
@@ -35,7 +35,7 @@ class Limits:
     seconds: float = 60.0
 
 
-class LimitRequests:
+class RequestLimitMiddleware:
     """Refuses requests that are too large, too slow, or too many at a time."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["MeasureRequests", "ServiceMetrics"]
+__all__ = ["MetricsMiddleware", "ServiceMetrics"]
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -44,7 +44,7 @@ class ServiceMetrics:
         return generate_latest(self.registry)
 
 
-class MeasureRequests:
+class MetricsMiddleware:
     """Counts and times requests."""
 
     def __init__(self, app: ASGIApp, metrics: ServiceMetrics) -> None:

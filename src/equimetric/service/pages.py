@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from equimetric.service.problems import RefusedError
 
-__all__ = ["SecureHeaders", "add_pages"]
+__all__ = ["SecurityHeadersMiddleware", "add_pages"]
 
 ASSETS = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 HEADERS = {
@@ -27,7 +27,7 @@ HEADERS = {
 }
 
 
-class SecureHeaders:
+class SecurityHeadersMiddleware:
     """Adds to every response what keeps browsers from doing more than it says."""
 
     def __init__(self, app: ASGIApp) -> None:

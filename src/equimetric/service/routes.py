@@ -8,22 +8,22 @@ from typing import Annotated, Any, TypeAlias
 from fastapi import APIRouter, File, Form, Query, Response, UploadFile
 
 from equimetric.service.access import AccessRules
-from equimetric.service.answers import (
-    Added,
+from equimetric.service.backend import NewItem, ServedGallery
+from equimetric.service.metrics import ServiceMetrics
+from equimetric.service.problems import Problem, RefusedError
+from equimetric.service.responses import (
+    AddResponse,
     EmbeddedImage,
     Embeddings,
     FoundItem,
     GalleryDescription,
     Health,
-    IdentityAnswer,
-    PairAnswer,
-    Removed,
-    SearchAnswer,
+    IdentifyResponse,
+    RemoveResponse,
+    SearchResponse,
     UploadLimits,
+    VerifyResponse,
 )
-from equimetric.service.backend import NewItem, ServedGallery
-from equimetric.service.metrics import ServiceMetrics
-from equimetric.service.problems import Problem, RefusedError
 from equimetric.service.thumbnails import make_thumbnail
 
 __all__ = ["build_routes"]
@@ -57,17 +57,21 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def build_routes(served: ServedGallery, rules: AccessRules, metrics: ServiceMetrics, *, thumbnails: bool) -> APIRouter:
     """All endpoints of a served gallery."""
     router = APIRouter()
-    add_searches(router, served)
-    add_changes(router, served, rules)
-    add_status(router, served, rules, metrics, thumbnails=thumbnails)
+    for add_query in (add_embed, add_search, add_identify, add_verify, add_verify_pair):
+        add_query(router, served)
+    add_insertion(router, served, rules)
+    add_removal(router, served, rules)
+    add_description(router, served, rules, thumbnails=thumbnails)
+    add_health(router, served, rules)
+    add_metrics(router, served, metrics)
     if thumbnails:
         add_thumbnails(router, served)
     return router
 
 
-def add_searches(router: APIRouter, served: ServedGallery) -> None:
-    """Embed, search, identify, verify."""
-    limits, decided = served.limits, decisions(served)
+def add_embed(router: APIRouter, served: ServedGallery) -> None:
+    """POST /embed."""
+    limits = served.limits
 
     @router.post("/embed", tags=["Images"], responses=problems(*UPLOAD))
     async def embed(
@@ -79,37 +83,57 @@ def add_searches(router: APIRouter, served: ServedGallery) -> None:
         vectors = [EmbeddedImage(**{name: row.tolist() for name, row in one.items()}) for one in outputs]
         return Embeddings(model=served.model.model, dimension=served.model.dim, images=vectors)
 
+
+def add_search(router: APIRouter, served: ServedGallery) -> None:
+    """POST /search."""
+    limits, decided = served.limits, decisions(served)
+
     @router.post("/search", tags=["Images"], responses=problems(*UPLOAD))
     async def search(
         image: Image,
         k: Annotated[int, Query(ge=1, le=limits.neighbours, description="How many of the closest items.")] = 5,
-    ) -> SearchAnswer:
+    ) -> SearchResponse:
         """The items closest to an image, exactly, and the name that the certificate accepts."""
         name, matches = await served.search(await image.read(), k)
         found = [FoundItem(id=m.id, name=m.name, score=m.score, accepted=m.accepted) for m in matches]
-        return SearchAnswer(**decided[served.certificates[0].task], name=name, matches=found)
+        return SearchResponse(**decided[served.certificates[0].task], name=name, matches=found)
+
+
+def add_identify(router: APIRouter, served: ServedGallery) -> None:
+    """POST /identify."""
+    decided = decisions(served)
 
     @router.post("/identify", tags=["Images"], responses=problems(*UPLOAD, 409))
-    async def identify(image: Image) -> IdentityAnswer:
+    async def identify(image: Image) -> IdentifyResponse:
         """Who an image shows, or null for a stranger; needs a certificate of identification."""
         found = await served.identify(await image.read())
-        return IdentityAnswer(**decided["identification"], name=found.name, id=found.id, score=found.score)
+        return IdentifyResponse(**decided["identification"], name=found.name, id=found.id, score=found.score)
+
+
+def add_verify(router: APIRouter, served: ServedGallery) -> None:
+    """POST /verify."""
+    decided = decisions(served)
 
     @router.post("/verify", tags=["Images"], responses=problems(*UPLOAD, 404, 409))
-    async def verify(image: Image, id: Id) -> PairAnswer:
+    async def verify(image: Image, id: Id) -> VerifyResponse:
         """Whether an image shows the item it claims to; needs a certificate of verification."""
         score, same = await served.verify(await image.read(), id)
-        return PairAnswer(**decided["verification"], same=same, score=score)
+        return VerifyResponse(**decided["verification"], same=same, score=score)
+
+
+def add_verify_pair(router: APIRouter, served: ServedGallery) -> None:
+    """POST /verify/pair."""
+    decided = decisions(served)
 
     @router.post("/verify/pair", tags=["Images"], responses=problems(*UPLOAD, 409))
-    async def verify_pair(image: Image, other: Image) -> PairAnswer:
+    async def verify_pair(image: Image, other: Image) -> VerifyResponse:
         """Whether two images show the same; needs a certificate of verification."""
         score, same = await served.compare(await image.read(), await other.read())
-        return PairAnswer(**decided["verification"], same=same, score=score)
+        return VerifyResponse(**decided["verification"], same=same, score=score)
 
 
-def add_changes(router: APIRouter, served: ServedGallery, rules: AccessRules) -> None:
-    """Add and remove items."""
+def add_insertion(router: APIRouter, served: ServedGallery, rules: AccessRules) -> None:
+    """POST /gallery."""
 
     @router.post("/gallery", status_code=201, tags=["Gallery"], responses=problems(*UPLOAD, 409, 507))
     async def add(
@@ -118,26 +142,28 @@ def add_changes(router: APIRouter, served: ServedGallery, rules: AccessRules) ->
         label: Annotated[
             str | None, Form(max_length=MAX_ID_LENGTH, description="Its name, where items have one.")
         ] = None,
-    ) -> Added:
+    ) -> AddResponse:
         """Add an image; after the response it is on the disk. The image itself is not kept."""
         require_writable(rules)
         await served.add(NewItem(id, label, await image.read()))
-        return Added(id=id, items=await served.read(len))
+        return AddResponse(id=id, items=await served.read(len))
+
+
+def add_removal(router: APIRouter, served: ServedGallery, rules: AccessRules) -> None:
+    """DELETE /gallery."""
 
     @router.delete("/gallery", tags=["Gallery"], responses=problems(*READ, 404, 422, 507))
     async def remove(
         id: Annotated[list[Id], Query(min_length=1, max_length=MAX_IDS, description="The ids of items.")],
-    ) -> Removed:
+    ) -> RemoveResponse:
         """Remove items, all of them or after an error none."""
         require_writable(rules)
         await served.remove(id)
-        return Removed(ids=id, items=await served.read(len))
+        return RemoveResponse(ids=id, items=await served.read(len))
 
 
-def add_status(
-    router: APIRouter, served: ServedGallery, rules: AccessRules, metrics: ServiceMetrics, *, thumbnails: bool
-) -> None:
-    """What is served, and how it is doing."""
+def add_description(router: APIRouter, served: ServedGallery, rules: AccessRules, *, thumbnails: bool) -> None:
+    """GET /gallery."""
     limits, decided = served.limits, decisions(served)
 
     @router.get("/gallery", tags=["Gallery"], responses=problems(*READ))
@@ -160,11 +186,19 @@ def add_status(
             ),
         )
 
+
+def add_health(router: APIRouter, served: ServedGallery, rules: AccessRules) -> None:
+    """GET /health."""
+
     @router.get("/health", tags=["Operation"], responses=problems(403, 503))
     async def health() -> Health:
         """Answers while the service does and its gallery can be read; needs no key."""
         await served.read(len)
         return Health(status="ok", version=version("equimetric"), key=bool(rules.keys))
+
+
+def add_metrics(router: APIRouter, served: ServedGallery, metrics: ServiceMetrics) -> None:
+    """GET /metrics."""
 
     @router.get(
         "/metrics",

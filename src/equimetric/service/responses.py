@@ -5,17 +5,17 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 __all__ = [
-    "Added",
+    "AddResponse",
     "EmbeddedImage",
     "Embeddings",
     "FoundItem",
     "GalleryDescription",
     "Health",
-    "IdentityAnswer",
-    "PairAnswer",
-    "Removed",
-    "SearchAnswer",
+    "IdentifyResponse",
+    "RemoveResponse",
+    "SearchResponse",
     "UploadLimits",
+    "VerifyResponse",
 ]
 
 
@@ -35,7 +35,7 @@ class Embeddings(BaseModel):
     images: list[EmbeddedImage]
 
 
-class Decided(BaseModel):
+class DecisionResponse(BaseModel):
     """What a decision rests on."""
 
     threshold: float = Field(description="The certified threshold.")
@@ -51,14 +51,14 @@ class FoundItem(BaseModel):
     accepted: bool = Field(description="Whether the certificate accepts it as the same.")
 
 
-class SearchAnswer(Decided):
+class SearchResponse(DecisionResponse):
     """The closest items, the closest first."""
 
     name: str | None = Field(description="The name that the certificate accepts; null: unknown.")
     matches: list[FoundItem]
 
 
-class IdentityAnswer(Decided):
+class IdentifyResponse(DecisionResponse):
     """Who an image shows."""
 
     name: str | None = Field(description="null for a stranger.")
@@ -66,21 +66,21 @@ class IdentityAnswer(Decided):
     score: float | None
 
 
-class PairAnswer(Decided):
+class VerifyResponse(DecisionResponse):
     """Whether two are the same."""
 
     same: bool
     score: float
 
 
-class Added(BaseModel):
+class AddResponse(BaseModel):
     """An item that is now on the disk."""
 
     id: str
     items: int = Field(description="How many items the gallery has.")
 
 
-class Removed(BaseModel):
+class RemoveResponse(BaseModel):
     """Items that are no longer found."""
 
     ids: list[str]
@@ -96,7 +96,7 @@ class UploadLimits(BaseModel):
     neighbours: int = Field(description="Of a search.")
 
 
-class GalleryDescription(Decided):
+class GalleryDescription(DecisionResponse):
     """What is served."""
 
     name: str

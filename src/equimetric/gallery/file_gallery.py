@@ -1,4 +1,4 @@
-"""`EmbeddedGallery`: the default store, append-only files of the gallery's own folder."""
+"""`FileGallery`: the default store, append-only files of the gallery's own folder."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from equimetric.gallery.comparison import CertifiedComparison, GalleryQueries
 from equimetric.gallery.gallery import Gallery, check_known
 from equimetric.gallery.items import ID, make_table
 from equimetric.gallery.manifest import REMOVED, Manifest
-from equimetric.gallery.search import Found, search_nearest, search_within
+from equimetric.gallery.search import SearchHits, search_nearest, search_within
 from equimetric.gallery.snapshot import Snapshot
 from equimetric.gallery.writing import append, remove_rows, sweep_leftovers, write_lock
 
-__all__ = ["EmbeddedGallery"]
+__all__ = ["FileGallery"]
 
 ATTEMPTS = 5
 """Another process may replace files between reading the manifest and opening them."""
 
 
-class EmbeddedGallery(Gallery):
+class FileGallery(Gallery):
     """Vectors on disk: searches read int8 codes that bound every similarity, and the few vectors that these leave open.
 
     Several processes may read and change one gallery: changes are made one after another, and `refresh` shows those of
@@ -105,15 +105,15 @@ class EmbeddedGallery(Gallery):
             return pa.table({ID: pa.array([], pa.string())})
         return self._snapshot.items.table().filter(pa.array(self._snapshot.live))
 
-    def find_nearest(self, queries: GalleryQueries, k: int) -> Iterator[Found]:
+    def find_nearest(self, queries: GalleryQueries, k: int) -> Iterator[SearchHits]:
         """The k closest items of every query, closest first, equal scores by id."""
         return search_nearest(self._snapshot, queries, k)
 
-    def find_within(self, queries: GalleryQueries, threshold: float) -> Iterator[Found]:
+    def find_within(self, queries: GalleryQueries, threshold: float) -> Iterator[SearchHits]:
         """All items of every query that are closer than a threshold, in the same order."""
         return search_within(self._snapshot, queries, threshold)
 
-    def name_found(self, found: Found) -> list[str]:
+    def hit_identities(self, found: SearchHits) -> list[str]:
         """The identities of what a query found."""
         names: list[str] = self._snapshot.identities.take(found.rows).to_pylist()
         return names
