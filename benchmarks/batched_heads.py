@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import equimetric as em
 from equimetric.threads import use_threads
-from equimetric.training.updates import update
+from equimetric.training.updates import apply_updates
 
 IMAGES, FEATURES, DIM, CLASSES, PER_CLASS = 2220, 1280, 128, 37, 60
 ROUNDS, STEPS = 13, 40
@@ -138,7 +138,7 @@ class Trainer:
         else:
             loss = sum(one(embeddings[run], labels[run]) for run, one in enumerate(self.losses))
         loss.backward()
-        update(self.optimizer)
+        apply_updates(self.optimizer)
 
     def measure(self) -> float:
         began = time.process_time()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from equimetric.errors import EquimetricError, quote
-from equimetric.files import NOT_THERE, cache_directory, why_no_file
+from equimetric.files import NOT_THERE, cache_directory, unreadable_reason
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -97,7 +97,7 @@ def _is_old(stamp: Stamp) -> bool:
 
 
 def _read_hash(path: Path) -> str:
-    why = why_no_file(path)
+    why = unreadable_reason(path)
     if why and why != NOT_THERE:
         raise EquimetricError(f"{quote(str(path))} {why}; give a regular file")
     with path.open("rb", buffering=0) as file:

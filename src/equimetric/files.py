@@ -21,7 +21,7 @@ __all__ = [
     "sync_file",
     "sync_folder",
     "unfinished_folder",
-    "why_no_file",
+    "unreadable_reason",
     "write_atomically",
 ]
 
@@ -170,7 +170,7 @@ def explain_write_error(error: OSError) -> str:
     return "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
 
 
-def why_no_file(path: Path) -> str:
+def unreadable_reason(path: Path) -> str:
     """'' for a regular file or a link to one; else why it cannot be read, such as 'is a named pipe'.
 
     Opening a pipe would wait for a writer that may never come.
@@ -190,7 +190,7 @@ def why_no_file(path: Path) -> str:
 
 def require_file(path: Path, advice: str) -> None:
     """Raise an error with advice unless the path is that of a regular file."""
-    why = why_no_file(path)
+    why = unreadable_reason(path)
     if why:
         name = quote(str(path))
         raise EquimetricError(f"there is no file {name}; {advice}" if why == NOT_THERE else f"{name} {why}; {advice}")

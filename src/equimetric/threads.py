@@ -16,7 +16,7 @@ __all__ = ["parallel_map", "use_threads"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AHEAD = 2
+PREFETCH_PER_THREAD = 2
 """Items per thread that are computed before the first is used."""
 
 
@@ -42,13 +42,13 @@ def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> I
         yield from map(function, items)
         return
     # Even one item: to change the number of threads of this one is slower than to hand it over.
-    pool, ahead, alone = _thread_pool(threads, os.getpid()), deque[Future[Result]](), torch.no_grad()(function)
+    pool, pending, alone = _thread_pool(threads, os.getpid()), deque[Future[Result]](), torch.no_grad()(function)
     for item in items:
-        ahead.append(pool.submit(alone, item))
-        if len(ahead) > AHEAD * threads:
-            yield ahead.popleft().result()
-    while ahead:
-        yield ahead.popleft().result()
+        pending.append(pool.submit(alone, item))
+        if len(pending) > PREFETCH_PER_THREAD * threads:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
 
 
 @cache

@@ -9,7 +9,17 @@ import torch
 from PIL import Image
 
 from equimetric import file_hashes
-from equimetric.data import CentreCrop, Dataset, FileStore, ImageFiles, Resize, View, fit, load_dataset, split_dataset
+from equimetric.data import (
+    CenterCrop,
+    Dataset,
+    FileStore,
+    ImageFiles,
+    Resize,
+    View,
+    fit_view,
+    load_dataset,
+    split_dataset,
+)
 
 PIXELS = torch.arange(6 * 3 * 4 * 4).remainder(251).to(torch.uint8).reshape(6, 3, 4, 4)
 FIELDS = {
@@ -134,7 +144,7 @@ def test_unchanged_files_are_read_once(pictures, remembered):
     assert len(remembered) == 6
     again = folder(pictures)
     again.subset(torch.arange(4))
-    again.with_view(View(Resize(12, "shorter"), CentreCrop(6)))
+    again.with_view(View(Resize(12, "shorter"), CenterCrop(6)))
     assert len(remembered) == 6
     assert again.fingerprint == first.fingerprint
 
@@ -152,7 +162,7 @@ def test_place_and_names_of_files_do_not_count(pictures, tmp_path):
 def test_options_of_decoding_count(pictures):
     options = [{}, {"size": 9}, {"channels": 1}, {"decoding": "fast"}]
     prints = [folder(pictures, **chosen).fingerprint for chosen in options]
-    view = View(Resize(12, "shorter"), CentreCrop(8))
+    view = View(Resize(12, "shorter"), CenterCrop(8))
     prints.append(folder(pictures).with_view(view).fingerprint)
     assert len(set(prints)) == len(prints)
     assert folder(pictures, cache="disk").fingerprint == prints[0], "where pixels are kept changes nothing"
@@ -187,13 +197,13 @@ def test_subsets_of_files_are_cheap_and_equal_where_their_content_is(pictures, r
 
 def test_the_disk_cache_follows_content(pictures, picture, cache, remembered):
     files = sorted(pictures.glob("*/*.bmp"))
-    first = ImageFiles.all_of(FileStore(files, cache="disk"), fit(8))[0:6]
+    first = ImageFiles.all_of(FileStore(files, cache="disk"), fit_view(8))[0:6]
     replace_keeping_size_and_mtime(files[0], picture(pictures.parent / "other.bmp", seed=99))
-    changed = ImageFiles.all_of(FileStore(files, cache="disk"), fit(8))[0:6]
-    assert torch.equal(changed, ImageFiles.all_of(FileStore(files), fit(8))[0:6])
+    changed = ImageFiles.all_of(FileStore(files, cache="disk"), fit_view(8))[0:6]
+    assert torch.equal(changed, ImageFiles.all_of(FileStore(files), fit_view(8))[0:6])
     assert not torch.equal(changed[0], first[0])
     copies = [shutil.copy(file, cache.parent / file.name) for file in files]
-    ImageFiles.all_of(FileStore(copies, cache="disk"), fit(8))[0:6]
+    ImageFiles.all_of(FileStore(copies, cache="disk"), fit_view(8))[0:6]
     assert len(list((cache / "images").iterdir())) == 2, "copies share the cache"
 
 

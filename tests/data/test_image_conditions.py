@@ -7,7 +7,7 @@ from PIL import Image
 
 from equimetric.data import (
     IMAGE_CONDITIONS,
-    CentreCrop,
+    CenterCrop,
     ImageCondition,
     Resize,
     View,
@@ -127,25 +127,25 @@ def test_images_in_memory_and_in_files_are_changed_alike(tmp_path):
             Image.fromarray(photograph(40, seed=2 * label + number)).save(
                 tmp_path / "images" / str(label) / f"{number}.png"
             )
-    view = View(Resize(36, "square"), CentreCrop(32))
+    view = View(Resize(36, "square"), CenterCrop(32))
     condition = ImageCondition("noise", 2)
     in_memory = load_folder(root=tmp_path / "images", size=40).with_view(view)
     in_files = load_folder(root=tmp_path / "images", size=40, in_memory=False).with_view(view)
-    expected = in_memory.under(condition)
-    changed = in_files.under(condition)
+    expected = in_memory.with_condition(condition)
+    changed = in_files.with_condition(condition)
     assert torch.equal(changed.images[torch.arange(4)], expected.images)
     assert torch.equal(changed.subset(torch.tensor([2, 0])).images[0], expected.images[2])
-    prints = {data.fingerprint for data in (in_files, changed, in_files.under(ImageCondition("noise", 1)))}
+    prints = {data.fingerprint for data in (in_files, changed, in_files.with_condition(ImageCondition("noise", 1)))}
     assert len(prints) == 3
     assert expected.fingerprint != in_memory.fingerprint
 
 
 def test_digits_and_features():
     digits = load_dataset("digits").subset(torch.arange(5))
-    assert digits.under(parse_condition("jpeg:3")).images.shape == digits.images.shape
+    assert digits.with_condition(parse_condition("jpeg:3")).images.shape == digits.images.shape
     vectors = digits.replace(images=torch.zeros(5, 7))
     with pytest.raises(EquimetricError, match="blur:1 changes images, and these data are feature vectors"):
-        vectors.under(parse_condition("blur:1"))
+        vectors.with_condition(parse_condition("blur:1"))
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ import torch
 from PIL import Image
 
 from equimetric.data import (
-    CentreCrop,
+    CenterCrop,
     FileStore,
     ImageFiles,
     Resize,
     View,
     damaged_files,
-    fit,
+    fit_view,
     load_dataset,
 )
 from equimetric.data import file_store as module
@@ -40,7 +40,7 @@ def decodings(monkeypatch):
 
 
 def open_images(files, view=None, **options):
-    return ImageFiles.all_of(FileStore(files, **options), view or fit(8))
+    return ImageFiles.all_of(FileStore(files, **options), view or fit_view(8))
 
 
 def test_indexing_gives_batches_and_single_images(files):
@@ -132,7 +132,7 @@ def test_a_lying_jpeg_is_turned_before_boxes_and_crops(tmp_path, size, decoding)
     assert upright.size == (size[1], size[0])
     lower = (0.0, size[0] * 0.6, float(size[1]), size[0] * 0.4)
     store = FileStore([tmp_path / "lying.jpg"], boxes=[lower], decoding=decoding)
-    red, _, blue = ImageFiles.all_of(store, fit(8))[0].float().mean(dim=(1, 2)).tolist()
+    red, _, blue = ImageFiles.all_of(store, fit_view(8))[0].float().mean(dim=(1, 2)).tolist()
     assert red < 10
     assert blue > 240
 
@@ -144,7 +144,7 @@ def test_jpegs_of_every_mode_and_size(tmp_path, mode, size):
     for channels in (1, 3):
         for decoding in ("exact", "fast"):
             store = FileStore([tmp_path / "a.jpg"], channels=channels, decoding=decoding)
-            image = ImageFiles.all_of(store, fit(4))[0]
+            image = ImageFiles.all_of(store, fit_view(4))[0]
             assert image.shape == (channels, 4, 4)
             assert image.float().sub(200).abs().max() <= 4
 
@@ -173,22 +173,22 @@ def test_boxes_cut_also_out_of_reduced_jpegs(tmp_path):
         assert whole[0].mean() > 200
         assert corner.min() > 250
     with pytest.raises(EquimetricError, match=r"a.jpg \(the bounding box \(900, 0, 5, 5\) lies outside the image\)"):
-        ImageFiles.all_of(FileStore([tmp_path / "a.jpg"], boxes=[(900, 0, 5, 5)]), fit(4))[0]
+        ImageFiles.all_of(FileStore([tmp_path / "a.jpg"], boxes=[(900, 0, 5, 5)]), fit_view(4))[0]
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_a_cache_gives_the_same_pixels_without_decoding(files, cache, decodings, kind):
-    plain = open_images(files, View(Resize(12, "shorter"), CentreCrop(8)))
-    cached = open_images(files, View(Resize(12, "shorter"), CentreCrop(8)), cache=kind)
+    plain = open_images(files, View(Resize(12, "shorter"), CenterCrop(8)))
+    cached = open_images(files, View(Resize(12, "shorter"), CenterCrop(8)), cache=kind)
     expected = plain[torch.arange(6)]
     decodings.clear()
     assert torch.equal(cached[torch.arange(6)], expected)
     assert len(decodings) == 6
     assert torch.equal(cached[torch.arange(6)], expected)
-    other_crop = cached.with_view(View(Resize(12, "shorter"), CentreCrop(6)))
+    other_crop = cached.with_view(View(Resize(12, "shorter"), CenterCrop(6)))
     assert torch.equal(other_crop[2], expected[2, :, 1:7, 1:7])
     assert len(decodings) == 6
-    assert len(cached.with_view(fit(5))[torch.tensor([2])]) == 1  # another resizing is decoded anew
+    assert len(cached.with_view(fit_view(5))[torch.tensor([2])]) == 1  # another resizing is decoded anew
     assert len(decodings) > 6
 
 
@@ -348,7 +348,7 @@ def test_damaged_files_are_found_once_and_remembered(files, cache, decodings, cu
     with pytest.raises(
         EquimetricError, match=r"cannot be read: .*text.png \(.*\); remove it, or load with damaged='skip'"
     ):
-        ImageFiles.all_of(store, fit(4))[7]
+        ImageFiles.all_of(store, fit_view(4))[7]
 
 
 def test_a_missing_file_does_not_make_the_others_be_checked_again(files, cache, decodings, tmp_path, picture):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from equimetric.data import (
-    CentreCrop,
+    CenterCrop,
     FileStore,
     ImageFiles,
     Loader,
@@ -13,7 +13,7 @@ from equimetric.data import (
     RandomResizedCrop,
     Resize,
     View,
-    fit,
+    fit_view,
     load_dataset,
 )
 from equimetric.errors import EquimetricError
@@ -23,7 +23,7 @@ RANDOM = View(Resize(12, "shorter"), RandomResizedCrop(8, scale=(0.2, 1.0)), fli
 
 @pytest.fixture
 def files(tmp_path, picture):
-    return ImageFiles.all_of(FileStore([picture(tmp_path / f"{n}.png", seed=n) for n in range(12)]), fit(8))
+    return ImageFiles.all_of(FileStore([picture(tmp_path / f"{n}.png", seed=n) for n in range(12)]), fit_view(8))
 
 
 def batches(count=5, seed=0):
@@ -47,10 +47,10 @@ def test_batches_come_in_order_and_with_their_images(files):
 
 @pytest.mark.parametrize("kind", ["files", "tensor"])
 def test_random_views_do_not_depend_on_workers_or_prefetching(files, kind):
-    images = files if kind == "files" else files.with_view(fit(16))[0:12]
-    first = loaded(images, view=RANDOM, seed=3, workers=1, ahead=0)
-    for workers, ahead in ((2, 2), (5, 1), (3, 9)):
-        assert equal(first, loaded(images, view=RANDOM, seed=3, workers=workers, ahead=ahead))
+    images = files if kind == "files" else files.with_view(fit_view(16))[0:12]
+    first = loaded(images, view=RANDOM, seed=3, workers=1, prefetch=0)
+    for workers, prefetch in ((2, 2), (5, 1), (3, 9)):
+        assert equal(first, loaded(images, view=RANDOM, seed=3, workers=workers, prefetch=prefetch))
     assert not equal(first, loaded(images, view=RANDOM, seed=4))
     assert first[0][1].shape == (7, 3, 8, 8)
 
@@ -67,13 +67,13 @@ def test_an_image_twice_in_a_batch_is_cropped_twice(files):
 
 
 def test_prefetching_asks_for_as_many_batches_as_said(files):
-    for ahead in (0, 3):
+    for prefetch in (0, 3):
         asked = []
         stream = (asked.append(number) or indices for number, indices in enumerate(batches(9)))
-        loader = iter(Loader(files, stream, ahead=ahead))
+        loader = iter(Loader(files, stream, prefetch=prefetch))
         for taken in range(1, 4):
             next(loader)
-            assert len(asked) == taken + ahead
+            assert len(asked) == taken + prefetch
         loader.close()
 
 
@@ -110,8 +110,8 @@ def test_a_file_that_vanishes_stops_the_loader_with_its_name(files):
     ("options", "message"),
     [
         ({"workers": 0}, "workers must be at least 1"),
-        ({"ahead": -1}, "ahead must be 0 or more"),
-        ({"view": View(None, CentreCrop(1))}, "feature vectors take no view"),
+        ({"prefetch": -1}, "prefetch must be 0 or more"),
+        ({"view": View(None, CenterCrop(1))}, "feature vectors take no view"),
     ],
 )
 def test_wrong_options(options, message):

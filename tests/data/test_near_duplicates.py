@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance
 
-from equimetric.data import Dataset, FileStore, ImageFiles, Split, fit, near_duplicates
+from equimetric.data import Dataset, FileStore, ImageFiles, Split, fit_view, near_duplicates
 from equimetric.data.near_duplicates import difference_hashes
 from equimetric.errors import EquimetricError
 
@@ -30,7 +30,7 @@ def files(tmp_path, picture):
     paths[3] = tmp_path / "3.jpg"
     with Image.open(paths[1]) as original:
         ImageEnhance.Brightness(original.resize((60, 45))).enhance(1.04).save(paths[3], quality=60)
-    return ImageFiles.all_of(FileStore(paths), fit(64))
+    return ImageFiles.all_of(FileStore(paths), fit_view(64))
 
 
 @pytest.mark.parametrize("kind", ["files", "tensor"])

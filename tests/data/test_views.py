@@ -5,13 +5,23 @@ import pytest
 import torch
 from PIL import Image
 
-from equimetric.data import TRANSFORMS, CentreCrop, Dataset, RandomCrop, RandomResizedCrop, Resize, View, fit, transform
-from equimetric.data.views import draws_of_batch
+from equimetric.data import (
+    TRANSFORMS,
+    CenterCrop,
+    Dataset,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+    View,
+    fit_view,
+    transform,
+)
+from equimetric.data.views import batch_streams
 from equimetric.errors import EquimetricError
 
 
 def draws_of(seed, step, position):
-    return draws_of_batch(seed, step, position + 1)[position]
+    return batch_streams(seed, step, position + 1)[position]
 
 
 def noise(width, height, seed=0):
@@ -118,7 +128,7 @@ def test_a_crop_is_cut_before_it_is_resized():
         (lambda: Resize(8, "wide"), "'shorter', 'square' or 'fit', not 'wide'"),
         (lambda: View(None), "must end in a square"),
         (lambda: View(Resize(8, "shorter")), "must end in a square"),
-        (lambda: View(Resize(8, "square"), CentreCrop(9)), "crop of 9 pixels does not fit into images resized to 8"),
+        (lambda: View(Resize(8, "square"), CenterCrop(9)), "crop of 9 pixels does not fit into images resized to 8"),
         (lambda: RandomResizedCrop(8, scale=(1, 0.5)), "scale must be"),
         (lambda: View(None, RandomCrop(4)).finish(Image.new("RGB", (3, 9)), draws_of(0, 0, 0)), "into an image of 3×9"),
         (lambda: View(None, RandomCrop(4)).finish(Image.new("RGB", (9, 9)), None), "use a Loader"),
@@ -138,9 +148,9 @@ def in_memory(side=12):
 
 def test_a_data_set_in_memory_through_a_view():
     dataset = in_memory()
-    seen = dataset.with_view(View(None, CentreCrop(6)))
+    seen = dataset.with_view(View(None, CenterCrop(6)))
     assert torch.equal(seen.images, dataset.images[:, :, 3:9, 3:9])
     assert seen.fingerprint != dataset.fingerprint
-    assert dataset.with_view(fit(5)).images.shape == (4, 3, 5, 5)
+    assert dataset.with_view(fit_view(5)).images.shape == (4, 3, 5, 5)
     with pytest.raises(EquimetricError, match="random views are for a Loader"):
         dataset.with_view(View(None, RandomCrop(6)))

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from run_cases import configuration, draw_image
 
-from equimetric.data import CentreCrop, RandomCrop, Resize, Transform, View, transforms
+from equimetric.data import CenterCrop, RandomCrop, Resize, Transform, View, transforms
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def own_cache(monkeypatch, tmp_path):
 @pytest.fixture
 def zoom(monkeypatch):
     """A transform whose test view differs from the stored image."""
-    views = {"train": View(Resize(24, "square"), RandomCrop(16)), "test": View(Resize(24, "square"), CentreCrop(16))}
+    views = {"train": View(Resize(24, "square"), RandomCrop(16)), "test": View(Resize(24, "square"), CenterCrop(16))}
     monkeypatch.setitem(transforms.TRANSFORMS._records, "zoom", Transform("zoom", "", **views))
     return "zoom"
 

@@ -23,7 +23,7 @@ def test_the_images_of_one_part_are_changed_after_the_view(kind, sources, tmp_pa
     run = open_run(tmp_path / "run")
     clean, blurred = run.embed(), run.embed(condition="blur:3")
     images = run.data.eval_data.images[run.data.rows("test")]
-    changed = run.data.eval_data.subset(run.data.rows("test")).under(parse_condition("blur:3")).images
+    changed = run.data.eval_data.subset(run.data.rows("test")).with_condition(parse_condition("blur:3")).images
     changed = changed[torch.arange(len(changed))]
     assert not torch.equal(images, changed)
     with torch.inference_mode():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from equimetric.data import CentreCrop, Dataset, RandomCrop, Resize, Split, Transform, View, transforms
+from equimetric.data import CenterCrop, Dataset, RandomCrop, Resize, Split, Transform, View, transforms
 from equimetric.learners.baselines import RawPixels
 from equimetric.runs.configuration import EvaluationConfig
 from equimetric.runs.data import RunData
@@ -24,7 +24,7 @@ def files(tmp_path, monkeypatch):
             pixels = generator.integers(0, 256, (30, 24, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / f"{number}.png")
     square = Resize(20, "square")
-    tiny = Transform("tiny", "", train=View(square, RandomCrop(16), flip=True), test=View(square, CentreCrop(16)))
+    tiny = Transform("tiny", "", train=View(square, RandomCrop(16), flip=True), test=View(square, CenterCrop(16)))
     monkeypatch.setitem(transforms.TRANSFORMS._records, "tiny", tiny)
     return tmp_path / "images"
 

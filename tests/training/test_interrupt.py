@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from equimetric.components import Scheduled
-from equimetric.data import CentreCrop, RandomCrop, Resize, Transform, View, transforms
+from equimetric.data import CenterCrop, RandomCrop, Resize, Transform, View, transforms
 from equimetric.runs.model import load_weights
 from equimetric.stopping import Stopped, StopRequest, raise_stopped, stop_on_signals
 from equimetric.training import checkpoint, train
@@ -102,7 +102,7 @@ def test_the_loop_sets_the_step_of_schedules(tmp_path, monkeypatch):
 @pytest.fixture
 def crops(monkeypatch):
     """A transform that crops at random."""
-    views = {"train": View(Resize(20, "square"), RandomCrop(12)), "test": View(Resize(20, "square"), CentreCrop(12))}
+    views = {"train": View(Resize(20, "square"), RandomCrop(12)), "test": View(Resize(20, "square"), CenterCrop(12))}
     monkeypatch.setitem(transforms.TRANSFORMS._records, "crops", Transform("crops", "", **views))
     return "crops"
 

@@ -235,8 +235,8 @@ def test_a_missing_graphics_card_is_a_message(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = load_config(changed(BASE, training={"device": "cuda"}), RunConfig)
     with pytest.raises(EquimetricError, match="torch finds none; set it to 'auto' or 'cpu'"):
-        Placement.of(config.training)
-    assert Placement.of(config.training.model_copy(update={"device": "auto"})).device.type == "cpu"
+        Placement.from_config(config.training)
+    assert Placement.from_config(config.training.model_copy(update={"device": "auto"})).device.type == "cpu"
 
 
 def test_the_compile_switch_compiles_the_network_in_place(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import torch
 from torch.optim import SGD, Adam, AdamW, RMSprop
 
 from equimetric.training.optimizers import Optimizers
-from equimetric.training.updates import RULES, update
+from equimetric.training.updates import RULES, apply_updates
 
 RECIPES = {
     "adamw": lambda groups: AdamW(groups, lr=1e-2, weight_decay=0.1),
@@ -42,7 +42,7 @@ def test_updates_equal_those_of_torch(recipe, dtype):
         for one in (torch_optimizer, optimizer):
             one.param_groups[0]["lr"] = 1e-2 / (1 + step)
         torch_optimizer.step()
-        update(optimizer)
+        apply_updates(optimizer)
         assert all(torch.equal(one, other) for one, other in zip(plain, lean, strict=True)), step
     expected, found = torch_optimizer.state_dict()["state"], optimizer.state_dict()["state"]
     assert expected.keys() == found.keys()
@@ -73,5 +73,5 @@ def test_an_optimiser_of_another_kind_is_left_to_torch():
     optimizer = torch.optim.Adagrad([parameter], lr=0.5)
     for _ in range(2):
         parameter.grad = torch.ones(3)
-        update(optimizer)
+        apply_updates(optimizer)
     assert (parameter < 0.2).all()

@@ -11,7 +11,7 @@ from equimetric.backbones.library_models import timm_backbone, torchvision_backb
 from equimetric.backbones.registry import BACKBONES, BackboneRecord
 from equimetric.backbones.weights import load_pretrained, packaged_weights, read_weights
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.files import why_no_file
+from equimetric.files import unreadable_reason
 from equimetric.weight_sources import LIBRARY_MODELS, describe_library_weights, describe_weights
 
 __all__ = ["LIBRARY_MODELS", "build_backbone", "find_input_size", "find_weight_file", "weights_on_offer"]
@@ -67,7 +67,7 @@ def find_weight_file(name: str, pretrained: str | None) -> Path | None:
     if pretrained is None or (name.partition(":")[0] in LIBRARIES and pretrained in LIBRARIES):
         return None
     found = Path(_weight_file(BACKBONES[name], pretrained) if name in BACKBONES else pretrained).expanduser()
-    return None if why_no_file(found) else found
+    return None if unreadable_reason(found) else found
 
 
 def weights_on_offer(name: str) -> str:

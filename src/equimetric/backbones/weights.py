@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from equimetric.errors import EquimetricError, quote
-from equimetric.files import why_no_file
+from equimetric.files import unreadable_reason
 
 __all__ = ["first_line", "load_pretrained", "packaged_weights", "read_weights"]
 
@@ -24,7 +24,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     data-parallel training is removed.
     """
     path = Path(path).expanduser()
-    if why_no_file(path):
+    if unreadable_reason(path):
         raise EquimetricError(
             f"there is no weight file {quote(str(path))[1:-1]}; `pretrained` is 'package', 'timm', or a file's path"
         )

@@ -10,7 +10,7 @@ from equimetric.cli.command import LOOK_UP, command
 from equimetric.cli.completion import complete, list_datasets, list_transforms
 from equimetric.cli.console import build_table, console
 from equimetric.errors import EquimetricError
-from equimetric.files import IS_FOLDER, why_no_file
+from equimetric.files import IS_FOLDER, unreadable_reason
 
 if TYPE_CHECKING:
     from equimetric.runs.configuration import DataConfig
@@ -60,7 +60,7 @@ def parse_source(source: str, arguments: Sequence[str]) -> "DataConfig":
 
     if source.endswith(".toml"):
         values = read_data_table(source)
-    elif why_no_file(Path(source)) == IS_FOLDER and all(source != known.name for known in dataset_descriptions()):
+    elif unreadable_reason(Path(source)) == IS_FOLDER and all(source != known.name for known in dataset_descriptions()):
         values = {"name": "folder", "options": {"root": source}}
     else:
         values = {"name": source}

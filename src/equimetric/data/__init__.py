@@ -10,6 +10,7 @@ from equimetric.data.cub import load_cub
 from equimetric.data.damaged_files import damaged_files
 from equimetric.data.dataset import Dataset, Images, content_fingerprint, take_images, view_images
 from equimetric.data.digits import load_digits
+from equimetric.data.exclusions import list_first
 from equimetric.data.file_list import FileList
 from equimetric.data.file_store import FileStore
 from equimetric.data.folder import load_folder
@@ -20,7 +21,6 @@ from equimetric.data.image_conditions import IMAGE_CONDITIONS, ImageCondition, l
 from equimetric.data.image_files import ImageFiles
 from equimetric.data.in_shop import load_in_shop
 from equimetric.data.inaturalist import load_inaturalist
-from equimetric.data.left_out import list_first
 from equimetric.data.loading import Loader
 from equimetric.data.manifest import load_manifest
 from equimetric.data.near_duplicates import NearDuplicate, near_duplicates
@@ -54,7 +54,7 @@ from equimetric.data.transforms import (
     prepare,
     transform,
 )
-from equimetric.data.views import CentreCrop, RandomCrop, RandomResizedCrop, Resize, View, fit
+from equimetric.data.views import CenterCrop, RandomCrop, RandomResizedCrop, Resize, View, fit_view
 from equimetric.data.weights import sample_weights
 from equimetric.files import cache_directory
 
@@ -63,7 +63,7 @@ __all__ = [
     "IMAGE_CONDITIONS",
     "TRANSFORMS",
     "Augmentation",
-    "CentreCrop",
+    "CenterCrop",
     "Dataset",
     "DatasetDescription",
     "FileList",
@@ -88,7 +88,7 @@ __all__ = [
     "damaged_files",
     "dataset_descriptions",
     "divide_rounds",
-    "fit",
+    "fit_view",
     "frechet_distance",
     "from_huggingface",
     "list_conditions",

@@ -9,12 +9,12 @@ from typing import Any
 
 from equimetric.data.dataset import Dataset
 from equimetric.data.decoding import Decoding
+from equimetric.data.exclusions import Damaged
 from equimetric.data.file_list import FileList, first_outside
 from equimetric.data.file_store import CacheKind
-from equimetric.data.left_out import Damaged
 from equimetric.data.registry import InputSize
 from equimetric.errors import EquimetricError, quote
-from equimetric.files import IS_FOLDER, NOT_THERE, why_no_file
+from equimetric.files import IS_FOLDER, NOT_THERE, unreadable_reason
 
 __all__ = ["Archive", "ArchiveLoader", "archive_root", "read_lines", "read_number", "read_text"]
 
@@ -124,7 +124,7 @@ class ArchiveLoader:
 def archive_root(root: str | Path) -> Path:
     """The path of an archive, which may be missing so far, but not a pipe or a name that no folder can have."""
     path = Path(root).expanduser()
-    why = why_no_file(path)
+    why = unreadable_reason(path)
     if why not in ("", IS_FOLDER, NOT_THERE):
         raise EquimetricError(f"{quote(str(path))} {why}; give as root the folder to which the archive was unpacked")
     return path

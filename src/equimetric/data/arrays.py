@@ -12,7 +12,7 @@ from equimetric.data.dataset import Dataset
 from equimetric.data.manifest import parse_part, read_columns
 from equimetric.data.registry import dataset
 from equimetric.errors import EquimetricError, did_you_mean, quote
-from equimetric.files import require_file, why_no_file
+from equimetric.files import require_file, unreadable_reason
 
 __all__ = ["array_dataset", "check_vectors", "load_arrays", "load_features", "read_npz", "take_array"]
 
@@ -161,7 +161,7 @@ def _read_npy(file: Path) -> NDArray[Any]:
 
 def _labels_beside(file: Path, labels: Path | None, weights: str | None) -> dict[str, NDArray[Any]]:
     labels = labels or file.with_suffix(".csv")
-    if why_no_file(labels):
+    if unreadable_reason(labels):
         raise EquimetricError(
             f"there is no file {quote(str(labels))} with the labels of {file.name!r}; give one with the option 'labels'"
         )

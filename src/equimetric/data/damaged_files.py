@@ -7,11 +7,11 @@ from pathlib import Path
 
 from equimetric.checksums import json_document, read_json
 from equimetric.data.decoding import map_in_threads
+from equimetric.data.exclusions import Damaged
 from equimetric.data.file_store import UNREADABLE, FileStore
-from equimetric.data.left_out import Damaged
 from equimetric.data.views import Resize
 from equimetric.errors import DamagedFileError, EquimetricError, quote
-from equimetric.files import NOT_THERE, cache_directory, why_no_file, write_atomically
+from equimetric.files import NOT_THERE, cache_directory, unreadable_reason, write_atomically
 
 __all__ = ["damaged_files"]
 
@@ -25,7 +25,7 @@ def damaged_files(store: FileStore, *, missing: Damaged = "refuse") -> dict[int,
     Every file is decoded once, JPEGs at an eighth of their size. The outcome is remembered under `cache_directory()`
     for the same content. Files that are not there raise an error, unless `missing` is 'skip': then they are listed too.
     """
-    absent = [number for number, file in enumerate(store.files) if why_no_file(file) == NOT_THERE]
+    absent = [number for number, file in enumerate(store.files) if unreadable_reason(file) == NOT_THERE]
     if absent and missing == "refuse":
         others = f", nor are {len(absent) - 1:,} others" if len(absent) > 1 else ""
         raise EquimetricError(

@@ -47,9 +47,9 @@ class Dataset:
     `sample_attributes` one per image. The sample attribute `part` is the official split: train, validation, test, and
     query or gallery where queries are searched for in a gallery. `fingerprint` identifies the content and is computed
     unless given (`content_fingerprint`). What was left out: `unreadable` image files and other `skipped` files, as
-    'path (reason)', and `small_classes` with their numbers of images. `alike` says why images of different classes look
-    alike, where they do by their nature, such as those of characters. `modalities` are the dimensions of two kinds of
-    feature vectors that stand side by side, by name: an image and its text.
+    'path (reason)', and `small_classes` with their numbers of images. `lookalike_reason` says why images of
+    different classes look alike, where they do by their nature, such as those of characters. `modalities` are the
+    dimensions of two kinds of feature vectors that stand side by side, by name: an image and its text.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Dataset:
     unreadable: tuple[str, ...] = field(default=(), repr=False)
     skipped: tuple[str, ...] = field(default=(), repr=False)
     small_classes: Mapping[str, int] = field(default_factory=dict, repr=False)
-    alike: str = field(default="", repr=False)
+    lookalike_reason: str = field(default="", repr=False)
     modalities: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Dataset:
         """The same images through a view that is not random; those in files stay there."""
         return self.replace(images=view_images(self.images, view))
 
-    def under(self, condition: ImageCondition) -> "Dataset":
+    def with_condition(self, condition: ImageCondition) -> "Dataset":
         """The same images under a condition, such as `parse_condition("blur:2")`; those in files stay there."""
         return self.replace(images=condition_images(self.images, condition))
 
@@ -154,7 +154,7 @@ def view_images(images: Images, view: View) -> Images:
 def condition_images(images: Images, condition: ImageCondition) -> Images:
     """Images under a condition; those in files stay there."""
     if isinstance(images, ImageFiles):
-        return images.under(condition)
+        return images.with_condition(condition)
     if images.ndim != 4:
         raise EquimetricError(f"the condition {condition} changes images, and these data are feature vectors")
     pixels = map_in_threads(lambda image: condition(image.permute(1, 2, 0).numpy()), list(images))

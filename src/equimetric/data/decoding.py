@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from equimetric.data.image_formats import FORMATS, other_format
+from equimetric.data.image_formats import FORMATS, detect_unsupported_format
 from equimetric.data.views import Resize
-from equimetric.files import why_no_file
+from equimetric.files import unreadable_reason
 from equimetric.progress import track
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ __all__ = [
     "Box",
     "Decoding",
     "available_cores",
+    "convert_image",
     "decode",
     "map_in_threads",
     "open_image",
-    "standardize",
 ]
 
 WHITE_OF_16_BITS = 65535
@@ -76,7 +76,7 @@ def decode(
     return _resize_checked(image, resize)
 
 
-def standardize(image: "PillowImage", *, channels: int, resize: Resize | None) -> "PillowImage":
+def convert_image(image: "PillowImage", *, channels: int, resize: Resize | None) -> "PillowImage":
     """An image of Pillow as `decode` gives that of a file."""
     from PIL import ImageOps
 
@@ -102,12 +102,12 @@ def open_image(file: Path | BytesIO) -> "PillowImage":
     """An image of one of `FORMATS` with its header read; raises ValueError or OSError for anything else."""
     from PIL import Image, UnidentifiedImageError
 
-    if isinstance(file, Path) and (why := why_no_file(file)):
+    if isinstance(file, Path) and (why := unreadable_reason(file)):
         raise ValueError(f"it {why}")
     try:
         return Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
-        if name := other_format(file):
+        if name := detect_unsupported_format(file):
             raise ValueError(f"it is {name}, which is not read; convert it to JPEG or PNG") from None
         raise
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from equimetric.data.damaged_files import damaged_files
 from equimetric.data.dataset import Dataset, Images
 from equimetric.data.decoding import Box, Decoding, map_in_threads
+from equimetric.data.exclusions import Damaged, report_damaged, report_skipped, report_small_classes
 from equimetric.data.file_store import CacheKind, FileStore
 from equimetric.data.image_files import ImageFiles
-from equimetric.data.left_out import Damaged, report_damaged, report_skipped, report_small_classes
-from equimetric.data.views import View, fit
+from equimetric.data.views import View, fit_view
 from equimetric.errors import EquimetricError, quote
 
 __all__ = ["FileList", "first_outside", "require_count"]
@@ -62,7 +62,7 @@ class FileList:
         if damaged not in ("refuse", "skip"):
             raise EquimetricError(f"damaged must be 'refuse' or 'skip', not {quote(damaged)}")
         require_count("min_images", min_images)
-        view = fit(size)
+        view = fit_view(size)
         store = self._store(channels, cache, decoding)
         pixels, unreadable = _decode_all(store, view) if in_memory else (None, damaged_files(store, missing=damaged))
         report_skipped(self.skipped)

@@ -5,15 +5,15 @@ from pathlib import Path
 
 from equimetric.data.dataset import Dataset
 from equimetric.data.decoding import Decoding
+from equimetric.data.exclusions import Damaged
 from equimetric.data.file_list import FileList, require_count
 from equimetric.data.file_store import CacheKind
 from equimetric.data.image_formats import SUFFIXES, list_folder
-from equimetric.data.left_out import Damaged
 from equimetric.data.registry import InputSize, dataset
 from equimetric.data.splits import require_pairs, require_two_images
 from equimetric.errors import EquimetricError, quote
 from equimetric.escaping import is_unicode
-from equimetric.files import IS_FOLDER, NOT_THERE, why_no_file
+from equimetric.files import IS_FOLDER, NOT_THERE, unreadable_reason
 
 __all__ = ["load_folder"]
 
@@ -100,7 +100,7 @@ def _files_by_class(root: Path) -> tuple[dict[str, list[Path]], list[str]]:
 
 def _require_folder(root: Path) -> None:
     expected = "give the folder that holds one folder per class"
-    why = why_no_file(root)
+    why = unreadable_reason(root)
     if why == NOT_THERE:
         raise EquimetricError(f"there is no folder {quote(str(root))}; {expected}")
     if why != IS_FOLDER:

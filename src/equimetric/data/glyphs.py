@@ -99,7 +99,7 @@ def _as_dataset(glyphs: _Glyphs) -> Dataset:
             "face": tuple(FACES[face] for face in glyphs.pictures.faces.tolist()),
             "character": tuple(chr(character) for character in glyphs.pictures.characters.tolist()),
         },
-        alike="different characters look alike in some typefaces",
+        lookalike_reason="different characters look alike in some typefaces",
     )
 
 

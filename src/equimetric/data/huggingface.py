@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from equimetric.data.dataset import PARTS, Dataset
-from equimetric.data.decoding import standardize
+from equimetric.data.decoding import convert_image
 from equimetric.data.image_files import channels_first
 from equimetric.data.registry import InputSize, dataset
-from equimetric.data.views import fit
+from equimetric.data.views import fit_view
 from equimetric.errors import EquimetricError, did_you_mean, quote
 from equimetric.extras import import_extra
-from equimetric.files import why_no_file
+from equimetric.files import unreadable_reason
 
 __all__ = ["from_huggingface", "load_huggingface"]
 
@@ -39,7 +39,7 @@ def load_huggingface(
     root = Path(root).expanduser()
     library = import_extra("datasets", "data set 'huggingface'", "datasets", "huggingface", "choose another data set")
     if not root.is_dir():
-        why = why_no_file(root) or "is a file"
+        why = unreadable_reason(root) or "is a file"
         raise EquimetricError(f"{quote(str(root))} {why}; give a folder that save_to_disk has written")
     try:
         found = library.load_from_disk(str(root))
@@ -102,11 +102,11 @@ def number_labels(splits: dict[str, Any], label: str) -> tuple[tuple[str, ...], 
 
 def stack(values: Iterable[Any], count: int, column: str, size: int, channels: int) -> Tensor:
     """(N, C, S, S) uint8 of images of Pillow, or (N, D) float32 of lists of numbers."""
-    view, pixels = fit(size), np.empty((count, size, size, channels), dtype=np.uint8)
+    view, pixels = fit_view(size), np.empty((count, size, size, channels), dtype=np.uint8)
     vectors: list[Any] = []
     for row, value in enumerate(values):
         if hasattr(value, "convert"):
-            pixels[row] = view.finish(standardize(value, channels=channels, resize=view.resize), None)
+            pixels[row] = view.finish(convert_image(value, channels=channels, resize=view.resize), None)
         elif isinstance(value, list | np.ndarray) and np.asarray(value).ndim == 1:
             vectors.append(np.asarray(value, dtype=np.float32))
         else:

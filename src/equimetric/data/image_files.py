@@ -16,7 +16,7 @@ from torch import Tensor
 from equimetric.data.decoding import map_in_threads
 from equimetric.data.file_store import FileStore
 from equimetric.data.image_conditions import ImageCondition
-from equimetric.data.views import Draws, View
+from equimetric.data.views import RandomStream, View
 
 __all__ = ["ImageFiles", "channels_first"]
 
@@ -75,7 +75,7 @@ class ImageFiles:
         """The same files through another view."""
         return replace(self, view=view)
 
-    def under(self, condition: ImageCondition) -> "ImageFiles":
+    def with_condition(self, condition: ImageCondition) -> "ImageFiles":
         """The same files under a condition."""
         return replace(self, condition=condition)
 
@@ -91,9 +91,9 @@ class ImageFiles:
             batch[position] = pixels
         return channels_first(batch)
 
-    def load(self, index: int, draws: Draws | None) -> NDArray[np.uint8]:
-        """One image (S, S, C); a random view takes its random numbers from `draws`."""
-        pixels = self.view.finish(self.store.load(int(self.numbers[index]), self.view.resize), draws)
+    def load(self, index: int, rng: RandomStream | None) -> NDArray[np.uint8]:
+        """One image (S, S, C); a random view takes its random numbers from `rng`."""
+        pixels = self.view.finish(self.store.load(int(self.numbers[index]), self.view.resize), rng)
         return pixels if self.condition is None else self.condition(pixels)
 
 

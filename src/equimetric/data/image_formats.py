@@ -3,9 +3,9 @@
 from io import BytesIO
 from pathlib import Path
 
-from equimetric.files import NOT_THERE, why_no_file
+from equimetric.files import NOT_THERE, unreadable_reason
 
-__all__ = ["FORMATS", "SUFFIXES", "list_folder", "other_format"]
+__all__ = ["FORMATS", "SUFFIXES", "detect_unsupported_format", "list_folder"]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Pillow's names of the formats that are read, whatever a file's suffix says; others may start other programs."""
@@ -34,7 +34,7 @@ NOTES = frozenset({".txt", ".md", ".json", ".csv", ".tsv", ".xml", ".yaml", ".ym
 """Suffixes of what often lies beside images and is none: notes, annotations, the files of file managers."""
 
 
-def other_format(file: Path | BytesIO) -> str:
+def detect_unsupported_format(file: Path | BytesIO) -> str:
     """The format of a file or stream that is not read, by its first bytes; '' where it is not known."""
     if isinstance(file, BytesIO):
         head = file.getvalue()[:MAX_MARK_BYTES]
@@ -53,18 +53,18 @@ def list_folder(folder: Path) -> tuple[list[Path], list[str]]:
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith(".") or entry.suffix.lower() in NOTES:
             continue
-        if reason := why_not_image(entry):
+        if reason := non_image_reason(entry):
             others.append(f"{entry} ({reason})")
         else:
             images.append(entry)
     return images, others
 
 
-def why_not_image(entry: Path) -> str:
+def non_image_reason(entry: Path) -> str:
     """'' for a file whose suffix is that of an image, else why it is skipped."""
-    why = why_no_file(entry)
+    why = unreadable_reason(entry)
     if why:
         return "is a broken link" if why == NOT_THERE else why
     if entry.suffix.lower() in SUFFIXES:
         return ""
-    return f"{other_format(entry) or entry.suffix or 'no suffix'} is not read"
+    return f"{detect_unsupported_format(entry) or entry.suffix or 'no suffix'} is not read"

@@ -13,7 +13,7 @@ from torch import Tensor
 from equimetric.data.dataset import Images
 from equimetric.data.decoding import available_cores
 from equimetric.data.image_files import ImageFiles, channels_first
-from equimetric.data.views import Draws, View, draws_of_batch, view_tensor
+from equimetric.data.views import RandomStream, View, batch_streams, view_tensor
 from equimetric.errors import EquimetricError
 
 __all__ = ["Loader"]
@@ -24,14 +24,14 @@ class Loader:
 
     Images from files are in PyTorch's channels-last format, as they were decoded.
 
-    view     applied to every image, may be random; None: `images[indices]` unchanged
-    seed     the crop of the image at position p of batch t follows from (seed, t, p), whatever the number of workers
-    first    the number t of the first batch, for a resumed run
-    workers  decoding threads; by default one per processor core
-    ahead    batches decoded in advance; with 0 the next indices are drawn only when their images are requested
+    view      applied to every image, may be random; None: `images[indices]` unchanged
+    seed      the crop of the image at position p of batch t follows from (seed, t, p), whatever the number of workers
+    first     the number t of the first batch, for a resumed run
+    workers   decoding threads; by default one per processor core
+    prefetch  batches decoded in advance; with 0 the next indices are drawn only when their images are requested
 
-    With `ahead` > 0 indices are taken from `batches` before they are needed: batches that depend on the training must
-    come in stretches within which they do not change.
+    With `prefetch` > 0 indices are taken from `batches` before they are needed: batches that depend on the training
+    must come in stretches within which they do not change.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class Loader:
         seed: int = 0,
         first: int = 0,
         workers: int | None = None,
-        ahead: int = 2,
+        prefetch: int = 2,
     ) -> None:
         if workers is not None and workers < 1:
             raise EquimetricError(f"workers must be at least 1, not {workers}")
-        if ahead < 0:
-            raise EquimetricError(f"ahead must be 0 or more batches, not {ahead}")
+        if prefetch < 0:
+            raise EquimetricError(f"prefetch must be 0 or more batches, not {prefetch}")
         if view is not None and len(images.shape) != 4:
             raise EquimetricError("feature vectors take no view; load them with view=None")
         self.images = images.with_view(view) if isinstance(images, ImageFiles) and view is not None else images
@@ -57,7 +57,7 @@ class Loader:
         self.seed = seed
         self.first = first
         self.workers = workers or available_cores()
-        self.ahead = ahead
+        self.prefetch = prefetch
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         load = self._image_loader()
@@ -74,7 +74,7 @@ class Loader:
         try:
             while True:
                 pending.extend(
-                    self._begin(pool, load, *batch) for batch in islice(numbered, self.ahead + 1 - len(pending))
+                    self._begin(pool, load, *batch) for batch in islice(numbered, self.prefetch + 1 - len(pending))
                 )
                 if not pending:
                     return
@@ -82,24 +82,28 @@ class Loader:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _image_loader(self) -> Callable[[int, Draws], NDArray[np.uint8]] | None:
+    def _image_loader(self) -> Callable[[int, RandomStream], NDArray[np.uint8]] | None:
         """A function that loads one image by its index, or None where a batch is one cheap indexing."""
         images, view = self.images, self.view
         if isinstance(images, ImageFiles):
             return images.load
         if view is None:
             return None
-        return lambda index, draws: view_tensor(images[index], view, draws)
+        return lambda index, rng: view_tensor(images[index], view, rng)
 
     def _begin(
-        self, pool: ThreadPoolExecutor, load: Callable[[int, Draws], NDArray[np.uint8]], step: int, indices: Tensor
+        self,
+        pool: ThreadPoolExecutor,
+        load: Callable[[int, RandomStream], NDArray[np.uint8]],
+        step: int,
+        indices: Tensor,
     ) -> "_Pending":
         size = self.images.shape[2] if self.view is None else self.view.size
         batch = np.empty((len(indices), size, size, self.images.shape[1]), dtype=np.uint8)
-        chosen, draws = indices.tolist(), draws_of_batch(self.seed, step, len(indices))
+        chosen, rng = indices.tolist(), batch_streams(self.seed, step, len(indices))
 
         def fill(position: int) -> None:
-            batch[position] = load(chosen[position], draws[position])
+            batch[position] = load(chosen[position], rng[position])
 
         return _Pending(
             indices, channels_first(batch), [pool.submit(fill, position) for position in range(len(chosen))]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from equimetric.data.dataset import PARTS, Dataset
 from equimetric.data.decoding import Box, Decoding
+from equimetric.data.exclusions import Damaged
 from equimetric.data.file_list import FileList, first_outside
 from equimetric.data.file_store import CacheKind
-from equimetric.data.left_out import Damaged
 from equimetric.data.registry import InputSize, dataset
 from equimetric.errors import EquimetricError, did_you_mean, quote, unknown_name
 from equimetric.files import require_file

@@ -7,9 +7,9 @@ import torch
 from equimetric.data.archive import Archive, archive_root
 from equimetric.data.arrays import load_arrays
 from equimetric.data.dataset import Dataset
+from equimetric.data.exclusions import Damaged
 from equimetric.data.file_list import FileList
 from equimetric.data.image_formats import list_folder
-from equimetric.data.left_out import Damaged
 from equimetric.data.registry import dataset
 from equimetric.errors import EquimetricError
 
@@ -54,7 +54,7 @@ def load_omniglot(
     OMNIGLOT.check(listed, accept=accept_counts)
     dark_ink = listed.dataset(size=size, channels=1, damaged=damaged, min_images=min_images, in_memory=True)
     assert isinstance(dark_ink.images, torch.Tensor)
-    return dark_ink.replace(images=255 - dark_ink.images, alike=ALIKE)
+    return dark_ink.replace(images=255 - dark_ink.images, lookalike_reason=ALIKE)
 
 
 def _list_files(root: Path) -> FileList:
@@ -95,7 +95,7 @@ def _from_arrays(file: Path, accept_counts: bool) -> Dataset:
     alphabet_of = dict(zip(names, others.pop("alphabet", ()), strict=False))
     return loaded.replace(
         name="omniglot",
-        alike=ALIKE,
+        lookalike_reason=ALIKE,
         sample_attributes=others,
         class_attributes={"alphabet": tuple(alphabet_of[name] for name in loaded.class_names)} if alphabet_of else {},
     )

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from equimetric.data.views import CentreCrop, RandomCrop, RandomResizedCrop, Resize, View
+from equimetric.data.views import CenterCrop, RandomCrop, RandomResizedCrop, Resize, View
 from equimetric.errors import EquimetricError
 from equimetric.registry import Registry
 
@@ -162,39 +162,39 @@ _SQUARE_256 = Resize(256, "square")
 def reality_check() -> Transform:
     """Musgrave, Belongie, Lim (2020), as released: 16 to 100 % of the area of a 256-pixel image, at 227 pixels."""
     train = View(_SHORTER_256, RandomResizedCrop(227, scale=(0.16, 1.0)), flip=True)
-    return Transform(train=train, test=View(_SHORTER_256, CentreCrop(227)))
+    return Transform(train=train, test=View(_SHORTER_256, CenterCrop(227)))
 
 
 @image_transform("reality_check_slides")
 def reality_check_slides() -> Transform:
     """The same as in the authors' slides: crops of 40 to 256 pixels of a 256-pixel image, at 227 pixels."""
     train = View(_SHORTER_256, RandomResizedCrop(227, scale=((40 / 256) ** 2, 1.0)), flip=True)
-    return Transform(train=train, test=View(_SHORTER_256, CentreCrop(227)))
+    return Transform(train=train, test=View(_SHORTER_256, CenterCrop(227)))
 
 
 @image_transform("unbiased")
 def unbiased() -> Transform:
     """Fehérvári, Ravichandran, Appalaraju (2019): 256×256 whatever the aspect ratio, random crop of 224 pixels."""
     train = View(_SQUARE_256, RandomCrop(224), flip=True)
-    return Transform(train=train, test=View(_SQUARE_256, CentreCrop(224)))
+    return Transform(train=train, test=View(_SQUARE_256, CenterCrop(224)))
 
 
 @image_transform("unified_view")
 def unified_view() -> Transform:
     """A unified view of deep metric learning via gradient analysis: 256×256, random crop of 227 pixels."""
     train = View(_SQUARE_256, RandomCrop(227), flip=True)
-    return Transform(train=train, test=View(_SQUARE_256, CentreCrop(227)))
+    return Transform(train=train, test=View(_SQUARE_256, CenterCrop(227)))
 
 
 @image_transform("imagenet")
 def imagenet() -> Transform:
     """8 to 100 % of the area of the whole image at 224 pixels, as in the code of Proxy-Anchor and SoftTriple."""
     train = View(None, RandomResizedCrop(224, scale=(0.08, 1.0)), flip=True)
-    return Transform(train=train, test=View(_SHORTER_256, CentreCrop(224)))
+    return Transform(train=train, test=View(_SHORTER_256, CenterCrop(224)))
 
 
 @image_transform("enlarge")
 def enlarge() -> Transform:
     """Small images enlarged to 128 pixels for a pretrained network; small rotations, scalings, shears and shifts."""
-    view = View(Resize(128, "square"), CentreCrop(128))
+    view = View(Resize(128, "square"), CenterCrop(128))
     return Transform(train=view, test=view, augment=RandomAffine(), enlarges=True)

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
 
 __all__ = [
-    "CentreCrop",
+    "CenterCrop",
     "Crop",
-    "Draws",
     "RandomCrop",
     "RandomResizedCrop",
+    "RandomStream",
     "Resize",
     "View",
-    "draws_of_batch",
-    "fit",
+    "batch_streams",
+    "fit_view",
     "view_tensor",
 ]
 
@@ -37,7 +37,7 @@ MAX_SIDE = 16_384
 DRAWS_PER_IMAGE = 4 * ATTEMPTS + 1  # area, aspect ratio and position of every try, and the flip
 
 
-class Draws:
+class RandomStream:
     """Random numbers for one image, uniform in [0, 1) and drawn in advance; a view uses no others."""
 
     def __init__(self, numbers: NDArray[np.float64]) -> None:
@@ -52,9 +52,9 @@ class Draws:
         return int(count * next(self.numbers))
 
 
-def draws_of_batch(seed: int, step: int, count: int) -> list[Draws]:
+def batch_streams(seed: int, step: int, count: int) -> list[RandomStream]:
     """Random numbers of the first `count` images of batch `step`; those of image p do not depend on `count`."""
-    return [Draws(row) for row in np.random.default_rng((seed, step)).random((count, DRAWS_PER_IMAGE))]
+    return [RandomStream(row) for row in np.random.default_rng((seed, step)).random((count, DRAWS_PER_IMAGE))]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Resize:
 
 
 @dataclass(frozen=True)
-class CentreCrop:
+class CenterCrop:
     """The square of `side` pixels in the middle."""
 
     side: int
@@ -97,7 +97,7 @@ class CentreCrop:
     def __post_init__(self) -> None:
         _require_pixels(self.side)
 
-    def __call__(self, image: "PillowImage", draws: Draws | None) -> "PillowImage":  # noqa: ARG002  (as every crop)
+    def __call__(self, image: "PillowImage", rng: RandomStream | None) -> "PillowImage":  # noqa: ARG002  (as every crop)
         """The centre of the image, padded with black where it is too small."""
         left, top = round((image.width - self.side) / 2), round((image.height - self.side) / 2)
         return image.crop((left, top, left + self.side, top + self.side))
@@ -112,15 +112,15 @@ class RandomCrop:
     def __post_init__(self) -> None:
         _require_pixels(self.side)
 
-    def __call__(self, image: "PillowImage", draws: Draws | None) -> "PillowImage":
+    def __call__(self, image: "PillowImage", rng: RandomStream | None) -> "PillowImage":
         """A crop at a random position."""
         if min(image.size) < self.side:
             raise EquimetricError(
                 f"a crop of {self.side} pixels does not fit into an image of {image.width}×{image.height}; "
                 "resize it to at least that first"
             )
-        draws = _require_draws(draws)
-        left, top = draws.below(image.width - self.side + 1), draws.below(image.height - self.side + 1)
+        rng = _require_rng(rng)
+        left, top = rng.below(image.width - self.side + 1), rng.below(image.height - self.side + 1)
         return image.crop((left, top, left + self.side, top + self.side))
 
 
@@ -143,22 +143,22 @@ class RandomResizedCrop:
             if not 0 < low <= high < math.inf:
                 raise EquimetricError(f"{name} must be (smallest, largest) with 0 < smallest ≤ largest")
 
-    def __call__(self, image: "PillowImage", draws: Draws | None) -> "PillowImage":
+    def __call__(self, image: "PillowImage", rng: RandomStream | None) -> "PillowImage":
         """A random crop."""
         from PIL import Image
 
-        left, top, width, height = self.place(image.width, image.height, _require_draws(draws))
+        left, top, width, height = self.place(image.width, image.height, _require_rng(rng))
         crop = image.crop((left, top, left + width, top + height))
         return crop.resize((self.side, self.side), Image.Resampling.BILINEAR)
 
-    def place(self, width: int, height: int, draws: Draws) -> tuple[int, int, int, int]:
+    def place(self, width: int, height: int, rng: RandomStream) -> tuple[int, int, int, int]:
         """left, top, width and height of the crop in an image of this size."""
         for _ in range(ATTEMPTS):
-            area = width * height * draws.uniform(*self.scale)
-            proportion = math.exp(draws.uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
+            area = width * height * rng.uniform(*self.scale)
+            proportion = math.exp(rng.uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
             crop_width, crop_height = round(math.sqrt(area * proportion)), round(math.sqrt(area / proportion))
             if 0 < crop_width <= width and 0 < crop_height <= height:
-                left, top = draws.below(width - crop_width + 1), draws.below(height - crop_height + 1)
+                left, top = rng.below(width - crop_width + 1), rng.below(height - crop_height + 1)
                 return left, top, crop_width, crop_height
         crop_width, crop_height = width, height
         if width / height < self.ratio[0]:
@@ -168,7 +168,7 @@ class RandomResizedCrop:
         return (width - crop_width) // 2, (height - crop_height) // 2, crop_width, crop_height
 
 
-Crop: TypeAlias = CentreCrop | RandomCrop | RandomResizedCrop
+Crop: TypeAlias = CenterCrop | RandomCrop | RandomResizedCrop
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class View:
         if self.crop is None and (self.resize is None or self.resize.how == "shorter"):
             raise EquimetricError("a view must end in a square: give it a crop, or resize by 'square' or 'fit'")
         kept = self.resize.side if self.resize else math.inf
-        if isinstance(self.crop, CentreCrop | RandomCrop) and self.crop.side > kept:
+        if isinstance(self.crop, CenterCrop | RandomCrop) and self.crop.side > kept:
             raise EquimetricError(f"a crop of {self.crop.side} pixels does not fit into images resized to {kept}")
 
     @property
@@ -199,26 +199,26 @@ class View:
         """Whether the output is random."""
         return self.flip or isinstance(self.crop, RandomCrop | RandomResizedCrop)
 
-    def finish(self, resized: "PillowImage", draws: Draws | None) -> NDArray[np.uint8]:
+    def finish(self, resized: "PillowImage", rng: RandomStream | None) -> NDArray[np.uint8]:
         """Crop and flip an image that is already resized → (size, size, C)."""
         from PIL import Image
 
-        image = resized if self.crop is None else self.crop(resized, draws)
-        if self.flip and _require_draws(draws).uniform() < 0.5:
+        image = resized if self.crop is None else self.crop(resized, rng)
+        if self.flip and _require_rng(rng).uniform() < 0.5:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         pixels: NDArray[np.uint8] = np.asarray(image, dtype=np.uint8)
         return pixels.reshape(self.size, self.size, -1)
 
 
-def fit(size: int) -> View:
+def fit_view(size: int) -> View:
     """Resize the shorter side to `size` pixels and keep the centre."""
     return View(Resize(size, "fit"))
 
 
-def view_tensor(image: Tensor, view: View, draws: Draws | None) -> NDArray[np.uint8]:
+def view_tensor(image: Tensor, view: View, rng: RandomStream | None) -> NDArray[np.uint8]:
     """Apply a view to an image in memory.   Shapes: (C, H, W) uint8 → (size, size, C)."""
     pixels = pillow_image(np.ascontiguousarray(image.permute(1, 2, 0).numpy()))
-    return view.finish(pixels if view.resize is None else view.resize(pixels), draws)
+    return view.finish(pixels if view.resize is None else view.resize(pixels), rng)
 
 
 def pillow_image(pixels: NDArray[np.uint8]) -> "PillowImage":
@@ -237,7 +237,7 @@ def _require_pixels(side: int) -> None:
         )
 
 
-def _require_draws(draws: Draws | None) -> Draws:
-    if draws is None:
-        raise EquimetricError("this view is random; use a Loader, or give `draws`")
-    return draws
+def _require_rng(rng: RandomStream | None) -> RandomStream:
+    if rng is None:
+        raise EquimetricError("this view is random; use a Loader, or give `rng`")
+    return rng

@@ -43,7 +43,7 @@ def embed_readable(model: Embedder, files: Sequence[Path], advance: Callable[[in
     reasons: list[str | None] = []
     outputs: list[dict[str, Tensor]] = []
     # The next images are decoded while the network computes.
-    for pixels, why in ahead(lambda some: load_block(model, some), blocks):
+    for pixels, why in prefetch(lambda some: load_block(model, some), blocks):
         reasons += why
         if len(pixels):
             outputs.append(model.compute(pixels))
@@ -70,12 +70,12 @@ def load_block(model: Embedder, files: Sequence[Path]) -> tuple[NDArray[np.uint8
     return np.stack(pixels) if pixels else empty, [one if isinstance(one, str) else None for one in outcomes]
 
 
-def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """work(item) for every item, in order, one ahead of the consumer in a thread of its own."""
+def prefetch(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """function(item) for every item, in order, one ahead of the consumer in a thread of its own."""
     with ThreadPoolExecutor(1) as pool:
         pending = None
         for item in items:
-            following = pool.submit(work, item)
+            following = pool.submit(function, item)
             if pending is not None:
                 yield pending.result()
             pending = following

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equimetric.data import CentreCrop, ImageFiles, Images, Resize, View, fit
-from equimetric.data.decoding import Decoding, decode, standardize
+from equimetric.data import CenterCrop, ImageFiles, Images, Resize, View, fit_view
+from equimetric.data.decoding import Decoding, convert_image, decode
 from equimetric.data.views import pillow_image
 from equimetric.errors import EquimetricError
 from equimetric.runs.data import RunData
@@ -56,7 +56,7 @@ class Preprocessing:
             return cls(images.store.channels, (view,), images.store.decoding, images.store.boxes is not None)
         later = () if data.transform.test is None else (data.transform.test,)
         # Images of this size pass `fit` unchanged.
-        return cls(data.dataset.channels, (fit(data.dataset.size), *later), decoding)
+        return cls(data.dataset.channels, (fit_view(data.dataset.size), *later), decoding)
 
     @property
     def size(self) -> int:
@@ -78,7 +78,7 @@ class Preprocessing:
             file = Path(image) if isinstance(image, str) else image
             opened = decode(file, channels=self.channels, resize=first.resize, decoding=self.decoding)
         else:
-            opened = standardize(as_pillow(image), channels=self.channels, resize=first.resize)
+            opened = convert_image(as_pillow(image), channels=self.channels, resize=first.resize)
         pixels = first.finish(opened, None)
         for view in others:
             again = pillow_image(pixels)
@@ -112,7 +112,7 @@ class Preprocessing:
         views = tuple(
             View(
                 None if step["resize"] is None else Resize(step["resize"]["side"], step["resize"]["how"]),
-                None if step["centre_crop"] is None else CentreCrop(step["centre_crop"]),
+                None if step["centre_crop"] is None else CenterCrop(step["centre_crop"]),
             )
             for step in document["steps"]
         )

@@ -16,7 +16,7 @@ from equimetric.data import Dataset, NearDuplicate, list_first, near_duplicates
 from equimetric.data.manifest import UnknownColumnError, read_columns
 from equimetric.errors import EquimetricError, quote
 from equimetric.escaping import name_text
-from equimetric.files import IS_FOLDER, why_no_file
+from equimetric.files import IS_FOLDER, unreadable_reason
 from equimetric.runs.configuration import DataConfig, ModelConfig
 from equimetric.runs.data import load_data_set
 from equimetric.runs.image_size import warn_if_enlarged
@@ -129,7 +129,7 @@ def read_source(source: Path, *, path: str | None = None, label: str | None = No
     path, label   the columns of a list; by default the first of the usual names that it has
     """
     options = {"damaged": "skip", "min_images": LEAST_IMAGES}
-    if why_no_file(source) == IS_FOLDER:
+    if unreadable_reason(source) == IS_FOLDER:
         if path is not None or label is not None:
             raise EquimetricError("a folder has no columns; leave them out, or give a .csv or .parquet list of images")
         return {"name": "folder", "options": {"root": str(source), **options}}

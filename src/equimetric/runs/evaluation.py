@@ -283,7 +283,7 @@ class OpenRun:
         if self.config.refit is not None:
             self.config.refit.require_unseen(part)
         with use_threads(self.config.training.threads):
-            data = self.eval_data if condition is None else self.under(parse_condition(condition), part)
+            data = self.eval_data if condition is None else self.with_condition(parse_condition(condition), part)
             setting = find_setting(self.model, data, part, cohort or CohortOverride())
             # Test classes are in no cohort: without labels nothing has to be excluded.
             cohorts, labelled = RunCohorts(self.model.learner, data), part != "test"
@@ -294,9 +294,9 @@ class OpenRun:
             return within_parents(samples, self.data, parents, "--parents")
         return within_parents(samples, self.data, self.config.evaluation.parents)
 
-    def under(self, condition: ImageCondition, part: str) -> RunData:
+    def with_condition(self, condition: ImageCondition, part: str) -> RunData:
         """The data as they are evaluated, the images of one part under a condition; features are computed anew."""
-        changed = self.data.eval_data.subset(self.data.rows(part)).under(condition)
+        changed = self.data.eval_data.subset(self.data.rows(part)).with_condition(condition)
         backbone = backbone_of_features(self.config, self.model.learner, self.data)
         images = changed.images if backbone is None else cached_features(backbone, changed)
         return self.eval_data.with_images(part, images)

@@ -227,7 +227,7 @@ def compute_blocks(backbone: Backbone, images: Images, blocks: Sequence[range]) 
     try:
         with use_threads(1):
             pending: deque[Future[NDArray[Any]]] = deque()
-            for _, pixels in Loader(images, indices, ahead=workers):
+            for _, pixels in Loader(images, indices, prefetch=workers):
                 pending.append(pool.submit(compute, pixels))
                 if len(pending) > workers:
                     yield pending.popleft().result()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from equimetric.checksums import checksum
 from equimetric.data import transform
-from equimetric.data.views import CentreCrop, View
+from equimetric.data.views import CenterCrop, View
 from equimetric.runs.folder import WEIGHTS, RunFolder
 
 __all__ = ["describe_preprocessing", "describe_view", "weights_sha256"]
@@ -38,5 +38,5 @@ def describe_view(view: View | None) -> str:
         return "as the data set gives them"
     steps = [] if view.resize is None else [RESIZED[view.resize.how].format(view.resize.side)]
     if view.crop is not None:
-        steps.append(f"{'centre' if isinstance(view.crop, CentreCrop) else 'random'} crop of {view.crop.side}")
+        steps.append(f"{'centre' if isinstance(view.crop, CenterCrop) else 'random'} crop of {view.crop.side}")
     return ", ".join(steps)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from equimetric.backbones import InputConvention, build_backbone
 from equimetric.data import (
-    CentreCrop,
+    CenterCrop,
     Dataset,
     Resize,
     ShiftedSplit,
@@ -68,4 +68,4 @@ def compute_features(dataset: Dataset, backbone: str, pretrained: str | None) ->
 
 def view_of(convention: InputConvention) -> View:
     """The centre crop of an image, in the size that a network expects."""
-    return View(Resize(convention.resize, "shorter"), CentreCrop(convention.size))
+    return View(Resize(convention.resize, "shorter"), CenterCrop(convention.size))

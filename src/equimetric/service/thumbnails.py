@@ -3,7 +3,7 @@
 from io import BytesIO
 from pathlib import Path
 
-from equimetric.data.decoding import open_image, standardize
+from equimetric.data.decoding import convert_image, open_image
 from equimetric.errors import EquimetricError
 from equimetric.service.limits import Limits
 from equimetric.service.problems import RefusedError
@@ -22,7 +22,7 @@ def make_thumbnail(file: Path, limits: Limits) -> bytes:
         with open_image(file) as opened:
             check_header(opened, limits)
             opened.draft("RGB", (SIDE, SIDE))
-            picture = standardize(opened, channels=3, resize=None)
+            picture = convert_image(opened, channels=3, resize=None)
     except (RefusedError, EquimetricError):
         raise
     except Exception:  # a damaged file can raise almost anything from inside a decoder

@@ -29,7 +29,7 @@ def extract_features(plan: StudyPlan, rows: Iterable[str]) -> None:
                     distinct[describe_backbone(config, data)] = config, data
     for config, data in distinct.values():
         learner = build_learner(config, data.shape)
-        Placement.of(config.training).place(learner)
+        Placement.from_config(config.training).move_learner(learner)
         backbone = learner.frozen_backbone()
         if backbone is not None:
             cached_features(backbone, data.eval_data)

@@ -29,7 +29,7 @@ def load_batches(session: Session, *, first: int, n: int) -> Iterator[Batch]:
         seed=derive_seed(config.seed, "view", processes.rank),
         first=first,
         workers=config.data.workers,
-        ahead=0 if batches.adapts else 2,
+        prefetch=0 if batches.adapts else 2,
     )
     groups, weights = learner.groups(), session.weights
     for number, (chosen, pixels) in enumerate(loader, start=first):
@@ -37,7 +37,7 @@ def load_batches(session: Session, *, first: int, n: int) -> Iterator[Batch]:
         with processes.per_rank_rng("augment", number):
             prepared = learner.prepare(pixels.to(placement.device))
             views = [
-                placement.receive(transform.augment(prepared, torch.default_generator)) for _ in range(learner.views)
+                placement.to_device(transform.augment(prepared, torch.default_generator)) for _ in range(learner.views)
             ]
         index = chosen.to(placement.device)
         group = None if groups is None else groups.cluster.to(placement.device)[index]

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.learners import Learner
 from equimetric.runs.configuration import GroupConfig, OptimizerConfig
-from equimetric.training.updates import update
+from equimetric.training.updates import apply_updates
 
 __all__ = ["Optimizers", "build_optimizer", "clip_gradients", "learning_rate_factor", "set_learning_rates"]
 
@@ -70,7 +70,7 @@ class Optimizers:
     def step(self) -> None:
         """Update all parameters that have a gradient."""
         for optimizer in self.optimizers:
-            update(optimizer)
+            apply_updates(optimizer)
 
     def state(self) -> dict[int, dict[str, Any]]:
         """The optimiser state of each parameter, by its position in the groups."""

@@ -24,7 +24,7 @@ class Placement:
     channels_last: bool = False
 
     @classmethod
-    def of(cls, config: TrainingConfig, local_rank: int = 0) -> Placement:
+    def from_config(cls, config: TrainingConfig, local_rank: int = 0) -> Placement:
         """What a configuration asks for; each of several processes has a GPU of its own."""
         available = torch.cuda.is_available()
         if config.device == "cuda" and not available:
@@ -33,7 +33,7 @@ class Placement:
         device = torch.device("cuda", local_rank) if use_cuda else torch.device("cpu")
         return cls(device, config.precision, config.channels_last)
 
-    def place(self, learner: Learner, *, compiled: bool = False) -> None:
+    def move_learner(self, learner: Learner, *, compiled: bool = False) -> None:
         """Move the learner here, in this precision and memory format."""
         learner.to(self.device, torch.float64 if self.precision == "float64" else None)
         if self.channels_last:
@@ -41,7 +41,7 @@ class Placement:
         if compiled:
             learner.compile_networks()
 
-    def receive(self, images: Tensor) -> Tensor:
+    def to_device(self, images: Tensor) -> Tensor:
         """Move prepared images here."""
         dtype = torch.float64 if self.precision == "float64" else None
         if self.channels_last and images.ndim == 4:

@@ -128,9 +128,9 @@ def open_session(
     config: RunConfig, run: RunFolder, data: RunData, processes: Processes, cache: RunCache, *, profiled: bool = False
 ) -> Session:
     """Build everything, and restore the last checkpoint where there is one."""
-    placement = Placement.of(config.training, processes.local_rank)
+    placement = Placement.from_config(config.training, processes.local_rank)
     learner = build_learner(config, data.shape, cache=cache)
-    placement.place(learner, compiled=config.training.compile)
+    placement.move_learner(learner, compiled=config.training.compile)
     conditions = (data, config.evaluation.model_dump_json(), config.model.dim)
     cache.check_once(conditions, partial(require_conditions, config, data))
     # Before features are computed, which takes long, an image shows whether it makes sense.

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
-__all__ = ["update"]
+__all__ = ["apply_updates"]
 
 
-def update(optimizer: Optimizer) -> None:
+def apply_updates(optimizer: Optimizer) -> None:
     """Update all parameters that have a gradient."""
     rule, state = RULES.get(type(optimizer)), optimizer.state
     due = [
@@ -43,17 +43,17 @@ def update_adamw(parameter: Tensor, gradient: Tensor, state: dict[str, Any], gro
     """As Adam, after θ ← θ − lr · decay · θ."""
     if group["weight_decay"]:
         parameter.mul_(1 - group["lr"] * group["weight_decay"])
-    follow_moments(parameter, gradient, state, group)
+    adam_step(parameter, gradient, state, group)
 
 
 def update_adam(parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
     """Adam with g ← g + decay · θ."""
     if group["weight_decay"]:
         gradient = gradient.add(parameter, alpha=group["weight_decay"])
-    follow_moments(parameter, gradient, state, group)
+    adam_step(parameter, gradient, state, group)
 
 
-def follow_moments(parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+def adam_step(parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
     """Moments m ← β₁m + (1 − β₁)g and v ← β₂v + (1 − β₂)g², then θ ← θ − lr · m̂ / (√v̂ + eps)."""
     (beta1, beta2), first, second = group["betas"], state["exp_avg"], state["exp_avg_sq"]
     state["step"] += 1

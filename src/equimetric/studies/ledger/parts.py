@@ -77,8 +77,8 @@ def check_images(folds: Sequence[RunData]) -> LedgerEntry:
         finding = f"none among {len(folds[0].dataset):,} images ({worst.threshold})"
         return LedgerEntry(factor="near_duplicates", status="met", finding=finding)
     count = f"{worst.pairs:,}{' or more' if worst.pairs >= MOST_PAIRS else ''}"
-    if folds[0].dataset.alike and not worst.equal:
-        finding = f"none is equal; {count} pairs are similar ({worst.threshold}): {folds[0].dataset.alike}"
+    if folds[0].dataset.lookalike_reason and not worst.equal:
+        finding = f"none is equal; {count} pairs are similar ({worst.threshold}): {folds[0].dataset.lookalike_reason}"
         return LedgerEntry(factor="near_duplicates", status="met", finding=finding)
     equal = f", {worst.equal:,} of them equal" if worst.equal else ""
     finding = f"{count} pairs in two parts{equal} ({worst.threshold}), such as {'; '.join(worst.examples)}"
