@@ -59,7 +59,7 @@ class Component:
     Attributes:
         kind: "loss", "selection" or "references".
         name: the public name.
-        also: other public names.
+        other_names: further public names.
         known_as: names in other libraries and papers, for which an error suggests this one.
         definition: a function `(pairs, **options)` or an `nn.Module` class whose constructor takes the options.
         paper: authors, title, year.
@@ -73,7 +73,7 @@ class Component:
         implies: options that, when given, switch a selection on, e.g. {"epsilon": "multi_similarity"}.
         normalize: for losses, overrides the geometry's own default.
         search: the range of each tunable option.
-        like: for references, kinds in whose place they can stand: a loss that is defined for one of them takes these.
+        substitutes_for: for references, kinds in whose place they can stand: a loss defined for one of them takes these.
         separable: for losses, whether the rows of the pairs meet only in the loss's final means; or the option values
             with which they do. For selections, whether each row is chosen from by itself, or the option values for it.
         per_query: for losses that are not separable, whether their final means still run over queries.
@@ -97,9 +97,9 @@ class Component:
     separable: bool | Mapping[str, object] = False
     per_query: bool = False
     exempt: Mapping[str, str] = field(default_factory=dict)
-    also: tuple[str, ...] = ()
+    other_names: tuple[str, ...] = ()
     known_as: tuple[str, ...] = ()
-    like: tuple[str, ...] = ()
+    substitutes_for: tuple[str, ...] = ()
 
     def is_separable(self, options: Mapping[str, Any]) -> bool:
         """Whether rows meet only in the final means of the loss with these options."""
@@ -216,7 +216,7 @@ def _register(into: Registry[Component], **record: Any) -> Callable[[Definition]
         unknown = set(component.search) - set(component.options)
         if unknown:
             raise EquimetricError(f"{component.name!r} has a search range for {unknown}, which it does not take")
-        names = {"also": component.also, "known_as": component.known_as}
+        names = {"other_names": component.other_names, "known_as": component.known_as}
         into.add(component.name, component, module=definition.__module__, **names)
         return definition
 
@@ -270,7 +270,7 @@ def selection(
     paper: str,
     search: Mapping[str, SearchSpace] | None = None,
     exempt: Mapping[str, str] | None = None,
-    also: tuple[str, ...] = (),
+    other_names: tuple[str, ...] = (),
     separable: bool | Mapping[str, object] = True,
     known_as: tuple[str, ...] = (),
 ) -> Callable[[Definition], Definition]:
@@ -281,7 +281,7 @@ def selection(
         paper=paper,
         search=search or {},
         exempt=exempt or {},
-        also=also,
+        other_names=other_names,
         separable=separable,
         known_as=known_as,
     )
@@ -293,7 +293,7 @@ def references(
     paper: str = "",
     search: Mapping[str, SearchSpace] | None = None,
     exempt: Mapping[str, str] | None = None,
-    like: str | tuple[str, ...] = (),
+    substitutes_for: str | tuple[str, ...] = (),
     known_as: tuple[str, ...] = (),
 ) -> Callable[[Definition], Definition]:
     """Register a kind of references: a subclass of `equimetric.references.base.References`."""
@@ -303,7 +303,7 @@ def references(
         paper=paper,
         search=search or {},
         exempt=exempt or {},
-        like=_tuple(like),
+        substitutes_for=_tuple(substitutes_for),
         known_as=known_as,
     )
 

@@ -53,30 +53,30 @@ class Registry(Mapping[str, Record], Generic[Record]):
         self._discovered = False
 
     def add(
-        self, name: str, record: Record, *, module: str, also: Iterable[str] = (), known_as: Iterable[str] = ()
+        self, name: str, record: Record, *, module: str, other_names: Iterable[str] = (), known_as: Iterable[str] = ()
     ) -> None:
         """Register a record that `module` defines, under its name and under other names for it.
 
         `known_as` are names elsewhere, of other libraries say, for which an error suggests this one. Reloading a
         module replaces its records; a name that another module has taken raises an error.
         """
-        for taken in (name, *also):
+        for taken in (name, *other_names):
             owner = self._aliases.get(taken, taken)
             if self._modules.get(owner, module) != module:
                 raise EquimetricError(f"there is a {self.kind} named {taken!r} already; choose another name")
         self._records[name] = record
         self._modules[name] = module
-        self._aliases |= dict.fromkeys(also, name)
+        self._aliases |= dict.fromkeys(other_names, name)
         self._known_as[name] = tuple(known_as)
 
     def register(
-        self, name: str, *, also: Iterable[str] = (), known_as: Iterable[str] = ()
+        self, name: str, *, other_names: Iterable[str] = (), known_as: Iterable[str] = ()
     ) -> Callable[[Definition], Definition]:
         """Decorator for kinds whose record is the definition itself, a class or a function."""
 
         def decorate(definition: Definition) -> Definition:
             record: Any = definition
-            self.add(name, record, module=definition.__module__, also=also, known_as=known_as)
+            self.add(name, record, module=definition.__module__, other_names=other_names, known_as=known_as)
             return definition
 
         return decorate

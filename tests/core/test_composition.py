@@ -276,7 +276,7 @@ def test_registered_references_stand_in_the_place_of_others(monkeypatch):
     REFERENCES.discover()
     for table in ("_records", "_modules"):
         monkeypatch.setattr(REFERENCES, table, dict(getattr(REFERENCES, table)))
-    references("halves", like="batch")(TwoHalves)
+    references("halves", substitutes_for="batch")(TwoHalves)
     value = em.objective("contrastive", references="halves")(random(6, 4), LABELS)
     torch.testing.assert_close(em.objective("contrastive", references=TwoHalves())(random(6, 4), LABELS), value)
     with pytest.raises(em.EquimetricError, match="makes no sense with references 'halves'"):

@@ -20,7 +20,7 @@ from equimetric.fitting.plan import UNTRAINED, Candidate, make_plan, variations
 from equimetric.runs.access_log import read_test_accesses
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.evaluation import CohortOverride
-from equimetric.runs.evaluation_table import CohortConfig
+from equimetric.runs.evaluation_config import CohortConfig
 from equimetric.runs.run_cache import RunCache
 from equimetric.studies import load_study
 from equimetric.studies.configuration import StudyConfig

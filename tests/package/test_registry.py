@@ -17,7 +17,7 @@ def room(tmp_path, monkeypatch):
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "first.py").write_text(
-        "from a_registry import THINGS\n\n@THINGS.register('one', also=('uno',))\ndef one(): ...\n"
+        "from a_registry import THINGS\n\n@THINGS.register('one', other_names=('uno',))\ndef one(): ...\n"
     )
     (tmp_path / "a_registry.py").write_text(
         "from equimetric.registry import Registry\nTHINGS = Registry('thing', 'a_room')\n"

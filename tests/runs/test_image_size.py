@@ -99,9 +99,9 @@ def test_views_of_a_transform_see_the_files_themselves(photos, zoom):
 
 def test_the_key_is_that_of_the_same_sizes_written_out(photos, wide):
     written = configured(photos, size=WIDE, in_memory=False)
-    keys = {RunKey.of(config, "data").content for config in (fit_images(configured(photos)), written)}
+    keys = {RunKey.from_config(config, "data").content for config in (fit_images(configured(photos)), written)}
     assert len(keys) == 1
-    assert RunKey.of(configured(photos), "data").content not in keys
+    assert RunKey.from_config(configured(photos), "data").content not in keys
 
 
 def test_a_fitted_run_is_trained_resumed_and_evaluated(photos, wide, tmp_path):

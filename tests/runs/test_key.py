@@ -23,7 +23,7 @@ from equimetric.training import train
 
 def key_of(values, **options):
     config = load_config(values, RunConfig)
-    return RunKey.of(config, load_run_data(config.data).fingerprint, **options).content
+    return RunKey.from_config(config, load_run_data(config.data).fingerprint, **options).content
 
 
 OTHER_VALUES = {
@@ -173,10 +173,10 @@ def test_existing_configurations_keep_their_keys():
     shape = DataShape(channels=1, vectors=False, classes=100, images=1000)
     old = {"training": {"device": "cpu"}, "optimizer": {"warmup_steps": 0}}
     plain = fit_to_data(load_config({"method": "contrastive", **old}, RunConfig), shape)
-    assert RunKey.of(plain, "data").content == "85235f297f94"
+    assert RunKey.from_config(plain, "data").content == "85235f297f94"
     values = {"method": "arcface", "seed": 3, "data": {"name": "digits"}, **old}
     trial = fit_to_data(load_config({**values, "evaluation": {"cohort": {"strength": 0.5}}}, RunConfig), shape)
-    assert RunKey.of(trial, "data", role="trial", trial=1).content == "484d4ebf4e9f"
+    assert RunKey.from_config(trial, "data", role="trial", trial=1).content == "484d4ebf4e9f"
 
 
 def test_a_final_model_is_identified_by_its_source_wherever_that_is():

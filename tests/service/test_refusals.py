@@ -130,7 +130,7 @@ def test_calls_need_a_key_where_there_is_one(gallery_folder, model):
 
 
 def test_pages_of_other_sites_may_not_call(gallery_folder, model):
-    rules = AccessRules.of("127.0.0.1", (), read_only=False)
+    rules = AccessRules.for_host("127.0.0.1", (), read_only=False)
     with serve(gallery_folder, model, rules=rules) as client:
         for headers in (
             {"origin": "https://elsewhere.example"},
@@ -161,11 +161,11 @@ def test_a_read_only_gallery_is_not_changed(gallery_folder, model):
 
 def test_an_open_service_for_others_is_refused(tmp_path):
     with pytest.raises(EquimetricError, match="give --key-file FILE, or --read-only"):
-        AccessRules.of("0.0.0.0", (), read_only=False)
+        AccessRules.for_host("0.0.0.0", (), read_only=False)
     with pytest.raises(EquimetricError, match="fewer than 16 characters"):
-        AccessRules.of("0.0.0.0", ("short",), read_only=False)
-    assert AccessRules.of("0.0.0.0", (KEY,), read_only=False).hosts is None
-    assert AccessRules.of("localhost", (), read_only=False).hosts == {"localhost", "127.0.0.1", "::1"}
+        AccessRules.for_host("0.0.0.0", ("short",), read_only=False)
+    assert AccessRules.for_host("0.0.0.0", (KEY,), read_only=False).hosts is None
+    assert AccessRules.for_host("localhost", (), read_only=False).hosts == {"localhost", "127.0.0.1", "::1"}
     (tmp_path / "keys").write_text(f"{KEY}\n\n another-key-of-sixteen \n")
     assert read_keys(tmp_path / "keys") == (KEY, "another-key-of-sixteen")
     for content, words in ((b"\n", "has no key"), (b"\xff\xfe\xff", "cannot be read")):

@@ -90,7 +90,7 @@ def test_weights_of_one_change_nothing_and_others_do(tmp_path):
 
 def key_of(values):
     config = load_config(values, RunConfig)
-    return RunKey.of(config, load_run_data(config.data).fingerprint).content
+    return RunKey.from_config(config, load_run_data(config.data).fingerprint).content
 
 
 def test_weights_are_part_of_the_key(tmp_path):

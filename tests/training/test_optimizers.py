@@ -137,7 +137,7 @@ def test_schedules(options, expected):
 
 def test_a_plateau_lowers_rates_as_often_as_it_was_reached():
     config = OptimizerConfig(schedule="plateau", plateau_steps=5, decay=0.5)
-    assert [learning_rate_factor(config, 7, 10, lowered) for lowered in range(3)] == [1, 0.5, 0.25]
+    assert [learning_rate_factor(config, 7, 10, num_plateaus) for num_plateaus in range(3)] == [1, 0.5, 0.25]
 
 
 def test_clipping_by_norm_and_by_value():

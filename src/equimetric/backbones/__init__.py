@@ -8,9 +8,9 @@ from equimetric.backbones.bn_inception import BNInception
 from equimetric.backbones.build import (
     LIBRARY_MODELS,
     build_backbone,
+    describe_weight_options,
     find_input_size,
     find_weight_file,
-    weights_on_offer,
 )
 from equimetric.backbones.conventions import InputConvention
 from equimetric.backbones.efficientnet_lite import EfficientNetLite
@@ -46,10 +46,10 @@ __all__ = [
     "build_head",
     "build_network",
     "build_trunk",
+    "describe_weight_options",
     "find_input_size",
     "find_weight_file",
     "init_head_by_pca",
     "read_weights",
     "require_directions",
-    "weights_on_offer",
 ]

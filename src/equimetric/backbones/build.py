@@ -14,7 +14,7 @@ from equimetric.errors import EquimetricError, unknown_name
 from equimetric.files import unreadable_reason
 from equimetric.weight_sources import LIBRARY_MODELS, describe_library_weights, describe_weights
 
-__all__ = ["LIBRARY_MODELS", "build_backbone", "find_input_size", "find_weight_file", "weights_on_offer"]
+__all__ = ["LIBRARY_MODELS", "build_backbone", "describe_weight_options", "find_input_size", "find_weight_file"]
 
 
 class BuildLibraryModel(Protocol):
@@ -70,7 +70,7 @@ def find_weight_file(name: str, pretrained: str | None) -> Path | None:
     return None if unreadable_reason(found) else found
 
 
-def weights_on_offer(name: str) -> str:
+def describe_weight_options(name: str) -> str:
     """Values of `pretrained` for a backbone, the package they need, and whether it is installed."""
     library, colon, _ = name.partition(":")
     if colon and library in LIBRARIES:

@@ -31,7 +31,7 @@ class FreezePlan:
                 raise EquimetricError(f"{prefix!r} must be trained from a step 0, 1, 2, … on, or inf for never: {step}")
 
     @classmethod
-    def of(cls, freeze: "FreezePlan | Mapping[str, float] | Iterable[str]") -> "FreezePlan":
+    def from_config(cls, freeze: "FreezePlan | Mapping[str, float] | Iterable[str]") -> "FreezePlan":
         """From a plan, a mapping of prefixes to first steps, or a list of prefixes that are never trained."""
         if isinstance(freeze, FreezePlan):
             return freeze

@@ -143,7 +143,9 @@ def build_network(
         load=load,
         frozen_batch_norm=frozen_batch_norm,
     )
-    return EmbeddingNetwork(backbone, build_head(head, backbone.num_features, dim, dropout), FreezePlan.of(freeze))
+    return EmbeddingNetwork(
+        backbone, build_head(head, backbone.num_features, dim, dropout), FreezePlan.from_config(freeze)
+    )
 
 
 def build_trunk(

@@ -54,7 +54,7 @@ def backbones_command(
 
 def describe_backbone(name: str) -> None:
     """Build a network and show its input convention and its size."""
-    from equimetric.backbones import build_backbone, weights_on_offer
+    from equimetric.backbones import build_backbone, describe_weight_options
 
     network = build_backbone(name)
     expected = network.convention
@@ -64,7 +64,7 @@ def describe_backbone(name: str) -> None:
         f"deviation {format_numbers(expected.std)} (bytes)",
         "features": f"{network.num_features}",
         "parameters": f"{sum(parameter.numel() for parameter in network.parameters()):,}",
-        "pretrained": weights_on_offer(name),
+        "pretrained": describe_weight_options(name),
     }
     console.print(build_table((name, ""), rows.items()))
 

@@ -67,7 +67,7 @@ def serve_command(
         if not 0 < value < 1e5:
             raise EquimetricError(f"{name} is {value:g}; give a number above 0")
     keys = read_keys(key_file) if key_file is not None else tuple(filter(None, [os.environ.get(KEY)]))
-    rules = AccessRules.of(host, keys, read_only=read_only)
+    rules = AccessRules.for_host(host, keys, read_only=read_only)
     limits = Limits(body=round(megabytes * 1e6), pixels=round(megapixels * 1e6))
     metrics = ServiceMetrics()
     with bind(host, port) as listening:

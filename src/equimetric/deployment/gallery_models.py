@@ -18,7 +18,7 @@ __all__ = ["load_gallery_model", "record_model", "require_gallery_model"]
 def record_model(gallery: Gallery, model: Embedder, folder: str | Path) -> None:
     """Write to the gallery which model makes its vectors, and the folder of that model."""
     require_gallery_model(gallery, model)
-    record = ModelRecord.of(
+    record = ModelRecord.from_model(
         gallery.folder,
         model=model.model,
         preprocessing=model.preprocessing.description,

@@ -75,10 +75,10 @@ def open_runtime(opened: ModelFolder, runtime: RuntimeName | None, cohort: Cohor
         raise EquimetricError("an int8 model runs in ONNX Runtime alone; choose the runtime 'onnx'")
     if runtime == "onnx" or opened.arithmetic == "int8":
         return OnnxRuntime(opened.read(opened.onnx))
-    return TorchRuntime(build_network(opened, cohort), opened.outputs)
+    return TorchRuntime(build_deployed_network(opened, cohort), opened.outputs)
 
 
-def build_network(opened: ModelFolder, cohort: Cohort | None) -> DeployedNetwork:
+def build_deployed_network(opened: ModelFolder, cohort: Cohort | None) -> DeployedNetwork:
     """The network of an exported model in PyTorch."""
     try:
         shape = DataShape.model_validate(opened.config["data_shape"])

@@ -188,7 +188,7 @@ def trial_file(config: RunConfig, folder: Path, cache: RunCache) -> Path:
 
 def trial_key(config: RunConfig, data: RunData) -> RunKey:
     """What identifies a trial: all that determines its result, images and weights by content."""
-    return RunKey.of(fit_to_data(config, data.shape), data.fingerprint, role="trial")
+    return RunKey.from_config(fit_to_data(config, data.shape), data.fingerprint, role="trial")
 
 
 def read_trial(file: Path) -> TrialResult | None:

@@ -186,7 +186,7 @@ def extract_features(plan: Plan, budget: Budget, cache: RunCache, notify: Notify
 def train_chosen(config: RunConfig, folder: Path, cache: RunCache) -> TrainedModel:
     """The run of the chosen configuration, in a folder named by all that determines it."""
     data = cache.data(config)
-    key = RunKey.of(fit_to_data(config, data.shape), data.fingerprint)
+    key = RunKey.from_config(fit_to_data(config, data.shape), data.fingerprint)
     return train(config, folder=folder / key.folder, cache=cache)
 
 

@@ -63,7 +63,7 @@ class CertifiedComparison:
     columns: int
 
     @classmethod
-    def of(cls, certificate: CertifiedScores) -> "CertifiedComparison":
+    def from_certificate(cls, certificate: CertifiedScores) -> "CertifiedComparison":
         """The comparison that a certificate's threshold is about."""
         dimension, cohort = certificate.data.dimension, certificate.cohort
         if cohort is None:

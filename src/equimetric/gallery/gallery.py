@@ -67,7 +67,7 @@ class Gallery(ABC):
 
     def __init__(self, folder: Path, certificates: tuple[AnyCertificate, ...]) -> None:
         self.folder, self.certificates = folder, certificates
-        self.comparison = CertifiedComparison.of(certificates[0])
+        self.comparison = CertifiedComparison.from_certificate(certificates[0])
 
     @classmethod
     def create(

@@ -35,7 +35,7 @@ class ModelRecord:
     relative: str
 
     @classmethod
-    def of(cls, gallery: Path, *, model: str, preprocessing: str, runtime: str, folder: Path) -> ModelRecord:
+    def from_model(cls, gallery: Path, *, model: str, preprocessing: str, runtime: str, folder: Path) -> ModelRecord:
         """The record of a model for the gallery in a folder."""
         return cls(model, preprocessing, runtime, *_describe_place(folder, gallery))
 

@@ -78,7 +78,7 @@ class QdrantGallery(RescoredGallery):
             raise EquimetricError(f"a gallery in Qdrant has no option {sorted(options)[0]!r}; leave it out")
         name = f"{folder.resolve().name.strip('.')}-{uuid.uuid4().hex[:8]}" if collection is None else collection
         models, client = _import_qdrant().models, _connect(folder, url)
-        size = product_width(CertifiedComparison.of(certificates[0]))
+        size = product_width(CertifiedComparison.from_certificate(certificates[0]))
         with _explain(url):
             if client.collection_exists(name):
                 raise EquimetricError(f"the collection {name!r} exists at {url}; give another name")

@@ -101,7 +101,7 @@ def compose(
     check_geometry(component, found_geometry)
     given_references = chosen["references"] or component.reference_kinds[0]
     reference_component = find_references(given_references)
-    if not {reference_component.name, *reference_component.like} & set(component.reference_kinds):
+    if not {reference_component.name, *reference_component.substitutes_for} & set(component.reference_kinds):
         raise EquimetricError(
             f"loss {component.name!r} makes no sense with references {reference_component.name!r}; "
             f"it is defined for: {', '.join(component.reference_kinds)}"

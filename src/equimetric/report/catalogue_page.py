@@ -38,7 +38,7 @@ def catalogue_page() -> str:
     sections.append("## Selections\n\n| name | which pairs count | options |\n|---|---|---|")
     for selection in sorted(SELECTIONS.values(), key=lambda selection: selection.name):
         options = ", ".join(f"`{name}={format_value(value)}`" for name, value in selection.options.items())
-        names = ", also ".join(f"`{name}`" for name in (selection.name, *selection.also))
+        names = ", also ".join(f"`{name}`" for name in (selection.name, *selection.other_names))
         sections.append(f"| {names} | {cell(selection.summary)} | {options} |")
     sections.append("\n## Geometries\n\n| name | similarity |\n|---|---|")
     sections += [f"| `{geometry.name}` | {cell(geometry.summary)} |" for geometry in GEOMETRIES.values()]

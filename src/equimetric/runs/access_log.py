@@ -34,13 +34,13 @@ def record_test_access(folder: Path, command: str) -> None:
     line = json.dumps(asdict(access)) + "\n"
     with suppress(OSError), (folder / ACCESS_LOG).open("ab+") as file:
         # After a line that a crash cut off, this one begins anew.
-        if file.tell() and not ends_in_newline(file.fileno(), file.tell()):
+        if file.tell() and not ends_with_newline(file.fileno(), file.tell()):
             line = "\n" + line
         # One write, because several processes may append.
         os.write(file.fileno(), line.encode())
 
 
-def ends_in_newline(descriptor: int, size: int) -> bool:
+def ends_with_newline(descriptor: int, size: int) -> bool:
     """Whether the last byte of an open file ends a line."""
     return os.pread(descriptor, 1, size - 1) == b"\n"
 

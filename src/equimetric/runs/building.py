@@ -97,7 +97,7 @@ class RunLearnerFactory:
             return EmbeddingNetwork(None, build_head(model.head, given, dim or self.dim, model.dropout))
         backbone = self.backbone()
         head = build_head(model.head, backbone.num_features, dim or self.dim, model.dropout)
-        network = EmbeddingNetwork(backbone, head, FreezePlan.of(model.freeze))
+        network = EmbeddingNetwork(backbone, head, FreezePlan.from_config(model.freeze))
         if model.frozen:
             network.freeze_backbone()
         return network

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AllowInfNan, Field, model_validator
 
 from equimetric.configuration import Options, Strict
-from equimetric.runs.evaluation_table import CohortConfig, EvaluationConfig
-from equimetric.runs.optimizer_table import GroupConfig, OptimizerConfig
+from equimetric.runs.evaluation_config import CohortConfig, EvaluationConfig
+from equimetric.runs.optimizer_config import GroupConfig, OptimizerConfig
 from equimetric.runs.refit import RefitConfig
 from equimetric.runs.regimes import STEPS, fill_defaults
 

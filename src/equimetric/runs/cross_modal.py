@@ -15,7 +15,7 @@ from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
 from equimetric.learners import Learner
 from equimetric.runs.data import RunData
-from equimetric.runs.evaluation_table import Relevance
+from equimetric.runs.evaluation_config import Relevance
 from equimetric.runs.result import CrossModalResult
 
 __all__ = ["CROSS_METRICS", "PairedEmbeddings", "evaluate_across", "pair_members", "require_paired"]

@@ -13,10 +13,10 @@ from equimetric.errors import DamagedFileError
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.result import RunResult
 
-__all__ = ["read_whole", "set_aside", "set_aside_if_damaged"]
+__all__ = ["read_intact_result", "set_aside", "set_aside_if_damaged"]
 
 
-def read_whole(run: RunFolder) -> RunResult | None:
+def read_intact_result(run: RunFolder) -> RunResult | None:
     """The result of a run, None while there is none; raises an error that names a file that is damaged.
 
     Weights are not read: they are large, and `load` checks them.
@@ -47,7 +47,7 @@ def read_whole(run: RunFolder) -> RunResult | None:
 def set_aside_if_damaged(run: RunFolder) -> None:
     """Rename the folder of a damaged run, so that it can be trained again and nothing whole is lost."""
     try:
-        read_whole(run)
+        read_intact_result(run)
     except DamagedFileError as error:
         set_aside(run, error)
 

@@ -25,7 +25,7 @@ from equimetric.runs.configuration import EvaluationConfig, RunConfig
 from equimetric.runs.cross_modal import pair_members, require_paired
 from equimetric.runs.data import RunData, load_run_data
 from equimetric.runs.embedding import embed_images, embed_members
-from equimetric.runs.evaluation_table import PARTS, Relevance
+from equimetric.runs.evaluation_config import PARTS, Relevance
 from equimetric.runs.features import cached_features
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.model import TrainedModel, load_run

@@ -47,7 +47,7 @@ class RunKey:
     content: str
 
     @classmethod
-    def of(
+    def from_config(
         cls,
         config: RunConfig,
         data_fingerprint: str,

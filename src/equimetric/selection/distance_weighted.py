@@ -39,7 +39,7 @@ def negative_probabilities(pairs: Pairs, *, cutoff: float = 0.5, upper: float = 
 
 @selection(
     "distance_weighted",
-    also=("dw_probs",),
+    other_names=("dw_probs",),
     paper="Wu, Manmatha, Smola, Krähenbühl: Sampling matters in deep embedding learning (2017)",
     search={"cutoff": Uniform(0.1, 1.0)},
     exempt={

@@ -8,7 +8,7 @@ from equimetric.search_space import Uniform
 
 @selection(
     "multi_similarity",
-    also=("ms_masks",),
+    other_names=("ms_masks",),
     paper="Wang, Han, Huang, Dong, Scott: Multi-similarity loss with general pair weighting (2019)",
     search={"epsilon": Uniform(0.0, 1.0)},
 )

@@ -37,7 +37,7 @@ class AccessRules:
     read_only: bool = False
 
     @classmethod
-    def of(cls, host: str, keys: Sequence[str], *, read_only: bool) -> "AccessRules":
+    def for_host(cls, host: str, keys: Sequence[str], *, read_only: bool) -> "AccessRules":
         """The rules of a service on a host; one that others reach needs a key, or is read-only."""
         if any(len(key) < MIN_KEY_LENGTH for key in keys):
             raise EquimetricError(

@@ -198,7 +198,7 @@ class ServedGallery:
 def decide_pair(gallery: Gallery, query: Vector, item: list[str] | Vector) -> tuple[float, bool]:
     """Score and decision of one query and one item."""
     accepted = gallery.verify(query[None], item)
-    comparison = CertifiedComparison.of(gallery.certificate)
+    comparison = CertifiedComparison.from_certificate(gallery.certificate)
     stored = comparison.convert_items(gallery.vectors(item) if isinstance(item, list) else item)
     score = comparison.scores(comparison.convert_queries(query[None]).vectors, stored)
     return float(score), bool(accepted[0])

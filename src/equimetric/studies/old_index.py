@@ -6,7 +6,7 @@ from pathlib import Path
 
 from equimetric.checksums import read_any_json
 from equimetric.errors import DamagedFileError, EquimetricError
-from equimetric.runs.damage import read_whole
+from equimetric.runs.damage import read_intact_result
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import Role, RunKey
 from equimetric.studies.configuration import StudyConfig
@@ -34,7 +34,7 @@ def read_outcome(folder: Path, key: RunKey, selected_by: str) -> Outcome | None:
     """The end of a run; a failed one where its folder is damaged, None where it has not ended."""
     run = RunFolder(folder)
     try:
-        result = read_whole(run)
+        result = read_intact_result(run)
         return None if result is None else outcome_of_run(key, run, result, (), selected_by=selected_by)[0]
     except DamagedFileError as error:
         why = f"{error.problem}; `equimetric compare` with the study's file trains this run again, and no other"

@@ -282,7 +282,7 @@ class StudyPlan:
         self, config: RunConfig, row: RowSpec, role: Role, *, point: str = BASE, trial: int | None = None
     ) -> RunKey:
         """The key of a run of a row."""
-        return RunKey.of(config, self.data[point].fingerprint, method=row.name, trial=trial, role=role)
+        return RunKey.from_config(config, self.data[point].fingerprint, method=row.name, trial=trial, role=role)
 
     def index_entry(self, job: Job) -> PlannedRun:
         """The final run as the index lists it."""

@@ -81,7 +81,7 @@ def reproduce_run(folder: Path, progress: Callable[[int, Mapping[str, float]], N
     require_same_data(run, data)
     with tempfile.TemporaryDirectory() as scratch:
         repeated = train(config, folder=scratch, role=result.role, progress=progress).result
-    key = RunKey.of(config, data.fingerprint, role=result.role)
+    key = RunKey.from_config(config, data.fingerprint, role=result.role)
     now = {**describe_environment(data.fingerprint, key)}
     return Reproduction(folder, scores(result), scores(repeated), changes(run.environment() or {}, now))
 

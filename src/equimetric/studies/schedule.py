@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from equimetric.errors import DamagedFileError, EquimetricError
-from equimetric.runs.damage import read_whole
+from equimetric.runs.damage import read_intact_result
 from equimetric.runs.folder import RESULT, RunFolder
 from equimetric.studies.engines import Engine, JobEnd, JobLost, JobMessage, JobProgress
 from equimetric.studies.jobs import Job, describe_run
@@ -84,7 +84,7 @@ def forget_damaged(plan: StudyPlan, *, retry_failed: bool) -> None:
 def is_whole(job: Job, retry_failed: bool) -> bool:
     """Whether the folder of a run holds its result, undamaged."""
     try:
-        result = read_whole(RunFolder(job.folder))
+        result = read_intact_result(RunFolder(job.folder))
     except DamagedFileError:
         return False
     except EquimetricError:
@@ -100,7 +100,7 @@ def adopt_finished(plan: StudyPlan, *, retry_failed: bool) -> None:
             continue
         run = RunFolder(job.folder)
         try:
-            result = read_whole(run)
+            result = read_intact_result(run)
         except EquimetricError:
             continue
         if result is not None and run_matches(run, job) and not (retry_failed and result.status == "failed"):

@@ -16,7 +16,7 @@ from equimetric.errors import DamagedFileError, EquimetricError, StorageError
 from equimetric.files import explain_write_error, sweep, write_atomically
 from equimetric.runs.access_log import read_test_accesses
 from equimetric.runs.configuration import Conditions
-from equimetric.runs.damage import read_whole
+from equimetric.runs.damage import read_intact_result
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
 from equimetric.studies.configuration import StudyConfig
@@ -266,7 +266,7 @@ def find_damage(folder: Path) -> str | None:
     if not folder.exists():
         return None
     try:
-        read_whole(RunFolder(folder))
+        read_intact_result(RunFolder(folder))
     except DamagedFileError as error:
         return f"{error.problem}; `equimetric compare` with the study's file trains this run again, and no other"
     except EquimetricError as error:

@@ -64,7 +64,7 @@ def train(
         memory = PeakMemory(cuda=choose_device(config.training.device) == "cuda")
         data = cache.data(config)
         config = fit_to_data(config, data.shape)
-        key = RunKey.of(config, data.fingerprint, role=role, processes=processes.world)
+        key = RunKey.from_config(config, data.fingerprint, role=role, processes=processes.world)
         run = RunFolder(Path(folder) if folder else default_folder(key), writes=processes.is_main)
         with run.lock():
             finished = find_finished(run, config, key, processes)

@@ -168,14 +168,14 @@ def require_each_once(learner: Learner, groups: Mapping[str, list[nn.Parameter]]
             )
 
 
-def learning_rate_factor(config: OptimizerConfig, step: int, steps: int, lowered: int = 0) -> float:
-    """Learning-rate factor at `step`; `lowered` counts the plateaus so far."""
+def learning_rate_factor(config: OptimizerConfig, step: int, steps: int, num_plateaus: int = 0) -> float:
+    """Learning-rate factor at `step`; `num_plateaus` is how many plateaus there were."""
     if step < config.warmup_steps:
         return (step + 1) / config.warmup_steps
     if config.schedule == "step":
         return config.decay ** sum(milestone <= step for milestone in config.milestones)
     if config.schedule == "plateau":
-        return config.decay**lowered
+        return config.decay**num_plateaus
     return SCHEDULES[config.schedule]((step - config.warmup_steps) / (steps - config.warmup_steps))
 
 
