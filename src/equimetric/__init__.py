@@ -164,7 +164,7 @@ _MODULES = {
 
 
 class _Package(ModuleType):
-    """Public names win over rooms of the same name, which the import system would put in their place."""
+    """Keep public names when a subpackage of the same name is imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _MODULES and isinstance(value, ModuleType) and value.__name__ == f"{__name__}.{name}":

@@ -63,9 +63,10 @@ def remove_folders(folder: Path, topmost: Path) -> None:
 
 
 def acquire_lock(file: Path) -> int:
-    """Lock a file against other processes until its descriptor is closed, creating its folder; a kill unlocks it, too.
+    """Lock a file against other processes until its descriptor is closed, creating its folder.
 
-    Where another process holds it, a warning says which one this process waits for.
+    The lock is released when the process dies. Where another process holds it, a warning says which one this process
+    waits for.
     """
     while True:
         make_folder(file.parent)

@@ -111,7 +111,7 @@ class FeatureFile:
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644))
 
     def map(self) -> NDArray[np.float32]:
-        """(rows, columns) memory-mapped, copied on write: torch asks for memory that it could write to."""
+        """Memory-map the (rows, columns) features copy-on-write, because torch requires writable memory."""
         mapped: NDArray[np.float32] = np.load(self.path, mmap_mode="c")
         return mapped
 

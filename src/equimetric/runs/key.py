@@ -24,6 +24,19 @@ Role: TypeAlias = Literal["final", "trial", "baseline", "joined", "probe", "refi
 NO_INFLUENCE: dict[str, Any] = {"logging": True, "data": {"workers"}, "training": {"checkpoint_seconds"}}
 """Keys of the configuration that cannot change a result."""
 
+OMITTED_DEFAULTS: dict[str, Any] = {
+    "refit": None,
+    "data.weights": None,
+    "data.held_out": None,
+    "data.rounds": None,
+    "data.parts": None,
+    "model.start": None,
+    "evaluation.parents": None,
+    "evaluation.across": None,
+    "evaluation.cohort.form": "mean",
+}
+"""Newer option → the default at which it is left out: such a run has the key it had before there was the option."""
+
 
 @dataclass(frozen=True)
 class RunKey:
@@ -77,33 +90,28 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
         values["data"]["options"].pop(name, None)
     if values["data"]["split"] is not None:
         values["data"]["split"].pop("file")
-    for name in ("weights", "held_out", "rounds", "parts"):
-        if values["data"][name] is None:
-            # A run without it has the key it had before there was such an option.
-            del values["data"][name]
-    for name in ("parents", "across"):
-        if values["evaluation"][name] is None:
-            # A run whose items are all compared has the key it had before there were parents, or modalities.
-            del values["evaluation"][name]
-    if values["refit"] is None:
-        # A run that is no refit has the key it had before there were any.
-        del values["refit"]
-    else:
+    if values["refit"] is not None:
         values["refit"].pop("folder")
+    for option, default in OMITTED_DEFAULTS.items():
+        omit_default(values, option, default)
     cohort = values["evaluation"]["cohort"]
-    if cohort is not None:
-        # A cohort of the mean form has the key it had before there was another; only a choice compares rates.
-        if cohort["form"] == "mean":
-            del cohort["form"]
-        if "auto" not in cohort.values():
-            del cohort["far"]
+    if cohort is not None and "auto" not in cohort.values():
+        # Only a choice among cohorts compares rates.
+        del cohort["far"]
     # 'auto' is another device, and gives other last digits, on another machine.
     values["training"]["device"] = choose_device(config.training.device)
-    if config.model.start is None:
-        del values["model"]["start"]
-    else:
+    if config.model.start is not None:
         values["model"]["start"] = hash_file(start_weights(config.model.start))
     weights = find_weight_file(config.model.backbone, config.model.pretrained)
     if weights is not None:
         values["model"]["pretrained"] = hash_file(weights)
     return {"config": values, "data": data_fingerprint, "protocol": PROTOCOL_VERSION}
+
+
+def omit_default(values: dict[str, Any], option: str, default: Any) -> None:
+    """Delete an option, such as "data.weights", where it has its default; its table may be missing."""
+    *tables, name = option.split(".")
+    for table in tables:
+        values = values[table] or {}
+    if name in values and values[name] == default:
+        del values[name]

@@ -88,7 +88,7 @@ def copy_weights(learner: Learner, frozen: Collection[str]) -> dict[str, Tensor]
 
 
 def restore_weights(learner: Learner, weights: dict[str, Tensor]) -> None:
-    """Load what `copy_weights` gave; what is frozen stays as it is."""
+    """Load weights saved by `copy_weights`; frozen parameters are unchanged."""
     differing = learner.load_state_dict(weights, strict=False)
     missing = set(differing.missing_keys) - learner.frozen_state()
     if missing or differing.unexpected_keys:

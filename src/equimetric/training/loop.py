@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from equimetric.components import Scheduled
 from equimetric.configuration import load_config
+from equimetric.learners import Batch
 from equimetric.processes import choose_device, init_processes
 from equimetric.runs.access import require_writable
 from equimetric.runs.configuration import RunConfig
@@ -21,7 +22,7 @@ from equimetric.runs.run_cache import RunCache
 from equimetric.threads import use_threads
 from equimetric.training.averaging import update_average
 from equimetric.training.completion import find_finished, finish_run
-from equimetric.training.distributed import wrap_ddp
+from equimetric.training.distributed import Trainable, wrap_ddp
 from equimetric.training.epochs import continue_epoch, start_epoch, starts_epoch
 from equimetric.training.finite import gradient_norms
 from equimetric.training.gradients import backward
@@ -30,7 +31,7 @@ from equimetric.training.memory import PeakMemory
 from equimetric.training.meter import LossMeter
 from equimetric.training.optimizers import clip_gradients, learning_rate_factor, set_learning_rates
 from equimetric.training.session import Session, open_session
-from equimetric.training.sinks import open_log
+from equimetric.training.sinks import Log, open_log
 from equimetric.training.spread import BatchSpread
 from equimetric.training.validation import out_of_patience, validate
 
@@ -85,7 +86,6 @@ def default_folder(key: RunKey) -> Path:
 def train_steps(session: Session, progress: Progress | None = None) -> None:
     """Take all steps that are left."""
     config, learner, optimizer, state = session.config, session.learner, session.optimizer, session.state
-    per_step = config.batch.per_step
     meter, spread = LossMeter(config), BatchSpread(session)
     scheduled = [part for part in learner.modules() if isinstance(part, Scheduled)]
     with (
@@ -115,19 +115,7 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
             factor = learning_rate_factor(config.optimizer, step, config.training.steps, state.lowered)
             set_learning_rates(optimizer, factor)
             optimizer.zero_grad()
-            for number in range(per_step):
-                batch = next(batches)
-                terms = backward(
-                    trainable,
-                    batch,
-                    session.placement,
-                    session.processes,
-                    scale=1 / per_step,
-                    at_once=config.batch.at_once,
-                    sync=number == per_step - 1,
-                    observe=spread.observer(batch, step),
-                )
-                meter.add(terms, step)
+            images = accumulate_gradients(session, trainable, batches, meter, spread)
             meter.add_gradients(gradient_norms(optimizer), step)
             clip_gradients(optimizer, config.optimizer)
             optimizer.step()
@@ -136,14 +124,41 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
                 update_average(state.average, learner, config.training.ema, step)
 
             state.step, state.seconds = step + 1, time.perf_counter() - began
-            if session.logs(state.step):
-                meter.read()
-                own = {"learner": figures} if (figures := dict(learner.scalars())) else {}
-                log.write({**meter.record(state.step, state.seconds), **spread.record(), **own})
-            if session.validates(state.step):
-                validate(session, log)
-                session.save_if_due()
+            log_and_validate(session, log, meter, spread)
             if progress:
-                speed = state.step * per_step * len(batch) * session.processes.world / state.seconds
+                speed = state.step * images * session.processes.world / state.seconds
                 progress(state.step, {**meter.latest, **session.best, "images/s": speed})
             stop_if_asked(stop, session, meter)
+
+
+def accumulate_gradients(
+    session: Session, trainable: Trainable, batches: Iterator[Batch], meter: LossMeter, spread: BatchSpread
+) -> int:
+    """Average the gradients of the batches of one step; gives the number of images in this process."""
+    per_step, step = session.config.batch.per_step, session.state.step
+    for number in range(per_step):
+        batch = next(batches)
+        terms = backward(
+            trainable,
+            batch,
+            session.placement,
+            session.processes,
+            scale=1 / per_step,
+            at_once=session.config.batch.at_once,
+            sync=number == per_step - 1,
+            observe=spread.observer(batch, step),
+        )
+        meter.add(terms, step)
+    return per_step * len(batch)
+
+
+def log_and_validate(session: Session, log: Log, meter: LossMeter, spread: BatchSpread) -> None:
+    """Write the line of a step, and validate, where they are due."""
+    state = session.state
+    if session.logs(state.step):
+        meter.read()
+        own = {"learner": scalars} if (scalars := dict(session.learner.scalars())) else {}
+        log.write({**meter.record(state.step, state.seconds), **spread.record(), **own})
+    if session.validates(state.step):
+        validate(session, log)
+        session.save_if_due()

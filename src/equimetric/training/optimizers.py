@@ -62,7 +62,7 @@ class Optimizers:
         return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def zero_grad(self) -> None:
-        """Set all gradients to None; that of torch takes ten times as long for a head."""
+        """Set all gradients to None; about 10× faster than `Optimizer.zero_grad` for small models."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
