@@ -73,7 +73,7 @@ class Component:
         implies: options that, when given, switch a selection on, e.g. {"epsilon": "multi_similarity"}.
         normalize: for losses, overrides the geometry's own default.
         search: the range of each tunable option.
-        substitutes_for: for references, kinds that they can replace: a loss that is defined for one of them takes these.
+        substitutes_for: for references, kinds that they can replace in losses that are defined for these.
         separable: for losses, whether the rows of the pairs meet only in the loss's final means; or the option values
             with which they do. For selections, whether each row is chosen from by itself, or the option values for it.
         per_query: for losses that are not separable, whether their final means still run over queries.
