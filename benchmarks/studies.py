@@ -123,7 +123,7 @@ def train_ours(config: RunConfig, cache: RunCache, folder: Path, clock: Clock) -
 def parts_of(config: RunConfig, cache: RunCache) -> tuple[Parts, dict[str, torch.Tensor]]:
     """What the other loops get: features and labels by part, and the head as a run starts it."""
     data = cache.data(config)
-    session = open_session(config, trials.NOWHERE, data, SINGLE, cache)
+    session = open_session(config, trials.NULL_FOLDER, data, SINGLE, cache)
     seen = session.data
     parts = {part: (seen.images(part), seen.dataset.labels[seen.rows(part)]) for part in ("validation", "test")}
     train_part = (session.train_data.images, session.train_data.labels)

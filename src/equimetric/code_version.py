@@ -6,7 +6,7 @@ from pathlib import Path
 
 __all__ = ["code_fingerprint"]
 
-WITHOUT_INFLUENCE = ("cli", "report", "explain", "protocols", "published", "constructors", "estimators")
+IRRELEVANT_PACKAGES = ("cli", "report", "explain", "protocols", "published", "constructors", "estimators")
 """Rooms that compute no result of a run."""
 
 
@@ -17,6 +17,6 @@ def code_fingerprint() -> str:
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
         place = file.relative_to(package)
-        if place.parts[0] not in WITHOUT_INFLUENCE:
+        if place.parts[0] not in IRRELEVANT_PACKAGES:
             digest.update(place.as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:12]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Stamp", "hash_file", "hash_files", "read_stamp"]
 
 HASH_MEMORY = "hashes.sqlite"
-YOUNG = 2.0
+RACY_SECONDS = 2.0
 """Seconds. A file changed more recently is not remembered: a second change could leave the same time stamps."""
 ROWS_PER_QUERY = 500
 
@@ -93,7 +93,7 @@ def read_stamp(path: Path) -> Stamp | None:
 
 def _is_old(stamp: Stamp) -> bool:
     """Whether the file was last changed long enough ago for its hash to be remembered."""
-    return max(stamp.mtime_ns, stamp.ctime_ns) <= (time.time() - YOUNG) * 1e9
+    return max(stamp.mtime_ns, stamp.ctime_ns) <= (time.time() - RACY_SECONDS) * 1e9
 
 
 def _read_hash(path: Path) -> str:

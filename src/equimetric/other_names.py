@@ -15,7 +15,7 @@ KnownAs = Mapping[str, Iterable[str]]
 KINDS = ("loss", "miner", "sampler", "distance", "similarity", "reducer", "regularizer", "regulariser")
 """Endings of class names elsewhere."""
 
-SEVERAL: dict[str, tuple[str, ...]] = {
+AMBIGUOUS_NAMES: dict[str, tuple[str, ...]] = {
     # Parts of an objective.
     **dict.fromkeys(("miner", "mining_func", "mining", "sampling", "tuple_miner"), ("selection",)),
     **dict.fromkeys(("distance", "metric", "distance_metric", "similarity", "dist"), ("geometry",)),
@@ -60,7 +60,7 @@ def simplify(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
-_SEVERAL = {simplify(theirs): ours for theirs, ours in SEVERAL.items()}
+_SEVERAL = {simplify(theirs): ours for theirs, ours in AMBIGUOUS_NAMES.items()}
 
 
 def translate_name(name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> list[str]:

@@ -108,7 +108,7 @@ def pictures(tmp_path, cache, picture):
 @pytest.fixture
 def remembered(monkeypatch):
     """Young files are remembered too; gives the files whose content has been read."""
-    monkeypatch.setattr(file_hashes, "YOUNG", -1.0)
+    monkeypatch.setattr(file_hashes, "RACY_SECONDS", -1.0)
     read, hashing = [], file_hashes._read_hash
     monkeypatch.setattr(file_hashes, "_read_hash", lambda path: read.append(path.name) or hashing(path))
     return read

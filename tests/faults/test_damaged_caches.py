@@ -25,7 +25,7 @@ FLIPS = [12, pytest.param(300, marks=pytest.mark.slow)]
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("EQUIMETRIC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(file_hashes, "YOUNG", -1.0)
+    monkeypatch.setattr(file_hashes, "RACY_SECONDS", -1.0)
     return tmp_path / "cache"
 
 

@@ -18,7 +18,7 @@ from equimetric.files import sweep, write_atomically
 def memory(tmp_path, monkeypatch):
     """A cache folder of the test's own, in which young files are remembered too."""
     monkeypatch.setenv("EQUIMETRIC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(file_hashes, "YOUNG", -1.0)
+    monkeypatch.setattr(file_hashes, "RACY_SECONDS", -1.0)
     return tmp_path / "cache" / file_hashes.HASH_MEMORY
 
 
@@ -53,7 +53,9 @@ def test_content_is_read_once(paths, reads):
 
 
 def test_it_is_remembered_across_processes(paths, reads):
-    code = f"from equimetric import file_hashes; file_hashes.YOUNG = -1.0; file_hashes.hash_file({str(paths[0])!r})"
+    code = (
+        f"from equimetric import file_hashes; file_hashes.RACY_SECONDS = -1.0; file_hashes.hash_file({str(paths[0])!r})"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert hash_file(paths[0]) == sha256(b"\0" * 10)
     assert reads == []
@@ -74,7 +76,7 @@ def test_a_changed_file_is_read_again(paths, content):
 
 
 def test_a_young_file_is_not_remembered(paths, reads, monkeypatch):
-    monkeypatch.setattr(file_hashes, "YOUNG", 60.0)
+    monkeypatch.setattr(file_hashes, "RACY_SECONDS", 60.0)
     hash_file(paths[0])
     hash_file(paths[0])
     assert len(reads) == 2
@@ -126,7 +128,7 @@ def test_a_memory_locked_by_another_process_is_not_waited_for_forever(paths, mem
 
 def test_several_processes_at_once(paths, memory):
     code = "from equimetric.file_hashes import *; import equimetric.file_hashes as f, sys; from pathlib import Path\n"
-    code += "f.YOUNG = -1.0\nfor _ in range(20): print(*hash_files([Path(p) for p in sys.argv[1:]]))"
+    code += "f.RACY_SECONDS = -1.0\nfor _ in range(20): print(*hash_files([Path(p) for p in sys.argv[1:]]))"
     command = [sys.executable, "-c", code, *map(str, paths)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     lines = {line for process in processes for line in process.communicate()[0].splitlines()}
@@ -232,6 +234,6 @@ def test_a_hash_is_remembered_in_the_process_until_the_file_changes(tmp_path, mo
         assert hash_file(str(file)) == first
     file.write_bytes(b"two")
     assert hash_file(file) == hashlib.sha256(b"two").hexdigest()
-    monkeypatch.setattr(file_hashes, "YOUNG", 1000.0)
+    monkeypatch.setattr(file_hashes, "RACY_SECONDS", 1000.0)
     monkeypatch.setattr(file_hashes, "hash_files", lambda _: ["hashed again"])
     assert hash_file(file) == "hashed again", "a young file may change again without another time"

@@ -12,7 +12,7 @@ from equimetric.components import LOSSES, REFERENCES, SELECTIONS
 from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.objectives.recipes import recipes
-from equimetric.other_names import SEVERAL, simplify, translate_name
+from equimetric.other_names import AMBIGUOUS_NAMES, simplify, translate_name
 from equimetric.runs.configuration import RunConfig
 
 # Class of pytorch-metric-learning → method.
@@ -202,4 +202,4 @@ def test_no_name_elsewhere_is_one_of_ours():
             assert not own & set(map(simplify, elsewhere)), name
             assert registry is not LOSSES or not ours & set(map(simplify, elsewhere)), name
             assert all(name in translate_name(theirs, registry, registry.known_as) for theirs in elsewhere)
-    assert all(translate_name(theirs, meant) for theirs, meant in SEVERAL.items())
+    assert all(translate_name(theirs, meant) for theirs, meant in AMBIGUOUS_NAMES.items())

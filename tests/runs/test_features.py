@@ -232,7 +232,7 @@ def test_a_file_system_that_cannot_reserve_gets_zeros(folder, backbone, dataset,
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(feature_file.os, "posix_fallocate", refuse)
-    monkeypatch.setattr(feature_file, "RESERVED_AT_ONCE", 100_000)
+    monkeypatch.setattr(feature_file, "RESERVATION_BYTES", 100_000)
     assert torch.equal(cached_features(backbone, dataset), found)
     assert file.stat().st_blocks * 512 >= file.stat().st_size
 

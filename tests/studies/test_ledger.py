@@ -9,7 +9,7 @@ from equimetric.data import Dataset, Split, transform
 from equimetric.errors import DamagedFileError, EquimetricError
 from equimetric.runs.configuration import Conditions, RunConfig
 from equimetric.runs.data import RunData
-from equimetric.runs.key import NO_INFLUENCE
+from equimetric.runs.key import IRRELEVANT_KEYS
 from equimetric.studies.ledger import Ledger, check_conditions, check_fairness, check_selection
 from equimetric.studies.ledger.conditions import flatten
 from equimetric.studies.ledger.factors import FACTORS, OF_THE_METHOD, factor_of_key
@@ -239,7 +239,7 @@ def test_few_metrics_are_noted(data):
 
 
 def test_every_condition_belongs_to_a_factor():
-    for key, _ in flatten(Conditions().model_dump(exclude=NO_INFLUENCE)):
+    for key, _ in flatten(Conditions().model_dump(exclude=IRRELEVANT_KEYS)):
         assert factor_of_key(key).name in FACTORS
     assert factor_of_key("data.options.root").name == "data"
     assert factor_of_key("optimizer.groups.adversary.lr").name == "optimizer"

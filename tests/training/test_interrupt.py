@@ -193,8 +193,8 @@ def test_a_baseline_that_is_asked_to_stop_stops(tmp_path, monkeypatch):
 
 
 def test_checkpoints_of_older_versions_resume(tmp_path, monkeypatch):
-    older = [name for name in checkpoint.PLAIN_FIELDS if name not in ("sums", "counts")]
-    monkeypatch.setattr(checkpoint, "PLAIN_FIELDS", older)
+    older = [name for name in checkpoint.JSON_FIELDS if name not in ("sums", "counts")]
+    monkeypatch.setattr(checkpoint, "JSON_FIELDS", older)
     with pytest.raises(Stopped):
         train(TINY, folder=tmp_path / "run", progress=stop_at(6))
     monkeypatch.undo()

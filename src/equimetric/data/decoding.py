@@ -31,8 +31,8 @@ __all__ = [
 
 WHITE_OF_16_BITS = 65535
 EXIF_ORIENTATION = 0x0112
-UPRIGHT = 1
-ROTATED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
+UPRIGHT_ORIENTATION = 1
+ROTATED_ORIENTATIONS = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 MAX_ASPECT_RATIO = 1000
 """The longer side of an image over the shorter one, at most: resized by the shorter side it would fill the memory."""
 
@@ -65,11 +65,11 @@ def decode(
         full_width = opened.width
         orientation = _orientation(opened)
         if resize is not None and decoding == "fast":
-            _request_smaller_scale(opened, resize, box, rotated=orientation in ROTATED)
+            _request_smaller_scale(opened, resize, box, rotated=orientation in ROTATED_ORIENTATIONS)
         shrunk = full_width / opened.width
         # Each of these steps would copy an image that needs no change.
         opened.load()
-        image: PillowImage = opened if orientation == UPRIGHT else ImageOps.exif_transpose(opened)
+        image: PillowImage = opened if orientation == UPRIGHT_ORIENTATION else ImageOps.exif_transpose(opened)
         image = _to_channels(image, channels)
     if box is not None:
         image = _crop(image, box, shrunk)
@@ -115,8 +115,8 @@ def open_image(file: Path | BytesIO) -> "PillowImage":
 def _orientation(opened: "PillowImage") -> int:
     """The EXIF orientation, 1 to 8. Most JPEGs have no such tag, and Pillow is slow to find that out."""
     if opened.format == "JPEG" and "exif" not in opened.info and "xmp" not in opened.info:
-        return UPRIGHT
-    return int(opened.getexif().get(EXIF_ORIENTATION, UPRIGHT))
+        return UPRIGHT_ORIENTATION
+    return int(opened.getexif().get(EXIF_ORIENTATION, UPRIGHT_ORIENTATION))
 
 
 def _request_smaller_scale(opened: "PillowImage", resize: Resize, box: Box | None, *, rotated: bool) -> None:

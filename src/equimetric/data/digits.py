@@ -8,7 +8,7 @@ from equimetric.data.registry import dataset
 
 __all__ = ["load_digits"]
 
-BRIGHTEST = 16  # the values of the source run from 0 to 16
+MAX_BRIGHTNESS = 16  # the values of the source run from 0 to 16
 
 
 @dataset("digits")
@@ -17,7 +17,7 @@ def load_digits() -> Dataset:
     from sklearn.datasets import load_digits as load_source
 
     source = load_source()
-    grey = np.rint(source.images * (255 / BRIGHTEST)).astype(np.uint8)
+    grey = np.rint(source.images * (255 / MAX_BRIGHTNESS)).astype(np.uint8)
     images = torch.from_numpy(grey).unsqueeze(1)
     labels = torch.from_numpy(source.target.astype(np.int64))
     return Dataset(

@@ -12,13 +12,13 @@ from equimetric.files import cache_directory, write_atomically
 
 __all__ = ["Damaged", "list_first", "report_damaged", "report_skipped", "report_small_classes"]
 
-SHOWN = 5
+MAX_NAMES_SHOWN = 5
 
 Damaged: TypeAlias = Literal["refuse", "skip"]
 """What to do with image files that cannot be read: raise one error that names them, or warn and leave them out."""
 
 
-def list_first(names: Sequence[str], max_names: int = SHOWN) -> str:
+def list_first(names: Sequence[str], max_names: int = MAX_NAMES_SHOWN) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - max_names:,} more" if len(names) > max_names else ""
     return ", ".join(names[:max_names]) + more
@@ -28,7 +28,7 @@ def report_damaged(unreadable: Sequence[str], damaged: Damaged) -> None:
     """Name the files that cannot be read, in an error or, where they are skipped, in a warning."""
     if not unreadable:
         return
-    listed = list_first(unreadable) + (_write_list(unreadable) if len(unreadable) > SHOWN else "")
+    listed = list_first(unreadable) + (_write_list(unreadable) if len(unreadable) > MAX_NAMES_SHOWN else "")
     if damaged == "refuse":
         raise EquimetricError(
             f"{len(unreadable)} image file(s) cannot be read; remove or replace them, or leave them out with "

@@ -23,8 +23,8 @@ MAX_BITS, MAX_DIFFERENCE = 6, 8.0
 """Of a 64-bit hash, and of 255: near-duplicates differ by no more."""
 
 THUMBNAIL = 32
-ROWS_AT_ONCE, COLUMNS_AT_ONCE = 256, 8192
-PAIRS_AT_ONCE = 8192
+ROWS_PER_BLOCK, COLUMNS_PER_BLOCK = 256, 8192
+PAIRS_PER_BLOCK = 8192
 """Blocks of hashes and of thumbnails that stay in a processor's cache."""
 
 
@@ -145,10 +145,10 @@ def _alike(
     Of a set that is compared with itself every pair counts once.
     """
     itself, found = first is second, np.empty((0, 4))
-    for start in range(0, len(first), ROWS_AT_ONCE):
-        rows = first[start : start + ROWS_AT_ONCE, None]
-        for begin in range(0, len(second), COLUMNS_AT_ONCE):
-            columns = second[None, begin : begin + COLUMNS_AT_ONCE]
+    for start in range(0, len(first), ROWS_PER_BLOCK):
+        rows = first[start : start + ROWS_PER_BLOCK, None]
+        for begin in range(0, len(second), COLUMNS_PER_BLOCK):
+            columns = second[None, begin : begin + COLUMNS_PER_BLOCK]
             bits = np.bitwise_count(hashes[rows] ^ hashes[columns])
             near = np.nonzero((bits <= most_bits) & (rows < columns) if itself else bits <= most_bits)
             pairs = np.column_stack([rows[near[0], 0], columns[0, near[1]]])
@@ -164,9 +164,9 @@ def _alike(
 def _mean_differences(thumbnails: NDArray[np.uint8], pairs: NDArray[np.int64]) -> NDArray[np.float64]:
     """(P,) mean absolute differences of the thumbnails (N, 1024) of pairs (P, 2)."""
     differences = np.empty(len(pairs))
-    for start in range(0, len(pairs), PAIRS_AT_ONCE):
-        one, other = (thumbnails[rows].astype(np.int16) for rows in pairs[start : start + PAIRS_AT_ONCE].T)
-        differences[start : start + PAIRS_AT_ONCE] = np.abs(one - other).mean(axis=1)
+    for start in range(0, len(pairs), PAIRS_PER_BLOCK):
+        one, other = (thumbnails[rows].astype(np.int16) for rows in pairs[start : start + PAIRS_PER_BLOCK].T)
+        differences[start : start + PAIRS_PER_BLOCK] = np.abs(one - other).mean(axis=1)
     return differences
 
 

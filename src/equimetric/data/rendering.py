@@ -32,7 +32,7 @@ BASE_LINE = 24  # pixels from the top
 MARGIN = 1  # pixels that stay empty all around
 OVERSAMPLING = 4
 
-NOT_PICTURES = "CZM"  # Unicode's general categories of controls, separators and combining marks
+NON_PICTURE_CATEGORIES = "CZM"  # Unicode's general categories of controls, separators and combining marks
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ def covered_characters(file: Path) -> frozenset[int]:
     return frozenset(
         character
         for character, glyph_name in glyph_names.items()
-        if glyph_name != ".notdef" and unicodedata.category(chr(character))[0] not in NOT_PICTURES
+        if glyph_name != ".notdef" and unicodedata.category(chr(character))[0] not in NON_PICTURE_CATEGORIES
     )
 
 

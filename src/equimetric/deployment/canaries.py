@@ -14,8 +14,8 @@ from equimetric.seeding import derive_seed
 
 __all__ = ["TOLERANCE", "largest_difference", "make_canaries", "outputs_of_canaries", "split_canaries"]
 
-NUMBER = 8
-WAVES = 6
+NUM_CANARIES = 8
+NUM_WAVES = 6
 TOLERANCE: dict[Arithmetic, float] = {"float32": 1e-5, "int8": 5e-3}
 """Largest difference between outputs, relative to the largest of them; a rounding step of int8 is far larger."""
 IMAGE, PIXELS = "image", "pixels"
@@ -26,7 +26,7 @@ def make_canaries(preprocessing: Preprocessing) -> dict[str, NDArray[np.uint8]]:
     random = np.random.default_rng(derive_seed(0, "canaries"))
     side = preprocessing.size
     images = []
-    for number in range(NUMBER):
+    for number in range(NUM_CANARIES):
         # Upright, lying and square, larger and smaller than what the network takes.
         height = max(8, side * (6 + number % 4) // 6)
         width = max(8, side * (6 + number * 3 % 5) // 7)
@@ -38,7 +38,7 @@ def make_canaries(preprocessing: Preprocessing) -> dict[str, NDArray[np.uint8]]:
 def draw_waves(random: np.random.Generator, height: int, width: int, channels: int) -> NDArray[np.uint8]:
     """A sum of a few random waves and a little noise, from black to white."""
     y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j][..., None]
-    shape = (WAVES, 1, 1, channels)
+    shape = (NUM_WAVES, 1, 1, channels)
     frequency_y, frequency_x, phase = (random.uniform(-4, 4, shape) for _ in range(3))
     waves = np.sin(2 * np.pi * (frequency_y * y + frequency_x * x + phase)).sum(axis=0)
     waves += random.normal(0, 0.2, waves.shape)

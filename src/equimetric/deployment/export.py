@@ -63,7 +63,7 @@ from equimetric.threads import use_threads
 
 __all__ = ["export_run"]
 
-REBUILT_FROM = ("method", "options", "seed", "learner", "model", "evaluation", "training")
+REBUILD_TABLES = ("method", "options", "seed", "learner", "model", "evaluation", "training")
 """Tables of a run's configuration that its network follows from; paths of the data are not among them."""
 
 
@@ -269,7 +269,7 @@ class Export:
     def describe(self, content: ExportedContent, issued: AnyCertificate | None) -> dict[str, Any]:
         """What config.json says of the model."""
         config, model, cohort = self.run.config, self.run.model, content.cohort
-        rebuilt = without_none(config.model_dump(mode="json", include=set(REBUILT_FROM)))
+        rebuilt = without_none(config.model_dump(mode="json", include=set(REBUILD_TABLES)))
         rebuilt["model"].pop("start", None)
         return {
             "schema": f"{FAMILY}/{SCHEMA}",

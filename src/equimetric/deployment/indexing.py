@@ -52,7 +52,7 @@ ROWS_PER_COMMIT = 256
 """Images between two points from which a killed run resumes."""
 VECTORS_PER_COMMIT = 2**14
 FILE, CONTENT = "file", "content"
-OF_IMAGE, OF_VECTOR = "sha256", "vector-sha256"
+IMAGE_HASH, VECTOR_HASH = "sha256", "vector-sha256"
 LEFT_OUT = "left-out.csv"
 """In the gallery's folder: the images of the last run that could not be read, with the reasons."""
 
@@ -147,7 +147,7 @@ def index_images(gallery: Gallery, model: Embedder, images: ImageList, *, replac
 
     replace  embed images again that are in the gallery by name, and differ in content
     """
-    contents = [None if digest is None else f"{OF_IMAGE}:{digest}" for digest in hash_all(images.files)]
+    contents = [None if digest is None else f"{IMAGE_HASH}:{digest}" for digest in hash_all(images.files)]
     choice = choose_rows(gallery, images.names, contents, replace=replace)
     left_out = []
     with show_progress("Indexing", len(choice.rows)) as advance:
@@ -205,7 +205,7 @@ def index_embeddings(
     contents: list[str | None] = []
     for some, vectors, _ in read_embedding_rows(file, model, prefix):
         names += some
-        contents += [f"{OF_VECTOR}:{hashlib.sha256(vector).hexdigest()}" for vector in vectors]
+        contents += [f"{VECTOR_HASH}:{hashlib.sha256(vector).hexdigest()}" for vector in vectors]
     choice = choose_rows(gallery, names, contents, replace=replace)
     wanted, first = set(choice.rows.tolist()), 0
     with show_progress("Indexing", len(names)) as advance:

@@ -30,7 +30,7 @@ __all__ = ["append_cohort", "quantize_graph"]
 
 RANGE_IMAGES = 256
 """Training images from which the ranges of activations are taken."""
-IMAGES_AT_A_TIME = 16
+IMAGES_PER_BATCH = 16
 LAYERS = ["Conv", "MatMul", "Clip", "Relu", "Add"]
 """Activations too, or their inputs would take up the range. Heads are linear layers of single vectors: Gemm."""
 
@@ -40,7 +40,7 @@ class RangeImages:
 
     def __init__(self, images: Images) -> None:
         chosen = torch.linspace(0, len(images) - 1, min(RANGE_IMAGES, len(images))).long()
-        self.batches: Iterator[Tensor] = (images[rows] for rows in torch.split(chosen, IMAGES_AT_A_TIME))
+        self.batches: Iterator[Tensor] = (images[rows] for rows in torch.split(chosen, IMAGES_PER_BATCH))
 
     def get_next(self) -> dict[str, NDArray[np.uint8]] | None:
         """The inputs of the next batch; None after the last."""

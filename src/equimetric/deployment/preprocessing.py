@@ -27,7 +27,7 @@ __all__ = ["ImageLike", "Preprocessing", "list_images"]
 ImageLike: TypeAlias = "str | Path | BytesIO | PillowImage | NDArray[np.uint8] | Tensor"
 """A file, its content as a stream, an image of Pillow, or bytes: an array (H, W) or (H, W, C), a tensor (C, H, W)."""
 
-CONVERTED = {1: "grey", 3: "RGB"}
+COLOUR_MODES = {1: "grey", 3: "RGB"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Preprocessing:
         """All of it in words; two that differ in anything have different ones."""
         box = ["cropped to its bounding box"] if self.boxed else []
         decoded = "upright (EXIF)" + ("" if self.decoding == "exact" else ", large JPEGs decoded at a smaller scale")
-        steps = [decoded, *box, CONVERTED[self.channels], *(describe_view(view) for view in self.views)]
+        steps = [decoded, *box, COLOUR_MODES[self.channels], *(describe_view(view) for view in self.views)]
         return ", ".join(steps)
 
     def pixels(self, image: ImageLike) -> NDArray[np.uint8]:
@@ -116,7 +116,7 @@ class Preprocessing:
             )
             for step in document["steps"]
         )
-        if not views or document["channels"] not in CONVERTED or document["decoding"] not in ("exact", "fast"):
+        if not views or document["channels"] not in COLOUR_MODES or document["decoding"] not in ("exact", "fast"):
             raise ValueError("it has no steps, or unknown channels or decoding")
         return cls(document["channels"], views, document["decoding"], bool(document["bounding_box"]))
 

@@ -21,7 +21,7 @@ __all__ = ["Answer", "NamedMatch", "answer_queries", "list_queries", "query_outp
 
 QUERIES = 256
 """Images that are embedded and searched for together."""
-NEAREST = 5
+NUM_NEIGHBOURS = 5
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def list_queries(given: Sequence[str | Path]) -> list[Path]:
 
 
 def search_images(
-    gallery: Gallery, model: Embedder, files: Sequence[Path], *, k: int = NEAREST, within: bool = False
+    gallery: Gallery, model: Embedder, files: Sequence[Path], *, k: int = NUM_NEIGHBOURS, within: bool = False
 ) -> Iterator[Answer]:
     """What a gallery says about every image, in their order.
 
@@ -89,7 +89,7 @@ def search_images(
 
 
 def answer_queries(
-    gallery: Gallery, queries: NDArray[np.float32], *, k: int = NEAREST, within: bool = False
+    gallery: Gallery, queries: NDArray[np.float32], *, k: int = NUM_NEIGHBOURS, within: bool = False
 ) -> list[tuple[str | None, tuple[NamedMatch, ...]]]:
     """The accepted identity, or None, and the closest items of every query vector (Q, E).
 

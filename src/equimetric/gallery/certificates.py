@@ -14,7 +14,7 @@ KINDS: dict[str, type[Certificate] | type[IdentificationCertificate]] = {
     "verification": Certificate,
     "identification": IdentificationCertificate,
 }
-BOUND = ("dimension", "geometry", "model", "preprocessing", "cohort")
+COMMON_FIELDS = ("dimension", "geometry", "model", "preprocessing", "cohort")
 """What the certificates of one gallery have in common."""
 
 
@@ -33,7 +33,7 @@ def check_certificates(given: AnyCertificate | Iterable[AnyCertificate]) -> tupl
     if len(set(tasks)) < len(tasks):
         raise EquimetricError(f"there are {len(tasks)} certificates of {tasks[0]}; give one for each task")
     for other in certificates[1:]:
-        for name in BOUND:
+        for name in COMMON_FIELDS:
             first, second = _field(certificates[0], name), _field(other, name)
             if first != second:
                 raise EquimetricError(
@@ -55,7 +55,7 @@ def require_same(recorded: Sequence[AnyCertificate], given: AnyCertificate) -> N
             f"this gallery was made under a certificate of {recorded[0].task}, not of {given.task}; make a gallery "
             "under both"
         )
-    for name in (*BOUND, "threshold"):
+    for name in (*COMMON_FIELDS, "threshold"):
         ours, theirs = _field(same_task[0], name), _field(given, name)
         if ours != theirs:
             raise EquimetricError(

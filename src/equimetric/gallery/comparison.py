@@ -25,7 +25,7 @@ __all__ = ["CertifiedComparison", "GalleryQueries"]
 Kind = Literal["cosine", "euclidean", "cohort"]
 EXTRA = 2
 """Coordinates that a cohort adds to an item, (1, shift), and to a query, (shift, 1)."""
-UNIT_WITHIN = 1e-4
+UNIT_TOLERANCE = 1e-4
 """Extended vectors of float32, or of a network's float16 output, begin with unit vectors up to this."""
 
 
@@ -148,7 +148,7 @@ class CertifiedComparison:
         )
 
     def _check_extended(self, vectors: Tensor, unit: Tensor, marked: Tensor, name: str, side: str) -> None:
-        near_unit = (unit.double().norm(dim=1) - 1).abs() < UNIT_WITHIN
+        near_unit = (unit.double().norm(dim=1) - 1).abs() < UNIT_TOLERANCE
         check_rows(
             marked.to(vectors.device) & near_unit,
             f"{name} are no {side} vectors of a cohort",

@@ -31,7 +31,7 @@ from equimetric.ops.blocks import slices
 
 __all__ = ["Gallery", "Identity", "Match"]
 
-COPIED_ROWS = 2**16
+ROWS_PER_COPY = 2**16
 """Rows that `save` copies at a time."""
 
 
@@ -238,7 +238,7 @@ class Gallery(ABC):
         with unfinished_folder(folder) as unfinished:
             copy = Gallery.create(unfinished, self.certificates, identity=self.identity, store=store, **options)
             table = self.items()
-            for some in slices(table.num_rows, COPIED_ROWS):
+            for some in slices(table.num_rows, ROWS_PER_COPY):
                 part = table.slice(some.start, some.stop - some.start)
                 ids = part.column(ID).to_pylist()
                 copy.add(self.vectors(ids), ids, part.drop_columns([ID]))

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 __all__ = [
+    "BFLOAT16_ERROR",
     "FULL",
     "HALF",
-    "ROUNDED_ERROR",
     "SingleKernel",
     "choose_single_kernel",
     "max_query_code",
@@ -35,14 +35,14 @@ SingleKernel = Literal["codes", "rounded codes", "floats"]
 FULL, HALF = 127, 63
 """Largest codes of queries."""
 ROWS, ITEMS, COLUMNS = 64, 4096, 128
-CHECKED = (1, 2, 16, ROWS)
+QUERY_COUNTS = (1, 2, 16, ROWS)
 """Numbers of queries, for which libraries choose different kernels."""
 REPEATS = 5
-CLEARLY = 0.8
+MAX_TIME_RATIO = 0.8
 """Codes of several queries are used where they take at most this share of the time of float32."""
-ALIGNED = 16
+COLUMN_ALIGNMENT = 16
 """Columns that the rounding kernel reads at a time."""
-ROUNDED_ERROR = 2.0**-8
+BFLOAT16_ERROR = 2.0**-8
 """Relative error of a product that is rounded to bfloat16."""
 
 
@@ -54,9 +54,9 @@ def max_query_code() -> int | None:
     for largest in (FULL, HALF):
         queries = _extreme_codes(ROWS, largest)
         try:
-            if all(_is_exact(queries[:rows], items[:ROWS], largest) for rows in CHECKED):
+            if all(_is_exact(queries[:rows], items[:ROWS], largest) for rows in QUERY_COUNTS):
                 codes = _seconds(lambda: multiply_codes(queries, items, largest))  # noqa: B023  (called at once)
-                return largest if codes < CLEARLY * _seconds(lambda: torch.mm(*floats)) else None
+                return largest if codes < MAX_TIME_RATIO * _seconds(lambda: torch.mm(*floats)) else None
         except (AttributeError, NotImplementedError, RuntimeError):
             return None
     return None
@@ -64,7 +64,7 @@ def max_query_code() -> int | None:
 
 def choose_single_kernel(largest: int | None, columns: int) -> SingleKernel:
     """The fastest product of one query with items of `columns`, where that of several has codes up to `largest`."""
-    return _measure_single_kernels(largest, columns % ALIGNED == 0)
+    return _measure_single_kernels(largest, columns % COLUMN_ALIGNMENT == 0)
 
 
 @cache
@@ -112,7 +112,7 @@ def _rounds_correctly() -> bool:
     except (AttributeError, NotImplementedError, RuntimeError):
         return False
     exact = (query.long() @ items.long().T).double()
-    return bool(((products - exact).abs() <= ROUNDED_ERROR * exact.abs()).all())
+    return bool(((products - exact).abs() <= BFLOAT16_ERROR * exact.abs()).all())
 
 
 def _extreme_codes(rows: int, largest: int) -> Tensor:

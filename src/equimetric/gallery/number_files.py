@@ -16,7 +16,7 @@ GAP = 16
 """Rows up to this far apart are read together: a call takes longer than the rows between."""
 SPAN = 1024
 """Rows that are wanted of one such read, at most."""
-FEW = 64
+MAX_SINGLE_READS = 64
 """Rows that are read one by one: finding those that are close takes longer."""
 
 
@@ -60,7 +60,7 @@ class VectorFile:
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """(R, columns) float32 of ascending rows (R,); those close to each other are read together."""
-        if 0 < len(rows) <= FEW:
+        if 0 < len(rows) <= MAX_SINGLE_READS:
             read = bytearray().join([os.pread(self.descriptor, self.bytes, row * self.bytes) for row in rows.tolist()])
             if len(read) == len(rows) * self.bytes:
                 return np.frombuffer(read, np.float32).reshape(-1, self.columns)

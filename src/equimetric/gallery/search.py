@@ -27,7 +27,7 @@ QUERIES = 128
 """Queries of a batch: enough for fast products, few enough for tiles that stay in the cache."""
 PAIRS = 2**8
 """Pairs that are scored at a time."""
-FEW = 64
+MAX_SINGLE_LOOKUPS = 64
 """Ids that are looked up one by one: a call of Arrow for all of them takes longer."""
 
 
@@ -150,6 +150,6 @@ def _split(
 def _read_ids(snapshot: Snapshot, rows: NDArray[np.int64]) -> list[str]:
     """The ids of rows."""
     ids = snapshot.items.ids
-    if len(rows) > FEW:
+    if len(rows) > MAX_SINGLE_LOOKUPS:
         return list(ids.take(rows).to_pylist())
     return [ids[row].as_py() for row in rows.tolist()]

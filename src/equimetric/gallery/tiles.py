@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.gallery.codes import ItemCodes, encode_queries
-from equimetric.gallery.kernel import FULL, ROUNDED_ERROR, multiply_codes, multiply_codes_rounded, multiply_floats
+from equimetric.gallery.kernel import BFLOAT16_ERROR, FULL, multiply_codes, multiply_codes_rounded, multiply_floats
 from equimetric.gallery.number_files import forget_pages
 from equimetric.ops.blocks import disable_reduced_precision
 
@@ -25,7 +25,7 @@ ROUNDING = 1e-6
 EPSILON = 2.0**-24
 BLOCK = 1024
 """Items whose largest residual is kept."""
-FEW = 16
+SMALL_BATCH = 16
 """Queries that are multiplied as columns: libraries are slow where the first factor has few rows."""
 
 
@@ -126,7 +126,7 @@ class RoundedProducts(CodedProducts):
         """That of codes, and of rounding: q̂·x̂ is at most ‖q̂‖ ‖x̂‖."""
         largest = self._largest_residual(first, last)
         product = (self.queries.length + self.queries.residual) * (self.items.common.length + largest)
-        rounding = ROUNDED_ERROR + 2 * self.queries.codes.shape[1] * EPSILON
+        rounding = BFLOAT16_ERROR + 2 * self.queries.codes.shape[1] * EPSILON
         return self.queries.error(self.items.common, largest) + self.slack + rounding * product
 
 
@@ -167,7 +167,7 @@ class FloatProducts(TileProducts):
         if len(self.queries) == 1:
             return multiply_floats(self.queries[0].numpy(), vectors)
         with disable_reduced_precision(torch.device("cpu")):
-            if len(self.queries) < FEW:
+            if len(self.queries) < SMALL_BATCH:
                 return torch.mm(torch.from_numpy(vectors), self.queries.T).T.contiguous()
             return torch.mm(self.queries, torch.from_numpy(vectors).T)
 

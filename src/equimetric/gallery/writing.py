@@ -32,10 +32,10 @@ from equimetric.ops.blocks import slices
 
 __all__ = ["append", "remove_rows", "sweep_leftovers", "write_lock"]
 
-OURS = re.compile(r"(codes|residuals|items|removed)-(\d+|None)\.\w+")
+GENERATED_FILES = re.compile(r"(codes|residuals|items|removed)-(\d+|None)\.\w+")
 """Names of files that a manifest replaces."""
 LOCK = ".lock"
-CODED_ROWS = 2**15
+ROWS_PER_CODING = 2**15
 """Rows that are coded at a time, in float64."""
 
 
@@ -95,7 +95,7 @@ def sweep_leftovers(folder: Path, manifest: Manifest, widths: dict[str, int]) ->
     """Remove what an interrupted write left; `widths` are the bytes of a row of each file of numbers."""
     sweep(folder)
     for file in folder.iterdir():
-        if OURS.fullmatch(file.name) and file.name not in manifest.files:
+        if GENERATED_FILES.fullmatch(file.name) and file.name not in manifest.files:
             file.unlink(missing_ok=True)
     for name, width in widths.items():
         truncate_rows(folder / manifest.numbers[name], manifest.rows * width)
@@ -117,7 +117,7 @@ def _measure(before: Snapshot, items: Tensor) -> ItemCodes:
     balance = choose_balance(columns, comparison.columns > comparison.dimension) if old is None else old.balance
     common = ItemCodes(0.0, balance, 0.0, 0.0) if old is None else old
     largest, length, shift = 0.0, common.length, common.shift
-    for rows in slices(len(items), CODED_ROWS):
+    for rows in slices(len(items), ROWS_PER_CODING):
         balanced = common.balance_items(columns[rows])
         largest = max(largest, float(balanced.abs().max()))
         length = max(length, float(balanced.norm(dim=1).max()))
@@ -131,7 +131,7 @@ def _encode_all(sources: list[Tensor], common: ItemCodes) -> tuple[NDArray[np.in
     coded = [
         encode(common.balance_items(source[rows]), common.scale)
         for source in sources
-        for rows in slices(len(source), CODED_ROWS)
+        for rows in slices(len(source), ROWS_PER_CODING)
     ]
     return torch.cat([codes for codes, _ in coded]).numpy(), torch.cat([residuals for _, residuals in coded]).numpy()
 

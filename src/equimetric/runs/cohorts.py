@@ -21,7 +21,7 @@ from equimetric.runs.result import CohortSetting, ScoredCohort
 
 __all__ = ["RunCohorts", "cohort_notes", "cohort_rows", "configured_setting"]
 
-MADE_OF = {
+COHORT_SOURCES = {
     "train": ("train",),
     "validation": ("validation",),
     "both": ("train", "validation"),
@@ -42,8 +42,8 @@ class RunCohorts:
     def cohort(self, setting: CohortSetting, *, labelled: bool = False) -> Cohort:
         """The cohort of a setting; `labelled` where it is to be used on classes that it may hold itself."""
         labels = self.data.dataset.labels
-        embeddings = torch.cat([self.embed(part) for part in MADE_OF[setting.part]])
-        classes = torch.cat([labels[self.data.rows(part)] for part in MADE_OF[setting.part]])
+        embeddings = torch.cat([self.embed(part) for part in COHORT_SOURCES[setting.part]])
+        classes = torch.cat([labels[self.data.rows(part)] for part in COHORT_SOURCES[setting.part]])
         return Cohort(embeddings, classes if labelled else None, setting.strength, setting.nearest, setting.form)
 
     def choose(self, config: CohortConfig) -> CohortSetting:
@@ -111,7 +111,7 @@ def configured_setting(config: CohortConfig, data: RunData) -> CohortSetting:
 
 def cohort_rows(data: RunData, part: str) -> Tensor:
     """The rows of the data set that a cohort is made of."""
-    rows = torch.cat([data.rows(one) for one in MADE_OF[part]])
+    rows = torch.cat([data.rows(one) for one in COHORT_SOURCES[part]])
     if not len(rows):
         raise EquimetricError(f"there are no {part} classes for a cohort; choose evaluation.cohort.part = 'train'")
     return rows

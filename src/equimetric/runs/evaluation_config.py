@@ -18,7 +18,7 @@ __all__ = ["PARTS", "CohortConfig", "CohortPart", "EvaluationConfig", "Relevance
 CohortPart = Literal["train", "validation", "both", "cohort"]
 Relevance = Literal["item", "class"]
 PARTS: tuple[CohortPart, ...] = ("train", "validation", "both", "cohort")
-EVERYWHERE: tuple[CohortPart, ...] = ("train", "validation", "both")
+UNIVERSAL_COHORTS: tuple[CohortPart, ...] = ("train", "validation", "both")
 """Cohorts of classes that every run has; only some set others aside for it."""
 
 
@@ -47,7 +47,7 @@ class CohortConfig(Strict):
 
     def parts(self) -> tuple[CohortPart, ...]:
         """The parts to choose from."""
-        return EVERYWHERE if self.part == "auto" else (self.part,)
+        return UNIVERSAL_COHORTS if self.part == "auto" else (self.part,)
 
     def forms(self) -> tuple[CohortForm, ...]:
         """The forms to choose from."""

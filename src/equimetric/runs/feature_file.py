@@ -32,7 +32,7 @@ PIECE = 256
 
 PROCESS_BYTES, HASH_BYTES = 8, 32
 SECONDS_BETWEEN_TRIES = 0.2
-RESERVED_AT_ONCE = 2**22
+RESERVATION_BYTES = 2**22
 
 
 @dataclass(frozen=True)
@@ -216,5 +216,5 @@ def reserve_space(descriptor: int, size: int) -> None:
                 raise
         else:
             return
-    for start in range(0, size, RESERVED_AT_ONCE):
-        write_all(descriptor, bytes(min(RESERVED_AT_ONCE, size - start)), start)
+    for start in range(0, size, RESERVATION_BYTES):
+        write_all(descriptor, bytes(min(RESERVATION_BYTES, size - start)), start)

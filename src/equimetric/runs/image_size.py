@@ -16,9 +16,9 @@ __all__ = ["fit_images", "keep_in_files", "warn_if_enlarged"]
 
 ConditionsLike = TypeVar("ConditionsLike", bound=Conditions)
 
-LARGE_ENOUGH = 0.75
+MIN_SIZE_RATIO = 0.75
 """Images of at least this fraction of the expected size count as large enough."""
-FILES_MEASURED = 32
+MAX_SAMPLED_FILES = 32
 
 
 def fit_images(config: ConditionsLike) -> ConditionsLike:
@@ -87,7 +87,7 @@ def explain_small_copies(dataset: Dataset, data: DataConfig, model: ModelConfig)
     enlarged = transform("enlarge").test
     if view is None and not can_change and enlarged is not None and needed < resized_side(enlarged):
         return ""
-    if dataset.size >= LARGE_ENOUGH * needed:
+    if dataset.size >= MIN_SIZE_RATIO * needed:
         return ""
     why = f"the weights of {model.backbone} expect {needed}"
     if view is not None:
@@ -105,7 +105,7 @@ def explain_small_files(dataset: Dataset, data: DataConfig, model: ModelConfig) 
     if model.pretrained is None or not isinstance(dataset.images, ImageFiles):
         return ""
     needed, found = needed_side(transform(data.transform).test, model), median_side(dataset.images)
-    if found >= LARGE_ENOUGH * needed:
+    if found >= MIN_SIZE_RATIO * needed:
         return ""
     return (
         f"the image files of {dataset.name!r} have about {found:.0f} pixels on their shorter side and are enlarged to "
@@ -120,5 +120,5 @@ def needed_side(view: View | None, model: ModelConfig) -> int:
 
 def median_side(images: ImageFiles) -> float:
     """The median shorter side of some of the files, by their headers, inside their bounding boxes."""
-    step = max(1, len(images) // FILES_MEASURED)
+    step = max(1, len(images) // MAX_SAMPLED_FILES)
     return statistics.median(min(images.store.size(int(number))) for number in images.numbers[::step])

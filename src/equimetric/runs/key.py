@@ -21,7 +21,7 @@ PROTOCOL_VERSION = 2
 
 Role: TypeAlias = Literal["final", "trial", "baseline", "joined", "probe", "refit"]
 
-NO_INFLUENCE: dict[str, Any] = {"logging": True, "data": {"workers"}, "training": {"checkpoint_seconds"}}
+IRRELEVANT_KEYS: dict[str, Any] = {"logging": True, "data": {"workers"}, "training": {"checkpoint_seconds"}}
 """Keys of the configuration that cannot change a result."""
 
 OMITTED_DEFAULTS: dict[str, Any] = {
@@ -84,7 +84,7 @@ class RunKey:
 
 def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
     """Everything that determines a result, files by content instead of by path."""
-    values = config.model_dump(exclude=NO_INFLUENCE)
+    values = config.model_dump(exclude=IRRELEVANT_KEYS)
     # The fingerprint stands for the content of these files, wherever they are.
     for name in path_options(config.data.name):
         values["data"]["options"].pop(name, None)

@@ -11,7 +11,7 @@ from equimetric.errors import EquimetricError
 
 __all__ = ["RefitConfig"]
 
-TRAINED_ON = {"training": ("validation",), "all": ("validation", "test")}
+FINAL_MODEL_PARTS = {"training": ("validation",), "all": ("validation", "test")}
 """Parts that a final model trains on beside the training classes of its source."""
 
 
@@ -31,7 +31,7 @@ class RefitConfig(Strict):
     @property
     def added_parts(self) -> tuple[str, ...]:
         """Parts of the source's split that train, too."""
-        return TRAINED_ON[self.classes]
+        return FINAL_MODEL_PARTS[self.classes]
 
     def require_unseen(self, part: str) -> None:
         """Raise an error where a part of the split has been trained on."""

@@ -18,7 +18,7 @@ from equimetric.service.problems import problem_response
 __all__ = ["AccessMiddleware", "AccessRules", "is_loopback", "read_keys"]
 
 MIN_KEY_LENGTH = 16
-OPEN = frozenset({"/", "/health", "/docs", "/openapi.json"})
+PUBLIC_PATHS = frozenset({"/", "/health", "/docs", "/openapi.json"})
 """What needs no key; files of the page begin with /assets/."""
 
 
@@ -87,7 +87,7 @@ class AccessMiddleware:
             return 403, f"pages of {quote(origin)} may not call this service; call it from a program"
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and path != "/":
             return 403, "pages of other sites may not call this service; call it from a program"
-        if self.rules.keys and path not in OPEN and not path.startswith("/assets/"):
+        if self.rules.keys and path not in PUBLIC_PATHS and not path.startswith("/assets/"):
             scheme, _, given = headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not self.rules.accepts_key(given.strip()):
                 what = "a key is needed" if not given else "this key is not accepted"

@@ -16,7 +16,7 @@ from equimetric.data.decoding import available_cores
 from equimetric.deployment.bulk import LABEL
 from equimetric.deployment.embedder import Embedder
 from equimetric.deployment.gallery_models import load_gallery_model
-from equimetric.deployment.indexing import CONTENT, OF_IMAGE, item_metadata, stored_output
+from equimetric.deployment.indexing import CONTENT, IMAGE_HASH, item_metadata, stored_output
 from equimetric.deployment.runtimes import RuntimeName
 from equimetric.deployment.searching import NamedMatch, answer_queries, query_output
 from equimetric.errors import quote
@@ -236,7 +236,7 @@ def describe_items(
     columns  of the gallery; none before the first item
     label    the column of labels
     """
-    contents = [f"{OF_IMAGE}:{hashlib.sha256(item.content).hexdigest()}" for item in items]
+    contents = [f"{IMAGE_HASH}:{hashlib.sha256(item.content).hexdigest()}" for item in items]
     labels = [item.label for item in items]
     if not columns and label in (None, LABEL):
         named = [one for one in labels if one is not None]

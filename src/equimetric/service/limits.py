@@ -11,7 +11,7 @@ from equimetric.service.problems import RefusedError, problem_response
 __all__ = ["Limits", "RequestLimitMiddleware"]
 
 MEGABYTE = 10**6
-DRAINED = 8
+DRAIN_FACTOR = 8
 """How many times the limit a client may send on, so that it reads why it is refused."""
 
 
@@ -89,7 +89,7 @@ class LimitedBody:
 
     async def drain(self) -> None:
         """Read on without keeping anything: a client that still sends does not listen."""
-        while not self.finished and self.read < DRAINED * self.limits.body:
+        while not self.finished and self.read < DRAIN_FACTOR * self.limits.body:
             await self._next()
 
     async def _next(self) -> Message:

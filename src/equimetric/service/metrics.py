@@ -10,7 +10,7 @@ __all__ = ["MetricsMiddleware", "ServiceMetrics"]
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-ELSEWHERE = "other"
+UNKNOWN_PATH = "other"
 """In place of an address that does not exist, of which there is no end."""
 
 
@@ -67,7 +67,7 @@ class MetricsMiddleware:
             try:
                 await self.app(scope, receive, note_status)
             finally:
-                path = getattr(scope.get("route"), "path", ELSEWHERE)
-                method = scope["method"] if path != ELSEWHERE else ELSEWHERE
+                path = getattr(scope.get("route"), "path", UNKNOWN_PATH)
+                method = scope["method"] if path != UNKNOWN_PATH else UNKNOWN_PATH
                 self.metrics.requests.labels(path, method, str(status)).inc()
                 self.metrics.seconds.labels(path).observe(time.perf_counter() - started)

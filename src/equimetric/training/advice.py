@@ -13,10 +13,10 @@ from equimetric.training.session import Session
 
 __all__ = ["describe_refit", "explain_no_gain", "run_notes"]
 
-UNMOVED = 0.02
+MAX_UNCHANGED_RATIO = 0.02
 """Largest change of a validation value, relative to the start, that counts as none."""
 
-FALLEN = 0.01
+MIN_LOSS_DROP = 0.01
 """Smallest fall of the loss, relative to its first value, that counts as one."""
 
 
@@ -83,9 +83,9 @@ def explain_curves(config: RunConfig, start: float, values: Sequence[float], los
     if losses and not any(losses):
         return f"The loss was 0 in every logged step, so nothing was learned; {explain_zero_loss(config)}."
     course = f"the loss went from {losses[0]:.4g} to {losses[-1]:.4g}"
-    if max(abs(value - start) for value in values) <= UNMOVED * abs(start):
+    if max(abs(value - start) for value in values) <= MAX_UNCHANGED_RATIO * abs(start):
         return f"Validation hardly moved ({course}), as with too low a rate or too few steps; try {higher} or {more}."
-    if len(losses) > 1 and losses[-1] > losses[0] - FALLEN * abs(losses[0]):
+    if len(losses) > 1 and losses[-1] > losses[0] - MIN_LOSS_DROP * abs(losses[0]):
         return (
             f"The loss did not fall ({course}) and validation got worse, as with too high a rate; try {lower}, "
             "optimizer.warmup_steps, or a batch of more classes."

@@ -73,8 +73,8 @@ class Checkpoint:
     saved_at: float = field(default_factory=lambda: time.monotonic())
 
 
-NOT_PLAIN = ("best_weights", "average", "saved_at")
-PLAIN_FIELDS = [one.name for one in fields(Checkpoint) if one.name not in NOT_PLAIN]
+NON_JSON_FIELDS = ("best_weights", "average", "saved_at")
+JSON_FIELDS = [one.name for one in fields(Checkpoint) if one.name not in NON_JSON_FIELDS]
 """What of a checkpoint is written as JSON; the rest are tensors, and the time of this process."""
 
 
@@ -141,7 +141,7 @@ def save_checkpoint(
         "files": {file: run.written[file], LOG: log},
         "optimizer_numbers": numbers,
         "batches": samplers,
-        **{name: getattr(checkpoint, name) for name in PLAIN_FIELDS},
+        **{name: getattr(checkpoint, name) for name in JSON_FIELDS},
     }
     run.write(POINTER, json_document(record))
     checkpoint.saved_at = time.monotonic()
@@ -187,7 +187,7 @@ def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, bat
         task, _, name = key.rpartition(".")
         mined[task][name] = tensor
     batches.load_state_dict({task: {**own, "mined": mined[task]} for task, own in record["batches"].items()})
-    checkpoint = Checkpoint(**{name: record[name] for name in PLAIN_FIELDS if name in record})
+    checkpoint = Checkpoint(**{name: record[name] for name in JSON_FIELDS if name in record})
     run.cut_log(checkpoint.log_bytes, record.get("files", {}).get(LOG))
     # Empty for a learner without parameters.
     checkpoint.best_weights = parts["best"]

@@ -34,10 +34,10 @@ from equimetric.training.sampling import TaskBatches
 
 __all__ = ["describe_parts", "require_conditions", "require_trainable", "warn_if_not_augmented"]
 
-ROWS_TRIED = 1000
+TRIAL_ROWS = 1000
 """Rows that metrics are tried with, about."""
 
-ENTRIES_TRIED = 5 * 10**7
+TRIAL_ENTRIES = 5 * 10**7
 """Numbers in the embeddings that they are tried with: 200 MB."""
 
 
@@ -178,11 +178,11 @@ def try_metrics(config: Conditions, data: RunData, part: str, dim: int) -> None:
     """
     evaluation, split = config.evaluation, data.split
     generator = torch.Generator().manual_seed(0)
-    enough = max(ROWS_TRIED, 2 * dim)
-    if dim * min(enough, len(data.rows(part))) > ENTRIES_TRIED:
+    enough = max(TRIAL_ROWS, 2 * dim)
+    if dim * min(enough, len(data.rows(part))) > TRIAL_ENTRIES:
         if len(data.rows(part)) >= dim:
             return
-        enough = max(2, ENTRIES_TRIED // dim)
+        enough = max(2, TRIAL_ENTRIES // dim)
 
     def draw(rows: Tensor) -> tuple[Tensor, Tensor]:
         labels = take_classes(data.dataset.labels[rows], enough)

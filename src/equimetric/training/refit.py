@@ -10,7 +10,7 @@ from equimetric.errors import EquimetricError, unknown_name
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.model import TrainedModel
-from equimetric.runs.refit import TRAINED_ON, RefitConfig
+from equimetric.runs.refit import FINAL_MODEL_PARTS, RefitConfig
 from equimetric.runs.result import RunResult
 from equimetric.training.checkpoint import Checkpoint
 from equimetric.training.loop import Progress, train
@@ -37,8 +37,8 @@ def refit(
 
 def refit_config(run: str | Path, classes: str) -> RunConfig:
     """The configuration of a final model, from the folder of its source."""
-    if classes not in TRAINED_ON:
-        raise unknown_name("classes of a final model", classes, TRAINED_ON)
+    if classes not in FINAL_MODEL_PARTS:
+        raise unknown_name("classes of a final model", classes, FINAL_MODEL_PARTS)
     folder = RunFolder(Path(run))
     result = require_source(folder)
     config = load_config(folder.path / "config.toml", RunConfig)

@@ -13,10 +13,10 @@ from equimetric.training.session import Session
 
 __all__ = ["BatchSpread", "measure_spread", "notice_collapse"]
 
-COLLAPSED = 0.1
+COLLAPSE_RATIO = 0.1
 """Share of the spread at the start below which embeddings have collapsed."""
 
-FIRST_JUDGED = 50
+MIN_STEPS_BEFORE_COLLAPSE = 50
 """Steps before which nothing is called a collapse: large first steps and the young statistics of batch normalisation
 squeeze embeddings for a moment."""
 
@@ -36,7 +36,7 @@ def notice_collapse(session: Session, images: str, spread: float) -> None:
     """Warn, once in a run, where the spread of some images has fallen far below that at the start."""
     state, config = session.state, session.config
     start = state.first_spread.setdefault(images, spread)
-    if state.collapse or state.step < FIRST_JUDGED or not spread < COLLAPSED * start:
+    if state.collapse or state.step < MIN_STEPS_BEFORE_COLLAPSE or not spread < COLLAPSE_RATIO * start:
         return
     state.collapse = (
         f"The embeddings collapsed: at step {state.step} the spread of {images} is {spread:.2g}, and it was "

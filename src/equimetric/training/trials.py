@@ -23,7 +23,7 @@ from equimetric.training.session import open_session
 
 __all__ = ["TrialResult", "train_trial"]
 
-NOWHERE = RunFolder(Path(os.devnull) / "run", writes=False)
+NULL_FOLDER = RunFolder(Path(os.devnull) / "run", writes=False)
 """A folder that is never there."""
 
 
@@ -64,7 +64,7 @@ def train_trial(
         raise EquimetricError("a final model has no validation classes to try something on; leave refit out")
     with use_threads(config.training.threads):
         data = cache.data(config, test=False)
-        session = open_session(fit_to_data(config, data.shape), NOWHERE, data, SINGLE, cache)
+        session = open_session(fit_to_data(config, data.shape), NULL_FOLDER, data, SINGLE, cache)
         train_steps(session, progress)
     state = session.state
     return TrialResult(

@@ -16,7 +16,7 @@ from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import Conditions, ModelConfig, RunConfig
 from equimetric.runs.data import RunData
 from equimetric.runs.embedding import embed_images
-from equimetric.runs.key import NO_INFLUENCE
+from equimetric.runs.key import IRRELEVANT_KEYS
 from equimetric.studies.ledger.factors import FACTORS, OF_THE_METHOD, Factor, check_varies, factor_of_key, is_declared
 from equimetric.studies.ledger.record import LedgerEntry
 from equimetric.studies.ledger.settings import (
@@ -87,7 +87,7 @@ def row_settings(configs: Sequence[RunConfig]) -> dict[str, str | None]:
 
 def flat_conditions(config: RunConfig) -> Iterator[tuple[str, str]]:
     """The conditions of a run as dotted keys and texts, without those that a baseline cannot have."""
-    values = config.model_dump(include=set(Conditions.model_fields), exclude=NO_INFLUENCE)
+    values = config.model_dump(include=set(Conditions.model_fields), exclude=IRRELEVANT_KEYS)
     values["training"]["device"] = choose_device(config.training.device)
     values["model"]["pretrained"] = describe_pretrained(config.model)
     return ((key, text) for key, text in flatten(values) if key not in OF_THE_METHOD and not is_exempt(key, config))
