@@ -46,7 +46,7 @@ def build_service(
         ],
     )
     handle_problems(app)
-    # Only for the document: `CheckAccess` has looked at the key before.
+    # Only for the document: `AccessMiddleware` has looked at the key before.
     documented = [Depends(HTTPBearer(auto_error=False))] if rules.keys else []
     app.include_router(build_routes(served, rules, metrics, thumbnails=thumbnails), dependencies=documented)
     add_pages(app)
