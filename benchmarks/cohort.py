@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from equimetric.evaluation import Cohort, evaluate
-from equimetric.evaluation.engine.crowds import BLOCK_BYTES, LEAST_ROWS, Crowd, measure_crowd
+from equimetric.evaluation.engine.cohort_statistics import BLOCK_BYTES, MIN_ROWS, CohortStatistics, cohort_statistics
 
 SHAPES = ("8131x512", "20000x128")
 COHORT, NEAREST = 5_000, 50
@@ -38,8 +38,8 @@ def draw(items: int, dimension: int, classes: int, seed: int) -> tuple[torch.Ten
 
 
 def product(unit: torch.Tensor, cohort: torch.Tensor) -> None:
-    """The bare product, in the blocks of `measure_crowd`, into one reused tile."""
-    step = max(LEAST_ROWS, BLOCK_BYTES // (len(cohort) * unit.element_size()))
+    """The bare product, in the blocks of `cohort_statistics`, into one reused tile."""
+    step = max(MIN_ROWS, BLOCK_BYTES // (len(cohort) * unit.element_size()))
     tile = torch.empty(step, len(cohort))
     for start in range(0, len(unit), step):
         rows = unit[start : start + step]
@@ -47,12 +47,12 @@ def product(unit: torch.Tensor, cohort: torch.Tensor) -> None:
 
 
 class Measured(Cohort):
-    """A cohort that has measured its crowds before, so that a scan alone is timed."""
+    """A cohort that has computed its statistics before, so that a scan alone is timed."""
 
-    crowd: Crowd
+    known: CohortStatistics
 
-    def measure_sets(self, _: Any) -> tuple[Crowd, Crowd]:
-        return self.crowd, self.crowd
+    def set_statistics(self, _: Any) -> tuple[CohortStatistics, CohortStatistics]:
+        return self.known, self.known
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -73,10 +73,10 @@ def compare_shape(items: int, dimension: int, rounds: int) -> None:
     embeddings, labels = draw(items, dimension, items // 80, 0)
     others, _ = draw(COHORT, dimension, 100, 1)
     print(f"{items} × {dimension}, cohort of {COHORT}, the {NEAREST} nearest")
-    measure = partial(measure_crowd, embeddings, others, NEAREST)
+    measure = partial(cohort_statistics, embeddings, others, NEAREST)
     compare("statistics", measure, partial(product, embeddings, others), rounds)
     cohort = Measured(others, nearest=NEAREST)
-    object.__setattr__(cohort, "crowd", measure())
+    object.__setattr__(cohort, "known", measure())
     for name, metrics in SCANS.items():
         plain = partial(evaluate, embeddings, labels, metrics=metrics, prefilter="none")
         compare(f"scan: {name}", partial(plain, cohort=cohort), plain, rounds)

@@ -516,11 +516,11 @@ def both_ways_agree(objective, monkeypatch, *, exactly=True, **options):
         return [value, gradient, *(parameter.grad for parameter in objective.parameters())]
 
     at_once = gradients()
-    monkeypatch.setattr("equimetric.ops.chunks.LARGE", 1)
+    monkeypatch.setattr("equimetric.ops.chunks.MIN_CHUNKED_PAIRS", 1)
     monkeypatch.setattr("equimetric.ops.chunks.CHUNK_ENTRIES", 3 * len(LABELS))
     # Positives as lists, as in large batches, where they are few.
-    monkeypatch.setattr("equimetric.ops.positive_pairs.MANY", 1)
-    monkeypatch.setattr("equimetric.ops.positive_pairs.FEW_OF", 2)
+    monkeypatch.setattr("equimetric.ops.positive_pairs.SPARSE_MIN_ENTRIES", 1)
+    monkeypatch.setattr("equimetric.ops.positive_pairs.SPARSE_RATIO", 2)
     if exactly:
         torch.testing.assert_close(gradients(), at_once)
     assert all(torch.isfinite(part).all() for part in gradients())
@@ -558,7 +558,7 @@ def test_every_reduction_is_the_same_a_few_rows_at_a_time(method, reduction, mon
 
 
 def test_what_is_drawn_at_random_has_its_own_gradient_a_few_rows_at_a_time(monkeypatch):
-    monkeypatch.setattr("equimetric.ops.chunks.LARGE", 1)
+    monkeypatch.setattr("equimetric.ops.chunks.MIN_CHUNKED_PAIRS", 1)
     monkeypatch.setattr("equimetric.ops.chunks.CHUNK_ENTRIES", 3 * len(LABELS))
     objective = build("contrastive", selection="distance_weighted")
     _, gradient = value_and_gradient(objective, batch(4), LABELS)

@@ -8,7 +8,7 @@ import torch
 
 import equimetric as em
 from equimetric.ops import hinges
-from equimetric.ops.chunks import Collect
+from equimetric.ops.chunks import RatioCollector
 from equimetric.ops.hinges import Affine, Hinge, sum_hinges
 from equimetric.ops.ratios import defer_ratios
 
@@ -18,14 +18,14 @@ NEAR, FAR = -0.2, 0.3
 @contextmanager
 def collecting() -> Iterator[None]:
     """As when a large batch is computed a few rows at a time."""
-    with defer_ratios(Collect()):
+    with defer_ratios(RatioCollector()):
         yield
 
 
 @pytest.fixture(params=["plain", "known gradient", "by rows"])
 def way(request, monkeypatch):
-    monkeypatch.setattr(hinges, "FEW", 2**14 if request.param == "plain" else 0)
-    monkeypatch.setattr(hinges, "FEW_OF", 0)
+    monkeypatch.setattr(hinges, "SMALL_NUMEL", 2**14 if request.param == "plain" else 0)
+    monkeypatch.setattr(hinges, "SPARSE_RATIO", 0)
     if request.param == "by rows":
         with collecting():
             yield request.param
@@ -115,8 +115,8 @@ def test_every_term_of_both_hinges_in_order():
 
 
 def test_values_may_lie_in_memory_in_any_order(monkeypatch):
-    monkeypatch.setattr(hinges, "FEW", 0)
-    monkeypatch.setattr(hinges, "FEW_OF", 0)
+    monkeypatch.setattr(hinges, "SMALL_NUMEL", 0)
+    monkeypatch.setattr(hinges, "SPARSE_RATIO", 0)
     values, few, many = batch()
     turned = values.detach().T.contiguous().T.requires_grad_()
     assert not turned.is_contiguous()
@@ -130,13 +130,13 @@ def test_values_may_lie_in_memory_in_any_order(monkeypatch):
 
 def test_hinges_are_fused_only_for_dense_masks(monkeypatch):
     """Both are fused only for masks that hold almost everything; the value is the same without."""
-    monkeypatch.setattr(hinges, "FEW", 0)
+    monkeypatch.setattr(hinges, "SMALL_NUMEL", 0)
     values, few, many = batch()
     pull, push = hinge(values, few, NEAR, below=True), hinge(values, many, FAR, below=False)
     at_once = hinges.fuse_hinges(pull, push, "nonzero", inclusive=False)
     assert at_once is None
     separately = sum_hinges(pull, push, None, "nonzero")
-    monkeypatch.setattr(hinges, "FEW_OF", 0)
+    monkeypatch.setattr(hinges, "SPARSE_RATIO", 0)
     together = hinges.fuse_hinges(pull, push, "nonzero", inclusive=False)
     torch.testing.assert_close(together, separately)
 
@@ -150,7 +150,7 @@ def test_reductions_of_a_large_batch_by_rows(reduction, monkeypatch):
     objective = em.objective("contrastive", reduction=reduction)
     leaves = [embeddings.clone().requires_grad_() for _ in range(2)]
     values = [objective(leaves[0], labels)]
-    monkeypatch.setattr("equimetric.ops.chunks.LARGE", 1)
+    monkeypatch.setattr("equimetric.ops.chunks.MIN_CHUNKED_PAIRS", 1)
     monkeypatch.setattr("equimetric.ops.chunks.CHUNK_ENTRIES", 60 * 7)
     values.append(objective(leaves[1], labels))
     for value in values:

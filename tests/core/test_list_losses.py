@@ -113,7 +113,7 @@ def test_recall_at_k_is_a_soft_count_of_soft_ranks(
     ks, tau1, tau2, include_query, rows_at_a_time, normalize, monkeypatch
 ):
     if rows_at_a_time:
-        monkeypatch.setattr("equimetric.ops.chunks.LARGE", 1)
+        monkeypatch.setattr("equimetric.ops.chunks.MIN_CHUNKED_PAIRS", 1)
         monkeypatch.setattr("equimetric.ops.chunks.CHUNK_ENTRIES", rows_at_a_time * (len(LABELS) + include_query))
     embeddings = batch(3)
     points = unit(embeddings) if normalize else embeddings
@@ -142,7 +142,7 @@ def test_simix_is_the_loss_of_a_batch_with_virtual_samples(include_query, monkey
     expected = recall_by_loops(everyone @ everyone.T, torch.cat([LABELS, LABELS[first]]), **options)
     objective = em.objective("recall_at_k_surrogate", simix=True, **options)
     for large, entries in ((2**20, 2**18), (1, 100)):
-        monkeypatch.setattr("equimetric.ops.chunks.LARGE", large)
+        monkeypatch.setattr("equimetric.ops.chunks.MIN_CHUNKED_PAIRS", large)
         monkeypatch.setattr("equimetric.ops.chunks.CHUNK_ENTRIES", entries)
         torch.manual_seed(8)
         value = objective(embeddings, LABELS)

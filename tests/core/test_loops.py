@@ -85,7 +85,7 @@ def test_swap_needs_the_batch_as_references():
 def test_swap_is_the_same_in_a_large_batch(monkeypatch):
     objective = em.objective("triplet", swap=True)
     expected = objective(batch(), LABELS)
-    monkeypatch.setattr("equimetric.ops.chunks.LARGE", 1)
+    monkeypatch.setattr("equimetric.ops.chunks.MIN_CHUNKED_PAIRS", 1)
     torch.testing.assert_close(objective(batch().requires_grad_(), LABELS).detach(), expected)
 
 

@@ -21,7 +21,7 @@ def test_true_entries_of_each_row_are_counted(columns):
 @pytest.mark.parametrize("many", [0, 2**16])
 @pytest.mark.parametrize(("columns", "share"), [(64, 0.03), (61, 0.03), (64, 0.6), (8, 0.0)])
 def test_columns_are_packed_to_the_left(columns, share, many, monkeypatch):
-    monkeypatch.setattr(masks, "MANY", many)
+    monkeypatch.setattr(masks, "SPARSE_MIN_ENTRIES", many)
     whole = some(9, columns, share, seed=1)
     for mask in (whole, whole[:, ::2], whole.T):
         found, present = columns_of(mask)

@@ -214,6 +214,6 @@ def test_selections_that_look_at_the_whole_batch_are_never_cut_into_rows(selecti
         return objective(X.clone().requires_grad_(), Y)
 
     whole = value()
-    monkeypatch.setattr("equimetric.ops.chunks.LARGE", 1)
+    monkeypatch.setattr("equimetric.ops.chunks.MIN_CHUNKED_PAIRS", 1)
     monkeypatch.setattr("equimetric.ops.chunks.CHUNK_ENTRIES", 24)
     torch.testing.assert_close(value(), whole)

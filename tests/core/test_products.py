@@ -61,8 +61,8 @@ def test_sparse_backward_equals_dense_backward(measure, within, monkeypatch):
     wanted = (queries,) if within else (queries, references)
     gradient = sparse_gradient(30, len(references), 11)
     dense = torch.autograd.grad(measure(queries, references), wanted, gradient)
-    monkeypatch.setattr(products, "MANY", 0)
-    monkeypatch.setattr(products, "FEW_OF", 4)
+    monkeypatch.setattr(products, "SPARSE_MIN_ENTRIES", 0)
+    monkeypatch.setattr(products, "SPARSE_RATIO", 4)
     with torch.no_grad():
         assert few_entries(gradient).is_sparse
     few = torch.autograd.grad(measure(queries, references), wanted, gradient)

@@ -127,7 +127,7 @@ def test_random_selections_draw_from_a_generator_of_ones_own(name):
 @pytest.mark.parametrize("own", [False, True])
 def test_a_large_batch_is_differentiated_over_the_triples_that_gave_its_value(own, monkeypatch):
     """A contrastive loss of drawn triples, computed by rows, goes over the batch twice and must draw the same twice."""
-    monkeypatch.setattr("equimetric.ops.chunks.LARGE", 1)
+    monkeypatch.setattr("equimetric.ops.chunks.MIN_CHUNKED_PAIRS", 1)
     monkeypatch.setattr("equimetric.ops.chunks.CHUNK_ENTRIES", 4 * len(LABELS))
     generator = torch.Generator() if own else torch.default_generator
     options = {"generator": generator} if own else {}

@@ -9,7 +9,7 @@ from equimetric.ops.exponentials import log_sum_exp
 
 @pytest.fixture(params=["small", "large"])
 def size(request, monkeypatch):
-    monkeypatch.setattr(exponentials, "FEW", 2**14 if request.param == "small" else 0)
+    monkeypatch.setattr(exponentials, "SMALL_NUMEL", 2**14 if request.param == "small" else 0)
     return request.param
 
 

@@ -132,7 +132,7 @@ def test_degenerate_batches_are_finite(name, labels, loss):
     "name", ["vthm", "pair_margin", "random_soft_hard", "random_semihard", "pads", "spectral_switch"]
 )
 def test_a_few_rows_at_a_time_work_too(name, monkeypatch):
-    monkeypatch.setattr("equimetric.ops.chunks.LARGE", 1)
+    monkeypatch.setattr("equimetric.ops.chunks.MIN_CHUNKED_PAIRS", 1)
     monkeypatch.setattr("equimetric.ops.chunks.CHUNK_ENTRIES", 3 * len(LABELS))
     embeddings = random_embeddings().requires_grad_()
     torch.manual_seed(0)

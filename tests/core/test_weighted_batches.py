@@ -173,7 +173,8 @@ def test_hier_draws_by_weight_and_counts_triples_by_their_sample(monkeypatch):
     original = loss.draw_triples
     loss.draw_triples = lambda *given: drawn.append(original(*given)) or drawn[-1]
     monkeypatch.setattr(
-        "equimetric.ops.special.ancestor_hinges", lambda _, triples, times, **__: torch.dot(times, triples[0].double())
+        "equimetric.ops.special.ancestor_hinges",
+        lambda _, triples, counts, **__: torch.dot(counts, triples[0].double()),
     )
     weights = torch.tensor([1.0, 4.0, 0.0, 1.0, 2.0, 1.0, 1.0, 3.0], dtype=torch.float64)
     value = objective(embeddings(), LABELS, sample_weight=weights)

@@ -26,10 +26,10 @@ def odd_stretches(bands):
 
 def read_in_copies(task, advance):
     """Read odd stretches, each in a copy of its own, and merge what they read from the last to the first."""
-    content, apart = pack_task(task)
-    apart = [part.copy() for part in apart]  # as they are before anything is merged
+    content, buffers = pack_task(task)
+    buffers = [part.copy() for part in buffers]  # as they are before anything is merged
     for stretch in odd_stretches(len(task.plan.bands))[::-1]:
-        copy = unpack_task(content, [part.copy() for part in apart])
+        copy = unpack_task(content, [part.copy() for part in buffers])
         copy.read(stretch, advance)
         partials, large = pack(copy.partials())
         task.merge(unpack(partials, [part.copy() for part in large]))

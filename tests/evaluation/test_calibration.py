@@ -136,7 +136,7 @@ def test_the_interval_covers_the_threshold_of_the_population():
 def test_first_order_resampling_agrees_with_resampled_pairs(monkeypatch):
     embeddings, labels = space(150, 4)
     pairs = calibrate(embeddings, labels, 2e-2)
-    monkeypatch.setattr(threshold_interval, "LEAST_SEARCHED_FACTOR", 1e9)
+    monkeypatch.setattr(threshold_interval, "MIN_SEARCHED_FACTOR", 1e9)
     monkeypatch.setattr(threshold_interval, "_from_pairs", None)
     monkeypatch.setattr(distances_module, "MAX_KEPT_PAIRS", 0)
     monkeypatch.setattr(survey, "CLOSEST_KEPT", 1)

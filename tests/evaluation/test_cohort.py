@@ -7,7 +7,7 @@ import torch
 import equimetric as em
 from equimetric.errors import EquimetricWarning
 from equimetric.evaluation import Cohort, class_thresholds, threshold_consistency
-from equimetric.evaluation.engine import crowds
+from equimetric.evaluation.engine import cohort_statistics
 from equimetric.evaluation.engine import pair_distances as pair_distances_module
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
@@ -271,8 +271,8 @@ def test_duplicates_of_two_classes_have_their_own_crowds():
 def test_blocks_and_precision_change_nothing(space, monkeypatch):
     embeddings, cohort = space
     whole = Cohort(cohort).extend(embeddings)[0]
-    monkeypatch.setattr(crowds, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(crowds, "LEAST_ROWS", 5)
+    monkeypatch.setattr(cohort_statistics, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(cohort_statistics, "MIN_ROWS", 5)
     torch.testing.assert_close(Cohort(cohort).extend(embeddings)[0], whole, rtol=0, atol=1e-15)
     single = Cohort(cohort.numpy()).extend(embeddings.float())[0]
     torch.testing.assert_close(single.double(), whole, rtol=0, atol=1e-6)

@@ -43,9 +43,9 @@ def test_top_entries_of_half_the_matrix_equal_those_of_whole_rows(block_rows, wi
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("block_rows", "most_merged"), [(16, 64), (50, 64), (90, 64), (16, 0), (50, 0)])
 def test_half_the_matrix_gives_the_same_result(monkeypatch, geometry, dtype, block_rows, most_merged):
-    monkeypatch.setattr(rankings, "MOST_MERGED", most_merged)
+    monkeypatch.setattr(rankings, "MAX_MERGED_ENTRIES", most_merged)
     monkeypatch.setattr(candidates, "SAMPLED", 30)
-    monkeypatch.setattr(candidates, "ROOM", 1)
+    monkeypatch.setattr(candidates, "SPARE_CAPACITY", 1)
     embeddings, labels = torch.randn(200, 12, dtype=dtype), torch.arange(200) % 23
     embeddings[120:] = embeddings[10:90].flip(0)  # ties, across strips and in the order of the later one
     embeddings[:9] = embeddings[0]

@@ -43,7 +43,7 @@ def blocks(monkeypatch):
     monkeypatch.setattr(pair_distances, "MAX_KEPT_PAIRS", 2**13)
     monkeypatch.setattr(binned_pairs, "POSITIVES_KEPT", 50)
     monkeypatch.setattr(plan, "TILE_BYTES", 64)
-    monkeypatch.setattr(plan, "LEAST_COLUMNS", 64)
+    monkeypatch.setattr(plan, "MIN_COLUMNS", 64)
 
 
 @pytest.mark.usefixtures("blocks")
@@ -176,12 +176,12 @@ def test_arrays_keep_their_alignment():
     room = np.zeros(2**20 + ALIGNMENT, np.uint8)
     start = -room.__array_interface__["data"][0] % ALIGNMENT + 16
     vectors = torch.from_numpy(room[start : start + 2**20].view(np.float32))
-    content, apart = pack([vectors, vectors.bfloat16(), torch.arange(3)], read_only=[{"vectors": vectors}])
-    found = unpack(content, [part.copy() for part in apart])
+    content, buffers = pack([vectors, vectors.bfloat16(), torch.arange(3)], read_only=[{"vectors": vectors}])
+    found = unpack(content, [part.copy() for part in buffers])
     assert found[0].data_ptr() % ALIGNMENT == 16
     assert identical([vectors.numpy(), torch.arange(3)], [found[0].numpy(), found[2]])
     assert torch.equal(found[1], vectors.bfloat16())
-    assert place_aligned(apart[0], 16) is apart[0]
+    assert place_aligned(buffers[0], 16) is buffers[0]
 
 
 @pytest.fixture(scope="module")

@@ -142,7 +142,7 @@ def test_pairs_are_counted_for_every_label_they_belong_to(with_gallery):
     of = [tags(part) if part.dtype == torch.bool else part for part in given]
     pairs = pairs_by_definition(*of)
     thresholds = np.quantile([d for *_, d in pairs], [0.1, 0.5, 0.9]) + 1e-9
-    counts, of_labels = found.accepted(thresholds), found.accepted_by_class(thresholds)
+    counts, of_labels = found.count_accepted(thresholds), found.count_accepted_by_class(thresholds)
     for place, threshold in enumerate(thresholds):
         within = [(frozenset(a), frozenset(b)) for a, b, d in pairs if d <= threshold]
         assert counts.positive[place] == sum(bool(a & b) for a, b in within)
@@ -176,10 +176,10 @@ def test_bins_agree_with_every_pair(geometry, with_gallery, keeps_positives, mon
     np.testing.assert_allclose(closest, exact.closest_negatives(20).distance[: len(closest)], atol=1e-5)
     thresholds = exact.negative_distance((np.array([0.001, 0.01, 0.05, 0.3, 0.9]) * exact.negatives).astype(int))
     error = max(binned.possible_error(thresholds), 1e-4)
-    for some in ("accepted", "accepted_by_class"):
+    for some in ("count_accepted", "count_accepted_by_class"):
         of_exact, of_bins = getattr(exact, some)(thresholds), getattr(binned, some)(thresholds)
         totals = (exact.positives, exact.negatives)
-        if some == "accepted_by_class":
+        if some == "count_accepted_by_class":
             totals = exact.positives_by_class[:, None], exact.negatives_by_class[:, None]
         for kind, total in zip(("positive", "negative"), totals, strict=True):
             share = np.abs(getattr(of_exact, kind) - getattr(of_bins, kind)) / total

@@ -49,7 +49,7 @@ def test_counts_follow_the_definition(geometry, with_gallery):
     pairs = by_definition(sets, DISTANCES[geometry])
     thresholds = np.quantile([d for *_, d in pairs], [0.05, 0.3, 0.6, 0.95]) + 1e-9
     found = pair_distances(sets, block_rows=7)
-    counts, of_classes = found.accepted(thresholds), found.accepted_by_class(thresholds)
+    counts, of_classes = found.count_accepted(thresholds), found.count_accepted_by_class(thresholds)
     for place, threshold in enumerate(thresholds):
         within = [(a, b) for a, b, d in pairs if d <= threshold]
         assert counts.positive[place] == sum(a == b for a, b in within)
@@ -85,7 +85,7 @@ def test_bins_agree_with_every_pair(geometry, with_gallery, keeps_positives, mon
 
     thresholds = np.unique(exact.negative_distance(np.linspace(0, exact.negatives - 1, 41).astype(int)))
     error = binned.possible_error(thresholds)
-    ours, theirs = binned.accepted_by_class(thresholds), exact.accepted_by_class(thresholds)
+    ours, theirs = binned.count_accepted_by_class(thresholds), exact.count_accepted_by_class(thresholds)
     rounding = 1 / exact.negatives_by_class.min()
     assert (abs(ours.negative - theirs.negative) / exact.negatives_by_class[:, None]).max() <= error + rounding
     assert (abs(ours.positive - theirs.positive) / exact.positives_by_class[:, None]).max() <= error + 1e-12
@@ -106,8 +106,8 @@ def test_ranges_of_classes_and_closest_pairs_agree(monkeypatch):
     exact = pair_distances(sets)
     monkeypatch.setattr(distances_module, "MAX_KEPT_PAIRS", 0)
     for found in (exact, pair_distances(sets)):
-        whole = found.accepted_by_class([0.3, 0.9])
-        part = found.accepted_by_class([0.3, 0.9], slice(4, 9))
+        whole = found.count_accepted_by_class([0.3, 0.9])
+        part = found.count_accepted_by_class([0.3, 0.9], slice(4, 9))
         assert (part.negative == whole.negative[4:9]).all()
         assert (part.positive == whole.positive[4:9]).all()
         closest = found.closest_negatives(100)
@@ -122,12 +122,12 @@ def test_duplicates_are_pairs_and_a_sample_is_not_paired_with_itself(every_pair,
     embeddings[1], labels[1] = embeddings[0], labels[0]
     embeddings[2], labels[2] = embeddings[0], (labels[0] + 1) % 5
     found = pair_distances(prepare_sets(embeddings, labels))
-    assert found.accepted(1e-6).positive == 1
-    assert found.accepted(1e-6).negative == 2
+    assert found.count_accepted(1e-6).positive == 1
+    assert found.count_accepted(1e-6).negative == 2
     ids = np.arange(100)
     ids[1] = ids[2] = 0
     without = pair_distances(prepare_sets(embeddings, labels, query_ids=ids))
-    assert without.accepted(1e-6).positive == without.accepted(1e-6).negative == 0
+    assert without.count_accepted(1e-6).positive == without.count_accepted(1e-6).negative == 0
     assert (without.positives, without.negatives) == (found.positives - 1, found.negatives - 2)
 
 
@@ -144,8 +144,8 @@ def test_half_the_matrix_counts_the_same_pairs(every_pair, keeps_positives, monk
     both = pair_distances(sets, block_rows=31)
     thresholds = np.linspace(0.1, 1.95, 60)
     for ours, theirs in (
-        (once.accepted_by_class(thresholds), both.accepted_by_class(thresholds)),
-        (once.accepted(thresholds), both.accepted(thresholds)),
+        (once.count_accepted_by_class(thresholds), both.count_accepted_by_class(thresholds)),
+        (once.count_accepted(thresholds), both.count_accepted(thresholds)),
     ):
         np.testing.assert_allclose(ours.negative, theirs.negative, rtol=1e-9)
         np.testing.assert_allclose(ours.positive, theirs.positive, rtol=1e-9)
@@ -163,7 +163,7 @@ def test_counts_within_the_range_do_not_need_the_rest(monkeypatch):
     np.testing.assert_allclose(
         found.negative_distance((np.linspace(0.01, 0.1, 30) * exact.negatives).astype(int)), thresholds, atol=1e-4
     )
-    ours, theirs = found.accepted_by_class(thresholds), exact.accepted_by_class(thresholds)
+    ours, theirs = found.count_accepted_by_class(thresholds), exact.count_accepted_by_class(thresholds)
     assert found.possible_error(thresholds) < 2e-3
     assert (abs(ours.negative - theirs.negative) / exact.negatives_by_class[:, None]).max() < 2e-3
     # Farther thresholds lie in the one bin of pairs that are not read.
@@ -174,8 +174,10 @@ def test_tile_size_and_order_change_nothing():
     embeddings, labels = clusters(300, 6)
     order = torch.randperm(300, generator=torch.Generator().manual_seed(1))
     thresholds = np.linspace(0.2, 1.9, 30)
-    one = pair_distances(prepare_sets(embeddings, labels)).accepted_by_class(thresholds)
-    other = pair_distances(prepare_sets(embeddings[order], labels[order]), block_rows=11).accepted_by_class(thresholds)
+    one = pair_distances(prepare_sets(embeddings, labels)).count_accepted_by_class(thresholds)
+    other = pair_distances(prepare_sets(embeddings[order], labels[order]), block_rows=11).count_accepted_by_class(
+        thresholds
+    )
     assert (one.positive == other.positive).all()
     assert (one.negative == other.negative).all()
 

@@ -55,7 +55,7 @@ def bins(monkeypatch):
 def few_columns(monkeypatch):
     """Tiles have 64 columns."""
     monkeypatch.setattr(plan, "TILE_BYTES", 64)
-    monkeypatch.setattr(plan, "LEAST_COLUMNS", 64)
+    monkeypatch.setattr(plan, "MIN_COLUMNS", 64)
 
 
 @pytest.mark.usefixtures("bins")
@@ -73,9 +73,9 @@ def test_counts_in_bins(name, columns, request):
 @pytest.mark.parametrize("metrics", [NEAREST, [*NEAREST, *PAIRS, "uniformity"], [*NEAREST, "mrr", *PAIRS]])
 @pytest.mark.parametrize("geometry", ["cosine", "dot", "euclidean", "hamming", "l1"])
 def test_geometries(geometry, metrics, most_merged, columns, request, monkeypatch):
-    monkeypatch.setattr(rankings, "MOST_MERGED", most_merged)
+    monkeypatch.setattr(rankings, "MAX_MERGED_ENTRIES", most_merged)
     monkeypatch.setattr(candidates, "SAMPLED", 30)
-    monkeypatch.setattr(candidates, "ROOM", 1)
+    monkeypatch.setattr(candidates, "SPARE_CAPACITY", 1)
     if columns:
         request.getfixturevalue("few_columns")
     embeddings, labels = space(180)

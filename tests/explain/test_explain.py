@@ -304,6 +304,6 @@ def test_given_weights_are_those_of_the_whole_batch_however_large(monkeypatch):
     weights = torch.rand(len(LABELS), len(LABELS), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     objective = em.objective("weighted", weights=lambda _: weights)
     value = objective(batch().requires_grad_(), LABELS)
-    monkeypatch.setattr("equimetric.ops.chunks.LARGE", 1)
+    monkeypatch.setattr("equimetric.ops.chunks.MIN_CHUNKED_PAIRS", 1)
     monkeypatch.setattr("equimetric.ops.chunks.CHUNK_ENTRIES", 3 * len(LABELS))
     torch.testing.assert_close(objective(batch().requires_grad_(), LABELS), value)

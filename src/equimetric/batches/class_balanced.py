@@ -11,7 +11,7 @@ from equimetric.seeding import derive_seed
 
 __all__ = ["ClassBalancedBatches"]
 
-MOST_AHEAD, FEWEST_AHEAD, ENTRIES_AHEAD = 64, 8, 2**20
+MAX_AHEAD, MIN_AHEAD, ENTRIES_AHEAD = 64, 8, 2**20
 """Batches that are drawn together, and entries of the permutations that they are drawn by."""
 
 
@@ -56,8 +56,8 @@ class ClassBalancedBatches(ClassBatches):
         if self.replacement or self.sizes.min() < self.samples_per_unit:
             return 1
         entries = max(len(self.sizes), self.units_per_batch * int(self.sizes.max()))
-        together = min(MOST_AHEAD, ENTRIES_AHEAD // entries)
-        return together if together >= FEWEST_AHEAD else 1
+        together = min(MAX_AHEAD, ENTRIES_AHEAD // entries)
+        return together if together >= MIN_AHEAD else 1
 
     def units(self, number: int) -> Tensor:
         """(C, M) indices, a class in each row."""

@@ -15,7 +15,7 @@ from equimetric.ops.kmeans import cluster_classes
 
 __all__ = ["ClusterBatches", "cluster_weights"]
 
-LEAST_SHARE = 0.01
+MIN_SHARE = 0.01
 """Of the mean weight: a cluster without loss is still drawn now and then, since its loss may have grown."""
 
 
@@ -134,4 +134,4 @@ def cluster_weights(cluster: Tensor, weight: Tensor) -> Tensor:
     average = float(mean.sum() / (number > 0).sum().clamp_min(1))
     if average == 0:
         return torch.ones_like(mean)
-    return torch.where(number > 0, mean, average).clamp_min(LEAST_SHARE * average)
+    return torch.where(number > 0, mean, average).clamp_min(MIN_SHARE * average)

@@ -126,7 +126,7 @@ class AcceptedShares(Collector):
             rows = total(np.square(self.row_means - far[classes]))
             columns = np.maximum(self.column_squares / n**2 - others * far**2, 0.0)
             rest = self.squares - n * others * far**2 - others * rows - n * columns
-            pairs = self.sets.relevant.double().cpu().numpy()
+            pairs = self.sets.num_relevant.double().cpu().numpy()
             rejected = pairs - self.own
             frr = total(rejected) / total(pairs)
             # Without image k: (R − 2 R_k) / (P − 2 P_k), in ordered pairs.

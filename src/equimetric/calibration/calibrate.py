@@ -233,7 +233,7 @@ def select_rows(sets: LabelledSets, rows: NDArray[np.bool_]) -> LabelledSets:
 def _histogram(distances: PairDistances) -> DistanceHistogram:
     known = distances.operating_distances
     edges = np.linspace(known[0], known[-1], PLOTTED_BINS + 1)
-    counts = distances.accepted(edges)
+    counts = distances.count_accepted(edges)
     positive, negative = (np.diff(np.append(0.0, count[1:])) for count in (counts.positive, counts.negative))
     return DistanceHistogram(edges, positive, negative)
 

@@ -15,12 +15,12 @@ import numpy as np
 from equimetric.calibration.accepted_shares import TwoWayRates
 from equimetric.evaluation.engine.arrays import Floats
 
-__all__ = ["LEAST_IMAGES", "RateEstimates", "estimate_far", "estimate_frr", "lower_bounds"]
+__all__ = ["MIN_IMAGES", "RateEstimates", "estimate_far", "estimate_frr", "lower_bounds"]
 
-LEAST_IMAGES = 3
+MIN_IMAGES = 3
 """Images and other classes that a class needs for a bound."""
 
-SMALLEST_VARIANCE = 1e-30
+MIN_VARIANCE = 1e-30
 """Of a target rate of 0 or 1."""
 
 
@@ -59,7 +59,7 @@ def estimate_far(rates: TwoWayRates) -> RateEstimates:
     alone = np.where(by_image >= by_class, n - 1, others - 1)
     degrees = np.where((together >= variance) & (spread > 0), satterthwaite, alone)
     degrees = np.minimum(degrees, np.minimum(n, others) - 1)
-    enough = (n >= LEAST_IMAGES) & (others >= LEAST_IMAGES)
+    enough = (n >= MIN_IMAGES) & (others >= MIN_IMAGES)
     variance, degrees = np.where(enough, variance, np.nan), np.where(enough, degrees, np.nan)
     return RateEstimates(rates.far, variance, degrees, rates.negatives.astype(np.float64))
 
@@ -69,7 +69,7 @@ def estimate_frr(rates: TwoWayRates) -> RateEstimates:
 
     n images make no more than n / 2 independent pairs.
     """
-    enough = rates.images >= LEAST_IMAGES
+    enough = rates.images >= MIN_IMAGES
     variance, degrees = (np.where(enough, some, np.nan) for some in (rates.frr_variance, rates.images - 1.0))
     return RateEstimates(rates.frr, variance, degrees, rates.images / 2)
 
@@ -85,7 +85,7 @@ def lower_bounds(estimates: RateEstimates, target_rate: float, confidence: float
     known = np.flatnonzero(np.isfinite(estimates.variance) & np.isfinite(estimates.rate))
     rate, degrees = estimates.rate[known], estimates.degrees[known]
     least = target_rate * (1 - target_rate) / estimates.trials[known]
-    error = np.sqrt(np.maximum(estimates.variance[known], np.maximum(least, SMALLEST_VARIANCE)))
+    error = np.sqrt(np.maximum(estimates.variance[known], np.maximum(least, MIN_VARIANCE)))
     p_values = stdtr(degrees, (target_rate - rate) / error)
     levels = np.empty(len(known))
     levels[np.argsort(p_values, kind="stable")] = _holm_levels(np.sort(p_values), 1 - confidence)

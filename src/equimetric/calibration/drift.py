@@ -33,10 +33,10 @@ BLOCK = 4
 however many classes there are."""
 SAMPLES = (32, 64, 128, 256, 512, 1024, 2048)
 """Numbers of samples that are compared, up to half of the calibration data."""
-LARGEST_SHARE = 1 / 2
+MAX_SHARE = 1 / 2
 DRAWS = 60
 """Draws of classes; their 1,770 pairs give the distribution of the shift by chance."""
-AVERAGED = 20
+NUM_SUBSETS = 20
 """Random subsets whose quantiles are averaged."""
 LEVELS = (np.arange(32) + 0.5) / 32
 CURVE_POINTS = 65
@@ -150,7 +150,7 @@ class DriftCheck:
 def drift_reference(sets: LabelledSets, distances: PairDistances, confidence: float, seed: int) -> DriftReference:
     """What new embeddings will be compared with, from calibration data and the distances of their pairs."""
     generator = np.random.default_rng(derive_seed(seed, "nearest neighbours"))
-    sizes = [size for size in SAMPLES if size <= LARGEST_SHARE * len(sets.queries)]
+    sizes = [size for size in SAMPLES if size <= MAX_SHARE * len(sets.queries)]
     neighbours = tuple(_reference_of(sets, size, confidence, generator) for size in sizes)
     shares = np.geomspace(1 / distances.negatives, 1, CURVE_POINTS)
     ranks = np.unique(np.clip(np.ceil(shares * distances.negatives) - 1, 0, None).astype(np.int64))
@@ -184,7 +184,7 @@ def _draw_classes(sets: LabelledSets, size: int, generator: np.random.Generator)
 
 
 def _mean_quantiles(sets: LabelledSets, size: int, generator: np.random.Generator) -> Floats:
-    subsets = (generator.permutation(len(sets.queries))[:size] for _ in range(AVERAGED))
+    subsets = (generator.permutation(len(sets.queries))[:size] for _ in range(NUM_SUBSETS))
     return np.asarray(np.stack([_quantiles(sets, rows) for rows in subsets]).mean(axis=0), np.float64)
 
 

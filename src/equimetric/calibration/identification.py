@@ -28,7 +28,7 @@ from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, prep
 from equimetric.evaluation.engine.label_sets import require_one_class
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.evaluation.identification.deletion import (
-    FEWEST_CLASSES,
+    MIN_CLASSES,
     ClassSpread,
     fnir_spread,
     fpir_spread,
@@ -36,7 +36,7 @@ from equimetric.evaluation.identification.deletion import (
 )
 from equimetric.evaluation.identification.draws import count_identities, draw_galleries
 from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule
-from equimetric.evaluation.identification.rates import LEAST_ACCEPTED, check_fpir, fnir_at, fpir_at, threshold_at_fpir
+from equimetric.evaluation.identification.rates import MIN_ACCEPTED, check_fpir, fnir_at, fpir_at, threshold_at_fpir
 from equimetric.evaluation.identification.scores import IdentificationScores, join_scores
 from equimetric.evaluation.identification.search import search_galleries
 
@@ -134,7 +134,7 @@ class IdentificationCertificate(CertifiedScores):
         ]
         accepted = "distances below" if self.cohort is None else "scores above"
         known = f"{', '.join(bounds)} (each with {share} confidence)"
-        reason = f"no bound, which needs errors of at least {FEWEST_CLASSES} classes"
+        reason = f"no bound, which needs errors of at least {MIN_CLASSES} classes"
         lines = [
             f"Identification at FPIR {self.target_fpir:g}: accept {accepted} {self.threshold:.6g}",
             f"  gallery      {self.identities} identities, {self.protocol.description}, {self.geometry}",
@@ -273,16 +273,16 @@ def _held_out_rates(
 
 
 def _threshold_interval(spread: ClassSpread, confidence: float) -> tuple[float, float] | None:
-    if spread.classes < FEWEST_CLASSES:
+    if spread.classes < MIN_CLASSES:
         return None
     reach = spread.quantile((1 + confidence) / 2) * spread.error
     return spread.value - reach, spread.value + reach
 
 
 def _check_support(scores: IdentificationScores, fpir: float) -> None:
-    needed, there = math.ceil(LEAST_ACCEPTED / fpir), scores.different_strangers
+    needed, there = math.ceil(MIN_ACCEPTED / fpir), scores.different_strangers
     if there < needed:
         raise EquimetricError(
-            f"an FPIR of {fpir:g} needs at least {needed} strangers, so that {LEAST_ACCEPTED} false accepts are "
+            f"an FPIR of {fpir:g} needs at least {needed} strangers, so that {MIN_ACCEPTED} false accepts are "
             f"expected; there are {there}: give more images, or a larger fpir"
         )

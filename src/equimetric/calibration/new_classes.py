@@ -17,7 +17,7 @@ from equimetric.evaluation.engine.arrays import Floats
 
 __all__ = ["NewClassBounds", "bound_new_classes"]
 
-LEAST_CLASSES = 10
+MIN_CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ def _upper_bound(
     errors, pairs = errors[pairs > 0], pairs[pairs > 0]
     classes, all_errors, all_pairs = len(pairs), errors.sum() / ends, pairs.sum() / ends
     without = all_errors - errors
-    if classes < LEAST_CLASSES:
+    if classes < MIN_CLASSES:
         return None, (
-            f"no bound of the {rate} for new classes: {classes} classes have such pairs, and {LEAST_CLASSES} are needed"
+            f"no bound of the {rate} for new classes: {classes} classes have such pairs, and {MIN_CLASSES} are needed"
         )
     if all_errors <= 0:
         return None, f"no bound of the {rate} for new classes: there is no {wrong} pair"

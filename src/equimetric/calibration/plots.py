@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_class_rates", "plot_pair_distances"]
 
-LONGEST_NAME = 32
+MAX_NAME_LENGTH = 32
 
 
 def plot_pair_distances(calibration: "Calibration") -> "Figure":
@@ -134,4 +134,4 @@ def _draw(
 
 def _short(name: str) -> str:
     text = name_text(name).replace("$", r"\$")
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+    return text if len(text) <= MAX_NAME_LENGTH else f"{text[: MAX_NAME_LENGTH - 1]}…"

@@ -61,8 +61,8 @@ class ErrorRates:
         return self.target_far is not None and far > self.target_far
 
     @property
-    def excess(self) -> float:
-        """The rate that is held to a target; −1 without pairs."""
+    def held_rate(self) -> float:
+        """The rate that is compared with the target; −1 where there are no pairs."""
         rate = self.far if self.target_frr is None else self.frr
         return -1.0 if math.isnan(rate) else rate
 
@@ -90,7 +90,7 @@ class ErrorRates:
 
 def class_counts(distances: PairDistances, threshold: float) -> Floats:
     """(accepted negatives, accepted positives, negatives, positives) of every class, (C, 4)."""
-    accepted = distances.accepted_by_class([threshold], strict=True)
+    accepted = distances.count_accepted_by_class([threshold], strict=True)
     return np.stack(
         [
             accepted.negative[:, 0],
@@ -162,7 +162,7 @@ def _pooled(
 
 def sort_worst_first(rates: Mapping[int | str, ErrorRates]) -> dict[int | str, ErrorRates]:
     """By falling rate, that which is held to a target; those without such pairs last."""
-    return dict(sorted(rates.items(), key=lambda item: -item[1].excess))
+    return dict(sorted(rates.items(), key=lambda item: -item[1].held_rate))
 
 
 def _number(value: float) -> float:

@@ -15,7 +15,7 @@ from equimetric.evaluation.metrics.roc import OperatingPoint, rates, tar_at_far
 
 __all__ = ["Costs", "FalseAccepts", "FalseRejects", "Target", "read_target", "target_of"]
 
-LEAST_ERRORS = 10
+MIN_ERRORS = 10
 """Expected errors for a rate to be estimated: 10 ± √10 is a third either way."""
 DEFAULT_FAR = 1e-3
 
@@ -86,7 +86,7 @@ class FalseRejects:
         first, last = 0, len(known) - 1
         while first < last:
             middle = (first + last) // 2
-            enough = float(distances.accepted(known[middle]).positive) >= needed
+            enough = float(distances.count_accepted(known[middle]).positive) >= needed
             first, last = (first, middle) if enough else (middle + 1, last)
         return float(np.nextafter(known[first], np.inf))
 
@@ -137,7 +137,7 @@ class Costs:
     def threshold(self, distances: PairDistances) -> float:
         """The smallest of the thresholds of least cost, just above the distance of a pair."""
         known = distances.operating_distances
-        counts = distances.accepted(known)
+        counts = distances.count_accepted(known)
         cost = self.expected(counts.negative / distances.negatives, 1 - counts.positive / distances.positives)
         best = int(np.argmin(cost))
         if best == len(known) - 1 or cost[best] >= self.prior * self.false_reject:
@@ -191,13 +191,13 @@ def operating_point(distances: PairDistances, threshold: float) -> OperatingPoin
 
 def _check_pairs(error: str, rate: float, distances: PairDistances, where: str) -> None:
     kind, found = ("negative", distances.negatives) if error == "accept" else ("positive", distances.positives)
-    needed = math.ceil(LEAST_ERRORS / rate)
+    needed = math.ceil(MIN_ERRORS / rate)
     if found < needed:
         samples = len(distances.sets.queries)
         times = math.ceil(10 * math.sqrt(needed / found)) / 10
         name = "far" if error == "accept" else "frr"
         raise EquimetricError(
-            f"a false {error} rate of {rate:g} needs at least {needed} {kind} pairs, so that {LEAST_ERRORS} false "
+            f"a false {error} rate of {rate:g} needs at least {needed} {kind} pairs, so that {MIN_ERRORS} false "
             f"{error}s are expected; there are {found} among {samples} samples{where}: give about "
             f"{times:g} times as many samples, or a larger {name}"
         )

@@ -13,7 +13,7 @@ from equimetric.seeding import derive_seed
 
 __all__ = ["searched_share", "threshold_interval"]
 
-SEARCHED_FACTOR, LEAST_SEARCHED_FACTOR = 4.0, 1.5
+SEARCHED_FACTOR, MIN_SEARCHED_FACTOR = 4.0, 1.5
 """Resampled thresholds are searched up to 4 times the target false accept rate; 1.5 times suffices for many classes."""
 SEARCHED_POINTS = 257
 
@@ -50,7 +50,7 @@ def _resampled_threshold(distances: PairDistances, target: Target, threshold: fl
         return _from_both_counts(distances, target, threshold), "class counts"
     far = target.far
     closest = distances.closest_negatives(math.ceil(SEARCHED_FACTOR * far * distances.negatives))
-    if len(closest.distance) >= min(distances.negatives, LEAST_SEARCHED_FACTOR * far * distances.negatives):
+    if len(closest.distance) >= min(distances.negatives, MIN_SEARCHED_FACTOR * far * distances.negatives):
         return _from_pairs(distances, closest, far), "pairs"
     return _from_class_counts(distances, far), "class counts"
 
@@ -72,8 +72,8 @@ def _from_class_counts(distances: PairDistances, far: float) -> ThresholdOf:
     factors = np.geomspace(1 / SEARCHED_FACTOR, SEARCHED_FACTOR, SEARCHED_POINTS)
     ranks = np.minimum(np.floor(far * distances.negatives * factors), distances.negatives - 1)
     thresholds = np.unique(distances.negative_distance(ranks))
-    accepted = distances.accepted_by_class(thresholds, strict=True).negative
-    overall = distances.accepted(thresholds, strict=True).negative
+    accepted = distances.count_accepted_by_class(thresholds, strict=True).negative
+    overall = distances.count_accepted(thresholds, strict=True).negative
 
     def threshold(weights: Integers) -> float:
         negatives = weights @ distances.negatives_by_class - distances.negatives
@@ -85,8 +85,8 @@ def _from_class_counts(distances: PairDistances, far: float) -> ThresholdOf:
 
 def _from_both_counts(distances: PairDistances, target: FalseRejects | Costs, found: float) -> ThresholdOf:
     thresholds = _thresholds_around(distances, found)
-    accepted = distances.accepted_by_class(thresholds, strict=True)
-    overall = distances.accepted(thresholds, strict=True).negative
+    accepted = distances.count_accepted_by_class(thresholds, strict=True)
+    overall = distances.count_accepted(thresholds, strict=True).negative
 
     def threshold(weights: Integers) -> float:
         positives = max(1, int(weights @ distances.positives_by_class))
@@ -105,9 +105,9 @@ def _thresholds_around(distances: PairDistances, found: float) -> Floats:
     """Ascending thresholds with both rates from a quarter to four times those at the one that was found."""
     known = distances.operating_distances
     known = known[np.unique(np.linspace(0, len(known) - 1, 2**16).astype(np.int64))]
-    counts = distances.accepted(known)
+    counts = distances.count_accepted(known)
     far, frr = counts.negative / distances.negatives, 1 - counts.positive / distances.positives
-    at = distances.accepted(found, strict=True)
+    at = distances.count_accepted(found, strict=True)
     shares = np.geomspace(1 / SEARCHED_FACTOR, SEARCHED_FACTOR, SEARCHED_POINTS // 2)
     by_far = np.searchsorted(far, shares * max(float(at.negative), 1.0) / distances.negatives)
     rejected = max(distances.positives - float(at.positive), 1.0)

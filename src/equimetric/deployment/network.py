@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from equimetric.evaluation.cohort import LEAST_DEVIATION, Cohort
+from equimetric.evaluation.cohort import MIN_STD, Cohort
 from equimetric.learners import Learner
 
 __all__ = ["CohortLayer", "DeployedNetwork", "output_names"]
@@ -45,7 +45,7 @@ class CohortLayer(nn.Module):
             shift = (mean * (-self.strength / 2)).to(unit.dtype)
             return torch.cat([unit, shift, one], 1), torch.cat([unit, one, shift], 1)
         deviation = (largest - mean).square().mean(dim=1, keepdim=True).sqrt()
-        scale = 1 / deviation.clamp(min=LEAST_DEVIATION)
+        scale = 1 / deviation.clamp(min=MIN_STD)
         shift, scaled = (-mean * scale).to(unit.dtype), (unit * scale).to(unit.dtype)
         return torch.cat([scaled, unit, shift, one], 1) / 2, torch.cat([unit, scaled, one, shift], 1)
 

@@ -22,7 +22,7 @@ from equimetric.processes import Processes
 
 __all__ = ["Accumulator"]
 
-GIVEN_OTHERWISE = {
+EXCLUDED_OPTIONS = {
     *("embeddings", "labels", "gallery_embeddings", "gallery_labels", "metrics", "options"),
     *("query_ids", "gallery_ids", "parents", "gallery_parents"),
 }
@@ -49,8 +49,8 @@ class Accumulator:
     def __init__(self, metrics: str | Iterable[str] | None = None, *, memory: int = 2**30, **options: Any) -> None:
         known = {*inspect.signature(evaluate).parameters, *(name for kind in METRICS.values() for name in kind.options)}
         for option in options:
-            if option not in known - GIVEN_OTHERWISE:
-                raise unknown_name("option of an Accumulator", option, known - GIVEN_OTHERWISE)
+            if option not in known - EXCLUDED_OPTIONS:
+                raise unknown_name("option of an Accumulator", option, known - EXCLUDED_OPTIONS)
         if metrics is None:
             metrics = default_metrics(options.get("ks", (1, 2, 4, 8)))
         self.metrics = [metric.name for metric in parse_metrics(metrics)]

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, EquimetricWarning, unknown_name
+from equimetric.evaluation.engine.cohort_statistics import CohortStatistics, cohort_statistics
 from equimetric.evaluation.engine.compared_vectors import normalize_rows
-from equimetric.evaluation.engine.crowds import Crowd, measure_crowd
 from equimetric.evaluation.engine.inputs import (
     EmbeddingsLike,
     GeometryLike,
@@ -43,12 +43,12 @@ from equimetric.evaluation.engine.mapped import load_vectors
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.families import METRICS, Metric
 
-__all__ = ["FORMS", "LEAST_CLASSES", "Cohort", "CohortForm", "check_cohort_metrics", "describe_narrow"]
+__all__ = ["FORMS", "MIN_COHORT_CLASSES", "Cohort", "CohortForm", "check_cohort_metrics", "describe_narrow"]
 
 CohortForm = Literal["mean", "full"]
 FORMS: tuple[CohortForm, ...] = ("mean", "full")
-LEAST_DEVIATION = 1e-3
-LEAST_CLASSES = 25
+MIN_STD = 1e-3
+MIN_COHORT_CLASSES = 25
 """With fewer cohort classes normalisation may do harm."""
 
 
@@ -101,7 +101,7 @@ class Cohort:
 
     def warn_if_narrow(self) -> None:
         """Warn of a cohort that is known to have few classes."""
-        if self.classes is not None and self.strength > 0 and len(self.classes) < LEAST_CLASSES:
+        if self.classes is not None and self.strength > 0 and len(self.classes) < MIN_COHORT_CLASSES:
             warnings.warn(describe_narrow(len(self.classes)), EquimetricWarning, stacklevel=4)
 
     def extend(self, embeddings: EmbeddingsLike, labels: LabelsLike | None = None) -> tuple[Tensor, Tensor]:
@@ -115,43 +115,47 @@ class Cohort:
         if labels is not None:
             names, classes = np.unique(convert_labels(labels, "labels", len(unit)), return_inverse=True)
             own = self._own_rows(names, torch.from_numpy(classes).to(unit.device))
-        crowd = self.measure(unit, own)
-        return self._as_queries(unit, crowd), self.extend_items(unit, crowd)
+        statistics = self.compute_statistics(unit, own)
+        return self._as_queries(unit, statistics), self.extend_items(unit, statistics)
 
-    def normalize(self, sets: LabelledSets, crowds: tuple[Crowd, Crowd] | None = None) -> LabelledSets:
-        """Sets of unit vectors → sets of extended vectors; `crowds` of queries and gallery, where they are known.
+    def normalize(
+        self, sets: LabelledSets, statistics: tuple[CohortStatistics, CohortStatistics] | None = None
+    ) -> LabelledSets:
+        """Sets of unit vectors → sets of extended vectors; `statistics` of queries and gallery, where they are known.
 
         One set stays one set: it is compared with itself, every pair once.
         """
-        of_queries, of_items = self.measure_sets(sets) if crowds is None else crowds
+        of_queries, of_items = self.set_statistics(sets) if statistics is None else statistics
         queries = self._as_queries(load_vectors(sets.queries, "a cohort"), of_queries)
         items = self.extend_items(load_vectors(sets.gallery_vectors, "a cohort"), of_items)
         both = {"gallery": None, "items": items} if sets.gallery is None else {"gallery": items}
         return replace(sets, queries=queries, geometry="dot", title=self.title, cohort=self, **both)
 
-    def measure_sets(self, sets: LabelledSets) -> tuple[Crowd, Crowd]:
-        """The crowds of queries and gallery items; a sample's own class does not count."""
+    def set_statistics(self, sets: LabelledSets) -> tuple[CohortStatistics, CohortStatistics]:
+        """The cohort statistics of queries and gallery items; a sample's own class does not count."""
         if self._labels is not None:
             require_one_class(sets, "a cohort with labels")
         queries = load_vectors(sets.queries, "a cohort")
-        crowd = self.measure_classes(queries, sets.query_classes, sets.class_labels)
+        statistics = self.class_statistics(queries, sets.query_classes, sets.class_labels)
         if sets.gallery is None:
-            return crowd, crowd
+            return statistics, statistics
         gallery = load_vectors(sets.gallery, "a cohort")
-        return crowd, self.measure_classes(gallery, sets.gallery_classes, sets.class_labels)
+        return statistics, self.class_statistics(gallery, sets.gallery_classes, sets.class_labels)
 
-    def measure_classes(self, unit: Tensor, classes: Tensor, class_labels: Sequence[int] | Sequence[str]) -> Crowd:
-        """The crowd of (N, D) unit vectors of numbered classes (N,), each without its own class."""
-        return self.measure(unit, self._own_rows(np.array(class_labels), classes))
+    def class_statistics(
+        self, unit: Tensor, classes: Tensor, class_labels: Sequence[int] | Sequence[str]
+    ) -> CohortStatistics:
+        """The cohort statistics of (N, D) unit vectors of numbered classes (N,), each without its own class."""
+        return self.compute_statistics(unit, self._own_rows(np.array(class_labels), classes))
 
-    def measure(self, unit: Tensor, own: tuple[Tensor, Tensor] | None = None) -> Crowd:
-        """The crowd of (N, D) unit vectors, without their `own` rows of the cohort, whose order is by class."""
+    def compute_statistics(self, unit: Tensor, own: tuple[Tensor, Tensor] | None = None) -> CohortStatistics:
+        """The statistics of (N, D) unit vectors, without their `own` rows of the cohort, which is in order of class."""
         if self.unit.shape[1] != unit.shape[1]:
             raise EquimetricError(f"the cohort has dimension {self.unit.shape[1]}, the embeddings {unit.shape[1]}")
         if self.strength == 0:
             nothing = unit.new_zeros(len(unit), dtype=torch.float64)
-            return Crowd(nothing, nothing)
-        return measure_crowd(unit, self.unit.to(unit), self.nearest, own)
+            return CohortStatistics(nothing, nothing)
+        return cohort_statistics(unit, self.unit.to(unit), self.nearest, own)
 
     def plain_items(self, extended: Tensor) -> Tensor:
         """(N, D) the unit vectors that gallery items (N, E) were before."""
@@ -191,37 +195,37 @@ class Cohort:
             )
         return start.to(classes.device)[classes], stop.to(classes.device)[classes]
 
-    def _as_queries(self, unit: Tensor, crowd: Crowd) -> Tensor:
+    def _as_queries(self, unit: Tensor, statistics: CohortStatistics) -> Tensor:
         one = unit.new_ones(len(unit), 1)
         if self._is_full:
-            scale = 1 / crowd.deviation.clamp(min=LEAST_DEVIATION)[:, None]
-            shift = -crowd.mean[:, None] * scale
+            scale = 1 / statistics.std.clamp(min=MIN_STD)[:, None]
+            shift = -statistics.mean[:, None] * scale
             # Half of it on one side alone: a power of two rounds nothing.
             return torch.cat([(unit * scale).to(unit), unit, shift.to(unit), one], 1) / 2
-        return torch.cat([unit, self._mean_shift(unit, crowd), one], 1)
+        return torch.cat([unit, self._mean_shift(unit, statistics), one], 1)
 
-    def extend_items(self, unit: Tensor, crowd: Crowd) -> Tensor:
+    def extend_items(self, unit: Tensor, statistics: CohortStatistics) -> Tensor:
         """(N, E) gallery items of unit vectors (N, D), which stay their first D numbers."""
         one = unit.new_ones(len(unit), 1)
         if self._is_full:
-            scale = 1 / crowd.deviation.clamp(min=LEAST_DEVIATION)[:, None]
-            shift = -crowd.mean[:, None] * scale
+            scale = 1 / statistics.std.clamp(min=MIN_STD)[:, None]
+            shift = -statistics.mean[:, None] * scale
             return torch.cat([unit, (unit * scale).to(unit), one, shift.to(unit)], 1)
-        return torch.cat([unit, one, self._mean_shift(unit, crowd)], 1)
+        return torch.cat([unit, one, self._mean_shift(unit, statistics)], 1)
 
     @property
     def _is_full(self) -> bool:
         return self.form == "full" and self.strength > 0
 
-    def _mean_shift(self, unit: Tensor, crowd: Crowd) -> Tensor:
+    def _mean_shift(self, unit: Tensor, statistics: CohortStatistics) -> Tensor:
         """−½ λ m(x), (N, 1)."""
-        return (crowd.mean * (-self.strength / 2)).to(unit)[:, None]
+        return (statistics.mean * (-self.strength / 2)).to(unit)[:, None]
 
 
 def describe_narrow(classes: int) -> str:
     """The warning of a cohort of few classes."""
     return (
-        f"the cohort has {classes} classes; with fewer than {LEAST_CLASSES} a few of them decide what is crowded, "
+        f"the cohort has {classes} classes; with fewer than {MIN_COHORT_CLASSES} a few of them decide what is crowded, "
         "which may do harm: give more, or choose the strength on validation classes"
     )
 

@@ -95,7 +95,7 @@ def choose_cohort(
 def _normalized_sets(
     plain: LabelledSets, candidates: Mapping[str, Cohort], strengths: Sequence[float], forms: Sequence[CohortForm]
 ) -> Iterator[tuple[str, CohortForm, float, Cohort, LabelledSets]]:
-    """Every trial; the crowds of a candidate are measured once, and no normalisation is tried once."""
+    """Every trial; the statistics of a candidate are computed once, and no normalisation is tried once."""
     if not candidates or not strengths or not forms:
         raise EquimetricError("there is nothing to choose from; give candidates, name → Cohort, strengths and forms")
     positive = [strength for strength in strengths if strength > 0]
@@ -105,7 +105,7 @@ def _normalized_sets(
         if not number and len(positive) < len(strengths):
             cohort = replace(candidate, form="mean", strength=0.0)
             yield name, "mean", 0.0, cohort, cohort.normalize(plain)
-        crowds = replace(candidate, strength=1.0).measure_sets(plain) if tried else None
+        statistics = replace(candidate, strength=1.0).set_statistics(plain) if tried else None
         for form, strength in tried:
             cohort = replace(candidate, form=form, strength=strength)
-            yield name, form, strength, cohort, cohort.normalize(plain, crowds)
+            yield name, form, strength, cohort, cohort.normalize(plain, statistics)

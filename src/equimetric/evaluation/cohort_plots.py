@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equimetric.evaluation.cohort_effect import CohortEffect, ScoreThreshold
-from equimetric.evaluation.plots import BAND, INK, MOST_SINGLE_CURVES, NEGATIVE, WORST
+from equimetric.evaluation.plots import BAND, INK, MAX_SINGLE_CURVES, NEGATIVE, WORST
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ def _draw_curves(axes: "Axes", threshold: ScoreThreshold) -> None:
     """Utility against the score that a pair needs, over the range of OPIS."""
     found = threshold.consistency
     score, utility = -found.thresholds, found.utility
-    if len(utility) <= MOST_SINGLE_CURVES:
+    if len(utility) <= MAX_SINGLE_CURVES:
         single = axes.plot(score, utility.T, color=INK, alpha=0.12, linewidth=0.6)
         single[0].set_label("single classes")
     low, high = np.quantile(utility, BAND, axis=0)

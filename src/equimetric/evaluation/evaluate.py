@@ -138,7 +138,7 @@ def evaluate(
         query_classes=sets.query_classes.cpu(),
         queries=len(sets.queries),
         gallery=None if sets.gallery is None else len(sets.gallery),
-        lone=int((sets.relevant == 0).sum()),
+        lone=int((sets.num_relevant == 0).sum()),
         geometry=sets.compared_by,
         path=path,
         percent=frozenset(metric.name for metric in parsed if METRICS[metric.family].percent),

@@ -14,7 +14,7 @@ __all__ = ["MAPPED_BYTES", "read_npy", "read_safetensors"]
 
 MAPPED_BYTES = 2**28
 """Arrays from this size on are mapped: only what is read of them is in memory."""
-LONGEST_HEADER = 10**8
+MAX_HEADER_BYTES = 10**8
 DTYPES = {
     "F64": "<f8",
     "F32": "<f4",
@@ -47,7 +47,7 @@ def read_safetensors(file: Path) -> dict[str, NDArray[Any]]:
     try:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
-            if length > LONGEST_HEADER:
+            if length > MAX_HEADER_BYTES:
                 raise ValueError("its header is too long")
             header = json.loads(stream.read(length))
         header.pop("__metadata__", None)

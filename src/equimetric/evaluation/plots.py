@@ -39,9 +39,9 @@ POSITIVE, NEGATIVE, BEST, WORST, INK = "#1b7837", "#2166ac", "#009e73", "#d55e00
 BAND = (0.1, 0.9)
 MIDDLE_80 = 1.2816
 """Standard deviations on either side of the mean that hold 80 % of a normal distribution."""
-NAMES_SHOWN, LONGEST_NAME = 3, 24
+NAMES_SHOWN, MAX_NAME_LENGTH = 3, 24
 UTILITY_NAMES = {"opis": "utility of a class", "opis_far": "1 − FAR of a class", "opis_frr": "1 − FRR of a class"}
-MOST_SINGLE_CURVES = 200
+MAX_SINGLE_CURVES = 200
 """With more classes, single curves would only smear the band."""
 
 
@@ -144,7 +144,7 @@ def utility_figure(
     best, worst, mean = order[-group:][::-1], order[:group], utility.mean(axis=0)
 
     figure, axes = new_figure(f"{measure} threshold", UTILITY_NAMES[check_rate_name(rate)])
-    if len(utility) <= MOST_SINGLE_CURVES:
+    if len(utility) <= MAX_SINGLE_CURVES:
         single = axes.plot(threshold, utility.T, color=INK, alpha=0.15, linewidth=0.7)
         single[0].set_label("single classes")
     band = np.quantile(utility, BAND, axis=0)
@@ -184,7 +184,7 @@ def utility_figure(
 def _short_names(names: Sequence[int | str], which: Integers) -> str:
     """The first few, each at most a few letters long; as text without markup."""
     shown = [name_text(str(names[place])) for place in which[:NAMES_SHOWN]]
-    short = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in shown]
+    short = [name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…" for name in shown]
     text = ", ".join(short) + (", …" if len(which) > len(shown) else "")
     return text.replace("$", r"\$")
 

@@ -28,7 +28,7 @@ __all__ = ["ThresholdProfile", "profile_distances", "threshold_profile"]
 
 CALIBRATION_POINTS, OUTER_POINTS = 101, 30
 """Thresholds within the calibration range, those of OPIS, and on either side of it."""
-LEAST_TAR, LARGEST_FAR = 0.01, 0.5
+MIN_TAR, MAX_FAR = 0.01, 0.5
 """Where the thresholds begin, and where they end."""
 
 
@@ -145,7 +145,7 @@ def profile_distances(distances: PairDistances) -> ThresholdProfile:
     middle = range_thresholds([distances], options)
     before, after = outer_thresholds(distances, middle, scored)
     thresholds = np.concatenate([before, middle, after])
-    overall, by_class = distances.accepted(thresholds), distances.accepted_by_class(thresholds)
+    overall, by_class = distances.count_accepted(thresholds), distances.count_accepted_by_class(thresholds)
     positive, negative, class_positive, class_negative = (
         np.rint(counts).astype(np.int64)
         for counts in (overall.positive, overall.negative, by_class.positive[numbers], by_class.negative[numbers])
@@ -172,10 +172,10 @@ def outer_thresholds(distances: PairDistances, middle: Floats, scored: bool) -> 
     low, high = range_ends(middle)
     first = low
     step = high - low
-    while float(distances.accepted(first).positive) > LEAST_TAR * distances.positives and (scored or first > 0):
+    while float(distances.count_accepted(first).positive) > MIN_TAR * distances.positives and (scored or first > 0):
         first = first - step if scored else max(0.0, first - step)
         step *= 1.5
-    last = float(distances.negative_distance(int(LARGEST_FAR * (distances.negatives - 1))))
+    last = float(distances.negative_distance(int(MAX_FAR * (distances.negatives - 1))))
     before = np.linspace(first, low, OUTER_POINTS + 1)[:-1] if first < low else middle[:0]
     after = np.linspace(high, last, OUTER_POINTS + 1)[1:] if last > high else middle[:0]
     return before, after

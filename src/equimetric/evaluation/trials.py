@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["TrialEvaluation", "TrialPoint", "evaluate_trials"]
 
 Interval = tuple[float, float]
-LEAST_ACCEPTED = 10
+MIN_ACCEPTED = 10
 """Expected false accepts for a rate to be estimated: 10 ± √10 is a third either way."""
 
 
@@ -89,10 +89,10 @@ class TrialEvaluation(Mapping[str, float]):
         """The largest threshold whose FAR is at most this on exactly these pairs; there must be enough of them."""
         check_rate(far)
         negatives = int((~self.same).sum())
-        if far * negatives < LEAST_ACCEPTED:
+        if far * negatives < MIN_ACCEPTED:
             raise EquimetricError(
-                f"a false accept rate of {far:g} needs {LEAST_ACCEPTED} / {far:g} trials of different classes, so that "
-                f"{LEAST_ACCEPTED} false accepts are expected; the list has {negatives}: give a larger far or more"
+                f"a false accept rate of {far:g} needs {MIN_ACCEPTED} / {far:g} trials of different classes, so that "
+                f"{MIN_ACCEPTED} false accepts are expected; the list has {negatives}: give a larger far or more"
             )
         return self.at_threshold(TrialCurve(self.distance, self.same).threshold_at_far(far))
 

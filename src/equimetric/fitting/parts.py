@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from equimetric.calibration.new_classes import LEAST_CLASSES
+from equimetric.calibration.new_classes import MIN_CLASSES
 from equimetric.calibration.targets import FalseAccepts
 from equimetric.errors import EquimetricError
 from equimetric.runs.configuration import PartsConfig
@@ -127,16 +127,16 @@ def part_sizes(classes: int) -> tuple[dict[str, int], tuple[str, ...]]:
         )
     sizes = {part: round(share * classes) for part, share in SHARES.items()}
     if classes >= FIVE_PARTS:
-        return {**sizes, "calibration": max(LEAST_CLASSES, sizes["calibration"])}, ()
+        return {**sizes, "calibration": max(MIN_CLASSES, sizes["calibration"])}, ()
     cohort = (
         f"{classes} classes are fewer than {FIVE_PARTS}: cohort and training classes are one part, so crowding is "
         "measured on classes that the model knows, and normalisation may help less on new ones than on validation"
     )
     if classes >= FOUR_PARTS:
-        enough = classes >= 3 * LEAST_CLASSES
-        calibrating = LEAST_CLASSES if enough else max(4, round(0.2 * classes))
+        enough = classes >= 3 * MIN_CLASSES
+        calibrating = MIN_CLASSES if enough else max(4, round(0.2 * classes))
         unbounded = (
-            f"{calibrating} classes calibrate, and a bound for new classes needs {LEAST_CLASSES}: the certificate "
+            f"{calibrating} classes calibrate, and a bound for new classes needs {MIN_CLASSES}: the certificate "
             "states the rates that were measured and promises none"
         )
         sizes = {"test": max(4, round(0.2 * classes)), "calibration": calibrating, "validation": max(3, classes // 8)}

@@ -69,9 +69,9 @@ class AdaFace(nn.Module):
     def quality(self, lengths: Tensor, weight: Tensor | None) -> Tensor:
         """(B, 1) q of each length; in training the batch, by its weights, first changes μ and σ."""
         if self.training:
-            times = torch.ones_like(lengths) if weight is None else weight.to(lengths)[:, None]
-            mean = ops.divide((times * lengths).sum(), times.sum())
-            variance = ops.divide((times * (lengths - mean).square()).sum(), times.sum() - 1)
+            counts = torch.ones_like(lengths) if weight is None else weight.to(lengths)[:, None]
+            mean = ops.divide((counts * lengths).sum(), counts.sum())
+            variance = ops.divide((counts * (lengths - mean).square()).sum(), counts.sum() - 1)
             self.mean.lerp_(mean.to(self.mean), self.rate)
             self.deviation.lerp_(variance.sqrt().to(self.deviation), self.rate)
         return (self.h * (lengths - self.mean.to(lengths)) / (self.deviation.to(lengths) + EDGE)).clamp(-1, 1)

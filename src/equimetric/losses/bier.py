@@ -105,8 +105,8 @@ class BoostedMembers(nn.Module):
 
     def boost(self, pairs: Pairs, members: Sequence[Tensor]) -> Tensor:
         """The mean of the members' losses, each over pairs weighted by the scores of the members before."""
-        times = pairs.weight
-        numbers = [ops.special.count(mask, times, members[0].dtype) for mask in (pairs.positive, pairs.negative)]
+        counts = pairs.weight
+        numbers = [ops.special.count(mask, counts, members[0].dtype) for mask in (pairs.positive, pairs.negative)]
 
         def loss(weighted: Pairs) -> Tensor:
             terms = softplus(-self.margin(weighted.similarity, weighted.negative))
@@ -122,7 +122,7 @@ class BoostedMembers(nn.Module):
                 with torch.no_grad():
                     score = self.score(score, similarity, pairs.negative, number)
                     weight = self.weight(score, pairs.negative)
-                    weight = weight if times is None else weight * times
+                    weight = weight if counts is None else weight * counts
         return torch.stack(values).mean(0)
 
     def score(self, score: Tensor | None, similarity: Tensor, negative: Tensor, number: int) -> Tensor:

@@ -12,7 +12,7 @@ from equimetric.option_values import NonNegativeFloat, PositiveFloat, Range
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
-FEW = 1e-6
+ROUNDING_SHARE = 1e-6
 """Share of the batch up to which what lies outside a neighbourhood is rounding."""
 
 
@@ -63,24 +63,24 @@ def contextual(
     if keep_signs:
         similarity = ops.special.keep_signs(similarity, pairs.positive, pairs.negative)
     distance = (2 - 2 * similarity).clamp_min(0)
-    times = torch.ones_like(distance[0]) if pairs.query_weight is None else pairs.query_weight.to(distance)
+    counts = torch.ones_like(distance[0]) if pairs.query_weight is None else pairs.query_weight.to(distance)
     ascending, order = distance.detach().sort(1)
-    counted = times[order].cumsum(1)
+    counted = counts[order].cumsum(1)
     near, mutual = (
         neighbours(distance, nth_smallest(ascending, counted, number) + epsilon, slope) for number in (k, k // 2)
     )
-    mutual = mutual * mutual.T * times
-    linked = ops.divide(mutual @ shared_neighbours(near, times), mutual.sum(1, keepdim=True))
+    mutual = mutual * mutual.T * counts
+    linked = ops.divide(mutual @ shared_neighbours(near, counts), mutual.sum(1, keepdim=True))
     similar = (linked + linked.T) / 2
     terms = ops.row_sum((1 - similar).square(), pairs.positive, pairs.weight) + ops.row_sum(
         similar.square(), pairs.negative, pairs.weight
     )
-    return ops.mean(ops.divide(terms, times.sum()))
+    return ops.mean(ops.divide(terms, counts.sum()))
 
 
 def nth_smallest(ascending: Tensor, counted: Tensor, number: int) -> Tensor:
     """(B, 1) of rising (B, B) values the first at which (B, B) counts reach a number, or else the last."""
-    reached = counted >= number * (1 - FEW)
+    reached = counted >= number * (1 - ROUNDING_SHARE)
     reached[:, -1] = True
     return ascending.gather(1, reached.view(torch.uint8).argmax(1, keepdim=True))
 
@@ -91,13 +91,13 @@ def neighbours(distance: Tensor, radius: Tensor, slope: float) -> Tensor:
     return (fixed <= radius).to(distance) - slope * (distance - fixed)
 
 
-def shared_neighbours(near: Tensor, times: Tensor) -> Tensor:
+def shared_neighbours(near: Tensor, counts: Tensor) -> Tensor:
     """(B, B) W: of neighbours, the mean share of common members of their neighbourhoods and of what is outside both."""
-    counted = near * times
-    size, everyone = counted.sum(1, keepdim=True), times.sum()
+    counted = near * counts
+    size, everyone = counted.sum(1, keepdim=True), counts.sum()
     inside = size.detach()
     outside = everyone - inside
-    outside = torch.where(outside > FEW * everyone, outside, 0.0)
+    outside = torch.where(outside > ROUNDING_SHARE * everyone, outside, 0.0)
     common = counted @ near.T
     both, neither = ops.divide(common, inside), ops.divide(everyone - size - size.T + common, outside)
     return (both + neither) / 2 * near

@@ -92,24 +92,24 @@ class HierarchicalRegulariser(nn.Module):
 
     def hierarchy(self, to_proxies: Tensor, closeness: Tensor, weight: Tensor | None = None) -> Tensor:
         """The mean over drawn triples of (N, M) distances to the proxies, related by (N, N) closeness."""
-        times = torch.ones_like(closeness[:, 0]) if weight is None else weight.to(closeness)
-        triples = self.draw_triples(closeness, times)
+        counts = torch.ones_like(closeness[:, 0]) if weight is None else weight.to(closeness)
+        triples = self.draw_triples(closeness, counts)
         if not triples.shape[1]:
             return to_proxies.sum() * 0
 
-        count = times[triples[0]]
+        count = counts[triples[0]]
         total = ops.special.ancestor_hinges(
             to_proxies, triples, count, margin=self.margin, tau=self.tau, generator=self.generator
         )
         return total / count.sum()
 
-    def draw_triples(self, closeness: Tensor, times: Tensor) -> Tensor:
+    def draw_triples(self, closeness: Tensor, counts: Tensor) -> Tensor:
         """(3, T) rows i, j and k, `per_anchor` triples for each sample that has reciprocal neighbours and others.
 
-        Samples are present (N,) `times`.
+        Sample i is present (N,) `counts` times.
         """
         itself = torch.eye(len(closeness), dtype=torch.bool, device=closeness.device)
-        present = times > 0
+        present = counts > 0
         # A sample is its own nearest neighbour and one of the `topk`; one that is absent is nobody's.
         closeness = closeness.masked_fill(~present, -torch.inf).masked_fill(itself, torch.inf)
         nearest = closeness.topk(min(self.topk, len(closeness)), dim=1).indices
@@ -121,7 +121,7 @@ class HierarchicalRegulariser(nn.Module):
         if not len(anchors):
             return anchors.new_empty(3, 0)
         # Above 0 also in single precision.
-        chance = (times / times.max()).float().clamp_min(torch.finfo(torch.float32).tiny)
+        chance = (counts / counts.max()).float().clamp_min(torch.finfo(torch.float32).tiny)
         j, k = (
             torch.multinomial(mask[anchors] * chance, self.per_anchor, replacement=True, generator=self.generator)
             for mask in (related, unrelated)

@@ -96,8 +96,8 @@ class HypergraphTuplets(nn.Module):
 
 def propagate(vectors: Tensor, incidence: Tensor, weight: Tensor | None = None) -> Tensor:
     """(B, D) G times the vectors, from samples to classes and back; each sample counts by its (B,) weight."""
-    times = torch.ones_like(incidence[:, 0]) if weight is None else weight.to(incidence)
+    counts = torch.ones_like(incidence[:, 0]) if weight is None else weight.to(incidence)
     degrees = incidence.sum(1, keepdim=True)
     scale = torch.where(degrees > 0, degrees, 1.0).rsqrt()
-    gathered = incidence.T @ (times[:, None] * scale * vectors)
-    return scale * (incidence @ ops.divide(gathered, (times @ incidence)[:, None]))
+    gathered = incidence.T @ (counts[:, None] * scale * vectors)
+    return scale * (incidence @ ops.divide(gathered, (counts @ incidence)[:, None]))

@@ -31,21 +31,21 @@ class MessageLayer(nn.Module):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
-    def forward(self, vectors: Tensor, times: Tensor | None = None) -> Tensor:
-        """(B, D) → (B, D); a sample sends its message (B,) `times`."""
-        vectors = ops.special.layer_norm(self.norm_messages, vectors + self.drop(self.messages(vectors, times)))
+    def forward(self, vectors: Tensor, counts: Tensor | None = None) -> Tensor:
+        """(B, D) → (B, D); a sample sends its message (B,) `counts`."""
+        vectors = ops.special.layer_norm(self.norm_messages, vectors + self.drop(self.messages(vectors, counts)))
         widened = self.drop(ops.special.linear(self.widen, vectors).relu())
         return ops.special.layer_norm(self.norm, vectors + self.drop(ops.special.linear(self.narrow, widened)))
 
-    def messages(self, vectors: Tensor, times: Tensor | None) -> Tensor:
+    def messages(self, vectors: Tensor, counts: Tensor | None) -> Tensor:
         """(B, D) what each sample receives."""
         query, key, value = (
             ops.special.linear(layer, vectors).view(len(vectors), self.heads, -1).transpose(0, 1)
             for layer in (self.query, self.key, self.value)
         )
         scores = query @ key.transpose(1, 2) / math.sqrt(query.shape[2])
-        if times is not None:
-            scores = scores + times.to(scores).log()
+        if counts is not None:
+            scores = scores + counts.to(scores).log()
         attention = torch.cat([torch.zeros_like(scores[..., :1]), scores], 2).softmax(2)[..., 1:]
         received = (self.drop(attention) @ value).transpose(0, 1).flatten(1)
         return ops.special.linear(self.out, received)
@@ -118,11 +118,11 @@ class IntraBatchConnections(nn.Module):
         refined = ops.special.linear(self.second, self.norm(refined, pairs.query_weight))
         return self.classify(ops.special.linear(self.classifier, embeddings), labels) + self.classify(refined, labels)
 
-    def refine(self, embeddings: Tensor, times: Tensor | None = None) -> Tensor:
+    def refine(self, embeddings: Tensor, counts: Tensor | None = None) -> Tensor:
         """(B, D) embeddings after all messages; with `concat` (B, D · layers)."""
         vectors, every = ops.special.linear(self.start, ops.unit(embeddings)), []
         for layer in self.layers:
-            vectors = layer(vectors, times)
+            vectors = layer(vectors, counts)
             every.append(vectors)
         return torch.cat(every, 1) if self.concat else vectors
 

@@ -12,7 +12,7 @@ from equimetric.option_values import PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.search_space import Integer, Uniform
 
-SMALLEST_VARIANCE = 1e-12
+MIN_VARIANCE = 1e-12
 """Keeps the exponents finite where every sample sits on its cluster's mean."""
 
 UNKNOWN = -1.0
@@ -98,12 +98,12 @@ class Magnet(nn.Module):
         """(B,) the loss of each sample; samples of a class with the same `cluster`, or of a class, are a cluster."""
         embeddings, labels = ops.require.whole_batch(pairs, "magnet")
         column, number = ops.special.group_rows(*([labels] if cluster is None else [labels, cluster]))
-        times = torch.ones_like(embeddings[:, 0]) if pairs.query_weight is None else pairs.query_weight.to(embeddings)
-        sizes = embeddings.new_zeros(number).index_add(0, column, times)
-        sums = embeddings.new_zeros(number, embeddings.shape[1]).index_add(0, column, times[:, None] * embeddings)
+        counts = torch.ones_like(embeddings[:, 0]) if pairs.query_weight is None else pairs.query_weight.to(embeddings)
+        sizes = embeddings.new_zeros(number).index_add(0, column, counts)
+        sums = embeddings.new_zeros(number, embeddings.shape[1]).index_add(0, column, counts[:, None] * embeddings)
         means = ops.divide(sums, sizes[:, None])
         own = (embeddings - means.index_select(0, column)).square().sum(1)
-        variance = (torch.dot(times, own) / (times.sum() - 1).clamp_min(1)).clamp_min(SMALLEST_VARIANCE)
+        variance = (torch.dot(counts, own) / (counts.sum() - 1).clamp_min(1)).clamp_min(MIN_VARIANCE)
         other_class = labels[:, None] != labels.new_zeros(number).scatter(0, column, labels)
         distance = ops.special.squared_distance(embeddings, means)
         repelled = ops.log_sum_exp(distance * (-0.5 / variance), other_class & (sizes > 0))

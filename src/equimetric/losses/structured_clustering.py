@@ -73,8 +73,8 @@ class StructuredClustering(Scheduled):
         gamma = self.gamma
         with torch.no_grad():
             # A sequence of small steps, so not for an accelerator; in float64, which separates ties.
-            times = None if weight is None else weight.double().cpu()
-            search = ops.special.MedoidSearch(distance.double().cpu(), member.cpu(), gamma, times)
+            counts = None if weight is None else weight.double().cpu()
+            search = ops.special.MedoidSearch(distance.double().cpu(), member.cpu(), gamma, counts)
             nearest, delta = search.solve(self.pam_iters)
             true_medoid = search.class_medoids()
         true, best = (distance[every, medoid.to(labels.device)] for medoid in (true_medoid, nearest))

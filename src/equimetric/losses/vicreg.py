@@ -54,9 +54,9 @@ def covariances(embeddings: Tensor, weight: Tensor | None = None) -> Tensor:
     if weight is None:
         centred = embeddings - embeddings.mean(0)
         return centred.T @ centred / max(1, len(embeddings) - 1)
-    times = weight.to(embeddings)
-    centred = embeddings - ops.divide(times @ embeddings, times.sum())
-    return (times[:, None] * centred).T @ centred / (times.sum() - 1).clamp_min(1)
+    counts = weight.to(embeddings)
+    centred = embeddings - ops.divide(counts @ embeddings, counts.sum())
+    return (counts[:, None] * centred).T @ centred / (counts.sum() - 1).clamp_min(1)
 
 
 def lack_of_variance(covariance: Tensor, deviation: float, epsilon: float) -> Tensor:

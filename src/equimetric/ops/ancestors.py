@@ -8,7 +8,7 @@ from torch.nn.functional import one_hot
 
 from equimetric.ops.draws import GumbelNoise
 from equimetric.ops.gradients import with_gradient
-from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.products import is_tracing
 
 __all__ = ["ancestor_hinges"]
 
@@ -33,7 +33,7 @@ class Ancestors(NamedTuple):
 def ancestor_hinges(
     to_proxies: Tensor,
     triples: Tensor,
-    times: Tensor,
+    counts: Tensor,
     *,
     margin: float,
     tau: float,
@@ -47,16 +47,16 @@ def ancestor_hinges(
     shape = triples.shape[1], to_proxies.shape[1]
     lower, upper = (GumbelNoise.draw(shape, to_proxies, generator) for _ in range(2))
     ancestors = Ancestors(tau, margin, lower, upper)
-    if plain_arithmetic() or shape[0] * shape[1] <= TILE:
-        return sum_ancestor_hinges(to_proxies, triples, times, ancestors)
+    if is_tracing() or shape[0] * shape[1] <= TILE:
+        return sum_ancestor_hinges(to_proxies, triples, counts, ancestors)
     with torch.no_grad():
         value, gradient = sum_tiles(
-            to_proxies.detach(), triples, times, ancestors, differentiate=to_proxies.requires_grad
+            to_proxies.detach(), triples, counts, ancestors, differentiate=to_proxies.requires_grad
         )
     return value if gradient is None else with_gradient(value, to_proxies, gradient)
 
 
-def sum_ancestor_hinges(to_proxies: Tensor, triples: Tensor, times: Tensor, ancestors: Ancestors) -> Tensor:
+def sum_ancestor_hinges(to_proxies: Tensor, triples: Tensor, counts: Tensor, ancestors: Ancestors) -> Tensor:
     """The sum over all triples at once."""
     i, j, k = (to_proxies[rows] for rows in triples)
     nearer = torch.maximum(i, j)
@@ -72,11 +72,11 @@ def sum_ancestor_hinges(to_proxies: Tensor, triples: Tensor, times: Tensor, ance
     i, j, k = ((to * (lower - upper)).sum(1) for to in (i, j, k))
     margin = ancestors.margin
     value = (i + margin).relu() + (j + margin).relu() + (margin - k).relu()
-    return torch.dot(times * (places[0] != places[1]), value)
+    return torch.dot(counts * (places[0] != places[1]), value)
 
 
 def sum_tiles(
-    to_proxies: Tensor, triples: Tensor, times: Tensor, ancestors: Ancestors, *, differentiate: bool
+    to_proxies: Tensor, triples: Tensor, counts: Tensor, ancestors: Ancestors, *, differentiate: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The sum and its (N, M) gradient, of a few triples at a time, whose distances stay in the cache."""
     size = max(1, (TILE if to_proxies.is_cpu else ACCELERATOR_TILE) // to_proxies.shape[1])
@@ -87,7 +87,7 @@ def sum_tiles(
     for start in range(0, triples.shape[1], size):
         part = slice(start, start + size)
         tile.fill(triples[:, part], part)
-        for kept, one in zip((sums, hinge_gradients, places), tile.hinges(times[part]), strict=True):
+        for kept, one in zip((sums, hinge_gradients, places), tile.hinges(counts[part]), strict=True):
             kept.append(one)
         if gradient is not None:
             tile.add_shares(hinge_gradients[-1], gradient)
@@ -122,12 +122,12 @@ class TripleTile:
             drawn = noise.rows(part, out=self.spare[1]).sub_(distance, alpha=1 / self.ancestors.tau)
             torch.softmax(drawn, 1, out=share)
 
-    def hinges(self, times: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def hinges(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The sum of the hinges, (3, T) its gradient by d(·, ρ) − d(·, ϱ), and (2, T) proxies ρ and ϱ."""
         places = torch.stack([largest(share) for share in (self.lower, self.upper)])
         at = torch.stack([to.gather(1, places.T) for to in (self.i, self.j, self.k)])
         each = (self.sign * (at[..., 0] - at[..., 1])).add_(self.ancestors.margin).relu_()
-        counted = times * (places[0] != places[1])
+        counted = counts * (places[0] != places[1])
         return torch.dot(counted, each.sum(0)), each.sign() * self.sign * counted, places
 
     def add_shares(self, hinge_gradients: Tensor, gradient: Tensor) -> None:

@@ -23,7 +23,7 @@ TILE_BYTES = 2**26
 BLOCK_BYTES = 2**22
 """Bytes of rows in float64 at a time: memory of this size is used again, larger blocks would be fetched afresh."""
 
-MODERATE = 2.0**30
+MAX_SAFE_MAGNITUDE = 2.0**30
 """Squares and sums of squares of numbers up to this, and down to its reciprocal, are far from the ends of float32."""
 
 
@@ -68,7 +68,7 @@ def directions(vectors: Tensor) -> Tensor:
 def moderate_scale(vectors: Tensor) -> Tensor:
     """The vectors, multiplied by a power of 2, which rounds nothing, where their squares might over- or underflow."""
     largest = max(map(abs, torch.stack(vectors.aminmax()).tolist()))
-    if not largest or 1 / MODERATE <= largest <= MODERATE:
+    if not largest or 1 / MAX_SAFE_MAGNITUDE <= largest <= MAX_SAFE_MAGNITUDE:
         return vectors
     exponent = -math.frexp(largest)[1]
     # In two steps: the whole factor may be too large for float32.

@@ -21,33 +21,33 @@ from equimetric.pairs import Pairs
 
 __all__ = ["compute_chunked", "separable"]
 
-LARGE = 2**20
+MIN_CHUNKED_PAIRS = 2**20
 """From this many pairs on, losses are computed a few rows at a time."""
 
 CHUNK_ENTRIES = 2**19
 """Similarities in one chunk: two megabytes in single precision."""
 
 
-class Collect:
+class RatioCollector:
     """Collects the ratios of one chunk; the loss continues with their value in that chunk."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[Tensor, Tensor | None]] = []
         """Numerators, with gradient, and denominators."""
 
-    def take(self, numerator: Tensor, denominator: Tensor | None) -> Tensor:
+    def handle(self, numerator: Tensor, denominator: Tensor | None) -> Tensor:
         """Keep both parts."""
         self.parts.append((numerator, None if denominator is None else denominator.detach()))
         return quotient(numerator, denominator)
 
 
-class Replay:
+class RatioReplay:
     """Returns the ratios of the whole batch, in the order in which the loss asks for them."""
 
     def __init__(self, ratios: Sequence[Tensor]) -> None:
         self.ratios = iter(ratios)
 
-    def take(self, numerator: Tensor, denominator: Tensor | None) -> Tensor:  # noqa: ARG002
+    def handle(self, numerator: Tensor, denominator: Tensor | None) -> Tensor:  # noqa: ARG002
         """The next ratio of the whole batch."""
         return next(self.ratios)
 
@@ -59,8 +59,14 @@ class Gradients:
         self.parameters = parameters
         self.parts = [torch.empty_like(similarity), *map(torch.zeros_like, parameters)]
 
-    def take(
-        self, rows: slice, chunk: Pairs, values: Sequence[Tensor], factors: Sequence[Tensor], *, again: bool = False
+    def accumulate(
+        self,
+        rows: slice,
+        chunk: Pairs,
+        values: Sequence[Tensor],
+        factors: Sequence[Tensor],
+        *,
+        retain_graph: bool = False,
     ) -> None:
         """Σ factor · ∂ value of one chunk; 0 for tensors on which the values do not depend."""
         connected = [(value, factor) for value, factor in zip(values, factors, strict=True) if value.requires_grad]
@@ -70,7 +76,7 @@ class Gradients:
             with torch.enable_grad():
                 total = sum_scalars([(value * factor).sum() for value, factor in connected])
             found = torch.autograd.grad(
-                total, [chunk.similarity, *self.parameters], retain_graph=again, allow_unused=True
+                total, [chunk.similarity, *self.parameters], retain_graph=retain_graph, allow_unused=True
             )
         self.parts[0][rows] = 0 if found[0] is None else found[0]
         for whole, share in zip(self.parts[1:], found[1:], strict=True):
@@ -88,7 +94,7 @@ class Gradients:
             part.addcmul_(others, factor)
 
 
-class ByRows(torch.autograd.Function):
+class ChunkedLoss(torch.autograd.Function):
     """The loss L = f(N₁/D₁, …) of ratios of sums over rows, with ∂L/∂s = Σ_k ∂f/∂r_k · ∂N_k/∂s / D_k.
 
     A first run sums N_k and D_k over the chunks. Running the loss once more on the last chunk with the ratios of the
@@ -111,10 +117,10 @@ class ByRows(torch.autograd.Function):
         step = max(1, CHUNK_ENTRIES // max(1, similarity.shape[1]))
         chunks = [slice(start, start + step) for start in range(0, len(similarity), step)]
 
-        def run(rows: slice, differentiate: bool = True) -> tuple[Pairs, Collect]:
+        def run(rows: slice, differentiate: bool = True) -> tuple[Pairs, RatioCollector]:
             chunk = pairs.rows(rows, similarity[rows].detach().requires_grad_())
             counted = weigh_rows(chunk.query_weight)
-            with torch.set_grad_enabled(differentiate), defer_ratios(collected := Collect()), counted:
+            with torch.set_grad_enabled(differentiate), defer_ratios(collected := RatioCollector()), counted:
                 function(chunk)
             return chunk, collected
 
@@ -134,10 +140,12 @@ class ByRows(torch.autograd.Function):
                 if denominator is not None:
                     total[1] += denominator
             for number, (gradients, (numerator, _)) in enumerate(zip(kept, collected.parts, strict=False)):
-                gradients.take(rows, chunk, [numerator], [torch.ones_like(numerator)], again=number + 1 < len(kept))
+                gradients.accumulate(
+                    rows, chunk, [numerator], [torch.ones_like(numerator)], retain_graph=number + 1 < len(kept)
+                )
 
         ratios = [quotient(numerator, denominator).requires_grad_() for numerator, denominator in sums]
-        with torch.enable_grad(), defer_ratios(Replay(ratios)), weigh_rows(chunk.query_weight):
+        with torch.enable_grad(), defer_ratios(RatioReplay(ratios)), weigh_rows(chunk.query_weight):
             value = function(chunk)
         factors = [
             quotient(gradient, denominator)
@@ -155,7 +163,7 @@ class ByRows(torch.autograd.Function):
             try:
                 for rows in chunks:
                     chunk, collected = run(rows)
-                    summed.take(rows, chunk, [numerator for numerator, _ in collected.parts], factors)
+                    summed.accumulate(rows, chunk, [numerator for numerator, _ in collected.parts], factors)
             finally:
                 generator.set_state(after)
         context.save_for_backward(*summed.parts)
@@ -178,10 +186,10 @@ def compute_chunked(
 
     `parameters()` are the learned tensors of the function; `generator` is the one it draws from, if not torch's own.
     """
-    if pairs.similarity.numel() < LARGE or not pairs.similarity.requires_grad or rows_are_separate():
+    if pairs.similarity.numel() < MIN_CHUNKED_PAIRS or not pairs.similarity.requires_grad or rows_are_separate():
         return function(pairs)
     own_generator = torch.default_generator if generator is None else generator
-    value: Tensor = ByRows.apply(  # type: ignore[no-untyped-call]
+    value: Tensor = ChunkedLoss.apply(  # type: ignore[no-untyped-call]
         function, pairs, own_generator, pairs.similarity, *parameters()
     )
     return value

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.ops.masks import has_any
-from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.products import is_tracing
 from equimetric.ops.reductions import mean, reduce_rows
 from equimetric.ops.require import queries
 from equimetric.ops.rows import rows_count_alike
@@ -54,7 +54,7 @@ def first_pairs(pairs: Pairs, loss: str) -> FirstPairs:
     earlier = (labels[:, None] == labels).tril_(-1) & has_positive
     is_anchor = has_positive & ~has_any(earlier)
     anchor = torch.arange(len(labels), device=labels.device)
-    if not plain_arithmetic():
+    if not is_tracing():
         anchor = anchor[is_anchor]
     rows, present = pairs.negative.index_select(0, anchor), is_anchor[anchor]
     positive = pairs.positive.index_select(0, anchor).view(torch.uint8).argmax(1)

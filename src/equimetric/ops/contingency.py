@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 __all__ = ["Agreement", "Counts", "Moves"]
 
-SMALLEST = 1e-12
+MIN_ENTROPY_PRODUCT = 1e-12
 """Product of entropies from which its root is taken."""
 
 
@@ -44,12 +44,12 @@ class Agreement:
     def __init__(self, member: NDArray[np.int64], weight: NDArray[np.float64] | None = None) -> None:
         self.member = member
         self.weight = weight
-        self.times: NDArray[Any] = np.ones_like(member) if weight is None else weight
+        self.multiplicity: NDArray[Any] = np.ones_like(member) if weight is None else weight
         self.classes = int(member.max()) + 1
         counts = np.arange(len(member) + 1)
         self.table = counts * np.log(np.maximum(counts, 1))
         self.class_term = self.n_log_n(np.bincount(member, weight)).sum()
-        self.whole = self.n_log_n(self.times.sum())
+        self.whole = self.n_log_n(self.multiplicity.sum())
 
     def n_log_n(self, counts: NDArray[Any]) -> NDArray[np.float64]:
         """(…,) n log n: whole numbers from a table."""
@@ -76,17 +76,23 @@ class Agreement:
             cluster_term += self.sum_changes(cells // self.classes, change, counts.sizes, trials)
         information = joint - cluster_term - self.class_term + self.whole
         entropies = (self.whole - cluster_term) * (self.whole - self.class_term)
-        return np.asarray(1 - np.where(entropies > 0, information / np.sqrt(np.maximum(entropies, SMALLEST)), 0))
+        return np.asarray(
+            1 - np.where(entropies > 0, information / np.sqrt(np.maximum(entropies, MIN_ENTROPY_PRODUCT)), 0)
+        )
 
     def list_changes(self, counts: Counts, moves: Moves) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """(2E,) cells that samples leave or enter, ascending by trial, cluster and class, and what they add to them."""
-        trial, classes, times = moves.trial * len(counts.sizes), self.member[moves.sample], self.times[moves.sample]
+        trial, classes, weight = (
+            moves.trial * len(counts.sizes),
+            self.member[moves.sample],
+            self.multiplicity[moves.sample],
+        )
         clusters = np.concatenate([trial + counts.cluster[moves.sample], trial + moves.target])
         cells = clusters * self.classes + np.concatenate([classes, classes])
         # Sorting numbers is several times faster than sorting their places, so each holds its place in its last bits.
         bits = len(cells).bit_length()
         ordered = np.sort((cells << bits) | np.arange(len(cells)))
-        return ordered >> bits, np.concatenate([-times, times])[ordered & ((1 << bits) - 1)]
+        return ordered >> bits, np.concatenate([-weight, weight])[ordered & ((1 << bits) - 1)]
 
     def sum_changes(
         self, places: NDArray[np.int64], change: NDArray[Any], counts: NDArray[Any], trials: int

@@ -64,19 +64,19 @@ def row_argmin(values: Tensor, mask: Tensor) -> Tensor:
     return values.masked_fill(~mask, torch.inf).argmin(1)
 
 
-def hardest_entries(losses: Tensor, times: Tensor, number: float) -> tuple[Tensor, Tensor]:
-    """The `number` largest losses above zero, each present as often as `times` (or a mask) says.
+def hardest_entries(losses: Tensor, counts: Tensor, number: float) -> tuple[Tensor, Tensor]:
+    """The `number` largest losses above zero, each present as often as `counts` (or a mask) says.
 
     Returns their indices into the flattened matrix, and how often each is among them.
     """
-    places = flatnonzero((times > 0) & (losses > 0))
+    places = flatnonzero((counts > 0) & (losses > 0))
     hardness = losses.reshape(-1)[places]
-    if times.dtype == torch.bool:
+    if counts.dtype == torch.bool:
         if len(places) > number:
             places = places[hardness.topk(int(number)).indices]
         return places, losses.new_ones(len(places))
     order = hardness.argsort(descending=True)
     places = places[order]
-    counts = times.reshape(-1)[places].to(losses)
-    kept = (number - (counts.cumsum(0) - counts)).clamp_min(0).minimum(counts)
+    kept_counts = counts.reshape(-1)[places].to(losses)
+    kept = (number - (kept_counts.cumsum(0) - kept_counts)).clamp_min(0).minimum(kept_counts)
     return places[kept > 0], kept[kept > 0]

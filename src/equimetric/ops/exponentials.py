@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric.ops.masks import to_dtype
-from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.products import is_tracing
 from equimetric.ops.reductions import row_max
 
 __all__ = ["FAR_BELOW", "bounded_exp", "log1p_sum_exp", "log_sum_exp", "row_violation"]
@@ -16,7 +16,7 @@ __all__ = ["FAR_BELOW", "bounded_exp", "log1p_sum_exp", "log_sum_exp", "row_viol
 FAR_BELOW = -1e30
 """Stands for −∞ in masked log-sum-exps: a row of true infinities would have NaN gradients."""
 
-FEW = 2**14
+SMALL_NUMEL = 2**14
 """Up to this many numbers, calls cost more than what they compute."""
 
 
@@ -91,7 +91,7 @@ def clamp_exponent(exponent: Tensor) -> Tensor:
 
 def bounded_exp(exponent: Tensor) -> Tensor:
     """e^x for x ≤ 0, at least a tiny normal number: exponentials that underflow are ten to forty times slower."""
-    if plain_arithmetic():
+    if is_tracing():
         return clamp_exponent(exponent).exp()
     result: Tensor = BoundedExp.apply(exponent)  # type: ignore[no-untyped-call]
     return result
@@ -101,9 +101,9 @@ def log_sum_exp(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> T
     """(…,) log Σ_j e^{values_…j} over each row's entries; about −1e30, with gradient 0, for an empty row."""
     if weight is not None:
         values = values + torch.where(mask, weight, 1.0).log()
-    if values.numel() <= FEW:
+    if values.numel() <= SMALL_NUMEL:
         return torch.where(mask, values, FAR_BELOW).logsumexp(-1)
-    if not plain_arithmetic():
+    if not is_tracing():
         result: Tensor = LogSumExp.apply(values, mask)[0]  # type: ignore[no-untyped-call]
         return result
     largest = row_max(values.detach(), mask).clamp_min(FAR_BELOW)

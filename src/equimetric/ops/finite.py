@@ -5,7 +5,7 @@ from math import isfinite, nan
 import torch
 from torch import Tensor
 
-from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.products import is_tracing
 
 __all__ = ["nan_factor"]
 
@@ -27,6 +27,6 @@ def known_finite(embeddings: Tensor) -> bool:
     """Whether a finite sum proves finite entries; False where finding out takes long."""
     if not embeddings.is_floating_point():
         return True
-    if not embeddings.is_cpu or plain_arithmetic():
+    if not embeddings.is_cpu or is_tracing():
         return False
     return isfinite(embeddings.detach().sum().item())

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.products import is_tracing
 
 __all__ = ["keep_signs", "scale_gradient", "scale_saved", "sum_scalars", "with_gradient"]
 
@@ -50,7 +50,7 @@ def scale_saved(grad_output: Tensor, gradient: Tensor) -> Tensor:
 
     On an accelerator reading the scalar takes longer than multiplying by it.
     """
-    if grad_output.is_cpu and not grad_output.requires_grad and not plain_arithmetic() and grad_output == 1:
+    if grad_output.is_cpu and not grad_output.requires_grad and not is_tracing() and grad_output == 1:
         return gradient
     return grad_output * gradient
 

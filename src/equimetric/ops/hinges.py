@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from equimetric.ops.gradients import with_gradient
-from equimetric.ops.masks import FEW_OF, flatnonzero, has_any
-from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.masks import SPARSE_RATIO, flatnonzero, has_any
+from equimetric.ops.products import is_tracing
 from equimetric.ops.ratios import quotient, ratio, ratios_are_deferred
-from equimetric.ops.reductions import denominator, mean, row_mean, times
+from equimetric.ops.reductions import denominator, entry_counts, mean, row_mean
 from equimetric.ops.rows import rows_count_alike, total, weigh_terms
 from equimetric.pairs import Pairs
 
 __all__ = ["Affine", "Hinge", "distance", "similarity", "sum_hinges"]
 
-FEW = 2**14
+SMALL_NUMEL = 2**14
 """Up to this many numbers, calls cost more than what they compute."""
 
 
@@ -102,7 +102,7 @@ def sum_hinges(
         terms = [row_mean(hinge.excess.compute().relu() ** power, hinge.mask, weight) for hinge in both]
         parts = [mean(part, has_any(hinge.mask)) for part, hinge in zip(terms, both, strict=True)]
         return few.scale(parts[0]) + many.scale(parts[1])
-    known = power == 1 and few.excess.values.numel() > FEW and rows_count_alike() and not plain_arithmetic()
+    known = power == 1 and few.excess.values.numel() > SMALL_NUMEL and rows_count_alike() and not is_tracing()
     if known and weight is None and not ratios_are_deferred():
         value = fuse_hinges(few, many, reduction, inclusive=inclusive)
         if value is not None:
@@ -128,7 +128,7 @@ def reduce_hinge(
 ) -> Tensor:
     """R of the terms of one hinge, without its factor."""
     values = hinge.excess.values
-    counted = times(hinge.mask, weight, values.dtype)
+    counted = entry_counts(hinge.mask, weight, values.dtype)
     if known:
         value, active, gradient = hinge_with_gradient(hinge.excess, counted, inclusive=inclusive)
         numerator = with_gradient(value, values, gradient)
@@ -150,7 +150,7 @@ def fuse_hinges(few: Hinge, many: Hinge, reduction: str, *, inclusive: bool) -> 
     """
     values = many.excess.values.contiguous()
     elsewhere = flatnonzero(~many.mask)
-    if FEW_OF * len(elsewhere) > values.numel():
+    if SPARSE_RATIO * len(elsewhere) > values.numel():
         return None
     with torch.no_grad():
         value = values.new_zeros(())

@@ -33,9 +33,9 @@ class BatchNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(features)) if shift else None
         self.epsilon = epsilon
 
-    def forward(self, vectors: Tensor, times: Tensor | None = None) -> Tensor:
-        """(B, D) → (B, D); samples count (B,) `times`, each once where that is None."""
-        once = vectors.new_ones(len(vectors)) if times is None else times.to(vectors)
+    def forward(self, vectors: Tensor, counts: Tensor | None = None) -> Tensor:
+        """(B, D) → (B, D); samples count (B,) `counts`, each once where that is None."""
+        once = vectors.new_ones(len(vectors)) if counts is None else counts.to(vectors)
         share = divide(once, once.sum())
         centred = vectors - share @ vectors
         scaled = centred * (share @ centred.square() + self.epsilon).rsqrt() * self.weight.to(vectors)

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["FEW_OF", "columns_of", "count_rows", "flatnonzero", "has_any", "to_dtype"]
+__all__ = ["SPARSE_RATIO", "columns_of", "count_rows", "flatnonzero", "has_any", "to_dtype"]
 
-MANY, FEW_OF = 2**16, 8
+SPARSE_MIN_ENTRIES, SPARSE_RATIO = 2**16, 8
 """From this many entries on, listing the true ones pays where they are an eighth or less."""
 
 
@@ -29,7 +29,7 @@ def columns_of(mask: Tensor) -> tuple[Tensor, Tensor]:
     """Columns of the true entries, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row."""
     numbers = count_rows(mask)
     most = int(numbers.max()) if len(numbers) else 0
-    if mask.numel() < MANY or FEW_OF * most > mask.shape[1]:
+    if mask.numel() < SPARSE_MIN_ENTRIES or SPARSE_RATIO * most > mask.shape[1]:
         found, columns = mask.view(torch.uint8).topk(most, dim=1)
         return columns, found.bool()
     places = flatnonzero(mask)

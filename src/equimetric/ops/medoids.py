@@ -18,10 +18,10 @@ TIE = 1e-12
 FIRST_TRIALS = 128
 """Candidates that are tried together at first; then twice as many each time."""
 
-COMPARED = 2**20
+MAX_COMPARED_DISTANCES = 2**20
 """Distances of candidates to samples that are compared at once."""
 
-OWN = -1.0
+SELF_DISTANCE = -1.0
 """Distance of a medoid to itself: below all others, also to a copy of it."""
 
 Indices = NDArray[np.int64]
@@ -54,7 +54,7 @@ class MedoidSearch:
         self.weight = None if weight is None else weight.numpy()
         self.agreement = Agreement(self.member, self.weight)
         self.classes = self.agreement.classes
-        self.most = max(1, COMPARED // len(member))
+        self.most = max(1, MAX_COMPARED_DISTANCES // len(member))
 
     def sum_samples(self, distance: Numbers) -> Numbers:
         """(C,) Σ_i w_i d_ci of (C, B) distances."""
@@ -152,7 +152,7 @@ class MedoidSearch:
         rest = np.where(own, state.second_cluster, state.cluster)
         bound = np.where(own, state.second_distance, state.distance)
         distance = self.distance[candidates]
-        distance[np.arange(len(candidates)), candidates] = OWN
+        distance[np.arange(len(candidates)), candidates] = SELF_DISTANCE
         taken = (distance < bound) | ((distance == bound) & (number < rest))
         cluster = np.where(taken, number, rest)
         places = np.flatnonzero(cluster != state.cluster)
@@ -162,7 +162,7 @@ class MedoidSearch:
     def nearest(self, medoids: Indices) -> Nearest:
         """The two nearest of (K,) medoids for every sample."""
         distance, every = self.distance[medoids].T.copy(), np.arange(len(self.member))
-        distance[medoids, np.arange(len(medoids))] = OWN
+        distance[medoids, np.arange(len(medoids))] = SELF_DISTANCE
         cluster = distance.argmin(1)
         smallest = distance[every, cluster]
         distance[every, cluster] = np.inf

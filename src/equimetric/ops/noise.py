@@ -8,8 +8,8 @@ from torch import Tensor
 from equimetric.ops.products import (
     add_sparse_transpose,
     few_entries,
+    is_tracing,
     map_with_transpose,
-    plain_arithmetic,
     pull_rows,
     squared_lengths,
 )
@@ -27,7 +27,7 @@ def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
     dimensions. Lengths are slightly short, so coincident points have a similarity of 0 or more: a mean over nonzero
     noise must not count rounding.
     """
-    if references is queries and not plain_arithmetic():
+    if references is queries and not is_tracing():
         noise: Tensor = SelfNoise.apply(queries)  # type: ignore[no-untyped-call]
         return noise
     (signals, power, shares), (others, other_power, _) = centre_signals(queries), centre_signals(references)

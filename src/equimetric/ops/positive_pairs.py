@@ -10,10 +10,10 @@ from equimetric.pairs import Pairs
 
 __all__ = ["Positives", "list_positives", "positives", "split_columns"]
 
-MANY, FEW_OF = 2**16, 8
+SPARSE_MIN_ENTRIES, SPARSE_RATIO = 2**16, 8
 """From this many pairs on, listing positives beats passing over all pairs, where they are an eighth or less."""
 
-TOGETHER = 2**17
+MAX_TRIPLES_PER_PASS = 2**17
 """Triples that are computed in one pass; more of them would leave the processor's cache."""
 
 
@@ -59,10 +59,10 @@ class Positives:
 
 def positives(pairs: Pairs) -> Positives:
     """The positives, for losses that look at the entries of each row in any order."""
-    if pairs.similarity.numel() < MANY or torch.compiler.is_compiling():
+    if pairs.similarity.numel() < SPARSE_MIN_ENTRIES or torch.compiler.is_compiling():
         return Positives(pairs, None, pairs.positive)
     columns, mask = columns_of(pairs.positive)
-    if not 0 < FEW_OF * columns.shape[1] <= pairs.similarity.shape[1]:
+    if not 0 < SPARSE_RATIO * columns.shape[1] <= pairs.similarity.shape[1]:
         return Positives(pairs, None, pairs.positive)
     return Positives(pairs, columns, mask)
 
@@ -79,7 +79,7 @@ def list_positives(pairs: Pairs, *, static_shapes: bool = True) -> Positives:
 
 def split_columns(parts: tuple[Tensor, ...], pairs: int) -> Iterator[tuple[Tensor, ...]]:
     """(Q, K) tensors, a few of their columns at a time: the more, the fewer pairs there are."""
-    together = max(1, TOGETHER // max(1, pairs))
+    together = max(1, MAX_TRIPLES_PER_PASS // max(1, pairs))
     if parts[0].shape[1] <= together:
         yield parts
     else:

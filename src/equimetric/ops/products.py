@@ -20,10 +20,10 @@ __all__ = [
     "few_entries",
     "full_precision",
     "inner_products",
+    "is_tracing",
     "map_with_transpose",
     "negative_distance",
     "pairwise",
-    "plain_arithmetic",
     "pull_rows",
     "safe_sqrt",
     "squared_chord",
@@ -44,13 +44,13 @@ BACKWARD_ROWS = 512
 MANY_STRIPS = 4
 """From this many strips on, computing half of a symmetric matrix pays for the copying."""
 
-WHOLE = slice(None)
+ALL_ROWS = slice(None)
 """All rows at once, of which no view is made: in a small batch a view costs as much as what is computed with it."""
 
 SMALL = 64
 """Rows up to which a transpose is added as it is."""
 
-MANY, FEW_OF = 2**16, 32
+SPARSE_MIN_ENTRIES, SPARSE_RATIO = 2**16, 32
 """From this many entries on, listing those that are not 0 pays where they are a thirty-second or less, divided by the
 number of threads, because sparse products use one."""
 
@@ -61,7 +61,7 @@ SAMPLE_ROWS = 16
 """Rows that show of most matrices whether they have more than a few entries."""
 
 
-def plain_arithmetic() -> bool:
+def is_tracing() -> bool:
     """Whether torch is compiling or transforming the computation and has to trace each operation."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
@@ -106,7 +106,7 @@ class Normalize(torch.autograd.Function):
 
 def take_rows(values: Tensor, rows: slice) -> Tensor:
     """Some rows, or the values themselves."""
-    return values if rows is WHOLE else values[rows]
+    return values if rows is ALL_ROWS else values[rows]
 
 
 def few_entries(gradient: Tensor, over: Tensor | None = None) -> Tensor | None:
@@ -115,12 +115,12 @@ def few_entries(gradient: Tensor, over: Tensor | None = None) -> Tensor | None:
     After a selection, or a hinge that is 0 for most pairs, backward then takes a fraction of the time. With `over`, the
     entries are divided by those of a matrix of negative distances. None also in double backward.
     """
-    if gradient.numel() < MANY or not gradient.is_cpu or torch.is_grad_enabled() or plain_arithmetic():
+    if gradient.numel() < SPARSE_MIN_ENTRIES or not gradient.is_cpu or torch.is_grad_enabled() or is_tracing():
         return None
     # Some rows first: they show most gradients that have more than a few entries.
     for rows in (gradient[:: 1 + len(gradient) // SAMPLE_ROWS], gradient):
         present = rows.bool()
-        if FEW_OF * torch.get_num_threads() * np.count_nonzero(present.numpy()) > rows.numel():
+        if SPARSE_RATIO * torch.get_num_threads() * np.count_nonzero(present.numpy()) > rows.numel():
             return None
     places = flatnonzero(present)
     entries = gradient.reshape(-1)[places]
@@ -156,9 +156,9 @@ def map_with_transpose(
 
     size = matrix.shape[0]
     if size <= SMALL and shares is None:
-        return strip(WHOLE, matrix + matrix.T)
+        return strip(ALL_ROWS, matrix + matrix.T)
     if size <= BACKWARD_ROWS:
-        return strip(WHOLE, sums(WHOLE))
+        return strip(ALL_ROWS, sums(ALL_ROWS))
     parts = (slice(start, start + BACKWARD_ROWS) for start in range(0, size, BACKWARD_ROWS))
     return torch.cat([strip(rows, sums(rows)) for rows in parts])
 
@@ -170,7 +170,7 @@ def symmetric(vectors: Tensor, strip: Callable[[slice, slice], Tensor]) -> Tenso
     """
     size = vectors.shape[0]
     if size < MANY_STRIPS * STRIP:
-        return strip(WHOLE, WHOLE)
+        return strip(ALL_ROWS, ALL_ROWS)
     whole = vectors.new_empty(size, size)
     for start in range(0, size, STRIP):
         rows, onwards = slice(start, start + STRIP), slice(start, None)
@@ -226,7 +226,7 @@ class NegativeDistance(torch.autograd.Function):
             products.add_(take_rows(reference_lengths, columns))
             return torch.threshold_(products, COINCIDENT**2, 0).sqrt_().neg_()
 
-        distance = symmetric(queries, strip) if same else strip(WHOLE, WHOLE)
+        distance = symmetric(queries, strip) if same else strip(ALL_ROWS, ALL_ROWS)
         context.save_for_backward(queries, references, distance)
         return distance
 
@@ -276,7 +276,7 @@ def pull_rows(gradient: Tensor, vectors: Tensor, towards: Tensor) -> Tensor:
 
 def unit(vectors: Tensor) -> Tensor:
     """Rows scaled to length 1; a zero row stays zero and passes its gradient on unchanged."""
-    if plain_arithmetic():
+    if is_tracing():
         return vectors / unit_divisor(vectors)
     units: Tensor = Normalize.apply(vectors)[0]  # type: ignore[no-untyped-call]
     return units
@@ -290,7 +290,7 @@ def safe_sqrt(squared: Tensor) -> Tensor:
 
 def inner_products(queries: Tensor, references: Tensor) -> Tensor:
     """(Q, D), (R, D) → (Q, R); a set with itself has a cheaper backward."""
-    if queries is not references or plain_arithmetic():
+    if queries is not references or is_tracing():
         return queries @ references.T
     products: Tensor = SelfProducts.apply(queries)  # type: ignore[no-untyped-call]
     return products
@@ -298,7 +298,7 @@ def inner_products(queries: Tensor, references: Tensor) -> Tensor:
 
 def negative_distance(queries: Tensor, references: Tensor) -> Tensor:
     """(Q, D), (R, D) → (Q, R) −‖q − r‖."""
-    if plain_arithmetic():
+    if is_tracing():
         lengths = squared_lengths(queries)[:, None] + squared_lengths(references)
         return -safe_sqrt(lengths - 2 * queries @ references.T)
     distance: Tensor = NegativeDistance.apply(queries, references)  # type: ignore[no-untyped-call]

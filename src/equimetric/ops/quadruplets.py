@@ -23,16 +23,16 @@ def quadruplet_mean(pairs: Pairs, margin: float) -> Tensor:
     labels, member = torch.unique(class_labels(pairs, "quadruplet"), return_inverse=True)
     columns, is_positive = columns_of(pairs.positive)
     positive = pairs.similarity.gather(1, columns)[is_positive].double() - margin
-    times = multiplicity(pairs, columns)[is_positive].double()
+    counts = multiplicity(pairs, columns)[is_positive].double()
     owner = member[:, None].expand_as(columns)[is_positive]
     if not len(positive):
         return ratio(pairs.similarity.sum() * 0, pairs.similarity.new_zeros(()))
 
-    every = Thresholds(positive, times, torch.zeros_like(owner), 1)
-    by_class = Thresholds(positive, times, owner, len(labels) + 1)
+    every = Thresholds(positive, counts, torch.zeros_like(owner), 1)
+    by_class = Thresholds(positive, counts, owner, len(labels) + 1)
     class_of_column = member if is_square_batch(pairs) else reference_classes(pairs, member, len(labels))
     in_row, in_column = (count_negatives(pairs, dimension) for dimension in (1, 0))
-    present = in_row.sum() * times.sum()
+    present = in_row.sum() * counts.sum()
     present = present - in_row @ by_class.number[member] - in_column @ by_class.number[class_of_column]
 
     # Only negatives above the lowest threshold add anything: few of them, once training is under way.
@@ -67,15 +67,15 @@ def reference_classes(pairs: Pairs, member: Tensor, classes: int) -> Tensor:
 class Thresholds:
     """(T,) thresholds in groups, sorted once, so that sums over those below a value are differences of prefix sums."""
 
-    def __init__(self, threshold: Tensor, times: Tensor, group: Tensor, groups: int) -> None:
+    def __init__(self, threshold: Tensor, counts: Tensor, group: Tensor, groups: int) -> None:
         self.low, self.high = threshold.detach().min(), threshold.detach().max() + 1
         key = self.key(threshold.detach(), group)
         order = key.argsort()
         self.sorted_key = key[order]
-        self.number = torch.zeros(groups, dtype=times.dtype, device=times.device).index_add(0, group, times)
+        self.number = torch.zeros(groups, dtype=counts.dtype, device=counts.device).index_add(0, group, counts)
         self.start = torch.searchsorted(group[order], torch.arange(groups, device=group.device))
-        self.prefix_times = pad(times[order].cumsum(0), (1, 0))
-        self.prefix_sum = pad((times * threshold)[order].cumsum(0), (1, 0))
+        self.prefix_counts = pad(counts[order].cumsum(0), (1, 0))
+        self.prefix_sum = pad((counts * threshold)[order].cumsum(0), (1, 0))
 
     def key(self, value: Tensor, group: Tensor) -> Tensor:
         """A number that sorts by group, then by value; values beyond all thresholds stay in their group."""
@@ -85,5 +85,5 @@ class Thresholds:
         """(N,) Σ_t times_t [value − t]₊ over the thresholds t of the group, for (N,) values in (N,) groups."""
         start = self.start[group]
         end = torch.searchsorted(self.sorted_key, self.key(value.detach(), group))
-        times = self.prefix_times[end] - self.prefix_times[start]
-        return times * value - (self.prefix_sum[end] - self.prefix_sum[start])
+        counts = self.prefix_counts[end] - self.prefix_counts[start]
+        return counts * value - (self.prefix_sum[end] - self.prefix_sum[start])

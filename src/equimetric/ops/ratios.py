@@ -13,7 +13,7 @@ from torch import Tensor
 
 from equimetric.ops.rows import rows_are_separate
 
-__all__ = ["RatioTaker", "defer_ratios", "divide", "quotient", "ratio", "ratios_are_deferred"]
+__all__ = ["RatioHandler", "defer_ratios", "divide", "quotient", "ratio", "ratios_are_deferred"]
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -26,29 +26,29 @@ def quotient(numerator: Tensor, denominator: Tensor | None) -> Tensor:
     return numerator if denominator is None else divide(numerator, denominator)
 
 
-class RatioTaker(Protocol):
+class RatioHandler(Protocol):
     """Receives the ratios of a loss instead of dividing them."""
 
-    def take(self, numerator: Tensor, denominator: Tensor | None) -> Tensor:
+    def handle(self, numerator: Tensor, denominator: Tensor | None) -> Tensor:
         """Receive a ratio and return the value with which the loss continues."""
 
 
-_taker: ContextVar[RatioTaker | None] = ContextVar("taker", default=None)
+_handler: ContextVar[RatioHandler | None] = ContextVar("handler", default=None)
 
 
 @contextmanager
-def defer_ratios(taker: RatioTaker) -> Iterator[None]:
-    """Hand every ratio to `taker` inside the block."""
-    token = _taker.set(taker)
+def defer_ratios(handler: RatioHandler) -> Iterator[None]:
+    """Hand every ratio to `handler` inside the block."""
+    token = _handler.set(handler)
     try:
         yield
     finally:
-        _taker.reset(token)
+        _handler.reset(token)
 
 
 def ratios_are_deferred() -> bool:
-    """Whether ratios are handed to a taker."""
-    return _taker.get() is not None
+    """Whether ratios are handed to a handler."""
+    return _handler.get() is not None
 
 
 def ratio(numerator: Tensor, denominator: Tensor | None) -> Tensor:
@@ -56,5 +56,5 @@ def ratio(numerator: Tensor, denominator: Tensor | None) -> Tensor:
 
     Gradients pass through the numerator only. Without a denominator it is the sum.
     """
-    taker = None if torch.compiler.is_compiling() or rows_are_separate() else _taker.get()
-    return quotient(numerator, denominator) if taker is None else taker.take(numerator, denominator)
+    handler = None if torch.compiler.is_compiling() or rows_are_separate() else _handler.get()
+    return quotient(numerator, denominator) if handler is None else handler.handle(numerator, denominator)

@@ -22,6 +22,7 @@ __all__ = [
     "ROW_REDUCTIONS",
     "count",
     "denominator",
+    "entry_counts",
     "masked_sum",
     "mean",
     "reduce",
@@ -30,7 +31,6 @@ __all__ = [
     "row_mean",
     "row_min",
     "row_sum",
-    "times",
     "weigh",
 ]
 
@@ -41,8 +41,8 @@ def weigh(values: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
     return chosen if weight is None else chosen * weight
 
 
-def times(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """How often each entry counts: its multiplicity inside the mask, 0 outside."""
+def entry_counts(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The count of each entry: its multiplicity inside the mask, 0 outside."""
     return to_dtype(mask, dtype) if weight is None else mask * weight
 
 
@@ -54,7 +54,7 @@ def masked_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None, rows:
 def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype, rows: Tensor | None = None) -> Tensor:
     """The number of entries in the mask, by multiplicity; listed (T,) entries belong to the queries `rows`."""
     if not rows_count_alike():
-        return total(times(mask, weight, dtype).to(dtype), rows)
+        return total(entry_counts(mask, weight, dtype).to(dtype), rows)
     # count_nonzero, because summing booleans goes through 64-bit integers and takes twenty times as long.
     return mask.count_nonzero().to(dtype) if weight is None else (mask * weight).sum().to(dtype)
 
@@ -116,7 +116,7 @@ def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tenso
 
     Entries outside are multiplied by 0, which is faster than leaving them out.
     """
-    sums: Tensor = torch.linalg.vecdot(values, times(mask, weight, values.dtype))
+    sums: Tensor = torch.linalg.vecdot(values, entry_counts(mask, weight, values.dtype))
     return sums
 
 

@@ -17,7 +17,7 @@ __all__ = [
     "whole_batch",
 ]
 
-WHOLE = "use it with selection='all' and, if any, one weight for each sample"
+WHOLE_BATCH_REMEDY = "use it with selection='all' and, if any, one weight for each sample"
 
 
 def queries(pairs: Pairs, loss: str) -> Queries:
@@ -53,7 +53,7 @@ def batch_embeddings(pairs: Pairs, loss: str, dim: int | None = None) -> Tensor:
     """(B, D) embeddings of a batch compared with itself, every pair present; of dimension `dim` if given."""
     square_batch(pairs, loss)
     if not counts_samples(pairs):
-        raise EquimetricError(f"loss {loss!r} compares the batch as a whole; {WHOLE}")
+        raise EquimetricError(f"loss {loss!r} compares the batch as a whole; {WHOLE_BATCH_REMEDY}")
     return dimension(queries(pairs, loss).embeddings, dim, loss)
 
 
@@ -130,5 +130,5 @@ def whole_batch(pairs: Pairs, loss: str, dim: int | None = None) -> tuple[Tensor
         if complete and not torch.equal(pairs.positive, positive):
             complete = torch.equal(*embeddings.detach()[(pairs.positive != positive).nonzero().T])
     if not complete:
-        raise EquimetricError(f"loss {loss!r} scores the batch as a whole; {WHOLE}")
+        raise EquimetricError(f"loss {loss!r} scores the batch as a whole; {WHOLE_BATCH_REMEDY}")
     return dimension(embeddings, dim, loss), labels

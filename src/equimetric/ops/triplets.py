@@ -10,7 +10,7 @@ from equimetric.errors import unknown_name
 from equimetric.ops.gradients import sum_scalars, with_gradient
 from equimetric.ops.masks import columns_of, count_rows
 from equimetric.ops.positive_pairs import split_columns
-from equimetric.ops.products import plain_arithmetic
+from equimetric.ops.products import is_tracing
 from equimetric.ops.ratios import ratio
 from equimetric.ops.reductions import REDUCTIONS, count, masked_sum, reduce
 from equimetric.ops.rows import rows_count_alike, total, weigh_terms
@@ -82,7 +82,7 @@ def sum_band(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Te
     positives = columns_of(band.pairs.positive)
     if positives[0].shape[1] > FEW_POSITIVES:
         return sum_by_sorting(band, margin, positives, only_active=only_active)
-    if plain_arithmetic() or not rows_count_alike():
+    if is_tracing() or not rows_count_alike():
         return sum_by_positive(band, margin, torch.relu, only_active=only_active)
     value, number, gradient = sum_with_gradient(band, margin, positives, only_active=only_active)
     return (value if gradient is None else with_gradient(value, band.pairs.similarity, gradient)), number
@@ -104,20 +104,20 @@ def sum_with_gradient(
     value, number = similarity.new_zeros(()), similarity.new_zeros(())
     for columns, is_positive in split_columns(positives, similarity.numel()):
         own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
-        times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
+        counts = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
         violation = negatives - own
         inside = None if band.is_unbounded else band.indicator(violation)
         terms = violation.add_(margin).relu_()
         if inside is not None:
             terms *= inside
             if not only_active:
-                number += inside.sum() if times is None else (inside * times).sum()
-        excess = terms.sum() if times is None else (terms * times).sum()
+                number += inside.sum() if counts is None else (inside * counts).sum()
+        excess = terms.sum() if counts is None else (terms * counts).sum()
         # Where all hinges are 0, so are their gradients. On an accelerator asking takes longer than computing them.
         if excess.is_cpu and excess == 0:
             continue
         value += excess
-        active = terms.sign_() if times is None else terms.sign_().mul_(times)
+        active = terms.sign_() if counts is None else terms.sign_().mul_(counts)
         of_positives = active.sum(2)
         of_negatives = active[:, 0] if active.shape[1] == 1 else active.sum(1)
         gradient = of_negatives if gradient is None else gradient.add_(of_negatives)
@@ -143,17 +143,17 @@ def sum_by_positive(
     for columns, is_positive in split_columns(columns_of(pairs.positive), similarity.numel()):
         own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
         terms = term(negatives - (own - margin))
-        times = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
+        counts = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
         if not band.is_unbounded:
             inside = band.indicator(negatives - own)
             terms = terms * inside
             if not only_active:
-                numbers.append(total(inside if times is None else inside * times))
+                numbers.append(total(inside if counts is None else inside * counts))
         if only_active:
             # The terms are hinges: their signs are 1 where they are above zero.
             active = terms.detach().sign()
-            numbers.append(total(active if times is None else active * times))
-        values.append(total(terms if times is None else terms * times))
+            numbers.append(total(active if counts is None else active * counts))
+        values.append(total(terms if counts is None else terms * counts))
     return sum_scalars(values), sum_scalars(numbers) if numbers else count_triples(pairs)
 
 
@@ -178,7 +178,7 @@ def sum_by_sorting(
     pairs = band.pairs
     columns, is_positive = positives
     positive = pairs.similarity.gather(1, columns)
-    times = is_positive * multiplicity(pairs, columns)
+    counts = is_positive * multiplicity(pairs, columns)
 
     order = pairs.similarity.detach().masked_fill(~pairs.negative, torch.inf).argsort(dim=1)
     is_negative = pairs.negative.gather(1, order)
@@ -201,9 +201,9 @@ def sum_by_sorting(
     def stretch(prefix: Tensor, start: Tensor) -> Tensor:
         return prefix.gather(1, high) - prefix.gather(1, start)
 
-    active = stretch(prefix_weight, active_low) * times
-    value = stretch(prefix_similarity, active_low) * times + active * (margin - positive)
-    number = active if only_active else stretch(prefix_weight, low) * times
+    active = stretch(prefix_weight, active_low) * counts
+    value = stretch(prefix_similarity, active_low) * counts + active * (margin - positive)
+    number = active if only_active else stretch(prefix_weight, low) * counts
     return total(value), total(number)
 
 

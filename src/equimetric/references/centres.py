@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import unknown_name
-from equimetric.ops.products import full_precision, inner_products, plain_arithmetic
+from equimetric.ops.products import full_precision, inner_products, is_tracing
 
 __all__ = ["centre_similarity", "centre_spread", "check_pool"]
 
@@ -52,13 +52,13 @@ def centre_similarity(
         similarity = measure(embeddings, centres).view(queries, classes, per_class)
         return nearest(similarity, 2) if pool == "max" else soft_pool(similarity, gamma, 2)
     reordered = centre_major(centres, per_class)
-    if pool == "soft" and measure is inner_products and not plain_arithmetic():
+    if pool == "soft" and measure is inner_products and not is_tracing():
         products: Tensor = PooledProducts.apply(embeddings, reordered, per_class, gamma)  # type: ignore[no-untyped-call]
         return products
     similarity = measure(embeddings, reordered).view(queries, per_class, classes)
     if pool == "max":
         return nearest(similarity, 1)
-    if plain_arithmetic():
+    if is_tracing():
         return soft_pool(similarity, gamma, 1)
     pooled: Tensor = SoftPool.apply(similarity, gamma)  # type: ignore[no-untyped-call]
     return pooled

@@ -17,7 +17,7 @@ Labels = Tensor | tuple[Tensor, Tensor]
 
 OTHER_LABELS = "multi-hot labels and masks of pairs need references='batch' and a loss that takes them"
 
-MANY = 2**18
+MIN_PAIRS_BY_CLASS = 2**18
 """From this number of pairs on, comparing each class once is faster than comparing every two labels."""
 
 
@@ -146,7 +146,7 @@ def check_masks(masks: tuple[Tensor, Tensor], shape: tuple[int, int]) -> tuple[T
 
 def same_class(labels: Tensor, reference_labels: Tensor) -> Tensor:
     """(Q, R) bool: equal class ids. In large batches each class is compared once and its row copied."""
-    if labels.shape[0] * reference_labels.shape[0] < MANY or torch.compiler.is_compiling():
+    if labels.shape[0] * reference_labels.shape[0] < MIN_PAIRS_BY_CLASS or torch.compiler.is_compiling():
         return labels[:, None] == reference_labels
     classes, inverse = torch.unique(labels, return_inverse=True)
     same: Tensor = (classes[:, None] == reference_labels)[inverse]

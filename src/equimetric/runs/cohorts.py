@@ -11,7 +11,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError, EquimetricWarning
 from equimetric.evaluation import Cohort, choose_cohort
-from equimetric.evaluation.cohort import LEAST_CLASSES, describe_narrow
+from equimetric.evaluation.cohort import MIN_COHORT_CLASSES, describe_narrow
 from equimetric.learners import Learner
 from equimetric.processes import SINGLE, Processes
 from equimetric.runs.configuration import CohortConfig
@@ -124,7 +124,7 @@ def count_classes(data: RunData, part: str) -> int:
 
 def cohort_notes(setting: CohortSetting | None) -> tuple[str, ...]:
     """What a user should know of a run's cohort."""
-    if setting is None or setting.strength == 0 or not 0 < setting.classes < LEAST_CLASSES:
+    if setting is None or setting.strength == 0 or not 0 < setting.classes < MIN_COHORT_CLASSES:
         return ()
     text = describe_narrow(setting.classes)
     return (f"{text[0].upper()}{text[1:]}.",)

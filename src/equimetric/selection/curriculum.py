@@ -32,13 +32,13 @@ class Curriculum(Scheduled):
         low, high = ((1 - done) * first + done * last for first, last in zip(self.start, self.end, strict=True))
         return low, high
 
-    def inside(self, difficulty: Tensor, times: Tensor) -> Tensor:
-        """Where the difficulty lies in the band; each of the n entries is counted as often as `times` says.
+    def inside(self, difficulty: Tensor, counts: Tensor) -> Tensor:
+        """Where the difficulty lies in the band; each of the n entries is counted as often as `counts` says.
 
         These are the ⌊low · n⌋ + 1st to the ⌈high · n⌉-th easiest, and those that tie with either.
         """
         low, high = self.band()
-        return (difficulty >= -bound(-difficulty, times, 1 - low)) & (difficulty <= bound(difficulty, times, high))
+        return (difficulty >= -bound(-difficulty, counts, 1 - low)) & (difficulty <= bound(difficulty, counts, high))
 
 
 def check_band(name: str, given: Any) -> Band:
@@ -95,6 +95,6 @@ class TripletCurriculum(Curriculum):
         """The triples of this step's band."""
         every = TripletBand(pairs).triplets()
         difficulty, queries = round_ties(every.violation()), pairs.query_weight
-        times = torch.ones_like(difficulty) if every.weight is None else every.weight
-        kept = self.inside(difficulty, times if queries is None else times * queries[every.anchor])
+        counts = torch.ones_like(difficulty) if every.weight is None else every.weight
+        kept = self.inside(difficulty, counts if queries is None else counts * queries[every.anchor])
         return Triplets.from_indices(pairs, every.anchor[kept], every.positive[kept], every.negative[kept])

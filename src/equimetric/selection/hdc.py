@@ -31,11 +31,11 @@ def hardest_share(pairs: Pairs, *, share: UnitFraction = 0.5) -> Pairs:
     )
 
 
-def bound(values: Tensor, times: Tensor, share: float) -> Tensor:
-    """The ⌈share · n⌉-th smallest of n values, each counted as often as `times` says; −∞ where that is none."""
-    present = times > 0
+def bound(values: Tensor, counts: Tensor, share: float) -> Tensor:
+    """The ⌈share · n⌉-th smallest of n values, each counted as often as `counts` says; −∞ where that is none."""
+    present = counts > 0
     ascending, order = values[present].sort()
-    counted = times[present][order].cumsum(0)
+    counted = counts[present][order].cumsum(0)
     wanted = share * counted[-1:] * (1 - ROUNDING)
     reached = ascending[counted >= wanted] if share > 0 else ascending[:0]
     return torch.cat([reached, values.new_full((1,), -torch.inf)])[0]

@@ -12,7 +12,7 @@ from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.selection.own_class import OwnClassTriplets
 
-SMALLEST, LARGEST = 1e-25, 1e25
+MIN_BIN, MAX_BIN = 1e-25, 1e25
 """Bounds of a bin before normalisation, so that none vanishes for good."""
 
 
@@ -79,7 +79,7 @@ class Pads(nn.Module):
             )
         if not (torch.isfinite(probabilities).all() and (probabilities >= 0).all() and (probabilities > 0).any()):
             raise EquimetricError("probabilities of bins must be finite, not negative, and not all zero")
-        bounded = probabilities.detach().double().clamp(SMALLEST, LARGEST)
+        bounded = probabilities.detach().double().clamp(MIN_BIN, MAX_BIN)
         self.distribution.copy_(bounded / bounded.sum())
 
     def adapt(self, multipliers: Tensor) -> None:

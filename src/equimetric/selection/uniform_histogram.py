@@ -39,14 +39,14 @@ def uniform_histogram(
     for mask, per_bin in ((pairs.positive, pos_per_bin), (pairs.negative, neg_per_bin)):
         places = mask.reshape(-1).nonzero()[:, 0]
         if len(places):
-            times = pairs.multiplicity(mask).reshape(-1)[places]
-            chosen = draw_by_bin(pairs.distance().detach().reshape(-1)[places], times, num_bins, per_bin, generator)
+            counts = pairs.multiplicity(mask).reshape(-1)[places]
+            chosen = draw_by_bin(pairs.distance().detach().reshape(-1)[places], counts, num_bins, per_bin, generator)
             drawn.view(-1).index_add_(0, places[chosen], torch.ones_like(chosen, dtype=drawn.dtype))
     return pairs.replace(weight=drawn)
 
 
 def draw_by_bin(
-    distance: Tensor, times: Tensor, num_bins: int, per_bin: int, generator: torch.Generator | None
+    distance: Tensor, counts: Tensor, num_bins: int, per_bin: int, generator: torch.Generator | None
 ) -> Tensor:
     """(bins · per_bin,) indices into (N,) distances, as many of every bin that is not empty, by multiplicity."""
     low, high = distance.aminmax()
@@ -57,7 +57,7 @@ def draw_by_bin(
     numbers = torch.bincount(bins)
     last = numbers.cumsum(0)[numbers > 0] - 1
     # A draw is a number between the prefix sums of a bin's multiplicities.
-    ends = times.double()[order].cumsum(0)
+    ends = counts.double()[order].cumsum(0)
     high_end = ends[last]
     low_end = torch.cat([torch.zeros_like(high_end[:1]), high_end[:-1]])
     share = torch.rand(len(last), per_bin, dtype=torch.float64, device=distance.device, generator=generator)

@@ -73,7 +73,7 @@ class AllPairs:
         same = self._is_positive(self._first, self._second)
         self._positive, self._negative = np.sort(self._distance[same]), np.sort(self._distance[~same])
         self.positives, self.negatives = len(self._positive), len(self._negative)
-        of_all = self.accepted_by_class(np.array([np.inf]), slice(0, len(self.sets.class_labels)), strict=False)
+        of_all = self.count_accepted_by_class(np.array([np.inf]), slice(0, len(self.sets.class_labels)), strict=False)
         self.positives_by_class = of_all.positive[:, 0].astype(np.int64)
         self.negatives_by_class = of_all.negative[:, 0].astype(np.int64)
 
@@ -81,11 +81,11 @@ class AllPairs:
         """Which pairs of images (P,) are positive."""
         return self._classes.positive(self.images.classes[first], self.images.classes[second])
 
-    def accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
+    def count_accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
         """Positions in the sorted distances."""
         return PairCounts(*(count_within(of, thresholds, strict) for of in (self._positive, self._negative)))
 
-    def accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
+    def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
         """Count every pair at the first threshold that accepts it, for the classes at both ends."""
         tables = [GroupCounts(classes, len(thresholds)) for _ in range(2)]
         for first, second, place in self._places(thresholds, strict):
@@ -93,13 +93,13 @@ class AllPairs:
             same = self._classes.positive(one, other)
             self._classes.count_positive(tables[0], one[same], other[same], place[same])
             self._classes.count_negative(tables[1], one[~same], other[~same], place[~same])
-        return PairCounts(*(table.accepted() for table in tables))
+        return PairCounts(*(table.cumulative_counts() for table in tables))
 
     def image_thresholds(self, thresholds: Floats) -> Floats:
         """Any."""
         return thresholds
 
-    def accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
+    def count_accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
         """The same for the images at both ends."""
         tables = [GroupCounts(images, len(thresholds)) for _ in range(2)]
         for first, second, place in self._places(thresholds, strict=False):
@@ -107,9 +107,9 @@ class AllPairs:
             for table, kind in zip(tables, (same, ~same), strict=True):
                 for end in (first, second):
                     table.add(end[kind], place[kind])
-        return PairCounts(*(table.accepted() for table in tables))
+        return PairCounts(*(table.cumulative_counts() for table in tables))
 
-    def accepted_pairs(self, thresholds: Floats, images: NDArray[np.int32]) -> AcceptedPairs:
+    def list_accepted_pairs(self, thresholds: Floats, images: NDArray[np.int32]) -> AcceptedPairs:
         """Pairs with one of these images first; within one set a pair has two firsts."""
         drawn = np.zeros(len(self.images), bool)
         drawn[images] = True
@@ -140,7 +140,7 @@ class AllPairs:
         """Between two of some distances counts tell the rank apart; only the pairs in between are sorted."""
         of_all = self._positive if positive else self._negative
         grid = np.unique(of_all[np.linspace(0, len(of_all) - 1, GRID).astype(np.int64)])
-        counts = self.accepted_by_class(grid, slice(0, len(rank)), strict=False)
+        counts = self.count_accepted_by_class(grid, slice(0, len(rank)), strict=False)
         within = counts.positive if positive else counts.negative
         place = np.argmax(within > rank[:, None], axis=1)
         bounds, before = np.append(-np.inf, grid), np.column_stack([np.zeros(len(rank)), within])

@@ -111,5 +111,5 @@ class BinnedLabelSets(BinnedPairs):
         return self._negatives_of, self._negatives_read * self._times // 2
 
     def _count_positives(self) -> tuple[Tensor, int]:
-        pairs = int(self.sets.relevant.sum())
+        pairs = int(self.sets.num_relevant.sum())
         return self._positives_of, pairs * self._times // 2

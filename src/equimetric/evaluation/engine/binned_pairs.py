@@ -47,7 +47,7 @@ class BinnedPairs:
         self._classes = PairClasses.of(sets)
         self._with_gallery = sets.gallery is not None
         self._negative, self._farthest = self._histogram(survey.negative, survey.interest), survey.farthest
-        self.keeps_positives = int(sets.relevant.sum()) // (1 if self._with_gallery else 2) <= POSITIVES_KEPT
+        self.keeps_positives = int(sets.num_relevant.sum()) // (1 if self._with_gallery else 2) <= POSITIVES_KEPT
         self._positive = None if self.keeps_positives else self._histogram(survey.positive, survey.interest)
         self._read_positives, self._read_closest = TileParts(), TileParts()
 
@@ -183,12 +183,12 @@ class BinnedPairs:
         self._kept_ends = ends[0][order], ends[-1][order]
         table = GroupCounts(slice(0, len(self.sets.class_labels)), 1)
         self._classes.count_positive(table, *self._kept_ends, np.zeros(self.positives, np.int64))
-        self.positives_by_class = table.accepted()[:, 0].astype(np.int64)
+        self.positives_by_class = table.cumulative_counts()[:, 0].astype(np.int64)
 
     def _count_positives(self) -> tuple[Tensor, int]:
         """Pairs inside each class, (C,), in both orders; all of them, once."""
-        pairs = torch.zeros(len(self.sets.class_labels), dtype=torch.int64, device=self.sets.relevant.device)
-        pairs.index_add_(0, self.sets.query_classes, self.sets.relevant)
+        pairs = torch.zeros(len(self.sets.class_labels), dtype=torch.int64, device=self.sets.num_relevant.device)
+        pairs.index_add_(0, self.sets.query_classes, self.sets.num_relevant)
         pairs = 2 * pairs if self._with_gallery else pairs
         return pairs, int(pairs.sum()) // 2
 
@@ -215,7 +215,7 @@ class BinnedPairs:
             parent_of[classes] = parents
         return torch.bincount(sets.parents[side], minlength=int(parent_of.max()) + 1)[parent_of]
 
-    def accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
+    def count_accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
         """From the kept pairs where they reach, from the bins elsewhere."""
         close = self._closeness(thresholds, strict)
         kept = count_within(self._closest.distance, thresholds, strict)
@@ -224,7 +224,7 @@ class BinnedPairs:
             return PairCounts(self._positive.within(close), negative)
         return PairCounts(count_within(self._kept_positives, thresholds, strict), negative)
 
-    def accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
+    def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
         """The same, from the edges of every class."""
         close = self._closeness(thresholds, strict)
         negative = self._negative.within_by_class(close, classes)
@@ -233,24 +233,24 @@ class BinnedPairs:
             table = GroupCounts(classes, int(kept.sum()))
             place = first_accepting(thresholds[kept], self._closest.distance, strict)
             self._classes.count_negative(table, self._closest.first, self._closest.second, place)
-            negative[:, kept] = table.accepted()
+            negative[:, kept] = table.cumulative_counts()
         if self._positive is not None:
             return PairCounts(self._positive.within_by_class(close, classes) / 2, negative)
         table = GroupCounts(classes, len(thresholds))
         self._classes.count_positive(table, *self._kept_ends, first_accepting(thresholds, self._kept_positives, strict))
-        return PairCounts(table.accepted(), negative)
+        return PairCounts(table.cumulative_counts(), negative)
 
     def image_thresholds(self, thresholds: Floats) -> Floats:
         """The edges of the counts by image."""
         return self._known_images().thresholds(thresholds)
 
-    def accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
+    def count_accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
         """Counts at the edges."""
-        return self._known_images().accepted(thresholds, images)
+        return self._known_images().count_accepted(thresholds, images)
 
-    def accepted_pairs(self, thresholds: Floats, images: NDArray[np.int32]) -> AcceptedPairs:  # noqa: ARG002
+    def list_accepted_pairs(self, thresholds: Floats, images: NDArray[np.int32]) -> AcceptedPairs:  # noqa: ARG002
         """Pairs of the images drawn before the scan."""
-        return self._known_images().accepted_pairs(thresholds)
+        return self._known_images().list_accepted_pairs(thresholds)
 
     def _known_images(self) -> ImageBins:
         assert self._images is not None, "pairs were not counted by image"

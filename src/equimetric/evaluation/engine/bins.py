@@ -19,7 +19,7 @@ __all__ = ["BINS", "EdgeCounts", "Grid", "Histogram", "closeness_at", "distance_
 BINS = 2**14 + 1
 """Bins over the whole range; the last one holds the pairs that are kept singly."""
 CLASS_TABLE_BYTES = 3 * 2**25
-MOST_CLASS_EDGES, LEAST_CLASS_EDGES = 2**12, 2**9
+MAX_CLASS_EDGES, MIN_CLASS_EDGES = 2**12, 2**9
 CLASSES_AT_A_TIME = 1024
 
 
@@ -104,7 +104,7 @@ class Histogram:
         self.grid = grid
         count_type = torch.int32 if most_pairs < 2**31 else torch.int64
         edges = CLASS_TABLE_BYTES // (count_type.itemsize * classes)
-        edge_bins = grid.some_bins(min(max(edges, LEAST_CLASS_EDGES), MOST_CLASS_EDGES), interest)
+        edge_bins = grid.some_bins(min(max(edges, MIN_CLASS_EDGES), MAX_CLASS_EDGES), interest)
         self.closeness = grid.edges(np.arange(BINS))
         self.bins = torch.zeros(BINS, dtype=torch.int64, device=device)
         self.by_class = EdgeCounts(grid, edge_bins, classes, count_type, device)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from equimetric.evaluation.engine.nearest import AGAIN_COLUMNS
-from equimetric.evaluation.engine.products import LEAST_BLOCK_ROWS
+from equimetric.evaluation.engine.nearest import RERANK_COLUMNS
+from equimetric.evaluation.engine.products import MIN_BLOCK_ROWS
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Strip
 from equimetric.evaluation.engine.top_entries import TopEntries
@@ -27,13 +27,13 @@ SEARCHED_AT_A_TIME = 2**19
 """Similarities searched at a time: they should stay in the cache."""
 QUERIES_AT_A_TIME = 16384
 """Queries whose candidates are merged at a time."""
-ROOM = 48
+SPARE_CAPACITY = 48
 """Candidates that a query can keep beyond three times the width."""
 
 
 def candidate_capacity(width: int) -> int:
     """How many candidates a query can keep before only the top ones stay."""
-    return 3 * width + ROOM
+    return 3 * width + SPARE_CAPACITY
 
 
 class HalfMatrixCandidates:
@@ -57,10 +57,10 @@ class HalfMatrixCandidates:
         """Values and places (rows, width) of queries in a range of the scan's order, falling, after the last strip."""
         values, places = self._leading(rows)
         too_few = flatnonzero((self.counts[rows] < self.width) & (self.bounds[rows] > -torch.inf))
-        for some in slices(len(too_few), LEAST_BLOCK_ROWS):
+        for some in slices(len(too_few), MIN_BLOCK_ROWS):
             which = too_few[some]
             top = TopEntries(len(which), self.width, self.matrix.dtype, self.matrix.device)
-            for columns in slices(self.matrix.item_count, AGAIN_COLUMNS):
+            for columns in slices(self.matrix.item_count, RERANK_COLUMNS):
                 similarity = self.matrix.similarity(self.matrix.order[rows][which], columns=columns)
                 top.take(similarity, columns.start)
             values[which], places[which] = top.values, self.matrix.place[top.places]

@@ -23,7 +23,7 @@ from equimetric.ops.blocks import slices
 __all__ = ["FixedPoint", "exact_products", "exact_rows", "float64_products", "row_lengths"]
 
 COARSE_BITS = 26
-LARGEST_UNIT = 1.5
+MAX_UNIT_RATIO = 1.5
 """A unit is at most this many times as long as its vector."""
 WORKING_BYTES = 2**22
 """Largest temporary of float64 vectors; it should stay in the cache."""
@@ -54,7 +54,7 @@ class FixedPoint:
     @property
     def rounding(self) -> float:
         """Largest change of a vector by fixed point, relative to its length: √D entries by half a step."""
-        return math.sqrt(self.vectors.shape[1]) * LARGEST_UNIT * 2.0 ** -(self.total_bits + 1)
+        return math.sqrt(self.vectors.shape[1]) * MAX_UNIT_RATIO * 2.0 ** -(self.total_bits + 1)
 
     def piece_rows(self, copies: int = 1) -> int:
         """How many vectors fit into one temporary as float64, each `copies` times."""

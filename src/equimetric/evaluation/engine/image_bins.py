@@ -23,7 +23,7 @@ __all__ = ["ImageBins"]
 TABLE_BYTES = 2**26
 DRAWN_COLUMNS = 2**18
 """Gallery items that the drawn images are compared with at a time."""
-LEAST_EDGES = 12
+MIN_EDGES = 12
 """The mean of a variance over the range of thresholds hardly depends on their number."""
 
 
@@ -37,7 +37,7 @@ class ImageBins:
         """`points` edges, or what memory allows, between the `surveyed` closenesses at the ends of the range."""
         self.geometry, self.dimension, device = sets.geometry, sets.queries.shape[1], sets.queries.device
         self.of_query, self.of_item = (torch.from_numpy(of).to(device) for of in (images.of_query, images.of_item))
-        self.edges = max(LEAST_EDGES, min(points, TABLE_BYTES // (8 * len(images))))
+        self.edges = max(MIN_EDGES, min(points, TABLE_BYTES // (8 * len(images))))
         low, high = surveyed
         self.scale = float(np.float32((self.edges - 1) / max(high - low, 1e-6 * max(abs(low), abs(high), 1e-30))))
         self.low = float(np.float32(low))
@@ -71,7 +71,7 @@ class ImageBins:
         self.positive += positive
         self.every += every
 
-    def accepted_pairs(self, thresholds: Floats) -> AcceptedPairs:
+    def list_accepted_pairs(self, thresholds: Floats) -> AcceptedPairs:
         """The negative pairs of the drawn images within these edges."""
         first = int(np.searchsorted(self._edge_distances, thresholds[0]))
         place = np.maximum(self._drawn.place - first, 0)
@@ -118,7 +118,7 @@ class ImageBins:
             )
         return inside
 
-    def accepted(self, thresholds: Floats, images: slice) -> PairCounts:
+    def count_accepted(self, thresholds: Floats, images: slice) -> PairCounts:
         """Pairs of each image of a range within these edges, (I, G)."""
         place = np.searchsorted(self._edge_distances, thresholds)
         # Edges ascend in closeness, thresholds in distance; the first column lies beyond all edges.

@@ -69,24 +69,24 @@ class MultiLabelSets(LabelledSets):
         return query, label
 
     @cached_property
-    def relevant(self) -> Tensor:
+    def num_relevant(self) -> Tensor:
         """R, the number of gallery items that share a label with a query and are compared with it, (N,)."""
-        relevant = torch.empty_like(self.query_classes)
-        rows = torch.arange(len(relevant), device=relevant.device)
+        num_relevant = torch.empty_like(self.query_classes)
+        rows = torch.arange(len(num_relevant), device=num_relevant.device)
         for some in slices(len(rows), max(1, COUNTED_AT_A_TIME // len(self.gallery_classes))):
             shared = self.shared(rows[some])
             if self.parents is not None:
                 shared &= self.parents[0][some, None] == self.parents[1]
-            relevant[some] = shared.sum(dim=1)
+            num_relevant[some] = shared.sum(dim=1)
         if self.gallery is None:
-            relevant -= self.query_labels.any(dim=1).long()
+            num_relevant -= self.query_labels.any(dim=1).long()
         if self.excluded is not None:
             query, item = self.excluded.unbind(1)
             counted = (self.query_labels[query] & self.gallery_labels[item]).any(dim=1)
             if self.parents is not None:
                 counted &= self.parents[0][query] == self.parents[1][item]
-            relevant -= torch.bincount(query[counted], minlength=len(relevant))
-        return relevant
+            num_relevant -= torch.bincount(query[counted], minlength=len(num_relevant))
+        return num_relevant
 
     def shared(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
         """Whether gallery items share a label with queries, (Q, G) or a range of columns; excluded ones too."""
@@ -124,7 +124,7 @@ class MultiLabelSets(LabelledSets):
     def order_by_class(self) -> Tensor:
         """The queries by their number of relevant items, then by group, (N,): similar rows make fast tiles."""
         order = self.query_classes.argsort(stable=True)
-        return order[self.relevant[order].argsort(stable=True)]
+        return order[self.num_relevant[order].argsort(stable=True)]
 
     @cached_property
     def group_labels(self) -> Tensor:

@@ -22,9 +22,9 @@ SPARE = 4
 """Ranks read beyond k: a near-tie across the k-th rank that ends within them needs no second pass over the row."""
 COARSE_SPARE = 64
 """The same for bfloat16 products, whose near-ties are many."""
-AGAIN_COLUMNS = 2**16
+RERANK_COLUMNS = 2**16
 """Gallery items that rows are compared with again at a time."""
-ROWS_AGAIN = 64
+RERANK_ROWS = 64
 """Rows that are compared again at a time: in float64, with masks of the same shape."""
 MISSING = -1
 """Index of a missing gallery item, where a query has fewer than k."""
@@ -70,7 +70,7 @@ def search_rows(
 ) -> Tensor:
     """As `find_nearest` for some queries, whose similarities are computed for it, in the embeddings' own precision."""
     found = NearestEntries(matrix, rows, k)
-    for columns in slices(matrix.item_count, AGAIN_COLUMNS):
+    for columns in slices(matrix.item_count, RERANK_COLUMNS):
         found.take(matrix.similarity(rows, columns=columns), columns.start)
     return found.rank(sets=sets, ordered=ordered)
 
@@ -100,7 +100,7 @@ def _rank(
     values, columns = _recompute(matrix, rows, values, columns, candidate)
     ranked = rerank_near_ties(matrix, rows, values, columns, k, sets=sets, ordered=ordered)
     again = incomplete.nonzero().flatten()
-    for some in slices(len(again), ROWS_AGAIN):
+    for some in slices(len(again), RERANK_ROWS):
         ranked[again[some]] = search_rows(matrix, rows[again[some]], k, sets=sets, ordered=ordered)
     return ranked
 
@@ -128,7 +128,7 @@ def rerank_near_ties(
     columns = _order_exactly(matrix, rows, values, columns, doubtful)
     ranked = columns.masked_fill_(values == -torch.inf, MISSING)[:, :k]
     again = incomplete.nonzero().flatten()
-    for some in slices(len(again), ROWS_AGAIN):
+    for some in slices(len(again), RERANK_ROWS):
         ranked[again[some]] = _search_exactly(matrix, rows[again[some]], k)
     return ranked
 
@@ -136,7 +136,7 @@ def rerank_near_ties(
 def _search_exactly(matrix: SimilarityMatrix, rows: Tensor, k: int) -> Tensor:
     """The k nearest items of some queries by similarities without rounding."""
     top = TopEntries(len(rows), k, torch.float64, rows.device, by_place=True)
-    for columns in slices(matrix.item_count, AGAIN_COLUMNS):
+    for columns in slices(matrix.item_count, RERANK_COLUMNS):
         top.take(matrix.exact_rows(rows, columns), columns.start)
     return top.places.masked_fill(top.values == -torch.inf, MISSING)
 

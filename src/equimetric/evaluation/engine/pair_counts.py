@@ -61,8 +61,8 @@ class GroupCounts:
         index = (groups[inside].astype(np.int64) - self.groups.start) * self.width + place[inside]
         self.counts += np.bincount(index, minlength=len(self.counts))
 
-    def accepted(self) -> Floats:
-        """Pairs within each threshold, (groups, G)."""
+    def cumulative_counts(self) -> Floats:
+        """Number of pairs within each threshold, (groups, G)."""
         return self.counts.reshape(-1, self.width)[:, :-1].cumsum(axis=1).astype(np.float64)
 
 

@@ -77,19 +77,19 @@ class PairStore(Protocol):
     def finish(self) -> None:
         """Sort and sum."""
 
-    def accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
+    def count_accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
         """Pairs with d ≤ t, or d < t, of all classes."""
 
-    def accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
+    def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
         """The same for each class of a range; thresholds ascend."""
 
     def image_thresholds(self, thresholds: Floats) -> Floats:
         """Thresholds, between the first and the last of these, at which the counts of images are known."""
 
-    def accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
+    def count_accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
         """Pairs with d ≤ t and an image of the range at one end, at `image_thresholds`."""
 
-    def accepted_pairs(self, thresholds: Floats, images: NDArray[np.int32]) -> AcceptedPairs:
+    def list_accepted_pairs(self, thresholds: Floats, images: NDArray[np.int32]) -> AcceptedPairs:
         """Single negative pairs of the drawn images, at `image_thresholds`."""
 
     def negative_distance(self, rank: Integers) -> Floats:
@@ -225,22 +225,24 @@ class PairDistances(Collector):
         """Thresholds, between the first and the last of these, at which the counts of images are known."""
         return self.distances.image_thresholds(thresholds)
 
-    def accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
+    def count_accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
         """Pairs with distance ≤ t and each image of a range at one end, (I, G), at `image_thresholds`."""
-        return self.distances.accepted_by_image(thresholds, images)
+        return self.distances.count_accepted_by_image(thresholds, images)
 
-    def accepted_pairs(self, thresholds: Floats) -> AcceptedPairs:
+    def list_accepted_pairs(self, thresholds: Floats) -> AcceptedPairs:
         """Single negative pairs of `drawn_images` with distance ≤ the last of the `image_thresholds`."""
-        return self.distances.accepted_pairs(thresholds, self.drawn_images)
+        return self.distances.list_accepted_pairs(thresholds, self.drawn_images)
 
-    def accepted(self, thresholds: Any, *, strict: bool = False) -> PairCounts:
+    def count_accepted(self, thresholds: Any, *, strict: bool = False) -> PairCounts:
         """Pairs with distance ≤ t (or < t), overall, for each of G thresholds in any order."""
-        return self.distances.accepted(np.asarray(thresholds, np.float64), strict=strict)
+        return self.distances.count_accepted(np.asarray(thresholds, np.float64), strict=strict)
 
-    def accepted_by_class(self, thresholds: Any, classes: slice | None = None, *, strict: bool = False) -> PairCounts:
+    def count_accepted_by_class(
+        self, thresholds: Any, classes: slice | None = None, *, strict: bool = False
+    ) -> PairCounts:
         """Pairs with distance ≤ t (or < t) of all classes or a range of them, (C, G), for G ascending thresholds."""
         some = slice(0, self.classes) if classes is None else classes
-        return self.distances.accepted_by_class(np.asarray(thresholds, np.float64), some, strict=strict)
+        return self.distances.count_accepted_by_class(np.asarray(thresholds, np.float64), some, strict=strict)
 
     def negative_distance(self, rank: Any) -> Floats:
         """The distance of the negative pair of each rank, closest first, from 0."""

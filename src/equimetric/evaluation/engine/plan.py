@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.products import LEAST_BLOCK_ROWS
+from equimetric.evaluation.engine.products import MIN_BLOCK_ROWS
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.ops.blocks import TILE_BYTES, slices
 
@@ -19,13 +19,13 @@ __all__ = ["ScanPlan", "plan_bands"]
 
 CACHE_BYTES = 2**24
 QUICK_BLOCK_ROWS = 256
-LEAST_HALVED_ROWS = 2500
+MIN_SYMMETRIC_ROWS = 2500
 """Of fewer queries, half of the products take less time than merging what strips find."""
-FEWEST_STRIPS = 16
+MIN_STRIPS = 16
 """With few strips, many pairs are computed on both sides of the diagonal."""
 BAND_ROWS = 1024
 """Queries compared with some columns at a time: each pass over gallery vectors, from disk perhaps, serves them all."""
-LEAST_COLUMNS = 1024
+MIN_COLUMNS = 1024
 COLUMN_STEP = 64
 GATHERED_BYTES = 2**32
 """Up to this size, vectors are gathered in scan order to compute every pair once; larger ones are read in their own."""
@@ -85,7 +85,7 @@ def plan_bands(
     """The plan that all readers accept."""
     queries, items = len(matrix.order), len(matrix.gallery)
     in_parts = all(collector.accepts_columns for collector in readers)
-    worthwhile = block_rows is not None or queries >= LEAST_HALVED_ROWS
+    worthwhile = block_rows is not None or queries >= MIN_SYMMETRIC_ROWS
     if not coarse and worthwhile and _use_strips(matrix, readers):
         bands, columns = strip_bands(matrix, block_rows, in_parts)
         if len(bands) > 1:
@@ -104,19 +104,19 @@ def _tile_shape(matrix: SimilarityMatrix, block_rows: int | None, in_parts: bool
     """Rows and columns of a tile: whole rows where 64 MB hold enough of them, or where collectors need these."""
     item_bytes = matrix.dtype.itemsize
     row_bytes = len(matrix.gallery) * item_bytes
-    fits = (block_rows or LEAST_BLOCK_ROWS) * row_bytes <= TILE_BYTES
+    fits = (block_rows or MIN_BLOCK_ROWS) * row_bytes <= TILE_BYTES
     # Vectors that are converted whenever they are read should serve as many queries as possible.
     if not in_parts or (fits and not matrix.converts):
         return block_rows or _whole_rows(row_bytes), len(matrix.gallery)
     rows = block_rows or BAND_ROWS
-    columns = max(LEAST_COLUMNS, TILE_BYTES // (rows * item_bytes)) // COLUMN_STEP * COLUMN_STEP
+    columns = max(MIN_COLUMNS, TILE_BYTES // (rows * item_bytes)) // COLUMN_STEP * COLUMN_STEP
     return rows, min(columns, len(matrix.gallery))
 
 
 def _whole_rows(row_bytes: int) -> int:
     """As many rows as keep a tile in the cache, or within 64 MB where fewer would make a slow product."""
     quick = max(QUICK_BLOCK_ROWS, CACHE_BYTES // row_bytes)
-    return max(LEAST_BLOCK_ROWS, min(quick, TILE_BYTES // row_bytes))
+    return max(MIN_BLOCK_ROWS, min(quick, TILE_BYTES // row_bytes))
 
 
 def strip_bands(matrix: SimilarityMatrix, block_rows: int | None, in_parts: bool) -> tuple[list[slice], int]:
@@ -125,11 +125,11 @@ def strip_bands(matrix: SimilarityMatrix, block_rows: int | None, in_parts: bool
     rows, columns = _tile_shape(matrix, block_rows, in_parts)
     if block_rows is not None or columns < queries:
         return slices(queries, rows), columns
-    most = max(QUICK_BLOCK_ROWS, queries // FEWEST_STRIPS)
+    most = max(QUICK_BLOCK_ROWS, queries // MIN_STRIPS)
     area = min(rows, most) * queries
     strips, start = list[slice](), 0
     while start < queries:
-        own = min(area // (queries - start), most) // LEAST_BLOCK_ROWS * LEAST_BLOCK_ROWS
-        strips.append(slice(start, min(start + max(own, LEAST_BLOCK_ROWS), queries)))
+        own = min(area // (queries - start), most) // MIN_BLOCK_ROWS * MIN_BLOCK_ROWS
+        strips.append(slice(start, min(start + max(own, MIN_BLOCK_ROWS), queries)))
         start = strips[-1].stop
     return strips, columns

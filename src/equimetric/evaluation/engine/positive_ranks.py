@@ -18,7 +18,7 @@ __all__ = ["count_above", "count_others_before"]
 
 AGAIN_SHARE = 4
 """Rows are computed again in quarters of a tile: they are float64."""
-MOST_PASSES = 24
+MAX_PASSES = 24
 """With more thresholds, sorting a row once is faster than comparing it with each."""
 
 
@@ -27,9 +27,9 @@ def count_others_before(tile: Tile, sets: LabelledSets, *, first_only: bool = Fa
 
     With `first_only` for m = 1 alone, (rows, 1). Where a query has fewer relevant items the count is −1.
     """
-    relevant = sets.relevant[tile.rows]
-    most = min(int(relevant.max()), 1) if first_only else int(relevant.max())
-    counts = torch.full((len(relevant), most), -1, dtype=torch.int64, device=relevant.device)
+    num_relevant = sets.num_relevant[tile.rows]
+    most = min(int(num_relevant.max()), 1) if first_only else int(num_relevant.max())
+    counts = torch.full((len(num_relevant), most), -1, dtype=torch.int64, device=num_relevant.device)
     if not most:
         return counts
     if tile.matrix.free_of_rounding:
@@ -44,7 +44,7 @@ def count_others_before(tile: Tile, sets: LabelledSets, *, first_only: bool = Fa
 
 def count_above(values: Tensor, thresholds: Tensor) -> Tensor:
     """How many of a row's values are above each of its thresholds: (rows, G), (rows, T) → (rows, T) int64."""
-    if thresholds.shape[1] <= MOST_PASSES:
+    if thresholds.shape[1] <= MAX_PASSES:
         above, ones = torch.empty_like(values), values.new_ones(values.shape[1])
         # A product with ones adds up numbers several times faster than a sum over truth values.
         passes = [torch.mv(torch.gt(values, threshold[:, None], out=above), ones) for threshold in thresholds.T]

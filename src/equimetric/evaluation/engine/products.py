@@ -11,9 +11,9 @@ from equimetric.evaluation.engine.mapped import Vectors
 from equimetric.ops.blocks import slices
 from equimetric.threads import parallel_map
 
-__all__ = ["LEAST_BLOCK_ROWS", "multiply", "select_vectors"]
+__all__ = ["MIN_BLOCK_ROWS", "multiply", "select_vectors"]
 
-LEAST_BLOCK_ROWS = 64
+MIN_BLOCK_ROWS = 64
 """With fewer rows a matrix product is bound by memory, however large the gallery."""
 PRODUCT_BYTES = 2**21
 """Gallery vectors multiplied at a time: they stay in the cache for all rows of the tile."""
@@ -26,9 +26,7 @@ def multiply(queries: Tensor, gallery: Vectors, out: Tensor, which: Tensor | sli
     if out.is_cuda:
         torch.mm(queries, gallery[which].T, out=out)
         return
-    step = (
-        max(LEAST_BLOCK_ROWS, PRODUCT_BYTES // (gallery.shape[1] * gallery.dtype.itemsize)) // PANEL_ROWS * PANEL_ROWS
-    )
+    step = max(MIN_BLOCK_ROWS, PRODUCT_BYTES // (gallery.shape[1] * gallery.dtype.itemsize)) // PANEL_ROWS * PANEL_ROWS
 
     def multiply_panel(columns: slice) -> None:
         torch.mm(queries, select_vectors(gallery, which, columns).T, out=out[:, columns])

@@ -27,7 +27,7 @@ __all__ = ["Prefilter", "Runner", "ScanTask", "read_in_this_process", "scan"]
 Prefilter = Literal["auto", "bfloat16", "none"]
 Advance = Callable[[int], None]
 
-LEAST_MEASURED_ROWS = 10_000
+MIN_MEASURED_ROWS = 10_000
 WORTHWHILE_SPEEDUP = 3.0
 """Required speed of bfloat16 products: candidates are computed again, and full precision may need half the pairs."""
 
@@ -138,7 +138,7 @@ def _use_coarse(matrix: SimilarityMatrix, readers: Sequence[Collector], prefilte
             "leave it at 'auto', or ask for metrics that read no more than these"
         )
     # The measurement takes as long as a few thousand queries do.
-    if prefilter != "auto" or not possible or len(matrix.order) < LEAST_MEASURED_ROWS:
+    if prefilter != "auto" or not possible or len(matrix.order) < MIN_MEASURED_ROWS:
         return prefilter == "bfloat16"
     dimension = matrix.gallery.vectors.shape[1]
     return _bfloat16_speedup(matrix.device, matrix.dtype, dimension) >= WORTHWHILE_SPEEDUP

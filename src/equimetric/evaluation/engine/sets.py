@@ -68,15 +68,15 @@ class LabelledSets:
         return len(self.gallery_classes) - (self.gallery is None)
 
     @cached_property
-    def relevant(self) -> Tensor:
+    def num_relevant(self) -> Tensor:
         """R, the number of gallery items of its own class a query is compared with, (N,)."""
         sizes = torch.bincount(self.gallery_classes, minlength=len(self.class_labels))
-        relevant = sizes[self.query_classes] - int(self.gallery is None)
+        num_relevant = sizes[self.query_classes] - int(self.gallery is None)
         if self.excluded is not None:
             query, item = self.excluded.unbind(1)
             of_its_class = self.query_classes[query] == self.gallery_classes[item]
-            relevant -= torch.bincount(query[of_its_class], minlength=len(self.queries))
-        return relevant
+            num_relevant -= torch.bincount(query[of_its_class], minlength=len(self.queries))
+        return num_relevant
 
     @property
     def memberships(self) -> tuple[Tensor, Tensor]:
@@ -147,16 +147,16 @@ class LabelledSets:
                 f"all labels are the same class ({self.class_labels[0]}); embeddings can only be evaluated with "
                 "at least two classes"
             )
-        if not self.relevant.any():
+        if not self.num_relevant.any():
             raise EquimetricError("no query has a gallery item of its class, so there is nothing to evaluate")
 
     @cached_property
     def order_by_class(self) -> Tensor:
         """The queries class by class, classes with few relevant items first, (N,): similar rows make fast tiles."""
-        relevant = torch.zeros(len(self.class_labels), dtype=torch.int64, device=self.queries.device)
-        relevant = relevant.scatter_reduce(0, self.query_classes, self.relevant, "amax")
-        place = torch.empty_like(relevant)
-        place[relevant.argsort(stable=True)] = torch.arange(len(place), device=place.device)
+        num_relevant = torch.zeros(len(self.class_labels), dtype=torch.int64, device=self.queries.device)
+        num_relevant = num_relevant.scatter_reduce(0, self.query_classes, self.num_relevant, "amax")
+        place = torch.empty_like(num_relevant)
+        place[num_relevant.argsort(stable=True)] = torch.arange(len(place), device=place.device)
         return place[self.query_classes].argsort(stable=True)
 
     @cached_property

@@ -24,7 +24,7 @@ __all__ = ["ClassSpread", "DeletedRates", "delete_classes", "fnir_spread", "fpir
 Interval = tuple[float, float]
 SEARCHED_POINTS, SEARCHED_FACTOR = 257, 4.0
 """Thresholds searched without a class: this many, at FPIR from a quarter of the target to 4 times."""
-FEWEST_CLASSES = 10
+MIN_CLASSES = 10
 """With fewer, a spread of classes says little."""
 
 
@@ -51,7 +51,7 @@ class ClassSpread:
     @property
     def is_known(self) -> bool:
         """Whether the rate lies between 0 and 1 and there are classes enough."""
-        return 0 < self.value < 1 and self.classes >= FEWEST_CLASSES
+        return 0 < self.value < 1 and self.classes >= MIN_CLASSES
 
     def interval(self, confidence: float) -> Interval | None:
         """Student interval of a rate, on the logit scale; None where it is not known."""

@@ -37,7 +37,7 @@ __all__ = ["GallerySize", "GallerySizeCurve", "gallery_size_curve"]
 
 Interval = tuple[float, float]
 DEFAULT_SIZES = 8
-FEWEST_FITTED = 3
+MIN_FITTED_SIZES = 3
 """Measured sizes that an extrapolation needs."""
 
 
@@ -185,8 +185,8 @@ def _check_beyond(sizes: Iterable[int], most: int) -> list[int]:
 def _extrapolate(measured: Sequence[GallerySize], far: float, beyond: Sequence[int]) -> tuple[float, list[GallerySize]]:
     """Continue log(−log(1 − FPIR)) = log a + b log N along a line through the larger half of the sizes."""
     usable = [size for size in measured if 0 < size.fpir < 1]
-    fitted = usable[-max(FEWEST_FITTED, math.ceil(len(usable) / 2)) :]
-    if len(fitted) < FEWEST_FITTED:
+    fitted = usable[-max(MIN_FITTED_SIZES, math.ceil(len(usable) / 2)) :]
+    if len(fitted) < MIN_FITTED_SIZES:
         raise EquimetricError(
             f"only {len(fitted)} measured sizes have an FPIR between 0 and 1, too few to extrapolate; measure more "
             "sizes, or at another threshold"

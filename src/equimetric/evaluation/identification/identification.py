@@ -14,7 +14,7 @@ from equimetric.evaluation.engine.label_sets import require_one_class
 from equimetric.evaluation.identification.draws import draw_galleries
 from equimetric.evaluation.identification.points import IdentificationRates, rates_at_fpir, rates_at_threshold
 from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule, describe_threshold
-from equimetric.evaluation.identification.rates import LEAST_ACCEPTED, check_fpir, fnir_at, fpir_at
+from equimetric.evaluation.identification.rates import MIN_ACCEPTED, check_fpir, fnir_at, fpir_at
 from equimetric.evaluation.identification.scores import IdentificationScores, join_scores
 from equimetric.evaluation.identification.search import search_galleries
 
@@ -99,7 +99,7 @@ class Identification:
         strangers = self.scores.different_strangers
         for point in self.points:
             target = point.target_fpir or 0.0
-            few = "" if target * strangers >= LEAST_ACCEPTED else f"  uncertain: {strangers} strangers"
+            few = "" if target * strangers >= MIN_ACCEPTED else f"  uncertain: {strangers} strangers"
             lines.append(
                 f"  {target:<11g}  {describe_threshold(point.threshold, self.geometry):<24}  "
                 f"{_shown(point.fpir, point.fpir_interval):<25}  "

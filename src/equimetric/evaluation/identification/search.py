@@ -46,7 +46,7 @@ class GallerySearch(Collector):
         if self.protocol.by == "mean":
             self._templates = [MeanTemplates(self.sets, draw) for draw in self.draws]
             for templates in self._templates:
-                templates.measure(without_probes=True)
+                templates.compute_statistics(without_probes=True)
         else:
             self._columns = [EnrolledColumns(matrix, draw.items) for draw in self.draws]
         self._place = [draw.probes[matrix.order].cumsum(0)[matrix.place] - 1 for draw in self.draws]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.crowds import Crowd
+from equimetric.evaluation.engine.cohort_statistics import CohortStatistics
 from equimetric.evaluation.engine.mapped import load_vectors
 from equimetric.evaluation.engine.nearest import find_nearest
 from equimetric.evaluation.engine.sets import LabelledSets
@@ -66,13 +66,13 @@ class MeanTemplates:
         classes = classes.gather(1, order)
         return classes[:, :1], distance[:, :1], (classes[:, 1], distance[:, 1])
 
-    def measure(self, *, without_probes: bool) -> None:
+    def compute_statistics(self, *, without_probes: bool) -> None:
         """Measure the means against the cohort, before several processes search: bits depend on their threads."""
-        _ = self._crowds, self._own_crowds if without_probes else None
+        _ = self._statistics, self._own_statistics if without_probes else None
 
     def means(self) -> Tensor:
         """(I, D) the means as gallery items; computed anew, because all draws together may be large."""
-        return self._means(self.sums, self.counts, self._crowds)
+        return self._means(self.sums, self.counts, self._statistics)
 
     def count_accepted(self, rows: Tensor, threshold: float) -> int:
         """How many pairs of a query and a mean are closer than the threshold."""
@@ -91,8 +91,8 @@ class MeanTemplates:
         if not len(which):
             return distance
         sums, counts = self._without_probes(rows[which])
-        crowd = None if self._own_crowds is None else self._own_crowds.select(rows[which])
-        matrix = SimilarityMatrix(queries[which], self._means(sums, counts, crowd), geometry=self.sets.geometry)
+        statistics = None if self._own_statistics is None else self._own_statistics.select(rows[which])
+        matrix = SimilarityMatrix(queries[which], self._means(sums, counts, statistics), geometry=self.sets.geometry)
         pairs = torch.arange(len(which), device=rows.device)
         distance[which] = matrix.distance(matrix.exact_products(pairs, pairs)[:, None], pairs)[:, 0]
         return distance
@@ -120,28 +120,28 @@ class MeanTemplates:
         kept = (at[query] >= 0) & enrolled[item] & (sets.query_classes[query] == sets.gallery_classes[item])
         return at[query[kept]], item[kept]
 
-    def _means(self, sums: Tensor, counts: Tensor, crowd: Crowd | None) -> Tensor:
-        if self.sets.cohort is not None and crowd is not None:
-            return self.sets.cohort.extend_items(directions(sums), crowd)
+    def _means(self, sums: Tensor, counts: Tensor, statistics: CohortStatistics | None) -> Tensor:
+        if self.sets.cohort is not None and statistics is not None:
+            return self.sets.cohort.extend_items(directions(sums), statistics)
         return directions(sums) if self.sets.geometry == "cosine" else sums / counts[:, None]
 
     @cached_property
-    def _crowds(self) -> Crowd | None:
+    def _statistics(self) -> CohortStatistics | None:
         """Those of the I means; None without a cohort."""
         if self.sets.cohort is None:
             return None
-        return self.sets.cohort.measure_classes(directions(self.sums), self.identities, self.sets.class_labels)
+        return self.sets.cohort.class_statistics(directions(self.sums), self.identities, self.sets.class_labels)
 
     @cached_property
-    def _own_crowds(self) -> Crowd | None:
+    def _own_statistics(self) -> CohortStatistics | None:
         """(N,) those of the mated probes' own means, whatever the tiles: last bits depend on the rows of a product."""
         cohort, rows = self.sets.cohort, self.mated.nonzero().flatten()
         if cohort is None:
             return None
-        mean, deviation = (self.sums.new_zeros(len(self.sets.queries)) for _ in range(2))
+        mean, std = (self.sums.new_zeros(len(self.sets.queries)) for _ in range(2))
         for part in slices(len(rows), max(1, TILE_BYTES // (8 * self.sums.shape[1]))):
             some = rows[part]
             unit = directions(self._without_probes(some)[0])
-            crowd = cohort.measure_classes(unit, self.sets.query_classes[some], self.sets.class_labels)
-            mean[some], deviation[some] = crowd.mean, crowd.deviation
-        return Crowd(mean, deviation)
+            statistics = cohort.class_statistics(unit, self.sets.query_classes[some], self.sets.class_labels)
+            mean[some], std[some] = statistics.mean, statistics.std
+        return CohortStatistics(mean, std)

@@ -41,7 +41,7 @@ def alignment(sets: LabelledSets, alpha: float = 2.0) -> tuple[float, Tensor]:
         ].T
         difference = sets.queries[query].double() - sets.gallery_vectors[item].double()
         totals.index_add_(0, sets.query_classes[query], -torch.linalg.vector_norm(difference, dim=1).pow(alpha))
-    pairs = torch.zeros_like(totals).index_add_(0, sets.query_classes, sets.relevant.double())
+    pairs = torch.zeros_like(totals).index_add_(0, sets.query_classes, sets.num_relevant.double())
     return float(totals.sum() / pairs.sum()), totals / pairs.masked_fill(pairs == 0, torch.nan)
 
 

@@ -40,7 +40,7 @@ def _pooled_distance(distances: Sequence[PairDistances], rank: int) -> float:
     ends = [some.negative_distance([0, some.negatives - 1]) for some in distances]
     low, high = float(np.nextafter(min(end[0] for end in ends), -np.inf)), float(max(end[1] for end in ends))
     while low < (middle := (low + high) / 2) < high:
-        within = sum(float(some.accepted(middle).negative) for some in distances)
+        within = sum(float(some.count_accepted(middle).negative) for some in distances)
         low, high = (low, middle) if within > rank else (middle, high)
     return high
 

@@ -180,7 +180,7 @@ def _positive_distance(distances: PairDistances, rank: int) -> float:
     first, last = 0, len(operating) - 1
     while first < last:
         middle = (first + last) // 2
-        enough = float(distances.accepted(operating[middle]).positive) > rank
+        enough = float(distances.count_accepted(operating[middle]).positive) > rank
         first, last = (first, middle) if enough else (middle + 1, last)
     return float(operating[first])
 

@@ -35,7 +35,7 @@ from equimetric.seeding import derive_seed
 
 __all__ = ["ClusterAssignments", "Clusters"]
 
-STARTS, FEW = 10, 2**20
+STARTS, MAX_POINTS_TIMES_CLUSTERS = 10, 2**20
 """Up to this many products of points and clusters, k-means starts ten times and the best is kept."""
 OPTIONS: dict[str, Any] = {
     "clustering_runs": 1,
@@ -79,7 +79,9 @@ class Clusters(Collector):
                 clusters,
                 seed=derive_seed(self.options["clustering_seed"], "run", run),
                 iterations=self.options["clustering_iterations"],
-                starts=(STARTS if len(points) * clusters <= FEW else 1) if starts is None else starts,
+                starts=(STARTS if len(points) * clusters <= MAX_POINTS_TIMES_CLUSTERS else 1)
+                if starts is None
+                else starts,
                 spherical=self.sets.geometry == "cosine" if spherical is None else spherical,
             )
             for run in range(runs)

@@ -104,7 +104,7 @@ def class_consistency(
     filled = 0
     for some in slices(distances.classes, CLASSES_AT_A_TIME):
         which = numbers[(numbers >= some.start) & (numbers < some.stop)]
-        counts = distances.accepted_by_class(thresholds, some)
+        counts = distances.count_accepted_by_class(thresholds, some)
         tpr = counts.positive[which - some.start] / distances.positives_by_class[which, None]
         tnr = 1 - counts.negative[which - some.start] / distances.negatives_by_class[which, None]
         for rate in rates:
@@ -152,7 +152,7 @@ def data_set_consistency(
             raise EquimetricError(f"data set {name!r}: {error}") from error
         of_each.append(pair_distances(inside, block_rows=block_rows, progress=progress, **options))
     thresholds = range_thresholds(of_each, options)
-    counts = [distances.accepted(thresholds) for distances in of_each]
+    counts = [distances.count_accepted(thresholds) for distances in of_each]
     tpr = np.stack([count.positive / some.positives for count, some in zip(counts, of_each, strict=True)])
     tnr = np.stack([1 - count.negative / some.negatives for count, some in zip(counts, of_each, strict=True)])
     noises = data_set_noise(of_each, thresholds, rates, options["utility_c"], required=noise)

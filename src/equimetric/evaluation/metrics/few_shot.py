@@ -54,7 +54,7 @@ class NearerMeans(Collector):
         self.templates = {shots: [MeanTemplates(sets, draw) for draw in drawn] for shots, drawn in self.draws.items()}
         for templates in self.templates.values():
             for one in templates:
-                one.measure(without_probes=False)
+                one.compute_statistics(without_probes=False)
         # Number of shots → (draws, N); −1 where an image is no query.
         self.nearer = {
             shots: torch.full((draws, len(sets.queries)), -1, device=sets.queries.device) for shots in self.draws

@@ -1,7 +1,7 @@
 """Scores of single queries by their ranking: what retrieval metrics read, and how they are registered.
 
 A metric of the first ranks is a function of `relevance` (Q, k), which of a query's k nearest gallery items are of its
-class, and `relevant` (Q,), R, the number of such items in the whole gallery. A metric of all ranks is a function of
+class, and `num_relevant` (Q,), R, the number of such items in the whole gallery. A metric of all ranks is a function of
 `others` (Q, R), how many items of other classes rank before the m-th nearest relevant one. A graded metric is one of
 `grades` (Q, k), how relevant the k nearest items are, and `ideal` (Q, k), the k largest grades in the gallery, falling.
 """
@@ -37,7 +37,7 @@ FirstRanksScore = Callable[[Metric, Tensor, Tensor], Tensor]
 RelevantRanksScore = Callable[[Metric, Tensor], Tensor]
 GradedScore = Callable[[Mapping[str, Any], Tensor, Tensor], Tensor]
 
-MOST_MERGED = 64
+MAX_MERGED_ENTRIES = 64
 """Top entries merged with those of each new strip; where there are more, candidates are gathered first."""
 KEPT_BYTES = 4 * TILE_BYTES
 """Memory for the kept entries of all queries, a value and a place each, where every pair is computed once."""
@@ -50,7 +50,7 @@ _graded: dict[str, GradedScore] = {}
 
 
 def first_ranks_metric(name: str, **declaration: Any) -> Callable[[FirstRanksScore], FirstRanksScore]:
-    """Register a metric of the first ranks, (metric, relevance, relevant) → (Q,): see `families.metric`.
+    """Register a metric of the first ranks, (metric, relevance, num_relevant) → (Q,): see `families.metric`.
 
     With a parameter k it reads the first k ranks, without one the first R of each query.
     """
@@ -106,7 +106,7 @@ def _register(
         """The mean or median over queries; lone ones are excluded unless they count as zero."""
         per_query = evidence[collector].scores[metric.name]
         if evidence.options["lone"] == "exclude":
-            per_query = per_query.masked_fill(evidence.sets.relevant == 0, torch.nan)
+            per_query = per_query.masked_fill(evidence.sets.num_relevant == 0, torch.nan)
         if median:
             # As scores of single queries they would be averaged by class and resampled as a mean.
             return Score(find_median(per_query[~per_query.isnan()]), details=(QueryScores(per_query.cpu()),))
@@ -167,13 +167,13 @@ class NearestNeighbours(Collector):
         self.half: HalfMatrixTopK | HalfMatrixCandidates | None = None
         self.entries: NearestEntries | None = None
 
-    def depth_for(self, relevant: Tensor) -> int:
+    def depth_for(self, num_relevant: Tensor) -> int:
         """How many ranks the metrics read of queries with these numbers of relevant items."""
-        return min(max(self.depth, int(relevant.max()) if self.reads_r else 0), self.sets.candidates)
+        return min(max(self.depth, int(num_relevant.max()) if self.reads_r else 0), self.sets.candidates)
 
     def accepts_strips(self) -> bool:
         """Strips keep the top entries of all queries, so these must be few."""
-        kept = self._width() if self._width() <= MOST_MERGED else candidate_capacity(self._width())
+        kept = self._width() if self._width() <= MAX_MERGED_ENTRIES else candidate_capacity(self._width())
         return len(self.sets.queries) * kept * 12 <= KEPT_BYTES
 
     def prepare(self, matrix: SimilarityMatrix) -> None:
@@ -182,7 +182,7 @@ class NearestNeighbours(Collector):
 
     def collect(self, tile: Tile) -> None:
         """Rank the tile's queries as deep as the metrics read, and score each, once all their columns are read."""
-        depth = self.depth_for(self.sets.relevant[tile.rows])
+        depth = self.depth_for(self.sets.num_relevant[tile.rows])
         if tile.is_whole:
             ranked = find_nearest(tile, depth, sets=self.sets, ordered=self.ordered)
         else:
@@ -201,12 +201,12 @@ class NearestNeighbours(Collector):
     def _start_half(self) -> HalfMatrixTopK | HalfMatrixCandidates:
         if self.half is None:
             width = self._width()
-            self.half = (HalfMatrixTopK if width <= MOST_MERGED else HalfMatrixCandidates)(self.matrix, width)
+            self.half = (HalfMatrixTopK if width <= MAX_MERGED_ENTRIES else HalfMatrixCandidates)(self.matrix, width)
         return self.half
 
     def _width(self) -> int:
         """How many top entries of each query are kept where every pair is computed once."""
-        return min(self.depth_for(self.sets.relevant) + SPARE, len(self.sets.queries))
+        return min(self.depth_for(self.sets.num_relevant) + SPARE, len(self.sets.queries))
 
     def partial(self, rows: Tensor) -> Any:
         """The candidates of all queries, or the scores and neighbours of these."""
@@ -227,7 +227,7 @@ class NearestNeighbours(Collector):
         """Rank and score the queries by their candidates."""
         if self.half is None:
             return
-        depth = self.depth_for(self.sets.relevant)
+        depth = self.depth_for(self.sets.num_relevant)
         for some in slices(len(self.matrix.order), RANKED_AT_A_TIME):
             values, places = self.half.entries(some)
             rows, items = self.matrix.order[some], self.matrix.order[places]
@@ -236,12 +236,12 @@ class NearestNeighbours(Collector):
         self.half = None
 
     def _score(self, rows: Tensor, columns: Tensor) -> None:
-        relevance, relevant = self.sets.is_relevant(rows, columns), self.sets.relevant[rows]
+        relevance, num_relevant = self.sets.is_relevant(rows, columns), self.sets.num_relevant[rows]
         for metric in self.metrics:
             if metric.family in _graded:
                 score = self._score_grades(metric, rows, columns[:, : metric["k"]])
             else:
-                score = _first_ranks[metric.family](metric, relevance, relevant)
+                score = _first_ranks[metric.family](metric, relevance, num_relevant)
             self.scores[metric.name][rows] = score
         self.neighbours[rows] = columns[:, : self.kept]
 
@@ -249,7 +249,7 @@ class NearestNeighbours(Collector):
         overlap = self.options["overlap"]
         grades = self.sets.grades(rows, columns, overlap)
         if overlap == "shared":
-            ideal = (torch.arange(columns.shape[1], device=rows.device) < self.sets.relevant[rows, None]).double()
+            ideal = (torch.arange(columns.shape[1], device=rows.device) < self.sets.num_relevant[rows, None]).double()
         else:
             ideal = torch.empty_like(grades)
             for some in slices(len(rows), max(1, WORKING_BYTES // (8 * len(self.sets.gallery_classes)))):

@@ -1,4 +1,4 @@
-"""Retrieval metrics by exact nearest-neighbour search: see `rankings` for `relevance`, `relevant` and `others`."""
+"""Retrieval metrics by exact nearest-neighbour search: see `rankings` for `relevance`, `num_relevant` and `others`."""
 
 import torch
 from torch import Tensor
@@ -32,19 +32,19 @@ def precision_at(relevance: Tensor, k: int) -> Tensor:
     return relevance[:, :k].sum(dim=1).double() / k
 
 
-def map_at(relevance: Tensor, relevant: Tensor, k: int) -> Tensor:
+def map_at(relevance: Tensor, num_relevant: Tensor, k: int) -> Tensor:
     """(1/min(R, K)) Σ_{r≤K} rel_r · precision@r, so that a perfect ranking scores 1; 0 where R = 0; (Q,)."""
-    return _sum_precisions(relevance[:, :k]) / relevant.clamp(min=1, max=k)
+    return _sum_precisions(relevance[:, :k]) / num_relevant.clamp(min=1, max=k)
 
 
-def r_precision(relevance: Tensor, relevant: Tensor) -> Tensor:
+def r_precision(relevance: Tensor, num_relevant: Tensor) -> Tensor:
     """(1/R) Σ_{r≤R} rel_r; 0 where R = 0; (Q,)."""
-    return _within_r(relevance, relevant).sum(dim=1) / relevant.clamp(min=1).double()
+    return _within_r(relevance, num_relevant).sum(dim=1) / num_relevant.clamp(min=1).double()
 
 
-def map_at_r(relevance: Tensor, relevant: Tensor) -> Tensor:
+def map_at_r(relevance: Tensor, num_relevant: Tensor) -> Tensor:
     """(1/R) Σ_{r≤R} rel_r · precision@r, where precision@r = (Σ_{t≤r} rel_t) / r; 0 where R = 0; (Q,)."""
-    return _sum_precisions(_within_r(relevance, relevant)) / relevant.clamp(min=1)
+    return _sum_precisions(_within_r(relevance, num_relevant)) / num_relevant.clamp(min=1)
 
 
 def reciprocal_rank(others: Tensor) -> Tensor:
@@ -79,21 +79,21 @@ def _precision(metric: Metric, relevance: Tensor, _: Tensor) -> Tensor:
 
 
 @first_ranks_metric("map@K", pattern=f"map@{K}", parameters={"k": int}, examples=("map@10",))
-def _map_at(metric: Metric, relevance: Tensor, relevant: Tensor) -> Tensor:
+def _map_at(metric: Metric, relevance: Tensor, num_relevant: Tensor) -> Tensor:
     """Mean average precision over the first K ranks."""
-    return map_at(relevance, relevant, metric["k"])
+    return map_at(relevance, num_relevant, metric["k"])
 
 
 @first_ranks_metric("r_precision", examples=("r_precision",))
-def _r_precision(_: Metric, relevance: Tensor, relevant: Tensor) -> Tensor:
+def _r_precision(_: Metric, relevance: Tensor, num_relevant: Tensor) -> Tensor:
     """Share of relevant items among the first R, the number of relevant items of the query."""
-    return r_precision(relevance, relevant)
+    return r_precision(relevance, num_relevant)
 
 
 @first_ranks_metric("map@r", examples=("map@r",))
-def _map_at_r(_: Metric, relevance: Tensor, relevant: Tensor) -> Tensor:
+def _map_at_r(_: Metric, relevance: Tensor, num_relevant: Tensor) -> Tensor:
     """Mean average precision over the first R ranks."""
-    return map_at_r(relevance, relevant)
+    return map_at_r(relevance, num_relevant)
 
 
 @relevant_ranks_metric("map", examples=("map",))
@@ -120,9 +120,9 @@ def _ranks(relevance: Tensor) -> Tensor:
     return torch.arange(1, relevance.shape[1] + 1, device=relevance.device)
 
 
-def _within_r(relevance: Tensor, relevant: Tensor) -> Tensor:
+def _within_r(relevance: Tensor, num_relevant: Tensor) -> Tensor:
     """Relevance at the ranks up to R, False after; the ranking must be at least R deep."""
-    return relevance & (_ranks(relevance) <= relevant[:, None])
+    return relevance & (_ranks(relevance) <= num_relevant[:, None])
 
 
 def _sum_precisions(relevance: Tensor) -> Tensor:

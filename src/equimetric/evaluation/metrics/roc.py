@@ -71,7 +71,7 @@ def roc(distances: PairDistances) -> Roc:
 def area_under_roc(distances: PairDistances) -> float:
     """AUC = P(d⁺ < d⁻) + ½ P(d⁺ = d⁻): a negative pair is farther than a positive one."""
     threshold = distances.operating_distances
-    within, before = distances.accepted(threshold), distances.accepted(threshold, strict=True).negative
+    within, before = distances.count_accepted(threshold), distances.count_accepted(threshold, strict=True).negative
     positive = np.diff(within.positive, prepend=0.0)
     # Negatives closer than a positive pair: those before it and half of those that tie with it; if positives were
     # counted in bins, they lie evenly between two thresholds.
@@ -108,7 +108,7 @@ def tar_at_far(distances: PairDistances, far: float) -> OperatingPoint:
     check_rate(far)
     accepted = math.floor(far * distances.negatives + 1e-9)
     threshold = math.inf if accepted >= distances.negatives else float(distances.negative_distance(accepted))
-    counts = distances.accepted(threshold, strict=True)
+    counts = distances.count_accepted(threshold, strict=True)
     return OperatingPoint(
         threshold, float(counts.negative) / distances.negatives, float(counts.positive) / distances.positives
     )
@@ -116,14 +116,14 @@ def tar_at_far(distances: PairDistances, far: float) -> OperatingPoint:
 
 def rates(distances: PairDistances, threshold: float, *, strict: bool = False) -> tuple[float, float]:
     """(FAR, FRR) of all pairs, accepted at d ≤ t (or d < t)."""
-    counts = distances.accepted(threshold, strict=strict)
+    counts = distances.count_accepted(threshold, strict=strict)
     far = float(counts.negative) / distances.negatives
     return far, 1 - float(counts.positive) / distances.positives
 
 
 def class_rates(distances: PairDistances, threshold: float, *, strict: bool = False) -> ClassRates:
     """FAR and FRR of every class, accepted at d ≤ t (or d < t)."""
-    counts = distances.accepted_by_class([threshold], strict=strict)
+    counts = distances.count_accepted_by_class([threshold], strict=strict)
     with np.errstate(invalid="ignore"):
         far = counts.negative[:, 0] / distances.negatives_by_class
         frr = 1 - counts.positive[:, 0] / distances.positives_by_class
@@ -139,5 +139,5 @@ def check_rate(far: float) -> float:
 
 def roc_at(distances: PairDistances, threshold: Floats) -> Roc:
     """The operating points (d ≤ t) at these ascending thresholds."""
-    counts = distances.accepted(threshold)
+    counts = distances.count_accepted(threshold)
     return Roc(threshold, counts.negative / distances.negatives, counts.positive / distances.positives)

@@ -101,7 +101,7 @@ def estimate_consistency(
 def _sample_rows(sets: LabelledSets, sample: int, seed: int) -> Tensor:
     """Random rows with positive pairs, of every class in proportion to its size, at least two."""
     classes = sets.query_classes.cpu().numpy()
-    usable = np.flatnonzero(sets.relevant.cpu().numpy() > 0)
+    usable = np.flatnonzero(sets.num_relevant.cpu().numpy() > 0)
     generator = np.random.default_rng(derive_seed(seed, "stratified rows"))
     shuffled = generator.permutation(usable)
     by_class = shuffled[np.argsort(classes[shuffled], kind="stable")]

@@ -44,7 +44,7 @@ from equimetric.evaluation.metrics.utility_curves import (
 
 __all__ = ["class_noise", "data_set_noise"]
 
-LEAST_UNITS = 3
+MIN_UNITS = 3
 """Images of a class, or classes of a data set, that take part in the noise."""
 ENTRIES_AT_A_TIME = 2**22
 
@@ -94,7 +94,7 @@ def class_noise(
     if len(classes) < 2:
         return _refuse(len(classes), "classes", "images") if required else {}
     at = distances.image_thresholds(thresholds)
-    of_others = _variance_by_others(distances, len(at), distances.accepted_pairs(at))
+    of_others = _variance_by_others(distances, len(at), distances.list_accepted_pairs(at))
     variance: dict[Rate, list[Floats]] = {rate: [] for rate in rates}
     for units in _images_of(distances, classes, at):
         for rate in rates:
@@ -116,10 +116,10 @@ def data_set_noise(
     for number, distances in enumerate(of_each):
         by_class = distances.positives_by_class, distances.negatives_by_class
         pairs = PairCounts(*(counts.astype(np.float64) for counts in by_class))
-        if distances.classes < LEAST_UNITS or not _can_leave_out(pairs, start, (1, 2)).all():
+        if distances.classes < MIN_UNITS or not _can_leave_out(pairs, start, (1, 2)).all():
             continue
         members.append(number)
-        units = _Units(distances.accepted_by_class(thresholds), pairs, start, (1, 2))
+        units = _Units(distances.count_accepted_by_class(thresholds), pairs, start, (1, 2))
         for rate in rates:
             variance[rate].append(units.jackknife(_utility_without_one(units, rate, utility_c)))
     if len(members) < 2:
@@ -129,7 +129,7 @@ def data_set_noise(
 
 def _refuse(count: int, members: str, units: str) -> NoReturn:
     raise EquimetricError(
-        f"sampling noise needs two {members} of at least {LEAST_UNITS} {units}, each of which can be left out; "
+        f"sampling noise needs two {members} of at least {MIN_UNITS} {units}, each of which can be left out; "
         f"there {'is' if count == 1 else 'are'} {count}"
     )
 
@@ -148,7 +148,7 @@ def _eligible_classes(distances: PairDistances) -> Integers:
     sizes = np.diff(start)
     present = np.flatnonzero(sizes)
     enough = _can_leave_out(distances.pairs_by_image, start[present], (2, 1))
-    return present[enough & (sizes[present] >= LEAST_UNITS)]
+    return present[enough & (sizes[present] >= MIN_UNITS)]
 
 
 def _images_of(distances: PairDistances, classes: Integers, thresholds: Floats) -> Iterator[_Units]:
@@ -159,7 +159,7 @@ def _images_of(distances: PairDistances, classes: Integers, thresholds: Floats) 
     for number in np.unique(block):
         some, own_sizes = classes[block == number], sizes[block == number]
         first, last = start[some[0]], start[some[-1] + 1]
-        counts = distances.accepted_by_image(thresholds, slice(first, last))
+        counts = distances.count_accepted_by_image(thresholds, slice(first, last))
         begin = np.cumsum(own_sizes) - own_sizes
         rows = np.arange(own_sizes.sum()) + np.repeat(start[some] - first - begin, own_sizes)
         yield _Units(

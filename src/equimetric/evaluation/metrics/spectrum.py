@@ -24,7 +24,7 @@ from equimetric.ops.blocks import slices
 
 __all__ = ["SingularValues", "Spectrum", "singular_values", "spectral_decay"]
 
-LEAST_SHARE_OF_SPECTRUM = 1e-12
+MIN_SPECTRUM_SHARE = 1e-12
 """Lower bound of the shares of the spectrum: a dimension that is not used at all costs log(10^12)/D."""
 SPECTRUM_ROWS = 4096
 
@@ -59,7 +59,7 @@ def spectral_decay(values: Tensor, *, reverse: bool = False, drop: int = 0) -> f
     if not 0 <= drop < len(values):
         raise EquimetricError(f"{drop} of {len(values)} singular values cannot be dropped; keep at least one")
     kept = values.sort(descending=True).values[drop:].double()
-    share = (kept / kept.sum()).clamp(min=LEAST_SHARE_OF_SPECTRUM)
+    share = (kept / kept.sum()).clamp(min=MIN_SPECTRUM_SHARE)
     log_ratio = (share * len(kept)).log()
     return float((share * log_ratio).sum() if reverse else -log_ratio.mean())
 

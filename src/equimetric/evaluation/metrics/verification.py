@@ -102,7 +102,7 @@ def _plot_curves(distances: PairDistances) -> tuple[Detail, ...]:
     curve = roc_at(distances, _thresholds_along(distances, shares, PLOTTED_POINTS // 2))
     operating = distances.operating_distances
     edges = np.linspace(operating[0], operating[-1], PLOTTED_BINS + 1)
-    counts = distances.accepted(edges)
+    counts = distances.count_accepted(edges)
     positive, negative = (np.diff(np.append(0.0, count[1:])) for count in (counts.positive, counts.negative))
     return curve, DistanceHistogram(edges, positive, negative)
 
@@ -113,7 +113,7 @@ def _class_curves(evidence: Evidence) -> ClassRoc:
 
 def _class_roc(distances: PairDistances) -> ClassRoc:
     thresholds = _thresholds_along(distances, np.linspace(0, 1, CLASS_POINTS), CLASS_POINTS)
-    counts = distances.accepted_by_class(thresholds)
+    counts = distances.count_accepted_by_class(thresholds)
     return ClassRoc(
         counts.positive,
         counts.negative,

@@ -28,12 +28,12 @@ RETRIES = 2
 
 def read_on_cluster(task: ScanTask, advance: Callable[[int], None], *, jobs: int | None) -> None:
     """Read all bands in up to `jobs` tasks at a time, by default one for every CPU of the cluster, and merge them."""
-    content, apart = pack_task(task)
+    content, buffers = pack_task(task)
     with connect_ray(jobs) as ray:
         jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
         waiting = task.plan.cut(jobs * STRETCHES_PER_JOB)[::-1]
-        places = [address(part) % ALIGNMENT for part in apart]
-        stored = [_store(ray, part, place) for part, place in zip(apart, places, strict=True)]
+        places = [address(part) % ALIGNMENT for part in buffers]
+        stored = [_store(ray, part, place) for part, place in zip(buffers, places, strict=True)]
         submit = ray.remote(num_cpus=1, max_retries=RETRIES)(read_stretch).remote
         running: dict[Any, range] = {}
         try:

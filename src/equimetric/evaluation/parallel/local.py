@@ -41,9 +41,9 @@ def read_in_processes(task: ScanTask, advance: Callable[[int], None], *, jobs: i
     handing_over = threading.Lock()
     with ExitStack() as stack:
         spool = stack.enter_context(tempfile.TemporaryFile(prefix="equimetric-"))
-        content, apart = pack_task(task)
-        places = write_spool(spool, apart)
-        del apart
+        content, buffers = pack_task(task)
+        places = write_spool(spool, buffers)
+        del buffers
         start = pickle.dumps((spool.fileno(), places, sys.path)), content
         workers = []
         for _ in range(min(jobs, len(stretches))):
@@ -85,8 +85,8 @@ def _serve(
         # One at a time: partials may be large.
         handing_over.acquire()
         worker.send([b"hand over"])
-        _, content, *apart = _receive(worker)
-        events.put(("partials", (content, apart)))
+        _, content, *buffers = _receive(worker)
+        events.put(("partials", (content, buffers)))
     except BaseException as error:
         events.put(("error", error))
 
@@ -107,11 +107,11 @@ def _receive(worker: WorkerProcess) -> list[bytearray]:
     return message
 
 
-def write_spool(spool: IO[bytes], apart: Sequence[Bytes]) -> list[tuple[int, int]]:
+def write_spool(spool: IO[bytes], buffers: Sequence[Bytes]) -> list[tuple[int, int]]:
     """Write arrays to a file, each at the alignment it has in memory; their places, (start, stop)."""
     places, end = list[tuple[int, int]](), 0
     try:
-        for content in apart:
+        for content in buffers:
             start = end + (address(content) - end) % ALIGNMENT
             end = start + len(content)
             places.append((start, end))

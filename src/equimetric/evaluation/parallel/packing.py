@@ -1,4 +1,4 @@
-"""Objects as bytes for other processes of ours; large arrays stand apart, so that they can be shared or mapped."""
+"""Objects as bytes for our other processes; large arrays are kept out of band, to be shared or mapped."""
 
 from __future__ import annotations
 
@@ -17,60 +17,60 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.mapped import tensor_of
 
-__all__ = ["ALIGNMENT", "Bytes", "address", "in_script", "pack", "place_aligned", "unpack"]
+__all__ = ["ALIGNMENT", "Bytes", "address", "pack", "place_aligned", "script_error", "unpack"]
 
 Bytes = NDArray[np.uint8]
 ALIGNMENT = 64
 """Bits of products depend on where vectors begin in memory, modulo this many bytes: copies keep to it."""
-APART_BYTES = 2**16
-"""Arrays of at least this size stand apart."""
+OUT_OF_BAND_BYTES = 2**16
+"""Arrays of at least this size are kept out of band."""
 
 
 class TensorPickler(pickle.Pickler):
-    """Pickles tensors as arrays of bytes, and keeps the large ones apart.
+    """Pickles tensors as arrays of bytes, and keeps the large ones out of band.
 
     read_only  tensors that are never written to, and so need no copy where unpacked: their ids
     """
 
     def __init__(self, file: io.BytesIO, read_only: AbstractSet[int] = frozenset()) -> None:
         super().__init__(file, protocol=5, buffer_callback=self.keep)
-        self.read_only, self.apart, self.found = read_only, list[Bytes](), list[Tensor]()
+        self.read_only, self.buffers, self.found = read_only, list[Bytes](), list[Tensor]()
 
     def keep(self, buffer: pickle.PickleBuffer) -> bool:
         """Whether the bytes stay in the stream."""
         content: Bytes = np.frombuffer(buffer.raw(), np.uint8)
-        if len(content) < APART_BYTES:
+        if len(content) < OUT_OF_BAND_BYTES:
             return True
-        self.apart.append(content)
+        self.buffers.append(content)
         return False
 
-    def reducer_override(self, thing: Any) -> Any:
+    def reducer_override(self, obj: Any) -> Any:
         """How tensors are rebuilt; classes and functions of a script are not found by other processes."""
-        if type(thing) is Tensor:
-            self.found.append(thing)
-            content = thing.detach().contiguous().as_strided((thing.numel(),), (1,)).view(torch.uint8).numpy()
+        if type(obj) is Tensor:
+            self.found.append(obj)
+            content = obj.detach().contiguous().as_strided((obj.numel(),), (1,)).view(torch.uint8).numpy()
             return _rebuild, (
                 content,
-                thing.dtype,
-                thing.shape,
+                obj.dtype,
+                obj.shape,
                 address(content) % ALIGNMENT,
-                id(thing) in self.read_only,
+                id(obj) in self.read_only,
             )
-        if isinstance(thing, type | FunctionType) and thing.__module__ == "__main__":
-            raise EquimetricError(in_script(thing.__qualname__))
+        if isinstance(obj, type | FunctionType) and obj.__module__ == "__main__":
+            raise EquimetricError(script_error(obj.__qualname__))
         return NotImplemented
 
-    def dump(self, thing: Any) -> None:
+    def dump(self, obj: Any) -> None:
         """Pickle an object; an error says what cannot be."""
         try:
-            super().dump(thing)
+            super().dump(obj)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise EquimetricError(
                 f"what is evaluated cannot be sent to other processes ({error}); use one process"
             ) from error
 
 
-def in_script(name: str) -> str:
+def script_error(name: str) -> str:
     """The error for something that only the caller's script knows."""
     return (
         f"{name!r} is defined in the script itself, where other processes do not find it; put it into a module that "
@@ -78,7 +78,7 @@ def in_script(name: str) -> str:
     )
 
 
-def pack(thing: Any, read_only: Any = None) -> tuple[bytes, list[Bytes]]:
+def pack(obj: Any, read_only: Any = None) -> tuple[bytes, list[Bytes]]:
     """The bytes of an object, and its large arrays, which are its own memory and not a copy.
 
     Tensors that are also found in `read_only` are not copied where they are unpacked.
@@ -87,13 +87,13 @@ def pack(thing: Any, read_only: Any = None) -> tuple[bytes, list[Bytes]]:
     of_both.dump(read_only)
     stream = io.BytesIO()
     pickler = TensorPickler(stream, {id(tensor) for tensor in of_both.found})
-    pickler.dump(thing)
-    return stream.getvalue(), pickler.apart
+    pickler.dump(obj)
+    return stream.getvalue(), pickler.buffers
 
 
-def unpack(content: bytes | bytearray, apart: Sequence[Any]) -> Any:
+def unpack(content: bytes | bytearray, buffers: Sequence[Any]) -> Any:
     """The object, over the memory of its large arrays where that may be written to, or never is."""
-    return pickle.loads(content, buffers=apart)
+    return pickle.loads(content, buffers=buffers)
 
 
 def address(content: NDArray[Any]) -> int:
@@ -106,10 +106,10 @@ def place_aligned(content: Bytes, place: int) -> Bytes:
     """The bytes, or a copy of them, that begins at a place modulo `ALIGNMENT`."""
     if address(content) % ALIGNMENT == place:
         return content
-    room = np.empty(len(content) + ALIGNMENT, np.uint8)
-    start = (place - address(room)) % ALIGNMENT
-    room[start : start + len(content)] = content
-    return room[start : start + len(content)]
+    padded = np.empty(len(content) + ALIGNMENT, np.uint8)
+    start = (place - address(padded)) % ALIGNMENT
+    padded[start : start + len(content)] = content
+    return padded[start : start + len(content)]
 
 
 def _rebuild(content: Bytes, dtype: torch.dtype, shape: torch.Size, place: int, read_only: bool) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.scan import ScanTask
 from equimetric.evaluation.families import METRICS
-from equimetric.evaluation.parallel.packing import Bytes, in_script, pack, unpack
+from equimetric.evaluation.parallel.packing import Bytes, pack, script_error, unpack
 
 __all__ = ["pack_task", "unpack_task"]
 
@@ -28,9 +28,9 @@ def pack_task(task: ScanTask) -> tuple[bytes, list[Bytes]]:
     return pack((_metric_modules(task), task), [task.matrix, [collector.sets for collector in task.collectors]])
 
 
-def unpack_task(content: bytes | bytearray, apart: Sequence[Any]) -> ScanTask:
+def unpack_task(content: bytes | bytearray, buffers: Sequence[Any]) -> ScanTask:
     """The task, as another process has packed it."""
-    modules, task = unpack(content, apart)
+    modules, task = unpack(content, buffers)
     assert isinstance(task, ScanTask)
     for module in modules:
         import_module(module)
@@ -42,5 +42,5 @@ def _metric_modules(task: ScanTask) -> list[str]:
     metrics = [metric for collector in task.collectors for metric in collector.metrics]
     modules = {METRICS[metric.family].score.__module__: metric.name for metric in metrics}
     if "__main__" in modules:
-        raise EquimetricError(in_script(modules["__main__"]))
+        raise EquimetricError(script_error(modules["__main__"]))
     return sorted(modules)

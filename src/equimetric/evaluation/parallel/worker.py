@@ -43,8 +43,8 @@ class StretchReader:
             if kind == b"read":
                 _read(self.task, pickle.loads(message[1]), send)
             else:
-                content, apart = pack(self.task.partials())
-                send([b"partials", content, *(part.data for part in apart)])
+                content, buffers = pack(self.task.partials())
+                send([b"partials", content, *(part.data for part in buffers)])
         except BrokenPipeError:
             raise
         except EquimetricError as error:

@@ -9,47 +9,49 @@ from torch import Tensor
 
 from equimetric.ops.blocks import disable_reduced_precision, slices
 
-__all__ = ["Crowd", "measure_crowd"]
+__all__ = ["CohortStatistics", "cohort_statistics"]
 
 BLOCK_BYTES = 2**22
 """Cosines to the cohort in memory at once: they should stay in the cache until the largest are found."""
-LEAST_ROWS = 64
+MIN_ROWS = 64
 """With fewer rows a matrix product is bound by memory."""
 
 
 @dataclass(frozen=True, eq=False)
-class Crowd:
+class CohortStatistics:
     """Mean m(x) and standard deviation s(x) of the K largest cosines of each vector to a cohort, (N,) float64."""
 
     mean: Tensor
-    deviation: Tensor
+    std: Tensor
 
-    def select(self, rows: Tensor) -> "Crowd":
-        """That of some of the vectors."""
-        return Crowd(self.mean[rows], self.deviation[rows])
+    def select(self, rows: Tensor) -> "CohortStatistics":
+        """The statistics of some of the vectors."""
+        return CohortStatistics(self.mean[rows], self.std[rows])
 
 
-def measure_crowd(unit: Tensor, cohort: Tensor, nearest: int, own: tuple[Tensor, Tensor] | None = None) -> Crowd:
-    """The crowd of N unit vectors (N, D) among C cohort vectors (C, D), by the `nearest` of them.
+def cohort_statistics(
+    unit: Tensor, cohort: Tensor, nearest: int, own: tuple[Tensor, Tensor] | None = None
+) -> CohortStatistics:
+    """The statistics of N unit vectors (N, D) among C cohort vectors (C, D), by the `nearest` of them.
 
     own  the rows of the cohort, from (N,) up to (N,), that do not count for each vector; at least one must be left
     """
     nearest = min(nearest, len(cohort))
     largest = unit.new_empty(len(unit), nearest)
-    step = max(LEAST_ROWS, BLOCK_BYTES // (len(cohort) * unit.element_size()))
+    step = max(MIN_ROWS, BLOCK_BYTES // (len(cohort) * unit.element_size()))
     buffer = unit.new_empty(min(step, len(unit)), len(cohort))
     with torch.no_grad(), disable_reduced_precision(unit.device):
         for rows in slices(len(unit), step):
             cosine = torch.mm(unit[rows], cohort.T, out=buffer[: rows.stop - rows.start])
             if own is not None:
                 _mask_ranges(cosine, own[0][rows], own[1][rows])
-            largest[rows] = _largest(cosine, nearest)
-    mean, deviation = _moments(largest)
-    _equate_duplicates(unit, own, mean, deviation)
-    return Crowd(mean, deviation)
+            largest[rows] = _largest_unordered(cosine, nearest)
+    mean, std = _moments(largest)
+    _equate_duplicates(unit, own, mean, std)
+    return CohortStatistics(mean, std)
 
 
-def _largest(values: Tensor, count: int) -> Tensor:
+def _largest_unordered(values: Tensor, count: int) -> Tensor:
     """The `count` largest values of each row, in any order, (rows, count); may reorder the values."""
     if values.device.type != "cpu":
         return values.topk(count, dim=1, sorted=False).values
@@ -76,7 +78,7 @@ def _mask_ranges(cosine: Tensor, start: Tensor, stop: Tensor) -> None:
     cosine[row, start[row] + within] = -torch.inf
 
 
-def _equate_duplicates(unit: Tensor, own: tuple[Tensor, Tensor] | None, mean: Tensor, deviation: Tensor) -> None:
+def _equate_duplicates(unit: Tensor, own: tuple[Tensor, Tensor] | None, mean: Tensor, std: Tensor) -> None:
     """Give equal vectors equal moments: the last bits of a product depend on the row, and would undo their ties."""
     vectors = unit.cpu().numpy()
     keys = _hash_rows(vectors)
@@ -89,7 +91,7 @@ def _equate_duplicates(unit: Tensor, own: tuple[Tensor, Tensor] | None, mean: Te
     later = np.flatnonzero(earlier != np.arange(len(keys)))
     later = later[(vectors[later] == vectors[earlier[later]]).all(axis=1)]
     here, there = (torch.from_numpy(rows).to(mean.device) for rows in (later, earlier[later]))
-    for moments in (mean, deviation):
+    for moments in (mean, std):
         moments[here] = moments[there]
 
 
