@@ -68,7 +68,7 @@ def make_gallery(folder: Path, vectors: Any) -> None:
     labels = np.repeat(np.arange(40), 6)
     centres = draw.standard_normal((40, DIMENSION))
     known = (0.7 * centres[labels] + draw.standard_normal((240, DIMENSION))).astype(np.float32)
-    gallery = em.Gallery.create(folder, em.Certificate.of(em.calibrate(known, labels, far=0.05)))
+    gallery = em.Gallery.create(folder, em.Certificate.from_calibration(em.calibrate(known, labels, far=0.05)))
     gallery.add(vectors, [f"{number:08d}" for number in range(len(vectors))])
 
 

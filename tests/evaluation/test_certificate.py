@@ -32,7 +32,7 @@ def file(calibration, tmp_path):
 
 def test_it_says_what_the_calibration_said(calibration, file):
     loaded = Certificate.load(file)
-    assert loaded == Certificate.of(calibration)
+    assert loaded == Certificate.from_calibration(calibration)
     assert loaded.to_dict() == calibration.certificate()
     assert (loaded.threshold, loaded.geometry) == (calibration.threshold, "cosine")
     assert loaded.threshold_interval == calibration.interval
@@ -148,7 +148,9 @@ def test_it_decides_on_pairs_of_embeddings(geometry, tmp_path):
     ],
 )
 def test_it_refuses_what_it_is_not_for(change, message):
-    certificate = Certificate.of(calibrate(*named_space(), 1e-2, resamples=5, model="hash", preprocessing="resize"))
+    certificate = Certificate.from_calibration(
+        calibrate(*named_space(), 1e-2, resamples=5, model="hash", preprocessing="resize")
+    )
     given = {"embeddings_a": torch.ones(2, 8), "embeddings_b": torch.ones(2, 8), "model": "hash"}
     assert certificate.decide(**given).tolist() == [True, True]
     with pytest.raises(EquimetricError, match=message) as error:
@@ -209,7 +211,7 @@ def test_other_targets_survive(tmp_path):
     for options in ({"frr": 0.1}, {"cost": (10, 1, 0.1)}):
         calibration = calibrate(*named_space(), resamples=5, **options)
         calibration.save(tmp_path / "certificate.json")
-        assert Certificate.load(tmp_path / "certificate.json") == Certificate.of(calibration)
+        assert Certificate.load(tmp_path / "certificate.json") == Certificate.from_calibration(calibration)
 
 
 def test_numbers_get_the_names_of_their_classes():

@@ -99,7 +99,7 @@ def test_the_certificate_names_its_cohort_and_decides_by_it(space, form, tmp_pat
     }
     assert document["data"]["dimension"] == 8
     certificate = Certificate.load(tmp_path / "threshold.json")
-    assert certificate == Certificate.of(found)
+    assert certificate == Certificate.from_calibration(found)
     assert certificate.accepts(certificate.threshold + 1e-6)
     assert not certificate.accepts(certificate.threshold)
     score = np.diag(by_formula(embeddings[:50], embeddings[50:100], other, form, 0.5, 9))
@@ -116,7 +116,9 @@ def test_the_certificate_names_its_cohort_and_decides_by_it(space, form, tmp_pat
 
 def test_another_cohort_is_one_sentence(space):
     embeddings, labels, other = space
-    certificate = Certificate.of(em.calibrate(embeddings, labels, far=FAR, cohort=Cohort(other), resamples=50))
+    certificate = Certificate.from_calibration(
+        em.calibrate(embeddings, labels, far=FAR, cohort=Cohort(other), resamples=50)
+    )
     for cohort, message in (
         (None, "of scores that a cohort normalises; give the same cohort"),
         (Cohort(other, strength=1.0), "a cohort with strength 0.5, not 1.0"),
@@ -128,7 +130,7 @@ def test_another_cohort_is_one_sentence(space):
             certificate.check(embeddings, cohort=cohort)
     with pytest.raises(em.EquimetricError, match="of scores, not of distances"):
         certificate.distances(embeddings[:5], embeddings[5:10])
-    plain = Certificate.of(em.calibrate(embeddings, labels, far=FAR, resamples=50))
+    plain = Certificate.from_calibration(em.calibrate(embeddings, labels, far=FAR, resamples=50))
     with pytest.raises(em.EquimetricError, match="of distances, not of scores"):
         plain.decide(embeddings[:5], embeddings[5:10], cohort=Cohort(other))
 

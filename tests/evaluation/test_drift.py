@@ -92,7 +92,7 @@ def test_too_few_to_say(certificate):
         assert (answer.answer, answer.samples, answer.shift) == ("too few to say", count, None)
         assert not answer.shifted
     small = calibrate(*draw_space(10, 6, 0), far=0.05, resamples=5)
-    assert Certificate.of(small).check(draw_space(60, 8, 1)[0]).answer == "too few to say"
+    assert Certificate.from_calibration(small).check(draw_space(60, 8, 1)[0]).answer == "too few to say"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class Distances(Collector):
 def distances(embeddings, geometry):
     sets = prepare_sets(embeddings, [0, 0, 1, 1, 2, 2][: len(embeddings)], geometry=geometry)
     collector = Distances()
-    scan(SimilarityMatrix.of(sets), [collector], block_rows=2)
+    scan(SimilarityMatrix.from_sets(sets), [collector], block_rows=2)
     rows, found = (torch.cat(parts) for parts in zip(*collector.rows, strict=True))
     return found[rows.argsort()].fill_diagonal_(0)
 
@@ -85,7 +85,7 @@ def test_tiles_come_class_by_class_and_excluded_pairs_are_infinitely_far():
     labels = torch.tensor([2, 0, 1, 0, 2, 2, 1, 2])
     sets = prepare_sets(torch.randn(8, 3), labels)
     collector = Distances()
-    scan(SimilarityMatrix.of(sets), [collector], block_rows=3)
+    scan(SimilarityMatrix.from_sets(sets), [collector], block_rows=3)
     rows, found = (torch.cat(parts) for parts in zip(*collector.rows, strict=True))
     assert rows.tolist() == [1, 3, 2, 6, 0, 4, 5, 7]
     assert torch.equal(found.isinf(), rows[:, None] == torch.arange(8))

@@ -228,7 +228,7 @@ def test_figures_with_a_cohort_show_scores():
     assert 1 - y[0] == pytest.approx(np.mean(far), abs=1e-6)
     assert all("product " in text.get_text() for text in axes.texts)
 
-    needed = result.detail(ClassThresholds).named({label: f"product {label}" for label in range(12)})
+    needed = result.detail(ClassThresholds).rename_classes({label: f"product {label}" for label in range(12)})
     text = repr(needed)
     assert f"of scores: {-needed.common:.4f} for all pairs" in text
     assert f"product {result.detail(ClassThresholds).classes[0]}" in text

@@ -181,7 +181,8 @@ def test_partitions_count_a_class_as_often_as_it_is_drawn(name):
         "f1": pairwise_f1,
     }[name]
     expected = [
-        metric(Contingency.of(np.repeat(classes, row[classes]), np.repeat(clusters, row[classes]))) for row in weights
+        metric(Contingency.from_labels(np.repeat(classes, row[classes]), np.repeat(clusters, row[classes])))
+        for row in weights
     ]
     assert statistic.of_weights(weights.astype(np.float64)) == pytest.approx(expected)
 
@@ -277,7 +278,9 @@ def test_ami_of_drawn_classes_is_close_to_the_exact_one():
     classes, clusters = result.query_classes.numpy(), result.detail(ClusterAssignments).clusters[0]
     weights = np.random.default_rng(0).multinomial(30, np.full(30, 1 / 30), size=20)
     direct = [
-        adjusted_mutual_information(Contingency.of(np.repeat(classes, row[classes]), np.repeat(clusters, row[classes])))
+        adjusted_mutual_information(
+            Contingency.from_labels(np.repeat(classes, row[classes]), np.repeat(clusters, row[classes]))
+        )
         for row in weights
     ]
     assert class_statistic(result, "ami").of_weights(weights.astype(float)) == pytest.approx(direct, abs=0.02)

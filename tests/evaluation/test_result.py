@@ -104,7 +104,7 @@ class NormDetail(Detail):
 
 def power_of_largest(metric, evidence):
     assert evidence[Largest].names == ["largest^1", "largest^2"]
-    return Score.of_queries(evidence[Largest].largest ** metric["power"])
+    return Score.from_queries(evidence[Largest].largest ** metric["power"])
 
 
 def mean_norm(metric, evidence):

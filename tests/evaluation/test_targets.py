@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from equimetric.calibration import calibrate
-from equimetric.calibration.targets import Costs, FalseAccepts, FalseRejects, read_target, target_of
+from equimetric.calibration.targets import Costs, FalseAccepts, FalseRejects, make_target, read_target
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine import pair_distances as distances_module
 from equimetric.evaluation.engine.inputs import prepare_sets
@@ -75,8 +75,8 @@ def test_counted_pairs_give_almost_the_same_threshold(monkeypatch, target):
 
 
 def test_one_target_at_a_time():
-    assert target_of(None, None, None) == FalseAccepts(1e-3)
-    assert target_of(None, None, (2, 1, 0.5)) == Costs(2, 1, 0.5)
+    assert make_target(None, None, None) == FalseAccepts(1e-3)
+    assert make_target(None, None, (2, 1, 0.5)) == Costs(2, 1, 0.5)
     for target in (FalseAccepts(0.1), FalseRejects(0.2), Costs(2, 1, 0.5)):
         assert read_target(target.to_dict()) == target
     with pytest.raises(EquimetricError, match="give one of far, frr and cost"):

@@ -30,8 +30,10 @@ def cohort(form, dimension):
 def verification(form="cosine", dimension=8):
     embeddings, labels = small_data(dimension)
     if form in ("mean", "full"):
-        return em.Certificate.of(em.calibrate(embeddings, labels, far=0.1, cohort=cohort(form, dimension)))
-    return em.Certificate.of(em.calibrate(embeddings, labels, far=0.1, geometry=form))
+        return em.Certificate.from_calibration(
+            em.calibrate(embeddings, labels, far=0.1, cohort=cohort(form, dimension))
+        )
+    return em.Certificate.from_calibration(em.calibrate(embeddings, labels, far=0.1, geometry=form))
 
 
 @cache

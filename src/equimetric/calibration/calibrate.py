@@ -21,7 +21,7 @@ from equimetric.calibration.drift import drift_reference
 from equimetric.calibration.new_classes import bound_new_classes
 from equimetric.calibration.rates import ErrorRates, TargetRate, class_counts, pooled_rates, rates_by_class
 from equimetric.calibration.result import Calibration
-from equimetric.calibration.targets import Target, operating_point, target_of
+from equimetric.calibration.targets import Target, make_target, operating_point
 from equimetric.calibration.threshold_interval import searched_share, threshold_interval
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.class_names import name_classes
@@ -86,20 +86,20 @@ def calibrate(
 
     A class's negative pairs are those with exactly one end in it.
     """
-    target = target_of(far, frr, cost)
+    target = make_target(far, frr, cost)
     _check_options(geometry, folds, resamples, confidence)
     sets = prepare_sets(embeddings, labels, geometry=geometry, cohort=cohort)
     if cohort is not None:
         require_other_classes(cohort, sets)
     names = name_classes(sets.class_labels, class_names)
-    how: dict[str, Any] = {"block_rows": block_rows, "progress": progress}
-    everything = pair_distances(sets, closest_share=searched_share(target), **how)
+    scan_options: dict[str, Any] = {"block_rows": block_rows, "progress": progress}
+    everything = pair_distances(sets, closest_share=searched_share(target), **scan_options)
     target.check_support(everything, "")
     point = operating_point(everything, target.threshold(everything))
     target_rate = target.rate(point)
     data_sets = None if members is None else convert_labels(members, "members", len(sets.queries))
 
-    held_out = _hold_out(sets, data_sets, target, folds, seed, **how)
+    held_out = _hold_out(sets, data_sets, target, folds, seed, **scan_options)
     interval, resampled = threshold_interval(everything, target, point.threshold, resamples, confidence, seed)
     counts, histogram = class_counts(everything, point.threshold), _histogram(everything)
     # With a cohort, distances are negated scores.
@@ -132,7 +132,7 @@ def calibrate(
         date=datetime.now(UTC).date().isoformat(),
         model=model,
         preprocessing=preprocessing,
-        cohort=None if cohort is None else CertifiedCohort.of(cohort),
+        cohort=None if cohort is None else CertifiedCohort.from_cohort(cohort),
     )
 
 
@@ -168,27 +168,27 @@ class HeldOut:
 
 
 def _hold_out(
-    sets: LabelledSets, data_sets: LabelArray | None, target: Target, folds: int, seed: int, **how: Any
+    sets: LabelledSets, data_sets: LabelArray | None, target: Target, folds: int, seed: int, **scan_options: Any
 ) -> HeldOut:
     fold_of_class = assign_folds(sets, folds, seed)
     fold_of_row = fold_of_class[sets.query_classes.cpu().numpy()]
     parts = [select_rows(sets, fold_of_row == fold) for fold in range(folds)]
-    inside = [pair_distances(part, **how) for part in parts]
+    inside = [pair_distances(part, **scan_options) for part in parts]
     found = HeldOut()
     for fold, (part, held_out) in enumerate(zip(parts, inside, strict=True)):
         # With two folds, the pairs of one calibrate the other.
         others = fold_of_row != fold
-        fitting = inside[1 - fold] if folds == 2 else pair_distances(select_rows(sets, others), **how)
+        fitting = inside[1 - fold] if folds == 2 else pair_distances(select_rows(sets, others), **scan_options)
         target.check_support(fitting, f", because one of {folds} folds of the classes is held out")
         threshold = target.threshold(fitting)
-        shares = accepted_shares(part, threshold, **how)
+        shares = accepted_shares(part, threshold, **scan_options)
         found.thresholds.append(threshold)
         found.classes.append(np.flatnonzero(fold_of_class == fold))
         found.counts.append(class_counts(held_out, threshold))
         found.far.append(estimate_far(shares))
         found.frr.append(estimate_frr(shares))
         for name in [] if data_sets is None else np.unique(data_sets).tolist():
-            within = pair_distances(select_rows(sets, (fold_of_row == fold) & (data_sets == name)), **how)
+            within = pair_distances(select_rows(sets, (fold_of_row == fold) & (data_sets == name)), **scan_options)
             found.by_data_set.setdefault(name, []).append(class_counts(within, threshold))
     return found
 

@@ -78,7 +78,7 @@ class Certificate(CertifiedScores):
     runtime: str | None = None
 
     @classmethod
-    def of(cls, calibration: "Calibration") -> "Certificate":
+    def from_calibration(cls, calibration: "Calibration") -> "Certificate":
         """The certificate of a calibration."""
         return cls(
             target=calibration.target,

@@ -34,7 +34,7 @@ class CertifiedCohort:
     classes: int | None = None
 
     @classmethod
-    def of(cls, cohort: Cohort) -> "CertifiedCohort":
+    def from_cohort(cls, cohort: Cohort) -> "CertifiedCohort":
         """What identifies a cohort."""
         classes = None if cohort.classes is None else len(cohort.classes)
         samples = len(cohort.embeddings)
@@ -46,7 +46,7 @@ class CertifiedCohort:
             raise EquimetricError(
                 "this certificate is of scores that a cohort normalises; give the same cohort, cohort=Cohort(…)"
             )
-        given = CertifiedCohort.of(cohort)
+        given = CertifiedCohort.from_cohort(cohort)
         for name in ("form", "strength", "nearest", "sha256"):
             certified, value = getattr(self, name), getattr(given, name)
             if value != certified:

@@ -203,7 +203,7 @@ def calibrate_identification(
     _check_support(scores, fpir)
     threshold, classes = threshold_at_fpir(scores, fpir), len(sets.class_labels)
     of_fpir, of_fnir = fpir_spread(scores, classes, threshold), fnir_spread(scores, classes, threshold)
-    of_threshold = ClassSpread.of(threshold, points_without_classes(scores, classes, fpir)[0])
+    of_threshold = ClassSpread.from_leave_one_out(threshold, points_without_classes(scores, classes, fpir)[0])
     fold_thresholds, held_out_rates = _held_out_rates(fold_scores, held_out, fpir)
     interval = _threshold_interval(of_threshold, confidence)
     if cohort is not None:
@@ -237,7 +237,7 @@ def calibrate_identification(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         model=model,
         preprocessing=preprocessing,
-        cohort=None if cohort is None else CertifiedCohort.of(cohort),
+        cohort=None if cohort is None else CertifiedCohort.from_cohort(cohort),
     )
 
 

@@ -140,15 +140,15 @@ def pooled_rates(counts: Floats, target_rate: TargetRate, confidence: float) -> 
     by w_c, (a_c − FAR·n_c) / N, is what class c contributes to the variance. FRR alike, without A and N.
     """
     accepted, accepted_positives, negatives, positives = counts.sum(axis=0) / [2, 1, 2, 1]  # of two classes, of one
-    far, far_bound = _pooled(counts[:, 0], counts[:, 2], accepted, negatives, confidence)
+    far, far_bound = _pooled_rate(counts[:, 0], counts[:, 2], accepted, negatives, confidence)
     rejected = counts[:, 3] - counts[:, 1]
-    frr, frr_bound = _pooled(rejected, counts[:, 3], positives - accepted_positives, positives, confidence)
+    frr, frr_bound = _pooled_rate(rejected, counts[:, 3], positives - accepted_positives, positives, confidence)
     return ErrorRates(
         far, frr, round(negatives), round(positives), far_bound, target_rate.far, frr_bound, target_rate.frr
     )
 
 
-def _pooled(
+def _pooled_rate(
     errors: Floats, pairs: Floats, all_errors: float, all_pairs: float, confidence: float
 ) -> tuple[float, float]:
     """A rate and its lower bound."""

@@ -81,11 +81,11 @@ class Calibration:
 
     def certificate(self) -> dict[str, Any]:
         """The document of the certificate, in plain types: see `Certificate`."""
-        return Certificate.of(self).to_dict()
+        return Certificate.from_calibration(self).to_dict()
 
     def save(self, file: str | Path) -> None:
         """Write the certificate as JSON; `Certificate.load` reads it."""
-        Certificate.of(self).save(file)
+        Certificate.from_calibration(self).save(file)
 
     def plot_classes(self, *, most: int = 30) -> "Figure":
         """Held-out FAR and FRR of the worst classes, with their lower bounds and the target rate."""
@@ -100,4 +100,4 @@ class Calibration:
         return plot_pair_distances(self)
 
     def __repr__(self) -> str:
-        return str(Certificate.of(self))
+        return str(Certificate.from_calibration(self))

@@ -13,7 +13,7 @@ from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.pair_distances import PairDistances
 from equimetric.evaluation.metrics.roc import OperatingPoint, rates, tar_at_far
 
-__all__ = ["Costs", "FalseAccepts", "FalseRejects", "Target", "read_target", "target_of"]
+__all__ = ["Costs", "FalseAccepts", "FalseRejects", "Target", "make_target", "read_target"]
 
 MIN_ERRORS = 10
 """Expected errors for a rate to be estimated: 10 ± √10 is a third either way."""
@@ -160,7 +160,7 @@ class Costs:
         return {"cost": asdict(self)}
 
 
-def target_of(far: float | None, frr: float | None, cost: Sequence[float] | None) -> Target:
+def make_target(far: float | None, frr: float | None, cost: Sequence[float] | None) -> Target:
     """The one target that is given; a false accept rate of 1e-3 if none is."""
     if sum(given is not None for given in (far, frr, cost)) > 1:
         raise EquimetricError("a threshold has one target; give one of far, frr and cost")

@@ -198,8 +198,8 @@ def evaluate_command(
     for name in gaps:
         needed = result.detail(ClassThresholds, name)
         assert needed is not None
-        document["class_thresholds"] = needed.named(class_names).to_dict()
-        lines.append(repr(needed.named(class_names)))
+        document["class_thresholds"] = needed.rename_classes(class_names).to_dict()
+        lines.append(repr(needed.rename_classes(class_names)))
     if intervals:
         ends = {name: interval for name in wanted if (interval := interval_or_none(result, name)) is not None}
         document["intervals"] = {name: [one.low, one.high] for name, one in ends.items()}

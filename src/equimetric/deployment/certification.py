@@ -54,7 +54,7 @@ def calibrate_embeddings(samples: LabelledEmbeddings, config: RunConfig, target:
         class_names=samples.class_names,
         progress=True,
     )
-    return Certificate.of(calibrated)
+    return Certificate.from_calibration(calibrated)
 
 
 def certificate_of_run(file: Path, run: Path, samples: LabelledEmbeddings) -> AnyCertificate:

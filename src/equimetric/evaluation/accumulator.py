@@ -195,8 +195,8 @@ class _Rows:
         index = self.index()
         return {
             "embeddings": torch.from_numpy(np.array(self.vectors.array())),
-            "labels": _plain(self.labels()),
-            "index": None if index is None else _plain(index),
+            "labels": _to_state(self.labels()),
+            "index": None if index is None else _to_state(index),
         }
 
 
@@ -224,5 +224,5 @@ def _require_same_labels(index: NDArray[Any], labels: NDArray[Any], first: NDArr
         )
 
 
-def _plain(array: NDArray[Any]) -> Tensor | list[str]:
+def _to_state(array: NDArray[Any]) -> Tensor | list[str]:
     return array.tolist() if array.dtype.kind == "U" else torch.from_numpy(array)

@@ -82,9 +82,9 @@ def choose_cohort(
     check_rate(far)
     trials: list[tuple[CohortTrial, Cohort]] = []
     plain = prepare_sets(embeddings, labels)
-    how: dict[str, Any] = {"block_rows": block_rows, "progress": progress}
+    scan_options: dict[str, Any] = {"block_rows": block_rows, "progress": progress}
     for name, form, strength, cohort, sets in _normalized_sets(plain, candidates, strengths, forms):
-        tar = tar_at_far(pair_distances(sets, closest_share=2 * far, **how), far).tar
+        tar = tar_at_far(pair_distances(sets, closest_share=2 * far, **scan_options), far).tar
         trials.append((CohortTrial(name, form, strength, tar), cohort))
     trials.sort(key=lambda tried: tried[0].strength)
     best, cohort = max(trials, key=lambda tried: tried[0].tar)

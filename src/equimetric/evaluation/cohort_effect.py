@@ -67,11 +67,11 @@ def compare_cohort(
 ) -> CohortEffect:
     """Measure a space with a cohort and without, both by their scores: TAR, FAR of every class, consistency."""
     options = check_metric_options({})
-    how: dict[str, Any] = {"block_rows": block_rows, "progress": progress, "closest_share": 2 * far}
+    scan_options: dict[str, Any] = {"block_rows": block_rows, "progress": progress, "closest_share": 2 * far}
 
     def measure(used: Cohort) -> ScoreThreshold:
         sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, cohort=used)
-        distances = pair_distances(sets, **how)
+        distances = pair_distances(sets, **scan_options)
         point = tar_at_far(distances, far)
         class_far = class_rates(distances, point.threshold, strict=True).far
         consistency = class_consistency(distances, options, rates=["both"])["both"]

@@ -53,7 +53,7 @@ class Score:
     details: tuple[Detail, ...] = ()
 
     @classmethod
-    def of_queries(cls, per_query: Tensor) -> "Score":
+    def from_queries(cls, per_query: Tensor) -> "Score":
         """The mean over the queries that count."""
         return cls(exact_mean(per_query), per_query)
 

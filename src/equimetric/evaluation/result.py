@@ -110,7 +110,7 @@ class Evaluation(Mapping[str, float]):
     def to_dict(self) -> dict[str, Any]:
         """The summary in plain types, ready for JSON."""
         return {
-            "metrics": {name: _plain(value) for name, value in self.scores.items()},
+            "metrics": {name: _to_json(value) for name, value in self.scores.items()},
             "queries": self.queries,
             "gallery": self.queries if self.gallery is None else self.gallery,
             "classes": len(self.class_labels),
@@ -122,10 +122,10 @@ class Evaluation(Mapping[str, float]):
 
     def to_json(self, file: str | Path) -> None:
         """Write the summary, the scores of the classes, and the details without arrays of two dimensions."""
-        per_class = [{"class": label, **_plain(scores)} for label, scores in self.per_class.items()]
+        per_class = [{"class": label, **_to_json(scores)} for label, scores in self.per_class.items()]
         found = [detail.document() for details in self.details.values() for detail in details]
         details = {key: value for entries in found for key, value in entries.items()}
-        document = {**self.to_dict(), "per_class": per_class, "details": _plain(details)}
+        document = {**self.to_dict(), "per_class": per_class, "details": _to_json(details)}
         write_atomically(Path(file), json.dumps(document, ensure_ascii=False, indent=1) + "\n")
 
     def to_dataframe(self) -> Any:
@@ -177,10 +177,10 @@ class Evaluation(Mapping[str, float]):
         sizes = f"{self.queries} queries{searched}, {len(self.class_labels)} classes"
         if self.lone:
             sizes += f", {self.lone} queries without a relevant item"
-        lines = [f"  {name:<{width}}  {self._shown(name)}" for name in self.scores]
+        lines = [f"  {name:<{width}}  {self._format_score(name)}" for name in self.scores]
         return "\n".join([f"Evaluation: {sizes} ({self.geometry}, {self.path})", *lines, *self.notes])
 
-    def _shown(self, name: str) -> str:
+    def _format_score(self, name: str) -> str:
         return f"{self.scores[name]:7.2%}" if name in self.percent else f"{self.scores[name]:8.5g}"
 
     def _per_query_columns(self) -> dict[str, Any]:
@@ -204,12 +204,12 @@ def _import_optional(module: str, purpose: str) -> ModuleType:
         ) from None
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """What JSON can hold: NaN as null, arrays as lists; without those of more than one dimension."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items() if np.ndim(entry) < 2}
+        return {str(key): _to_json(entry) for key, entry in value.items() if np.ndim(entry) < 2}
     if isinstance(value, np.ndarray | np.generic | Tensor):
-        return _plain(value.tolist())
+        return _to_json(value.tolist())
     if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
+        return [_to_json(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

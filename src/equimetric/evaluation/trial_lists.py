@@ -67,7 +67,11 @@ def read_ids(file: Path, labels: Path | None = None) -> NDArray[Any] | None:
         return None
     if file.suffix.lower() == ".parquet":
         parquet = import_module("pyarrow.parquet")
-        return _listed(parquet.read_table(file)["id"].to_pylist()) if "id" in parquet.read_schema(file).names else None
+        return (
+            _column_array(parquet.read_table(file)["id"].to_pylist())
+            if "id" in parquet.read_schema(file).names
+            else None
+        )
     with (labels or file.with_suffix(".csv")).open(newline="", encoding="utf-8-sig") as stream:
         lines = list(csv.DictReader(stream, skipinitialspace=True))
     return np.array([line["id"] for line in lines], dtype=np.str_) if lines and "id" in lines[0] else None
@@ -81,13 +85,13 @@ def _columns(trials: TrialsLike) -> dict[str, Any]:
         missing = [name for name in COLUMNS if name not in names]
         if missing:
             raise EquimetricError(f"the trial list has no column {missing[0]!r} but {', '.join(map(str, names))[:80]}")
-        return {name: _listed(trials[name]) for name in COLUMNS}
+        return {name: _column_array(trials[name]) for name in COLUMNS}
     if len(trials) != len(COLUMNS):
         raise EquimetricError(f"trials have {len(trials)} parts; give a file, or the arrays (id_a, id_b, same)")
-    return dict(zip(COLUMNS, map(_listed, trials), strict=True))
+    return dict(zip(COLUMNS, map(_column_array, trials), strict=True))
 
 
-def _listed(column: Any) -> Any:
+def _column_array(column: Any) -> Any:
     """A column of a data frame as an array; strings as numpy's own."""
     array = np.asarray(column)
     return array.astype(np.str_) if array.dtype.kind in "OT" and all(isinstance(one, str) for one in array) else array
@@ -127,7 +131,7 @@ def _read_parquet(file: Path) -> dict[str, Any]:
     for name in COLUMNS:
         if table[name].null_count:
             raise EquimetricError(f"column {name!r} of {str(file)!r} has empty entries; every trial needs one")
-    return {name: _listed(table[name].to_pylist()) for name in COLUMNS}
+    return {name: _column_array(table[name].to_pylist()) for name in COLUMNS}
 
 
 def _check_header(header: Sequence[str], file: Path) -> None:

@@ -197,7 +197,7 @@ def _similarities(
     """The similarities of any two rows."""
     if cohort is None:
         # Any two classes: which pairs are compared is up to the list.
-        return SimilarityMatrix.of(prepare_sets(vectors, torch.arange(len(vectors)) // 2, geometry=geometry))
+        return SimilarityMatrix.from_sets(prepare_sets(vectors, torch.arange(len(vectors)) // 2, geometry=geometry))
     cohort.require_cosine(geometry)
     cohort.warn_if_narrow()
     queries, items = cohort.extend(vectors, labels)

@@ -10,7 +10,7 @@ from equimetric.ops.masks import has_any
 from equimetric.ops.products import is_tracing
 from equimetric.ops.reductions import mean, reduce_rows
 from equimetric.ops.require import queries
-from equimetric.ops.rows import rows_count_alike
+from equimetric.ops.rows import uses_plain_sum
 from equimetric.pairs import Pairs
 
 __all__ = ["FirstPairs", "first_pairs"]
@@ -35,7 +35,7 @@ class FirstPairs(NamedTuple):
     def reduce(self, values: Tensor, counted: Tensor, queries: int, reduction: str) -> Tensor:
         """Reduce (N,) values of the pairs, those `counted`, as values of their anchors among this many queries."""
         # The plain mean does not ask which queries the values are of.
-        if reduction == "mean" and rows_count_alike():
+        if reduction == "mean" and uses_plain_sum():
             return mean(values, counted)
         by_query = values.new_zeros(queries).index_add(0, self.anchor, torch.where(counted, values, 0.0))
         valid = torch.zeros_like(by_query, dtype=torch.bool).index_put((self.anchor,), counted)

@@ -15,7 +15,7 @@ from equimetric.ops.masks import SPARSE_RATIO, flatnonzero, has_any
 from equimetric.ops.products import is_tracing
 from equimetric.ops.ratios import quotient, ratio, ratios_are_deferred
 from equimetric.ops.reductions import denominator, entry_counts, mean, row_mean
-from equimetric.ops.rows import rows_count_alike, total, weigh_terms
+from equimetric.ops.rows import total, uses_plain_sum, weigh_terms
 from equimetric.pairs import Pairs
 
 __all__ = ["Affine", "Hinge", "distance", "similarity", "sum_hinges"]
@@ -102,7 +102,7 @@ def sum_hinges(
         terms = [row_mean(hinge.excess.compute().relu() ** power, hinge.mask, weight) for hinge in both]
         parts = [mean(part, has_any(hinge.mask)) for part, hinge in zip(terms, both, strict=True)]
         return few.scale(parts[0]) + many.scale(parts[1])
-    known = power == 1 and few.excess.values.numel() > SMALL_NUMEL and rows_count_alike() and not is_tracing()
+    known = power == 1 and few.excess.values.numel() > SMALL_NUMEL and uses_plain_sum() and not is_tracing()
     if known and weight is None and not ratios_are_deferred():
         value = fuse_hinges(few, many, reduction, inclusive=inclusive)
         if value is not None:
@@ -117,7 +117,7 @@ def sum_hinges(
 def list_terms(hinge: Hinge, weight: Tensor | None, power: int) -> Tensor:
     """(T,) every term, without its factor; where queries have weights, times the multiplicity of its pair."""
     terms = hinge.excess.compute()[hinge.mask].relu() ** power
-    if rows_count_alike():
+    if uses_plain_sum():
         return terms
     rows = hinge.mask.nonzero()[:, 0]
     return weigh_terms(terms if weight is None else terms * weight[hinge.mask], rows)
@@ -137,7 +137,7 @@ def reduce_hinge(
         excess = hinge.excess.compute()
         reached = counted * (excess >= 0 if inclusive else excess > 0)
         terms = excess if power == 1 else excess.relu() ** power
-        numerator = torch.dot(terms.flatten(), reached.flatten()) if rows_count_alike() else total(terms * reached)
+        numerator = torch.dot(terms.flatten(), reached.flatten()) if uses_plain_sum() else total(terms * reached)
         active = total(reached)
     return ratio(numerator, denominator(reduction, hinge.mask, weight, values.dtype, lambda: active))
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from equimetric.errors import unknown_name
 from equimetric.ops.masks import count_rows, has_any, to_dtype
 from equimetric.ops.ratios import divide, ratio
-from equimetric.ops.rows import rows_count_alike, total, weigh_terms
+from equimetric.ops.rows import total, uses_plain_sum, weigh_terms
 
 __all__ = [
     "REDUCTIONS",
@@ -53,7 +53,7 @@ def masked_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None, rows:
 
 def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype, rows: Tensor | None = None) -> Tensor:
     """The number of entries in the mask, by multiplicity; listed (T,) entries belong to the queries `rows`."""
-    if not rows_count_alike():
+    if not uses_plain_sum():
         return total(entry_counts(mask, weight, dtype).to(dtype), rows)
     # count_nonzero, because summing booleans goes through 64-bit integers and takes twenty times as long.
     return mask.count_nonzero().to(dtype) if weight is None else (mask * weight).sum().to(dtype)
@@ -67,7 +67,7 @@ def mean(
     Listed (T,) values, which need a mask, belong to the queries `rows`.
     """
     if mask is None:
-        number = values.new_full((), values.shape[0]) if rows_count_alike() else total(torch.ones_like(values))
+        number = values.new_full((), values.shape[0]) if uses_plain_sum() else total(torch.ones_like(values))
         return ratio(total(values), number)
     return ratio(masked_sum(values, mask, weight, rows), count(mask, weight, values.dtype, rows))
 

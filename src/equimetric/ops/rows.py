@@ -19,10 +19,10 @@ from equimetric.pairs import Pairs
 __all__ = [
     "count_references",
     "rows_are_separate",
-    "rows_count_alike",
     "separate_rows",
     "sum_rows",
     "total",
+    "uses_plain_sum",
     "weigh_rows",
     "weigh_terms",
 ]
@@ -35,32 +35,32 @@ class RowSum(NamedTuple):
     separate: int | None = None
 
 
-ALIKE = RowSum()
-_sum: ContextVar[RowSum] = ContextVar("sum", default=ALIKE)
+PLAIN_SUM = RowSum()
+_sum: ContextVar[RowSum] = ContextVar("sum", default=PLAIN_SUM)
 
 
-class Traced:
-    """The same while torch.compile traces, which knows no context variables; it traces one function at a time."""
+class TracedRowSum:
+    """Used instead of the context variable while torch.compile traces, which does not support context variables."""
 
-    sum = ALIKE
+    sum = PLAIN_SUM
 
 
-def current() -> RowSum:
-    """How queries are added up here."""
-    return Traced.sum if torch.compiler.is_compiling() else _sum.get()
+def current_row_sum() -> RowSum:
+    """How queries are added up in the current context."""
+    return TracedRowSum.sum if torch.compiler.is_compiling() else _sum.get()
 
 
 @contextmanager
-def use(how: RowSum) -> Iterator[None]:
+def row_sum_mode(mode: RowSum) -> Iterator[None]:
     """Add up queries in this way inside the block."""
     if torch.compiler.is_compiling():
-        before, Traced.sum = Traced.sum, how
+        before, TracedRowSum.sum = TracedRowSum.sum, mode
         try:
             yield
         finally:
-            Traced.sum = before
+            TracedRowSum.sum = before
         return
-    token = _sum.set(how)
+    token = _sum.set(mode)
     try:
         yield
     finally:
@@ -69,12 +69,12 @@ def use(how: RowSum) -> Iterator[None]:
 
 def weigh_rows(weight: Tensor | None) -> AbstractContextManager[None]:
     """Count each query as often as its (Q,) weight says inside the block; None counts each once."""
-    return use(RowSum(weight=weight))
+    return row_sum_mode(RowSum(weight=weight))
 
 
 def separate_rows(number: int) -> AbstractContextManager[None]:
     """Keep the sums of this number of queries apart inside the block, whatever their weights."""
-    return use(RowSum(separate=number))
+    return row_sum_mode(RowSum(separate=number))
 
 
 def count_references(pairs: Pairs) -> AbstractContextManager[None]:
@@ -83,19 +83,19 @@ def count_references(pairs: Pairs) -> AbstractContextManager[None]:
     Where sums are kept apart they stay so, and reference j belongs to query j.
     """
     if rows_are_separate() or pairs.weight is None:
-        return use(current() if rows_are_separate() else ALIKE)
+        return row_sum_mode(current_row_sum() if rows_are_separate() else PLAIN_SUM)
     return weigh_rows(pairs.weight.amax(0))
 
 
 def rows_are_separate() -> bool:
     """Whether sums of queries are kept apart."""
-    return current().separate is not None
+    return current_row_sum().separate is not None
 
 
-def rows_count_alike() -> bool:
+def uses_plain_sum() -> bool:
     """Whether sums run over all queries, each counted once: what kernels with a gradient of their own compute."""
-    how = current()
-    return how.weight is None and how.separate is None
+    mode = current_row_sum()
+    return mode.weight is None and mode.separate is None
 
 
 def total(terms: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -103,10 +103,10 @@ def total(terms: Tensor, rows: Tensor | None = None) -> Tensor:
 
     The queries are the first dimension of `terms`, or, of listed (T,) terms, the (T,) `rows`.
     """
-    how = current()
-    if how.weight is None and how.separate is None:
+    mode = current_row_sum()
+    if mode.weight is None and mode.separate is None:
         return terms.sum()
-    number = len(how.weight) if how.weight is not None else how.separate
+    number = len(mode.weight) if mode.weight is not None else mode.separate
     assert number is not None
     if rows is not None:
         by_row = terms.new_zeros(number).index_add(0, rows, terms)
@@ -116,20 +116,20 @@ def total(terms: Tensor, rows: Tensor | None = None) -> Tensor:
         raise EquimetricError(
             "this loss does not add up its queries one by one, so it takes no sample weights and has no value per query"
         )
-    return by_row if how.weight is None else torch.dot(by_row, how.weight.to(terms.dtype))
+    return by_row if mode.weight is None else torch.dot(by_row, mode.weight.to(terms.dtype))
 
 
 def sum_rows(counts: Tensor) -> Tensor:
     """(Q, N) → (N,) sums over all queries, by multiplicity; (Q, N) unchanged where they are kept apart."""
-    how = current()
-    if how.separate is not None:
+    mode = current_row_sum()
+    if mode.separate is not None:
         return counts
-    return counts.sum(0) if how.weight is None else how.weight.to(counts.dtype) @ counts
+    return counts.sum(0) if mode.weight is None else mode.weight.to(counts.dtype) @ counts
 
 
 def weigh_terms(terms: Tensor, rows: Tensor | None = None) -> Tensor:
     """(Q,) values of queries, or (T,) listed terms of the queries `rows`, times the multiplicity of their query."""
-    weight = current().weight
+    weight = current_row_sum().weight
     if weight is None:
         return terms
     return terms * (weight if rows is None else weight[rows]).to(terms.dtype)

@@ -13,7 +13,7 @@ from equimetric.ops.positive_pairs import split_columns
 from equimetric.ops.products import is_tracing
 from equimetric.ops.ratios import ratio
 from equimetric.ops.reductions import REDUCTIONS, count, masked_sum, reduce
-from equimetric.ops.rows import rows_count_alike, total, weigh_terms
+from equimetric.ops.rows import total, uses_plain_sum, weigh_terms
 from equimetric.pairs import Pairs, Selected, TripletBand, Triplets, round_ties
 
 __all__ = ["multiplicity", "triplet_sum"]
@@ -57,7 +57,7 @@ def sum_listed(triplets: Triplets, margin: float, *, soft: bool, swap: bool, red
     terms = softplus(violation) if soft else violation.relu()
     weight, anchor = triplets.weight, triplets.anchor
     if reduction == "none":
-        weighted = weight is not None and not rows_count_alike()
+        weighted = weight is not None and not uses_plain_sum()
         return weigh_terms(terms * weight if weighted and weight is not None else terms, anchor)
     every = torch.ones_like(terms, dtype=torch.bool)
     if reduction in ("batch", "valid"):
@@ -69,7 +69,7 @@ def sum_listed(triplets: Triplets, margin: float, *, soft: bool, swap: bool, red
 def count_queries(pairs: Pairs, anchor: Tensor | None = None) -> Tensor:
     """The number of queries, or of those that are the anchor of a listed triple, by multiplicity."""
     queries = len(pairs.similarity)
-    if rows_count_alike():
+    if uses_plain_sum():
         return pairs.similarity.new_full((), queries if anchor is None else len(torch.unique(anchor)))
     present = torch.full((queries,), anchor is None, device=pairs.similarity.device)
     if anchor is not None:
@@ -82,7 +82,7 @@ def sum_band(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Te
     positives = columns_of(band.pairs.positive)
     if positives[0].shape[1] > FEW_POSITIVES:
         return sum_by_sorting(band, margin, positives, only_active=only_active)
-    if is_tracing() or not rows_count_alike():
+    if is_tracing() or not uses_plain_sum():
         return sum_by_positive(band, margin, torch.relu, only_active=only_active)
     value, number, gradient = sum_with_gradient(band, margin, positives, only_active=only_active)
     return (value if gradient is None else with_gradient(value, band.pairs.similarity, gradient)), number
@@ -163,7 +163,7 @@ def count_triples(pairs: Pairs) -> Tensor:
         count_rows(mask).to(pairs.similarity.dtype) if pairs.weight is None else (mask * pairs.weight).sum(1)
         for mask in (pairs.positive, pairs.negative)
     )
-    return torch.dot(positives, negatives) if rows_count_alike() else total(positives * negatives)
+    return torch.dot(positives, negatives) if uses_plain_sum() else total(positives * negatives)
 
 
 def sum_by_sorting(

@@ -37,7 +37,7 @@ class AllPairs:
     exact_far = 1.0
 
     def __init__(self, sets: LabelledSets, images: Images) -> None:
-        self.sets, self.images, self._classes = sets, images, PairClasses.of(sets)
+        self.sets, self.images, self._classes = sets, images, PairClasses.from_sets(sets)
         self._read = TileParts()
 
     def collect(self, tile: Tile) -> None:

@@ -44,7 +44,7 @@ class BinnedPairs:
         """With `images`, pairs are also counted by image."""
         self._images = images
         self.sets, self.geometry, self.dimension = sets, sets.geometry, sets.queries.shape[1]
-        self._classes = PairClasses.of(sets)
+        self._classes = PairClasses.from_sets(sets)
         self._with_gallery = sets.gallery is not None
         self._negative, self._farthest = self._histogram(survey.negative, survey.interest), survey.farthest
         self.keeps_positives = int(sets.num_relevant.sum()) // (1 if self._with_gallery else 2) <= POSITIVES_KEPT
@@ -196,16 +196,16 @@ class BinnedPairs:
         """Pairs with exactly one end in each class, (C,), without excluded ones; all of them, once."""
         sets, classes = self.sets, len(self.sets.class_labels)
         queries, items = (torch.bincount(of, minlength=classes) for of in (sets.query_classes, sets.gallery_classes))
-        pairs = queries * (self._compared(items, 1) - items)
+        pairs = queries * (self._count_compared(items, 1) - items)
         if self._with_gallery:
-            pairs += items * (self._compared(queries, 0) - queries)
+            pairs += items * (self._count_compared(queries, 0) - queries)
         if sets.excluded is not None:
             first, second = sets.query_classes[sets.excluded[:, 0]], sets.gallery_classes[sets.excluded[:, 1]]
             for end in (first, second) if self._with_gallery else (first,):
                 pairs -= torch.bincount(end[first != second], minlength=classes)
         return pairs, int(pairs.sum()) // 2
 
-    def _compared(self, sizes: Tensor, side: int) -> Tensor:
+    def _count_compared(self, sizes: Tensor, side: int) -> Tensor:
         """Number of samples that each class is compared with, its own included: all, or (C,) those of its parent."""
         sets = self.sets
         if sets.parents is None:

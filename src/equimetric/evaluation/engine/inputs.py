@@ -96,7 +96,7 @@ def _open_embeddings(given: EmbeddingsLike, name: str) -> Vectors:
     """As `convert_embeddings`; those of a memory-mapped array stay on disk."""
     if not isinstance(given, np.memmap) or not is_mapped(given):
         return convert_embeddings(given, name)
-    embeddings = MappedVectors.of(given)
+    embeddings = MappedVectors.from_array(given)
     finite = torch.empty(len(embeddings), dtype=torch.bool)
     for rows in cached_pieces(embeddings):
         finite[rows] = torch.isfinite(embeddings[rows]).all(dim=1)

@@ -35,7 +35,7 @@ class MappedFile:
     dtype: str
 
     @classmethod
-    def of(cls, array: np.memmap[Any, Any]) -> MappedFile:
+    def from_array(cls, array: np.memmap[Any, Any]) -> MappedFile:
         """Where a mapped array, or a part of one, comes from."""
         root = array
         while isinstance(root.base, np.memmap):
@@ -101,10 +101,10 @@ class MappedVectors:
     extra: Tensor | None = None
 
     @classmethod
-    def of(cls, array: np.memmap[Any, Any]) -> MappedVectors:
+    def from_array(cls, array: np.memmap[Any, Any]) -> MappedVectors:
         """Vectors as they are stored; half precision is read as float32."""
         stored = tensor_of(array)
-        return cls(stored, MappedFile.of(array), torch.promote_types(stored.dtype, torch.float32))
+        return cls(stored, MappedFile.from_array(array), torch.promote_types(stored.dtype, torch.float32))
 
     @property
     def shape(self) -> torch.Size:

@@ -18,8 +18,8 @@ MEASURED_COLUMNS = 1024
 def similarity_matrix(sets: LabelledSets) -> SimilarityMatrix:
     """The matrix of checked sets, in their geometry."""
     if sets.own_geometry is None:
-        return SimilarityMatrix.of(sets)
-    matrix = MeasuredMatrix.of(sets)
+        return SimilarityMatrix.from_sets(sets)
+    matrix = MeasuredMatrix.from_sets(sets)
     matrix.own = sets.own_geometry
     return matrix
 

@@ -27,7 +27,7 @@ class PairClasses:
     """One class for each sample: the numbers of the ends are classes."""
 
     @staticmethod
-    def of(sets: LabelledSets) -> "PairClasses":
+    def from_sets(sets: LabelledSets) -> "PairClasses":
         """Those of checked sets."""
         return LabelSetPairClasses(sets) if isinstance(sets, MultiLabelSets) else PairClasses()
 

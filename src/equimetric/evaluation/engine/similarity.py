@@ -61,7 +61,7 @@ class SimilarityMatrix:
         self._coarse: tuple[Tensor, Tensor, Tensor] | None = None
 
     @classmethod
-    def of(cls, sets: LabelledSets) -> Self:
+    def from_sets(cls, sets: LabelledSets) -> Self:
         """The matrix of checked sets, visited class by class."""
         return cls(
             sets.queries,

@@ -62,7 +62,7 @@ def survey_distances(
     columns = slice(0, gallery, -(-few * gallery // SURVEYED_PAIRS))
     close = tile_closeness(Tile(matrix, rows, matrix.similarity(rows, columns=columns))).view(-1).cpu().numpy()
     same = sets.shared(rows, columns).view(-1).cpu().numpy()
-    positive, negative = (_existing(close[kind]) for kind in (same, ~same))
+    positive, negative = (_drop_excluded(close[kind]) for kind in (same, ~same))
     del close, same
     if not len(negative):
         raise EquimetricError("there is no negative pair; thresholds need pairs of one class and of two classes")
@@ -98,7 +98,7 @@ def _grid(low: float, high: float) -> Grid:
     return Grid(float(np.float32(low)), float(np.float32(1 / width)))
 
 
-def _existing(values: NDArray[Any]) -> NDArray[Any]:
+def _drop_excluded(values: NDArray[Any]) -> NDArray[Any]:
     """Without excluded pairs."""
     return values if values.min(initial=0) > -np.inf else values[values > -np.inf]
 

@@ -41,7 +41,7 @@ class ClassSpread:
     classes: int
 
     @classmethod
-    def of(cls, value: float, without: Floats, counted_twice: float = 0.0) -> "ClassSpread":
+    def from_leave_one_out(cls, value: float, without: Floats, counted_twice: float = 0.0) -> "ClassSpread":
         """From the values without one class each, and the part of their variance that is counted twice."""
         without = without[np.isfinite(without)]
         variance = (len(without) - 1) * float(np.var(without)) if len(without) else 0.0
@@ -94,7 +94,7 @@ def fpir_spread(scores: IdentificationScores, classes: int, threshold: float) ->
     accepted = scores.stranger & (scores.distance[:, 0] < threshold) & (scores.rival_distance >= threshold)
     pairs = np.sort(np.stack([scores.probe_class[accepted], scores.nearest_class[accepted]]), axis=0)
     lost = np.unique(pairs, axis=1, return_counts=True)[1] / max(1, scores.strangers)
-    return ClassSpread.of(float(fpir_at(scores, at)[0]), without, float(lost @ lost))
+    return ClassSpread.from_leave_one_out(float(fpir_at(scores, at)[0]), without, float(lost @ lost))
 
 
 def fnir_spread(scores: IdentificationScores, classes: int, threshold: float, fpir: float | None = None) -> ClassSpread:
@@ -104,7 +104,7 @@ def fnir_spread(scores: IdentificationScores, classes: int, threshold: float, fp
         without = delete_classes(scores, classes, at).fnir[:, 0]
     else:
         without = points_without_classes(scores, classes, fpir)[1]
-    return ClassSpread.of(float(fnir_at(scores, at)[0]), without)
+    return ClassSpread.from_leave_one_out(float(fnir_at(scores, at)[0]), without)
 
 
 def delete_classes(scores: IdentificationScores, classes: int, thresholds: Floats) -> DeletedRates:

@@ -144,13 +144,13 @@ def gallery_size_curve(
     most = count_identities(sets, protocol)
     numbers = _check_sizes(sizes, most)
     beyond = _check_beyond(extrapolate, most)
-    how: dict[str, Any] = {"block_rows": block_rows, "progress": progress}
+    scan_options: dict[str, Any] = {"block_rows": block_rows, "progress": progress}
     # All identities always take part: the default threshold is theirs.
     draws = {number: draw_galleries(sets, protocol, number) for number in sorted({*numbers, most})}
-    found = iter(search_galleries(sets, protocol, [one for some in draws.values() for one in some], **how))
+    found = iter(search_galleries(sets, protocol, [one for some in draws.values() for one in some], **scan_options))
     scores = {number: join_scores([next(found) for _ in some]) for number, some in draws.items()}
     at = threshold_at_fpir(scores[most], fpir) if threshold is None else float(threshold)
-    far = _single_identity_rate(sets, protocol, draws[most], at, **how)
+    far = _single_identity_rate(sets, protocol, draws[most], at, **scan_options)
     measured = []
     for number in numbers:
         rates = rates_at_threshold(scores[number], len(sets.class_labels), at, confidence)
@@ -207,7 +207,11 @@ def _extrapolate(measured: Sequence[GallerySize], far: float, beyond: Sequence[i
 
 
 def _single_identity_rate(
-    sets: LabelledSets, protocol: IdentificationProtocol, draws: Sequence[GalleryDraw], threshold: float, **how: Any
+    sets: LabelledSets,
+    protocol: IdentificationProtocol,
+    draws: Sequence[GalleryDraw],
+    threshold: float,
+    **scan_options: Any,
 ) -> float:
     """FAR: the share of all pairs of a stranger and an identity in whose entries the stranger is accepted."""
     if protocol.by == "mean":
@@ -217,7 +221,7 @@ def _single_identity_rate(
         accepted = sum(counted)
     else:
         collector = AcceptedIdentities(sets, draws, threshold)
-        scan(similarity_matrix(sets), [collector], **how)
+        scan(similarity_matrix(sets), [collector], **scan_options)
         accepted = collector.accepted
     return accepted / sum(int(draw.stranger.sum()) * draw.identities for draw in draws)
 

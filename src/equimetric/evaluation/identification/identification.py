@@ -102,8 +102,8 @@ class Identification:
             few = "" if target * strangers >= MIN_ACCEPTED else f"  uncertain: {strangers} strangers"
             lines.append(
                 f"  {target:<11g}  {describe_threshold(point.threshold, self.geometry):<24}  "
-                f"{_shown(point.fpir, point.fpir_interval):<25}  "
-                f"{_shown(point.fnir, point.fnir_interval)}{few}"
+                f"{_format_rate(point.fpir, point.fpir_interval):<25}  "
+                f"{_format_rate(point.fnir, point.fnir_interval)}{few}"
             )
         return "\n".join(lines)
 
@@ -180,5 +180,5 @@ def evaluate_identification(
     )
 
 
-def _shown(rate: float, interval: tuple[float, float] | None) -> str:
+def _format_rate(rate: float, interval: tuple[float, float] | None) -> str:
     return f"{rate:7.2%}" + ("" if interval is None else f" ({interval[0]:.2%} … {interval[1]:.2%})")

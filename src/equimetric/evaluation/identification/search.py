@@ -64,7 +64,7 @@ class GallerySearch(Collector):
                 self._write(number, rows, nearest, distance, *rival)
 
     @property
-    def joined(self) -> IdentificationScores:
+    def all_scores(self) -> IdentificationScores:
         """The searches of all draws together."""
         return join_scores(self.scores)
 

@@ -65,7 +65,7 @@ class ClassThresholds(Detail):
         """Root mean square of the distance between the needed thresholds and the common one."""
         return math.sqrt(float(np.mean((self.needed - self.common) ** 2)))
 
-    def named(self, names: Mapping[int | str, int | str]) -> "ClassThresholds":
+    def rename_classes(self, names: Mapping[int | str, int | str]) -> "ClassThresholds":
         """The same with names in place of labels."""
         return replace(self, classes=tuple(names.get(label, label) for label in self.classes))
 

@@ -86,7 +86,7 @@ class Clusters(Collector):
             )
             for run in range(runs)
         ]
-        self.tables = [Contingency.of(classes, run.assignment.cpu()) for run in self.runs]
+        self.tables = [Contingency.from_labels(classes, run.assignment.cpu()) for run in self.runs]
         self.assignments = [torch.empty_like(run.assignment).scatter_(0, order, run.assignment) for run in self.runs]
 
     def detail(self) -> ClusterAssignments:

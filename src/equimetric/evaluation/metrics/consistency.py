@@ -75,14 +75,14 @@ def threshold_consistency(
         "utility_c": utility_c,
     }
     check_range_options(options)
-    how: dict[str, Any] = {"block_rows": block_rows, "progress": progress}
+    scan_options: dict[str, Any] = {"block_rows": block_rows, "progress": progress}
     if members is not None and sample is not None:
         raise EquimetricError("data sets cannot be sampled; give either members or sample")
     if members is not None:
-        return data_set_consistency(sets, members, options, rates=[rate], **how)[rate]
+        return data_set_consistency(sets, members, options, rates=[rate], **scan_options)[rate]
     if sample is not None:
-        return estimate_consistency(sets, sample, seed, options, rate=rate, **how)
-    distances = pair_distances(sets, range_only=True, by_image=True, **how, **options)
+        return estimate_consistency(sets, sample, seed, options, rate=rate, **scan_options)
+    distances = pair_distances(sets, range_only=True, by_image=True, **scan_options, **options)
     return class_consistency(distances, options, rates=[rate])[rate]
 
 

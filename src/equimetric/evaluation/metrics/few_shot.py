@@ -170,4 +170,4 @@ def _few_shot(metric: Metric, evidence: Evidence) -> Score:
     nearer = collected.nearer[metric["shots"]].cpu()
     shares = _shares(collected.classes[metric["shots"]], metric["ways"])
     right = shares[nearer.clamp(min=0)].masked_fill(nearer < 0, torch.nan)
-    return Score.of_queries(right.nanmean(dim=0))
+    return Score.from_queries(right.nanmean(dim=0))

@@ -75,7 +75,7 @@ def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
 def _point(metric: Metric, evidence: Evidence) -> tuple[float, torch.Tensor, IdentificationPoint]:
     """FNIR, its values by class, and the threshold."""
     search, fpir = evidence[GallerySearch], metric["fpir"]
-    scores = evidence.shared("identification scores", lambda: search.joined)
+    scores = evidence.shared("identification scores", lambda: search.all_scores)
     classes = len(evidence.sets.class_labels)
     threshold = threshold_at_fpir(scores, fpir)
     at = np.array([threshold])

@@ -78,7 +78,7 @@ DECLARATION: dict[str, Any] = {
 
 
 def _scores(evidence: Evidence) -> IdentificationScores:
-    return evidence.shared("identification scores", lambda: evidence[GallerySearch].joined)
+    return evidence.shared("identification scores", lambda: evidence[GallerySearch].all_scores)
 
 
 @metric("open_auroc", examples=("open_auroc",), **DECLARATION)

@@ -43,7 +43,7 @@ class Contingency:
     cluster_sizes: Integers
 
     @classmethod
-    def of(cls, classes: Tensor | NDArray[Any], clusters: Tensor | NDArray[Any]) -> "Contingency":
+    def from_labels(cls, classes: Tensor | NDArray[Any], clusters: Tensor | NDArray[Any]) -> "Contingency":
         """The table of two partitions (N,) of the same points; the names of the parts do not matter."""
         if len(classes) != len(clusters) or not len(classes):
             raise EquimetricError(

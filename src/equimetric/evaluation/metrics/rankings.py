@@ -110,7 +110,7 @@ def _register(
         if median:
             # As scores of single queries they would be averaged by class and resampled as a mean.
             return Score(find_median(per_query[~per_query.isnan()]), details=(QueryScores(per_query.cpu()),))
-        return Score.of_queries(per_query.cpu())
+        return Score.from_queries(per_query.cpu())
 
     resample = resample_median if median else None
     declared = register_metric(

@@ -68,7 +68,7 @@ def estimate_consistency(
     distances = pair_distances(sampled, range_only=True, block_rows=block_rows, progress=progress, **options)
     thresholds = range_thresholds([distances], options)
     counts = AcceptedByRow(sampled, thresholds)
-    scan(SimilarityMatrix.of(sampled), [counts], block_rows=block_rows, progress=progress)
+    scan(SimilarityMatrix.from_sets(sampled), [counts], block_rows=block_rows, progress=progress)
     classes = sampled.query_classes.cpu().numpy()
     numbers = np.unique(classes)
 

@@ -92,13 +92,13 @@ def class_noise(
     """
     classes = _eligible_classes(distances) if distances.knows_images else np.empty(0, np.int64)
     if len(classes) < 2:
-        return _refuse(len(classes), "classes", "images") if required else {}
+        return _raise_too_few(len(classes), "classes", "images") if required else {}
     at = distances.image_thresholds(thresholds)
     of_others = _variance_by_others(distances, len(at), distances.list_accepted_pairs(at))
     variance: dict[Rate, list[Floats]] = {rate: [] for rate in rates}
     for units in _images_of(distances, classes, at):
         for rate in rates:
-            variance[rate].append(_corrected(units, rate, utility_c, distances.images.orders, of_others))
+            variance[rate].append(_corrected_variance(units, rate, utility_c, distances.images.orders, of_others))
     return {rate: _average(np.concatenate(found), at, classes) for rate, found in variance.items()}
 
 
@@ -123,11 +123,11 @@ def data_set_noise(
         for rate in rates:
             variance[rate].append(units.jackknife(_utility_without_one(units, rate, utility_c)))
     if len(members) < 2:
-        return _refuse(len(members), "data sets", "classes") if required else {}
+        return _raise_too_few(len(members), "data sets", "classes") if required else {}
     return {rate: _average(np.concatenate(found), thresholds, np.array(members)) for rate, found in variance.items()}
 
 
-def _refuse(count: int, members: str, units: str) -> NoReturn:
+def _raise_too_few(count: int, members: str, units: str) -> NoReturn:
     raise EquimetricError(
         f"sampling noise needs two {members} of at least {MIN_UNITS} {units}, each of which can be left out; "
         f"there {'is' if count == 1 else 'are'} {count}"
@@ -177,7 +177,7 @@ def _utility_without_one(units: _Units, rate: Rate, c: float) -> Floats:
     return rate_utility(rate, np.asarray(tpr), 1 - np.asarray(far), c)
 
 
-def _corrected(units: _Units, rate: Rate, c: float, orders: int, of_others: Floats) -> Floats:
+def _corrected_variance(units: _Units, rate: Rate, c: float, orders: int, of_others: Floats) -> Floats:
     """(T, G) jackknife variance, less what it counts twice, plus that of other classes' images."""
     variance = units.jackknife(_utility_without_one(units, rate, c))
     tpr = units.total(units.accepted.positive) / units.total(units.pairs.positive)[:, None]

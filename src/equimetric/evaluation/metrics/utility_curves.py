@@ -97,11 +97,11 @@ class Consistency(Detail):
     @property
     def opis(self) -> float:
         """Mean squared deviation of the utilities from their mean, averaged over the range."""
-        return self._unbiased(None)
+        return self._unbiased_score(None)
 
     def epsilon_opis(self, epsilon: float = 0.1) -> float:
         """Squared difference between the mean utilities of the best and the worst ε of the members."""
-        return self._unbiased(check_share(epsilon))
+        return self._unbiased_score(check_share(epsilon))
 
     def standard_error(self, epsilon: float | None = None) -> float:
         """Of OPIS, or of ε-OPIS, due to sampled rows; 0 if all pairs were compared."""
@@ -123,11 +123,11 @@ class Consistency(Detail):
 
     def best(self, count: int = 5) -> dict[int | str, float]:
         """The members of largest mean utility."""
-        return self._ranked(-self.mean_utility, count)
+        return self._rank_members(-self.mean_utility, count)
 
     def worst(self, count: int = 5) -> dict[int | str, float]:
         """The members of least mean utility."""
-        return self._ranked(self.mean_utility, count)
+        return self._rank_members(self.mean_utility, count)
 
     def document(self) -> dict[str, Any]:
         """The curves and their range."""
@@ -184,7 +184,7 @@ class Consistency(Detail):
     def _error_note(self, epsilon: float | None) -> str:
         return f" ± {1e3 * self.standard_error(epsilon):.3f}" if self.halves else ""
 
-    def _unbiased(self, share: float | None) -> float:
+    def _unbiased_score(self, share: float | None) -> float:
         """Subtract the spread that sampling noise adds: half of the rows have twice as much of it."""
         value = self._inconsistency(self.utility, share)
         if not self.halves:
@@ -203,7 +203,7 @@ class Consistency(Detail):
         difference = utility[ranking[-count:]].mean(axis=0) - utility[ranking[:count]].mean(axis=0)
         return float(average_over_range(difference**2, self.thresholds))
 
-    def _ranked(self, keys: Floats, count: int) -> dict[int | str, float]:
+    def _rank_members(self, keys: Floats, count: int) -> dict[int | str, float]:
         means = self.mean_utility
         return {self.members[i]: float(means[i]) for i in np.argsort(keys, kind="stable")[:count]}
 

@@ -106,7 +106,7 @@ def _difference(
     evaluation: Evaluation, other: Evaluation, name: str, confidence: float, draws: int, seed: int
 ) -> PairedDifference:
     first, second = class_statistic(evaluation, name), class_statistic(other, name)
-    if not np.array_equal(first.classes, second.classes) or not _same(first.counts, second.counts):
+    if not np.array_equal(first.classes, second.classes) or not _equal_counts(first.counts, second.counts):
         raise EquimetricError(
             f"{name!r} covers different queries or classes in the two evaluations; use the same options in both"
         )
@@ -159,5 +159,5 @@ def _check_same_queries(evaluation: Evaluation, other: Evaluation) -> None:
         )
 
 
-def _same(first: Floats | None, second: Floats | None) -> bool:
+def _equal_counts(first: Floats | None, second: Floats | None) -> bool:
     return (first is None) == (second is None) and (first is None or np.array_equal(first, np.asarray(second)))
