@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.references.gathered import gather_parts
+from equimetric.references.all_gather import gather_parts
 from equimetric.seeding import derive_seed
 
 __all__ = ["SINGLE", "Processes", "choose_device", "init_processes", "is_first_process"]

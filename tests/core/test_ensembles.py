@@ -11,7 +11,7 @@ import equimetric as em
 from equimetric.errors import EquimetricError
 from equimetric.losses.dreml import balanced_map
 from equimetric.losses.members import proportional_sizes
-from equimetric.ops.draws import GumbelNoise
+from equimetric.ops.sampling import GumbelNoise
 from equimetric.ops.special import scale_gradient
 
 # Worked values: three members of three dimensions for BIER, one of four for HDC.
@@ -389,7 +389,7 @@ def test_hier_is_its_definition(monkeypatch):
 @pytest.mark.parametrize("few_numbers", [2**15, 40])
 def test_a_few_triples_at_a_time_are_all_of_them(few_numbers, monkeypatch):
     # Stretches of a longer row in the second case.
-    monkeypatch.setattr("equimetric.ops.draws.FEW_NUMBERS", few_numbers)
+    monkeypatch.setattr("equimetric.ops.sampling.FEW_NUMBERS", few_numbers)
 
     def both():
         objective = hierarchy(generator=torch.Generator().manual_seed(1), margin=0.4, tau=0.4)

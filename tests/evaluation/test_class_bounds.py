@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from equimetric.calibration.accepted_shares import TwoWayRates, accepted_shares
 from equimetric.calibration.class_bounds import RateEstimates, estimate_far, estimate_frr, lower_bounds
 from equimetric.calibration.targets import FalseAccepts, FalseRejects
+from equimetric.calibration.two_way_rates import TwoWayRates, accepted_shares
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
 

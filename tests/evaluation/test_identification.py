@@ -15,8 +15,8 @@ from equimetric.evaluation.identification import (
     evaluate_identification,
     gallery_size_curve,
 )
-from equimetric.evaluation.identification.deletion import delete_classes
 from equimetric.evaluation.identification.draws import draw_galleries
+from equimetric.evaluation.identification.jackknife import leave_one_class_out
 from equimetric.evaluation.identification.scores import names_own
 
 
@@ -227,7 +227,7 @@ def test_deleting_a_class_equals_evaluating_without_it(by):
 
     scores = evaluate_without(-1).scores
     thresholds = np.quantile(scores.distance[:, 0], [0.2, 0.5, 0.8])
-    deleted = delete_classes(scores, 8, thresholds)
+    deleted = leave_one_class_out(scores, 8, thresholds)
     for missing in range(8):
         found = evaluate_without(missing)
         for place, threshold in enumerate(thresholds):

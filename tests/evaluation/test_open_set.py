@@ -6,7 +6,7 @@ import torch
 
 from equimetric.evaluation import evaluate, evaluate_identification
 from equimetric.evaluation.identification.rates import fnir_at, fpir_at
-from equimetric.evaluation.metrics.open_set import WithoutClasses
+from equimetric.evaluation.metrics.open_set import LeaveOneOutValues
 
 NAMES = ["open_auroc", "oscr"]
 
@@ -89,7 +89,7 @@ def test_values_without_each_class(arrays):
         expected = {"open_auroc": np.ones_like(named), "oscr": named}
         for name in NAMES:
             exact = compare_pairs(distance[kept], expected[name][kept], scores.stranger[kept])
-            assert result.detail(WithoutClasses, name).without[number] == pytest.approx(exact, abs=2e-3)
+            assert result.detail(LeaveOneOutValues, name).without[number] == pytest.approx(exact, abs=2e-3)
 
 
 def test_intervals_are_as_wide_as_classes_vary():

@@ -7,7 +7,7 @@ from torch.nn.functional import normalize
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
-from equimetric.evaluation.engine import class_sums
+from equimetric.evaluation.engine import class_distances
 from equimetric.evaluation.metrics import spectrum
 from equimetric.evaluation.metrics.density import distance_between_classes, distance_within_classes
 from equimetric.evaluation.metrics.spectrum import singular_values, spectral_decay
@@ -94,7 +94,7 @@ def test_density_of_a_large_class_in_blocks(monkeypatch):
         distance_within_classes(embeddings, labels, 6, "euclidean"),
         distance_between_classes(embeddings, labels, 6, "euclidean"),
     )
-    for module in (class_sums, blocks):
+    for module in (class_distances, blocks):
         monkeypatch.setattr(module, "TILE_BYTES", 200)
     torch.testing.assert_close(
         distance_within_classes(embeddings, labels, 6, "euclidean"), whole[0], rtol=1e-13, atol=0, equal_nan=True

@@ -3,7 +3,7 @@
 import pytest
 
 from equimetric.errors import EquimetricError
-from equimetric.objectives.identity import same_method
+from equimetric.objectives.equivalence import same_method
 from equimetric.published import join_results
 
 

@@ -17,7 +17,7 @@ from equimetric.learners import Batch, EpochView
 from equimetric.losses.hierarchical_triplet import HierarchicalTriplet
 from equimetric.losses.magnet import Magnet
 from equimetric.objectives import compose
-from equimetric.ops.kmeans import cluster_classes
+from equimetric.ops.kmeans import cluster_within_classes
 from equimetric.ops.reductions import mean
 from equimetric.pairs import Triplets
 from equimetric.runs.building import build_learner
@@ -233,12 +233,12 @@ def test_clusters_are_found_inside_each_class():
     group = torch.arange(5).repeat(20)
     labels = torch.where(group < 3, 7, 2)
     points = centres[group] + 0.1 * torch.randn(100, 2, generator=generator)
-    clusters = cluster_classes(points, labels, 3)
+    clusters = cluster_within_classes(points, labels, 3)
     for one in range(3):
         assert len(clusters[group == one].unique()) == 1
     assert clusters[labels == 7].unique().tolist() == [0, 1, 2]
     assert set(clusters[group == 3].tolist()).isdisjoint(clusters[group == 4].tolist())
-    assert cluster_classes(torch.zeros(3, 2), torch.tensor([0, 0, 1]), 5)[2] == 0
+    assert cluster_within_classes(torch.zeros(3, 2), torch.tensor([0, 0, 1]), 5)[2] == 0
 
 
 def test_samplers_that_adapt_observe_the_embeddings():

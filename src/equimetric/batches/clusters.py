@@ -11,7 +11,7 @@ from equimetric.batches.groups import Groups
 from equimetric.batches.mined import MinedBatches, nearest_others
 from equimetric.batches.registry import batches
 from equimetric.errors import EquimetricError
-from equimetric.ops.kmeans import cluster_classes
+from equimetric.ops.kmeans import cluster_within_classes
 
 __all__ = ["ClusterBatches", "cluster_weights"]
 
@@ -105,7 +105,7 @@ class ClusterBatches(MinedBatches):
         unknown = torch.full(self.labels.shape, -1.0)
         if self.groups is None:
             generator = self.generator("clusters")
-            found = cluster_classes(embeddings, self.class_of, self.clusters_per_class, generator=generator)
+            found = cluster_within_classes(embeddings, self.class_of, self.clusters_per_class, generator=generator)
             return found, unknown
         weight = unknown if self.groups.weight is None else self.groups.weight.detach().cpu()
         return self.groups.cluster.detach().cpu().long(), weight

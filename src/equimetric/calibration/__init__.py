@@ -6,7 +6,7 @@ Builds on `evaluation`; knows embeddings and labels only.
 * `targets`             what a threshold is chosen for: a false accept or false reject rate, or the least cost
 * `threshold_interval`  how far the threshold varies with the classes
 * `rates`               false accept and false reject rates of classes and data sets, with bounds
-* `accepted_shares`     what each class accepts at a threshold, as two-way tables, in bounded memory
+* `two_way_rates`       what each class accepts at a threshold, as two-way tables, in bounded memory
 * `class_bounds`        which classes exceed a rate by more than noise
 * `new_classes`         what the threshold promises for classes not seen yet
 * `drift`               whether unlabelled embeddings are as the calibrated ones

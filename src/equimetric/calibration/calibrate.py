@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from equimetric.calibration.accepted_shares import accepted_shares
 from equimetric.calibration.class_bounds import RateEstimates, estimate_far, estimate_frr
 from equimetric.calibration.cohort import CertifiedCohort, require_other_classes, score_histogram
 from equimetric.calibration.drift import drift_reference
@@ -23,6 +22,7 @@ from equimetric.calibration.rates import ErrorRates, TargetRate, class_counts, p
 from equimetric.calibration.result import Calibration
 from equimetric.calibration.targets import Target, make_target, operating_point
 from equimetric.calibration.threshold_interval import searched_share, threshold_interval
+from equimetric.calibration.two_way_rates import accepted_shares
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.class_names import name_classes
 from equimetric.evaluation.cohort import Cohort

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from equimetric.calibration.accepted_shares import TwoWayRates
+from equimetric.calibration.two_way_rates import TwoWayRates
 from equimetric.evaluation.engine.arrays import Floats
 
 __all__ = ["MIN_IMAGES", "RateEstimates", "estimate_far", "estimate_frr", "lower_bounds"]

@@ -27,14 +27,14 @@ from equimetric.evaluation.engine.arrays import Integers
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike, prepare_sets
 from equimetric.evaluation.engine.label_sets import require_one_class
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
-from equimetric.evaluation.identification.deletion import (
-    MIN_CLASSES,
-    ClassSpread,
-    fnir_spread,
-    fpir_spread,
-    points_without_classes,
-)
 from equimetric.evaluation.identification.draws import count_identities, draw_galleries
+from equimetric.evaluation.identification.jackknife import (
+    MIN_CLASSES,
+    JackknifeEstimate,
+    jackknife_fnir,
+    jackknife_fpir,
+    leave_one_out_points,
+)
 from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule
 from equimetric.evaluation.identification.rates import MIN_ACCEPTED, check_fpir, fnir_at, fpir_at, threshold_at_fpir
 from equimetric.evaluation.identification.scores import IdentificationScores, join_scores
@@ -202,8 +202,8 @@ def calibrate_identification(
     scores, *fold_scores = (join_scores([next(found) for _ in some]) for some in (draws, *of_folds))
     _check_support(scores, fpir)
     threshold, classes = threshold_at_fpir(scores, fpir), len(sets.class_labels)
-    of_fpir, of_fnir = fpir_spread(scores, classes, threshold), fnir_spread(scores, classes, threshold)
-    of_threshold = ClassSpread.from_leave_one_out(threshold, points_without_classes(scores, classes, fpir)[0])
+    of_fpir, of_fnir = jackknife_fpir(scores, classes, threshold), jackknife_fnir(scores, classes, threshold)
+    of_threshold = JackknifeEstimate.from_leave_one_out(threshold, leave_one_out_points(scores, classes, fpir)[0])
     fold_thresholds, held_out_rates = _held_out_rates(fold_scores, held_out, fpir)
     interval = _threshold_interval(of_threshold, confidence)
     if cohort is not None:
@@ -272,7 +272,7 @@ def _held_out_rates(
     return tuple(thresholds), (float(wrong[0] / searches[0]), float(wrong[1] / searches[1]))
 
 
-def _threshold_interval(spread: ClassSpread, confidence: float) -> tuple[float, float] | None:
+def _threshold_interval(spread: JackknifeEstimate, confidence: float) -> tuple[float, float] | None:
     if spread.classes < MIN_CLASSES:
         return None
     reach = spread.quantile((1 + confidence) / 2) * spread.error

@@ -39,7 +39,7 @@ from equimetric.evaluation.engine.inputs import (
     convert_labels,
 )
 from equimetric.evaluation.engine.label_sets import require_one_class
-from equimetric.evaluation.engine.mapped import load_vectors
+from equimetric.evaluation.engine.mapped_vectors import load_vectors
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.families import METRICS, Metric
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.cohort import Cohort, check_cohort_metrics
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.custom_geometry import similarity_matrix
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryLike, LabelsLike, prepare_sets
 from equimetric.evaluation.engine.label_sets import MultiLabelSets
-from equimetric.evaluation.engine.measured import similarity_matrix
 from equimetric.evaluation.engine.scan import Prefilter, scan
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.evidence import Evidence, Score, class_averages

@@ -43,7 +43,9 @@ def build_class_tree(embeddings: Tensor, labels: Tensor, levels: int) -> ClassTr
     within_class = 2 * variance * number / (number - 1).clamp_min(1)
     start = within_class.sum() / (number > 1).sum().clamp_min(1)
     thresholds = start + torch.arange(levels + 1).to(start) * (4 - start) / levels
-    level = torch.searchsorted(thresholds, ops.special.widest_gaps(class_distance), right=True).clamp_max(levels)
+    level = torch.searchsorted(thresholds, ops.special.single_linkage_distance(class_distance), right=True).clamp_max(
+        levels
+    )
     return ClassTree(class_ids, within_class, class_distance, thresholds, thresholds[level])
 
 

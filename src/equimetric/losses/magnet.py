@@ -71,7 +71,7 @@ class Magnet(nn.Module):
     def on_epoch(self, embeddings: Callable[[], Tensor], labels: Tensor) -> None:
         """Renew the clusters from the embeddings of the training set, where clusters are kept."""
         if self.clusters is not None:
-            self.set_clusters(ops.special.cluster_classes(embeddings(), labels, self.clusters_per_class))
+            self.set_clusters(ops.special.cluster_within_classes(embeddings(), labels, self.clusters_per_class))
 
     def row_groups(self) -> tuple[Tensor, Tensor] | None:
         """(images,) clusters and (images,) last losses, below 0 where unknown; None where clusters are not kept."""

@@ -20,9 +20,9 @@ from equimetric.ops.products import full_precision
 from equimetric.ops.reductions import reduce_rows
 from equimetric.ops.rows import separate_rows, weigh_rows
 from equimetric.pairs import Pairs, Selected, Triplets, round_ties
+from equimetric.references.all_gather import gather_batch
 from equimetric.references.base import Inputs, PairTerms, ProxySet, References
 from equimetric.references.batch import BatchReferences
-from equimetric.references.gathered import gather_batch
 from equimetric.references.relation import Labels, check_index
 
 __all__ = ["SELECTS_ITSELF", "Objective", "ObjectiveSum", "attach_zero_grad", "collect_proxies"]

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from equimetric.ops.draws import GumbelNoise
 from equimetric.ops.gradients import with_gradient
 from equimetric.ops.products import is_tracing
+from equimetric.ops.sampling import GumbelNoise
 
 __all__ = ["ancestor_hinges"]
 

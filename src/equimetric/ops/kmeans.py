@@ -23,7 +23,7 @@ from equimetric.errors import EquimetricError
 from equimetric.ops.blocks import TILE_BYTES, disable_reduced_precision, slices, sum_by_group
 from equimetric.seeding import derive_seed
 
-__all__ = ["KMeansResult", "cluster_classes", "kmeans", "lloyd"]
+__all__ = ["KMeansResult", "cluster_within_classes", "kmeans", "lloyd"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -33,7 +33,7 @@ BLOCK_SHARE = 32
 
 
 @torch.no_grad()
-def cluster_classes(
+def cluster_within_classes(
     embeddings: Tensor, labels: Tensor, clusters: int, *, iterations: int = 50, generator: torch.Generator | None = None
 ) -> Tensor:
     """(N,) the cluster of each sample among those of its class.

@@ -8,21 +8,20 @@ Ratios:       ratio, reduce_rows, sum_rows, count_references
 Terms:        similarity (of a hinge), pair_cross_entropy, replace_positives, split_lengths, row_violation,
               quadruplet_mean, soft_histograms, ancestor_hinges
 Gradients:    scale_gradient, keep_signs, separable
-Clusters:     cluster_classes, group_rows, MedoidSearch, widest_gaps
+Clusters:     cluster_within_classes, group_rows, MedoidSearch, single_linkage_distance
 """
 
 from equimetric.ops.ancestors import ancestor_hinges
 from equimetric.ops.chunks import separable
 from equimetric.ops.class_pairs import first_pairs
 from equimetric.ops.classification import pair_cross_entropy, replace_positives, split_lengths
-from equimetric.ops.draws import draw_columns, hardest_entries, row_argmax, row_argmin
 from equimetric.ops.exponentials import row_violation
 from equimetric.ops.gradients import keep_signs, scale_gradient
 from equimetric.ops.groups import group_rows
 from equimetric.ops.hinges import similarity
 from equimetric.ops.histograms import soft_histograms
 from equimetric.ops.hyperbolic import hyperbolic_distance
-from equimetric.ops.kmeans import cluster_classes
+from equimetric.ops.kmeans import cluster_within_classes
 from equimetric.ops.layers import BatchNorm, layer_norm, linear
 from equimetric.ops.medoids import MedoidSearch
 from equimetric.ops.positive_pairs import list_positives
@@ -37,13 +36,14 @@ from equimetric.ops.quadruplets import quadruplet_mean
 from equimetric.ops.ratios import ratio
 from equimetric.ops.reductions import count, masked_sum, reduce_rows, row_max, row_min
 from equimetric.ops.rows import count_references, sum_rows
-from equimetric.ops.trees import widest_gaps
+from equimetric.ops.sampling import draw_columns, hardest_entries, row_argmax, row_argmin
+from equimetric.ops.single_linkage import single_linkage_distance
 
 __all__ = [
     "BatchNorm",
     "MedoidSearch",
     "ancestor_hinges",
-    "cluster_classes",
+    "cluster_within_classes",
     "count",
     "count_references",
     "draw_columns",
@@ -72,10 +72,10 @@ __all__ = [
     "scale_gradient",
     "separable",
     "similarity",
+    "single_linkage_distance",
     "soft_histograms",
     "split_lengths",
     "squared_chord",
     "squared_distance",
     "sum_rows",
-    "widest_gaps",
 ]

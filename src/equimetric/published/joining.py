@@ -68,7 +68,7 @@ def _known_dataset(name: str) -> str | None:
 
 
 def _same_method(row: Mapping[str, Any], result: PublishedResult) -> bool:
-    from equimetric.objectives.identity import same_method
+    from equimetric.objectives.equivalence import same_method
 
     assert result.our_method is not None
     return same_method(row["method"], row.get("options") or {}, result.our_method, result.our_options or {})

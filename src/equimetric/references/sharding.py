@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.references.gathered import gather_parts, require_processes
+from equimetric.references.all_gather import gather_parts, require_processes
 
 __all__ = ["Shard"]
 

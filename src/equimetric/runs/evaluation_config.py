@@ -10,7 +10,7 @@ from equimetric.configuration import Strict
 from equimetric.evaluation import METRICS, parse_metrics
 from equimetric.evaluation.cohort import FORMS, CohortForm, check_cohort_metrics
 from equimetric.evaluation.cohort_choice import STRENGTHS
-from equimetric.evaluation.engine.inputs import GEOMETRY_NAMES, find_own_geometry
+from equimetric.evaluation.engine.inputs import GEOMETRY_NAMES, find_custom_geometry
 from equimetric.evaluation.parents import check_parent_metrics
 
 __all__ = ["PARTS", "CohortConfig", "CohortPart", "EvaluationConfig", "Relevance"]
@@ -98,7 +98,7 @@ class EvaluationConfig(Strict):
     @model_validator(mode="after")
     def _geometry_exists(self) -> EvaluationConfig:
         if self.geometry not in GEOMETRY_NAMES:
-            find_own_geometry(self.geometry)
+            find_custom_geometry(self.geometry)
         return self
 
     @model_validator(mode="after")
@@ -141,4 +141,4 @@ class EvaluationConfig(Strict):
         """Whether the geometry compares vectors of unit length."""
         if self.geometry in GEOMETRY_NAMES:
             return self.geometry in ("cosine", "hamming")
-        return find_own_geometry(self.geometry).normalize
+        return find_custom_geometry(self.geometry).normalize

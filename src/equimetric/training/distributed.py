@@ -16,7 +16,7 @@ from equimetric.batches import Batches, ShardedBatches
 from equimetric.errors import EquimetricError
 from equimetric.learners import Batch, Learner
 from equimetric.processes import Processes
-from equimetric.references.gathered import GatherRows
+from equimetric.references.all_gather import GatherRows
 
 __all__ = ["Trainable", "gather_outputs", "shard_batches", "sync_batch_norm", "wrap_ddp"]
 

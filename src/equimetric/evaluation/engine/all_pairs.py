@@ -20,8 +20,8 @@ from equimetric.evaluation.engine.pair_counts import (
     count_within,
     first_accepting,
 )
-from equimetric.evaluation.engine.parts import TileParts
 from equimetric.evaluation.engine.sets import LabelledSets
+from equimetric.evaluation.engine.tile_outputs import TileOutputs
 from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.ops.blocks import slices
 
@@ -38,7 +38,7 @@ class AllPairs:
 
     def __init__(self, sets: LabelledSets, images: Images) -> None:
         self.sets, self.images, self._classes = sets, images, PairClasses.from_sets(sets)
-        self._read = TileParts()
+        self._read = TileOutputs()
 
     def collect(self, tile: Tile) -> None:
         """Keep the tile's pairs; without a gallery each pair once."""

@@ -13,8 +13,8 @@ from torch import Tensor
 from equimetric.evaluation.engine.binned_pairs import BLOCK_COLUMNS, BLOCK_ROWS, BinnedPairs
 from equimetric.evaluation.engine.bins import BINS, Histogram, tile_closeness
 from equimetric.evaluation.engine.label_sets import MultiLabelSets
-from equimetric.evaluation.engine.parts import concatenate
 from equimetric.evaluation.engine.survey import Survey
+from equimetric.evaluation.engine.tile_outputs import concatenate
 from equimetric.evaluation.engine.tiles import Tile
 from equimetric.ops.blocks import slices
 

@@ -22,10 +22,10 @@ from equimetric.evaluation.engine.pair_counts import (
     distance_of_rank,
     first_accepting,
 )
-from equimetric.evaluation.engine.parts import TileParts, concatenate
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import ALL
 from equimetric.evaluation.engine.survey import Survey
+from equimetric.evaluation.engine.tile_outputs import TileOutputs, concatenate
 from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.ops.blocks import slices
 from equimetric.ops.masks import flatnonzero
@@ -49,7 +49,7 @@ class BinnedPairs:
         self._negative, self._farthest = self._histogram(survey.negative, survey.interest), survey.farthest
         self.keeps_positives = int(sets.num_relevant.sum()) // (1 if self._with_gallery else 2) <= POSITIVES_KEPT
         self._positive = None if self.keeps_positives else self._histogram(survey.positive, survey.interest)
-        self._read_positives, self._read_closest = TileParts(), TileParts()
+        self._read_positives, self._read_closest = TileOutputs(), TileOutputs()
 
     def _histogram(self, grid: Grid, interest: tuple[float, float]) -> Histogram:
         sets = self.sets

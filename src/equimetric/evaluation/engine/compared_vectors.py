@@ -7,7 +7,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.exact import row_lengths
-from equimetric.evaluation.engine.mapped import MappedVectors, Vectors
+from equimetric.evaluation.engine.mapped_vectors import MappedVectors, Vectors
 from equimetric.geometry import Geometry
 from equimetric.ops.blocks import slices
 

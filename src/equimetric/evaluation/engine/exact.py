@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.mapped import Vectors
+from equimetric.evaluation.engine.mapped_vectors import Vectors
 from equimetric.ops.blocks import slices
 
 __all__ = ["FixedPoint", "exact_products", "exact_rows", "float64_products", "row_lengths"]

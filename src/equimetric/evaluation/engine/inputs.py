@@ -18,7 +18,7 @@ from equimetric.evaluation.engine.label_sets import (
     match_label_sets,
     refuse_label_lists,
 )
-from equimetric.evaluation.engine.mapped import MappedVectors, Vectors, is_mapped
+from equimetric.evaluation.engine.mapped_vectors import MappedVectors, Vectors, is_mapped
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 
@@ -61,7 +61,7 @@ def prepare_sets(
     """
     if cohort is not None:
         cohort.require_cosine(geometry)
-    own = None if isinstance(geometry, str) and geometry in GEOMETRY_NAMES else find_own_geometry(geometry)
+    own = None if isinstance(geometry, str) and geometry in GEOMETRY_NAMES else find_custom_geometry(geometry)
     queries, gallery = _open_embeddings(embeddings, "embeddings"), None
     if (gallery_embeddings is None) != (gallery_labels is None):
         raise EquimetricError("a gallery needs both gallery_embeddings and gallery_labels; give both or neither")
@@ -82,7 +82,7 @@ def prepare_sets(
         gallery=gallery,
         geometry=str(geometry) if own is None else own.name,
         excluded=None if excluded is None else torch.from_numpy(excluded).to(queries.device),
-        own_geometry=own,
+        custom_geometry=own,
         **classes,
     )
     sets.require_pairs()
@@ -220,7 +220,7 @@ def _find_same_images(
     return pairs[pairs[:, 0] != pairs[:, 1]] if gallery is None else pairs
 
 
-def find_own_geometry(geometry: GeometryLike) -> Geometry:
+def find_custom_geometry(geometry: GeometryLike) -> Geometry:
     """A Lp or hyperbolic distance by name, a geometry that was registered, or one of the user's own."""
     # Those of objectives that the scan does not know would be slow and inexact, or compare nothing.
     if isinstance(geometry, str) and geometry in BUILT_IN:

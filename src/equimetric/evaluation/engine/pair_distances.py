@@ -32,10 +32,10 @@ from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.binned_label_sets import BinnedLabelSets
 from equimetric.evaluation.engine.binned_pairs import BinnedPairs
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.custom_geometry import similarity_matrix
 from equimetric.evaluation.engine.image_bins import ImageBins
 from equimetric.evaluation.engine.images import Images, draw_images, images_by_class, number_images, pairs_by_image
 from equimetric.evaluation.engine.label_sets import MultiLabelSets
-from equimetric.evaluation.engine.measured import similarity_matrix
 from equimetric.evaluation.engine.pair_counts import AcceptedPairs, ClosestPairs, PairCounts
 from equimetric.evaluation.engine.scan import scan
 from equimetric.evaluation.engine.sets import LabelledSets
@@ -53,7 +53,7 @@ MAX_KEPT_PAIRS = 2**23
 
 
 class PairStore(Protocol):
-    """What is known of the distances after the last tile."""
+    """Distances of pairs, read tile by tile."""
 
     positives_by_class: Integers
     negatives_by_class: Integers
@@ -69,10 +69,10 @@ class PairStore(Protocol):
         """Read one strip."""
 
     def partial(self) -> Any:
-        """What the tiles so far have left."""
+        """Partial result of the tiles read so far."""
 
     def merge(self, partial: Any) -> None:
-        """Add what other tiles have left."""
+        """Add the partial result of other tiles."""
 
     def finish(self) -> None:
         """Sort and sum."""
@@ -157,11 +157,11 @@ class PairDistances(Collector):
         self.distances.collect_strip(strip)
 
     def partial(self, rows: Tensor) -> Any:  # noqa: ARG002
-        """What the tiles so far have left."""
+        """Partial result of the tiles read so far."""
         return self.distances.partial()
 
     def merge(self, partial: Any) -> None:
-        """Add what other tiles have left."""
+        """Add the partial result of other tiles."""
         self.distances.merge(partial)
 
     def finish(self) -> None:

@@ -7,7 +7,7 @@ share it. Here shapes and alignments depend on the data alone, and no two thread
 import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.mapped import Vectors
+from equimetric.evaluation.engine.mapped_vectors import Vectors
 from equimetric.ops.blocks import slices
 from equimetric.threads import parallel_map
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.measured import MeasuredMatrix
+from equimetric.evaluation.engine.custom_geometry import CustomGeometryMatrix
 from equimetric.evaluation.engine.plan import ScanPlan, plan_bands
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Strip, Tile
@@ -121,7 +121,7 @@ def scan(
         for collector in collectors:
             collector.finish()
     exact = str(matrix.dtype).removeprefix("torch.")
-    if isinstance(matrix, MeasuredMatrix):
+    if isinstance(matrix, CustomGeometryMatrix):
         return f"{exact} similarities on {matrix.device.type}"
     products = f"bfloat16 products, candidates taken again in {exact}" if coarse else f"{exact} products"
     return f"{products}{', each pair once,' if plan.halves else ''} on {matrix.device.type}"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.mapped import Vectors
+from equimetric.evaluation.engine.mapped_vectors import Vectors
 from equimetric.geometry import Geometry
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class LabelledSets:
     query_classes (N,), gallery_classes (G,): index of the label in `class_labels`
     labels: those of the queries as given
     excluded (P, 2): pairs (query, gallery item) of the same image, which are not compared
-    own_geometry: what measures similarities, where that is no inner product
+    custom_geometry: what measures similarities, where that is no inner product
     parents (N,), (G,): superclasses of queries and gallery items, of which only equal ones are compared
     items (N, D): the queries as gallery items, where one set has vectors of two forms: see `Cohort`
     title: what a result calls the geometry, where that is not its name
@@ -44,7 +44,7 @@ class LabelledSets:
     class_labels: tuple[int, ...] | tuple[str, ...]
     geometry: str = "cosine"
     excluded: Tensor | None = None
-    own_geometry: Geometry | None = None
+    custom_geometry: Geometry | None = None
     parents: tuple[Tensor, Tensor] | None = None
     items: Vectors | None = None
     title: str | None = None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from equimetric.evaluation.engine.exact import FixedPoint, exact_products, exact_rows, float64_products, row_lengths
-from equimetric.evaluation.engine.mapped import MappedVectors, Vectors
+from equimetric.evaluation.engine.mapped_vectors import MappedVectors, Vectors
 from equimetric.evaluation.engine.products import multiply
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.ops.blocks import slices

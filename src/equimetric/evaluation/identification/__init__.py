@@ -8,7 +8,7 @@ Knows embeddings and labels only; one scan searches every probe in every draw of
 * `search`          the scan: nearest items, exact; `templates`: class means
 * `scores`          what the searches found, whatever the threshold
 * `rates`           FPIR and FNIR at thresholds, and the threshold of an FPIR
-* `deletion`        the rates without each class: standard errors, intervals, bounds
+* `jackknife`       the rates without each class: standard errors, intervals, bounds
 * `points`          both rates at one threshold, with their intervals
 * `gallery_sizes`   the rates over the number of identities
 * `plots`           figures of both

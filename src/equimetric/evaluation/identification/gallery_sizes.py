@@ -16,9 +16,9 @@ import torch
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.engine.collector import Collector
+from equimetric.evaluation.engine.custom_geometry import similarity_matrix
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryLike, LabelsLike, prepare_sets
 from equimetric.evaluation.engine.label_sets import require_one_class
-from equimetric.evaluation.engine.measured import similarity_matrix
 from equimetric.evaluation.engine.scan import scan
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.tiles import Tile

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from equimetric.evaluation.identification.deletion import fnir_spread, fpir_spread
+from equimetric.evaluation.identification.jackknife import jackknife_fnir, jackknife_fpir
 from equimetric.evaluation.identification.rates import threshold_at_fpir
 from equimetric.evaluation.identification.scores import IdentificationScores
 
@@ -35,8 +35,8 @@ def rates_at_threshold(
     scores: IdentificationScores, classes: int, threshold: float, confidence: float, fpir: float | None = None
 ) -> IdentificationRates:
     """Both rates at a threshold, which may be that of an FPIR."""
-    of_fpir = fpir_spread(scores, classes, threshold)
-    of_fnir = fnir_spread(scores, classes, threshold, fpir)
+    of_fpir = jackknife_fpir(scores, classes, threshold)
+    of_fnir = jackknife_fnir(scores, classes, threshold, fpir)
     intervals = of_fpir.interval(confidence), of_fnir.interval(confidence)
     return IdentificationRates(threshold, of_fpir.value, of_fnir.value, *intervals, fpir)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.measured import similarity_matrix
+from equimetric.evaluation.engine.custom_geometry import similarity_matrix
 from equimetric.evaluation.engine.nearest import find_nearest
 from equimetric.evaluation.engine.scan import scan
 from equimetric.evaluation.engine.sets import LabelledSets

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.cohort_statistics import CohortStatistics
-from equimetric.evaluation.engine.mapped import load_vectors
+from equimetric.evaluation.engine.mapped_vectors import load_vectors
 from equimetric.evaluation.engine.nearest import find_nearest
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
@@ -28,7 +28,7 @@ class MeanTemplates:
     """The mean of the enrolled items of each of the I identities of a draw, in float64; at unit length for cosine."""
 
     def __init__(self, sets: LabelledSets, draw: GalleryDraw) -> None:
-        if sets.own_geometry is not None or sets.geometry not in GEOMETRIES:
+        if sets.custom_geometry is not None or sets.geometry not in GEOMETRIES:
             raise EquimetricError(
                 f"a class mean cannot be compared by {sets.geometry}; use the geometry "
                 f"{', '.join(GEOMETRIES[:-1])} or {GEOMETRIES[-1]}, or identify by 'item'"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.class_sums import distances_within_classes
+from equimetric.evaluation.engine.class_distances import distances_within_classes
 from equimetric.evaluation.engine.exact import row_lengths
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.evidence import Evidence, Score

@@ -18,7 +18,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.mapped import load_vectors
+from equimetric.evaluation.engine.mapped_vectors import load_vectors
 from equimetric.evaluation.evidence import Detail, Evidence, Score
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.metrics.partitions import (

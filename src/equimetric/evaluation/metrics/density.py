@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.evaluation.engine.class_sums import distances_within_classes, rows_beside
+from equimetric.evaluation.engine.class_distances import distances_within_classes, rows_beside
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.mapped import Vectors, load_vectors
+from equimetric.evaluation.engine.mapped_vectors import Vectors, load_vectors
 from equimetric.evaluation.evidence import Evidence, Score, exact_mean
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic, mean_between_classes, mean_over_classes

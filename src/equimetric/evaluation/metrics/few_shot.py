@@ -17,7 +17,7 @@ from torch import Tensor
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Integers
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.mapped import load_vectors
+from equimetric.evaluation.engine.mapped_vectors import load_vectors
 from equimetric.evaluation.engine.positive_ranks import count_others_before
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix

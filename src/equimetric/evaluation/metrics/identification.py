@@ -14,7 +14,7 @@ import torch
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.evidence import Detail, Evidence, Score
 from equimetric.evaluation.families import Metric, metric
-from equimetric.evaluation.identification.deletion import points_without_classes
+from equimetric.evaluation.identification.jackknife import leave_one_out_points
 from equimetric.evaluation.identification.rates import (
     check_fpir,
     fnir_at,
@@ -84,7 +84,7 @@ def _point(metric: Metric, evidence: Evidence) -> tuple[float, torch.Tensor, Ide
         threshold,
         float(fpir_at(scores, at)[0]),
         search.draws[0].identities,
-        points_without_classes(scores, classes, fpir)[1],
+        leave_one_out_points(scores, classes, fpir)[1],
     )
     return float(fnir_at(scores, at)[0]), torch.from_numpy(fnir_by_class(scores, classes, threshold)), point
 

@@ -13,21 +13,21 @@ import torch
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.evidence import Detail, Evidence, Score, average_by_class, exact_mean
 from equimetric.evaluation.families import Metric, metric
-from equimetric.evaluation.identification.deletion import delete_classes
+from equimetric.evaluation.identification.jackknife import leave_one_class_out
 from equimetric.evaluation.identification.scores import IdentificationScores
 from equimetric.evaluation.identification.search import GallerySearch
 from equimetric.evaluation.metrics.identification import resample_deletions
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic
 from equimetric.evaluation.result import Evaluation
 
-__all__ = ["WithoutClasses"]
+__all__ = ["LeaveOneOutValues"]
 
 CURVE_POINTS = 257
 """Thresholds of the curves without single classes."""
 
 
 @dataclass(frozen=True, eq=False)
-class WithoutClasses(Detail):
+class LeaveOneOutValues(Detail):
     """The value of a metric without each class, (C,)."""
 
     metric: str
@@ -51,7 +51,7 @@ def _score(metric: Metric, evidence: Evidence, per_probe: Floats, scores: Identi
     known = torch.from_numpy(scores.probe_class[~scores.stranger])
     values = torch.from_numpy(per_probe)
     without = _areas_without_classes(scores, classes, named=metric.family == "oscr")
-    details = (WithoutClasses(metric.name, without),)
+    details = (LeaveOneOutValues(metric.name, without),)
     return Score(exact_mean(values), per_class=average_by_class(values, known, classes), details=details)
 
 
@@ -60,13 +60,13 @@ def _areas_without_classes(scores: IdentificationScores, classes: int, *, named:
     nearest = np.sort(scores.distance[scores.stranger, 0])
     ranks = np.linspace(0, len(nearest) - 1, min(CURVE_POINTS, len(nearest))).astype(np.int64)
     thresholds = np.append(np.unique(nearest[ranks]), np.inf)
-    deleted = delete_classes(scores, classes, thresholds)
+    deleted = leave_one_class_out(scores, classes, thresholds)
     height = 1 - deleted.fnir if named else deleted.detected
     return np.asarray(np.trapezoid(height, deleted.fpir, axis=1))
 
 
 def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
-    found = evaluation.detail(WithoutClasses, metric.name)
+    found = evaluation.detail(LeaveOneOutValues, metric.name)
     return None if found is None else resample_deletions(evaluation[metric.name], found.without)
 
 

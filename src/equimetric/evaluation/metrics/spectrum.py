@@ -15,7 +15,7 @@ from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.label_sets import MultiLabelSets
-from equimetric.evaluation.engine.mapped import Vectors
+from equimetric.evaluation.engine.mapped_vectors import Vectors
 from equimetric.evaluation.evidence import Detail, Evidence, Score
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic, shift_to

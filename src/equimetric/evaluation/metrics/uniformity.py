@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from equimetric.evaluation.engine.arrays import Floats
-from equimetric.evaluation.engine.class_sums import distances_within_classes
+from equimetric.evaluation.engine.class_distances import distances_within_classes
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.exact_sums import ExactSums
 from equimetric.evaluation.engine.label_sets import MultiLabelSets

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.mapped import tensor_of
+from equimetric.evaluation.engine.mapped_vectors import tensor_of
 
 __all__ = ["ALIGNMENT", "Bytes", "address", "pack", "place_aligned", "script_error", "unpack"]
 

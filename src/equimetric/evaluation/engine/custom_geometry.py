@@ -9,7 +9,7 @@ from equimetric.geometry import Geometry
 from equimetric.ops.blocks import slices
 from equimetric.threads import parallel_map
 
-__all__ = ["MeasuredMatrix", "similarity_matrix"]
+__all__ = ["CustomGeometryMatrix", "similarity_matrix"]
 
 MEASURED_COLUMNS = 1024
 """Gallery items compared at a time, in case the measure holds more than the similarities themselves."""
@@ -17,14 +17,14 @@ MEASURED_COLUMNS = 1024
 
 def similarity_matrix(sets: LabelledSets) -> SimilarityMatrix:
     """The matrix of checked sets, in their geometry."""
-    if sets.own_geometry is None:
+    if sets.custom_geometry is None:
         return SimilarityMatrix.from_sets(sets)
-    matrix = MeasuredMatrix.from_sets(sets)
-    matrix.own = sets.own_geometry
+    matrix = CustomGeometryMatrix.from_sets(sets)
+    matrix.own = sets.custom_geometry
     return matrix
 
 
-class MeasuredMatrix(SimilarityMatrix):
+class CustomGeometryMatrix(SimilarityMatrix):
     """Similarities as a geometry measures them, ranked by their values as computed; distances are −s."""
 
     own: Geometry

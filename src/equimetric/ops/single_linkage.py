@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-__all__ = ["widest_gaps"]
+__all__ = ["single_linkage_distance"]
 
 
-def widest_gaps(distance: Tensor) -> Tensor:
+def single_linkage_distance(distance: Tensor) -> Tensor:
     """(C, C) the smallest d such that steps no wider than d lead from one class to the other; 0 to itself.
 
     Grows a minimum spanning tree: the path to a class that joins goes through the class it is nearest to.

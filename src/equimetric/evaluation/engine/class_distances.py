@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.mapped import Vectors
+from equimetric.evaluation.engine.mapped_vectors import Vectors
 from equimetric.ops.blocks import TILE_BYTES, slices
 
 __all__ = ["distances_within_classes", "rows_beside"]

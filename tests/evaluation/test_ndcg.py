@@ -7,7 +7,7 @@ import torch
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
-from equimetric.evaluation.metrics.gain import normalized_gain
+from equimetric.evaluation.metrics.ndcg import ndcg
 
 GAINS = {"linear": lambda grade: grade, "exponential": lambda grade: 2**grade - 1}
 OVERLAPS = {
@@ -95,10 +95,8 @@ def test_one_class_each_is_binary_whatever_the_options(options):
 
 def test_a_perfect_ranking_scores_one_and_none_zero():
     grades = torch.tensor([[1.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
-    assert normalized_gain(grades, grades).tolist() == [1.0, 0.0]
-    assert normalized_gain(grades.flip(1), grades)[0] == pytest.approx(
-        (0.5 / math.log2(3) + 0.5) / (1 + 0.5 / math.log2(3))
-    )
+    assert ndcg(grades, grades).tolist() == [1.0, 0.0]
+    assert ndcg(grades.flip(1), grades)[0] == pytest.approx((0.5 / math.log2(3) + 0.5) / (1 + 0.5 / math.log2(3)))
 
 
 @pytest.mark.parametrize("option", [{"overlap": "dice"}, {"gain": "square"}])

@@ -5,26 +5,26 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["TileParts", "concatenate"]
+__all__ = ["TileOutputs", "concatenate"]
 
 
-class TileParts:
+class TileOutputs:
     """Tuples of tensors, such as the distances and classes of some pairs, with the numbers of their tiles."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[tuple[int, int], tuple[Tensor, ...]]] = []
 
     def add(self, number: tuple[int, int], *part: Tensor) -> None:
-        """Append what a tile leaves."""
+        """Append the output of one tile."""
         self.parts.append((number, part))
 
-    def merge(self, other: "TileParts") -> None:
-        """Append what other tiles have left."""
+    def merge(self, other: "TileOutputs") -> None:
+        """Append the outputs of other tiles."""
         self.parts += other.parts
 
     def join(self) -> tuple[Tensor, ...]:
         """All parts as one, by tile; the list is empty then."""
-        # Stable: a tile may leave several.
+        # Stable: a tile may have several outputs.
         joined = concatenate([part for _, part in sorted(self.parts, key=lambda entry: entry[0])])
         self.parts.clear()
         return joined

@@ -14,9 +14,9 @@ from spread import evaluate_in_pieces, identical
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import Cohort, evaluate, list_metrics, mapped_files
-from equimetric.evaluation.engine import mapped
+from equimetric.evaluation.engine import mapped_vectors
 from equimetric.evaluation.engine.inputs import prepare_sets
-from equimetric.evaluation.engine.mapped import MappedVectors, is_mapped
+from equimetric.evaluation.engine.mapped_vectors import MappedVectors, is_mapped
 from equimetric.evaluation.files import read_embeddings, read_vectors
 
 EXAMPLES = [example for family in list_metrics() for example in family.examples]
@@ -141,7 +141,7 @@ def test_what_needs_all_vectors_in_memory_says_so(on_disk, monkeypatch):
     cohort = Cohort(space(60)[0])
     for options in ({"metrics": "nmi"}, {"metrics": "map@r", "cohort": cohort}):
         assert dict(evaluate(stored, labels, **options)) == dict(evaluate(array, labels, **options))
-    monkeypatch.setattr(mapped, "_available_bytes", lambda: 1000)
+    monkeypatch.setattr(mapped_vectors, "_available_bytes", lambda: 1000)
     with pytest.raises(EquimetricError, match=r"k-means needs all vectors in memory, 0.0 GiB, and 0.0 GiB are free"):
         evaluate(stored, labels, metrics="nmi")
     with pytest.raises(EquimetricError, match="a cohort needs all vectors in memory"):

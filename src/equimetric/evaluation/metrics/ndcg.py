@@ -17,7 +17,7 @@ from equimetric.errors import unknown_name
 from equimetric.evaluation.metrics.rankings import graded_metric
 from equimetric.evaluation.metrics.retrieval import K, sum_in_order
 
-__all__ = ["normalized_gain"]
+__all__ = ["ndcg"]
 
 GAINS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda grades: grades,
@@ -25,7 +25,7 @@ GAINS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def normalized_gain(grades: Tensor, ideal: Tensor, gain: str = "linear") -> Tensor:
+def ndcg(grades: Tensor, ideal: Tensor, gain: str = "linear") -> Tensor:
     """DCG of grades (Q, K) at their ranks over that of the K largest ones, falling; 0 where all are 0; (Q,) float64."""
     if gain not in GAINS:
         raise unknown_name("gain", gain, GAINS)
@@ -43,4 +43,4 @@ def normalized_gain(grades: Tensor, ideal: Tensor, gain: str = "linear") -> Tens
 )
 def _ndcg(options: Mapping[str, Any], grades: Tensor, ideal: Tensor) -> Tensor:
     """Normalised discounted cumulative gain of the first K ranks."""
-    return normalized_gain(grades, ideal, options["gain"])
+    return ndcg(grades, ideal, options["gain"])

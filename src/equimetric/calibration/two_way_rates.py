@@ -19,7 +19,7 @@ from torch import Tensor
 
 from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.engine.collector import Collector
-from equimetric.evaluation.engine.measured import similarity_matrix
+from equimetric.evaluation.engine.custom_geometry import similarity_matrix
 from equimetric.evaluation.engine.scan import scan
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.tiles import Tile

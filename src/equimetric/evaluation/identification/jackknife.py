@@ -19,7 +19,14 @@ from equimetric.evaluation.engine.arrays import Floats, Integers
 from equimetric.evaluation.identification.rates import fnir_at, fpir_at
 from equimetric.evaluation.identification.scores import IdentificationScores
 
-__all__ = ["ClassSpread", "DeletedRates", "delete_classes", "fnir_spread", "fpir_spread", "points_without_classes"]
+__all__ = [
+    "JackknifeEstimate",
+    "LeaveOneOutRates",
+    "jackknife_fnir",
+    "jackknife_fpir",
+    "leave_one_class_out",
+    "leave_one_out_points",
+]
 
 Interval = tuple[float, float]
 SEARCHED_POINTS, SEARCHED_FACTOR = 257, 4.0
@@ -29,7 +36,7 @@ MIN_CLASSES = 10
 
 
 @dataclass(frozen=True)
-class ClassSpread:
+class JackknifeEstimate:
     """A value with its standard error over C classes.
 
     largest_error  that of the jackknife itself, which is on the safe side
@@ -41,7 +48,7 @@ class ClassSpread:
     classes: int
 
     @classmethod
-    def from_leave_one_out(cls, value: float, without: Floats, counted_twice: float = 0.0) -> "ClassSpread":
+    def from_leave_one_out(cls, value: float, without: Floats, counted_twice: float = 0.0) -> "JackknifeEstimate":
         """From the values without one class each, and the part of their variance that is counted twice."""
         without = without[np.isfinite(without)]
         variance = (len(without) - 1) * float(np.var(without)) if len(without) else 0.0
@@ -76,7 +83,7 @@ class ClassSpread:
 
 
 @dataclass(frozen=True, eq=False)
-class DeletedRates:
+class LeaveOneOutRates:
     """FPIR and FNIR (C, T) at T thresholds without one class each; NaN where nothing is left.
 
     detected  (C, T) share of mated probes for whom anything is accepted, whoever it is
@@ -87,27 +94,29 @@ class DeletedRates:
     detected: Floats
 
 
-def fpir_spread(scores: IdentificationScores, classes: int, threshold: float) -> ClassSpread:
+def jackknife_fpir(scores: IdentificationScores, classes: int, threshold: float) -> JackknifeEstimate:
     """FPIR at a threshold."""
     at = np.array([threshold])
-    without = delete_classes(scores, classes, at).fpir[:, 0]
+    without = leave_one_class_out(scores, classes, at).fpir[:, 0]
     accepted = scores.stranger & (scores.distance[:, 0] < threshold) & (scores.rival_distance >= threshold)
     pairs = np.sort(np.stack([scores.probe_class[accepted], scores.nearest_class[accepted]]), axis=0)
     lost = np.unique(pairs, axis=1, return_counts=True)[1] / max(1, scores.strangers)
-    return ClassSpread.from_leave_one_out(float(fpir_at(scores, at)[0]), without, float(lost @ lost))
+    return JackknifeEstimate.from_leave_one_out(float(fpir_at(scores, at)[0]), without, float(lost @ lost))
 
 
-def fnir_spread(scores: IdentificationScores, classes: int, threshold: float, fpir: float | None = None) -> ClassSpread:
+def jackknife_fnir(
+    scores: IdentificationScores, classes: int, threshold: float, fpir: float | None = None
+) -> JackknifeEstimate:
     """FNIR at a threshold; with an FPIR, at the threshold that each deletion moves to it."""
     at = np.array([threshold])
     if fpir is None:
-        without = delete_classes(scores, classes, at).fnir[:, 0]
+        without = leave_one_class_out(scores, classes, at).fnir[:, 0]
     else:
-        without = points_without_classes(scores, classes, fpir)[1]
-    return ClassSpread.from_leave_one_out(float(fnir_at(scores, at)[0]), without)
+        without = leave_one_out_points(scores, classes, fpir)[1]
+    return JackknifeEstimate.from_leave_one_out(float(fnir_at(scores, at)[0]), without)
 
 
-def delete_classes(scores: IdentificationScores, classes: int, thresholds: Floats) -> DeletedRates:
+def leave_one_class_out(scores: IdentificationScores, classes: int, thresholds: Floats) -> LeaveOneOutRates:
     """Both rates without each of C classes, its probes and its entries, at ascending thresholds.
 
     Its entries are replaced by the nearest of another identity, exactly where one entry decides; a majority of several
@@ -138,20 +147,20 @@ def delete_classes(scores: IdentificationScores, classes: int, thresholds: Float
     if distance.shape[1] == 1:
         freed = mated & entries & (scores.nearest_class != probe_class) & scores.rival_named
         gained = count(scores.nearest_class[freed], scores.rival_distance[freed])
-    return DeletedRates(
+    return LeaveOneOutRates(
         accepted(stranger),
         1 - _without(named, gained, np.bincount(probe_class[mated], minlength=classes)),
         accepted(mated),
     )
 
 
-def points_without_classes(scores: IdentificationScores, classes: int, fpir: float) -> tuple[Floats, Floats]:
+def leave_one_out_points(scores: IdentificationScores, classes: int, fpir: float) -> tuple[Floats, Floats]:
     """(C,) thresholds of an FPIR and FNIR there, without each class; interpolated between thresholds."""
     nearest = np.sort(scores.distance[scores.stranger, 0])
     factors = np.geomspace(1 / SEARCHED_FACTOR, SEARCHED_FACTOR, SEARCHED_POINTS)
     ranks = np.clip(np.append(0, fpir * len(nearest) * factors), 0, len(nearest) - 1).astype(np.int64)
     thresholds = np.unique(nearest[ranks])
-    deleted = delete_classes(scores, classes, thresholds)
+    deleted = leave_one_class_out(scores, classes, thresholds)
     kept = np.isfinite(deleted.fpir).all(1) & np.isfinite(deleted.fnir).all(1)
     found = np.full((2, classes), np.nan)
     for number in np.flatnonzero(kept):
