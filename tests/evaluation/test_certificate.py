@@ -161,7 +161,7 @@ def test_it_refuses_what_it_is_not_for(change, message):
 def test_it_refuses_another_geometry_and_distances_that_are_none(file):
     certificate = Certificate.load(file)
     with pytest.raises(EquimetricError, match="for the geometry 'cosine', not 'euclidean'"):
-        certificate.require(geometry="euclidean")
+        certificate.check_compatible(geometry="euclidean")
     for distance in (math.nan, np.array([0.1, np.inf]), torch.tensor([math.nan])):
         with pytest.raises(EquimetricError, match="NaN or infinite"):
             certificate.accepts(distance)

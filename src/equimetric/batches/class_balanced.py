@@ -80,8 +80,8 @@ class ClassBalancedBatches(ClassBatches):
         first = classes - 1 + np.cumsum(sizes - 1, axis=1) - (sizes - 1)
         columns = (first[:, :, None] + np.arange(samples)).reshape(len(numbers), -1)
         own = np.take_along_axis(raw, columns, axis=1).reshape(-1, samples)
-        places = first_of_permutations(own, sizes.reshape(-1), samples).reshape(*chosen.shape, samples)
-        return torch.from_numpy(self.sorted[self.starts[chosen][:, :, None] + places])
+        indices = first_of_permutations(own, sizes.reshape(-1), samples).reshape(*chosen.shape, samples)
+        return torch.from_numpy(self.sorted[self.starts[chosen][:, :, None] + indices])
 
     def draw_one(self, number: int) -> Tensor:
         """(C, M) indices of one batch."""
@@ -90,5 +90,5 @@ class ClassBalancedBatches(ClassBatches):
         if not self.replacement:
             return self.draw_from_classes(classes, self.samples_per_unit, generator)
         chosen = [self.members[c] for c in classes]
-        places = [torch.randint(len(own), (self.samples_per_unit,), generator=generator) for own in chosen]
-        return torch.stack([own[place] for own, place in zip(chosen, places, strict=True)])
+        indices = [torch.randint(len(own), (self.samples_per_unit,), generator=generator) for own in chosen]
+        return torch.stack([own[index] for own, index in zip(chosen, indices, strict=True)])

@@ -66,5 +66,7 @@ class FixedTripletBatches(Batches):
         anchor, positive = draw(self.sizes[one]), draw(self.sizes[one] - 1)
         positive = positive + (positive >= anchor)
         starts = self.sizes.cumsum(0) - self.sizes
-        places = torch.stack([starts[one] + anchor, starts[one] + positive, starts[other] + draw(self.sizes[other])], 1)
-        return torch.cat(self.members)[places]
+        indices = torch.stack(
+            [starts[one] + anchor, starts[one] + positive, starts[other] + draw(self.sizes[other])], 1
+        )
+        return torch.cat(self.members)[indices]

@@ -32,7 +32,7 @@ def first_of_permutations(raw: NDArray[np.int64], sizes: NDArray[np.int64], numb
     """
     rows = np.arange(len(sizes))
     order = np.tile(np.arange(sizes.max(initial=0)), (len(sizes), 1))
-    for place in range(number):
-        chosen = place + raw[:, place] % np.maximum(sizes - place, 1)
-        order[rows, chosen], order[:, place] = order[:, place], order[rows, chosen]
+    for index in range(number):
+        chosen = index + raw[:, index] % np.maximum(sizes - index, 1)
+        order[rows, chosen], order[:, index] = order[:, index], order[rows, chosen]
     return order[:, :number]

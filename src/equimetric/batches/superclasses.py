@@ -75,7 +75,7 @@ class SuperclassBatches(Batches):
         for one in drawn.tolist():
             own = self.superclasses[one]
             order = torch.randperm(len(own), generator=generator)[: self.classes_per_superclass]
-            classes += [own[place] for place in order.tolist()]
+            classes += [own[index] for index in order.tolist()]
         return self.draw_from_classes(classes, self.samples_per_unit, generator)
 
 

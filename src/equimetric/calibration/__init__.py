@@ -9,11 +9,11 @@ Builds on `evaluation`; knows embeddings and labels only.
 * `two_way_rates`       what each class accepts at a threshold, as two-way tables, in bounded memory
 * `class_bounds`        which classes exceed a rate by more than noise
 * `new_classes`         what the threshold promises for classes not seen yet
-* `drift`               whether unlabelled embeddings are as the calibrated ones
+* `drift`               whether unlabelled embeddings are distributed like those used for calibration
 * `result`              `Calibration`, what `calibrate` returns
 * `identification`      the threshold of a false positive identification rate, 1:N with strangers
 * `certificate`         `Certificate`: what was calibrated, for whom; decides, checks, refuses
-* `certified_scores`    what every certificate does with its threshold
+* `certificate_base`    what every certificate does with its threshold
 * `certificate_file`    its JSON document, `certificate_text` its text
 * `plots`               figures of a calibration
 """

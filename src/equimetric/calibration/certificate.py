@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from equimetric.calibration.certified_scores import CalibrationData, CertifiedScores
+from equimetric.calibration.certificate_base import CalibrationData, CertificateBase
 from equimetric.calibration.cohort import CertifiedCohort
 from equimetric.calibration.drift import DriftCheck, DriftReference, check_drift
 from equimetric.calibration.new_classes import NewClassBounds
@@ -25,7 +25,7 @@ RatesByName = Mapping[int | str, ErrorRates]
 
 
 @dataclass(frozen=True)
-class Certificate(CertifiedScores):
+class Certificate(CertificateBase):
     """What was calibrated on what: `Certificate.load("threshold.json").decide(embeddings_a, embeddings_b)`.
 
     task                verification: whether two samples are of one class
@@ -135,7 +135,7 @@ class Certificate(CertifiedScores):
         The answer is 'as certified', 'shifted: recalibrate' or 'too few to say', with the size of the shift and the
         false accept rate it leads one to expect.
         """
-        self.require(model=model, preprocessing=preprocessing)
+        self.check_compatible(model=model, preprocessing=preprocessing)
         vectors = self._vectors(embeddings, "embeddings")
         if self.reference is None:
             raise EquimetricError(

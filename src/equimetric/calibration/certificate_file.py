@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from equimetric.calibration.certificate import Certificate, RatesByName
-from equimetric.calibration.certified_scores import SCORES, CalibrationData
+from equimetric.calibration.certificate_base import SCORES, CalibrationData
 from equimetric.calibration.cohort import CertifiedCohort
 from equimetric.calibration.drift import DriftReference
 from equimetric.calibration.new_classes import NewClassBounds

@@ -1,4 +1,4 @@
-"""Whether unlabelled embeddings are as those that a threshold was calibrated on.
+"""Whether unlabelled embeddings are distributed like those used for calibration.
 
 A crowded space has close nearest neighbours, and these need no label. Their distances depend on how many samples there
 are and on how many are of one class. So the nearest of only three other samples is taken, in random blocks of four:
@@ -73,7 +73,7 @@ class DriftReference:
     far: tuple[float, ...]
     distance: tuple[float, ...]
 
-    def neighbours_among(self, samples: int) -> NeighbourDistances | None:
+    def neighbours_for(self, samples: int) -> NeighbourDistances | None:
         """Those of the largest number of samples that is not above this one; None where it is too small."""
         return max((some for some in self.neighbours if some.samples <= samples), key=_samples, default=None)
 
@@ -211,7 +211,7 @@ def check_drift(
     seed: int,
 ) -> DriftCheck:
     """Compare the nearest neighbours of new embeddings with those of the calibration data."""
-    known = reference.neighbours_among(len(vectors))
+    known = reference.neighbours_for(len(vectors))
     if known is None:
         return DriftCheck(TOO_FEW, len(vectors))
     # The labels mean nothing: nearest neighbours are of any class, and so is the cohort.

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from equimetric.calibration.calibrate import assign_folds, data_fingerprint
+from equimetric.calibration.certificate_base import CalibrationData, CertificateBase
 from equimetric.calibration.certificate_file import FAMILY, SCHEMA
-from equimetric.calibration.certified_scores import CalibrationData, CertifiedScores
 from equimetric.calibration.cohort import CertifiedCohort, require_other_classes
 from equimetric.calibration.identification_file import TASK, read_identification
 from equimetric.errors import EquimetricError, unknown_name
@@ -44,7 +44,7 @@ __all__ = ["IdentificationCertificate", "calibrate_identification"]
 
 
 @dataclass(frozen=True)
-class IdentificationCertificate(CertifiedScores):
+class IdentificationCertificate(CertificateBase):
     """What was calibrated on what: `IdentificationCertificate.load("identify.json").decide(probes, entries)`.
 
     target_fpir          target share of strangers who find anybody

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from equimetric.calibration.certificate_base import SCORES
 from equimetric.calibration.certificate_file import (
     cohort_field,
     data_field,
@@ -11,7 +12,6 @@ from equimetric.calibration.certificate_file import (
     read_task_certificate,
     text_field,
 )
-from equimetric.calibration.certified_scores import SCORES
 from equimetric.evaluation.identification.protocol import read_protocol
 
 __all__ = ["TASK", "read_identification"]

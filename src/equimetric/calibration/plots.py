@@ -117,14 +117,14 @@ def _draw(
     name: str,
     target_rate: bool,
 ) -> None:
-    place = np.arange(len(rates))
+    position = np.arange(len(rates))
     colours = np.array([WORST if some.violates else NEGATIVE for some in rates])
     left = axes.get_xlim()[0]
-    axes.hlines(place, np.maximum(bounds, left), values, colors=colours.tolist(), linewidth=1.4, alpha=0.7)
+    axes.hlines(position, np.maximum(bounds, left), values, colors=colours.tolist(), linewidth=1.4, alpha=0.7)
     beyond = bounds < left
-    axes.scatter(bounds[~beyond], place[~beyond], marker="|", s=36, c=colours[~beyond], linewidths=1.2)
-    axes.scatter(values, place, s=18, c=colours, zorder=3)
-    axes.scatter(np.full(beyond.sum(), left), place[beyond], marker="<", s=24, c=colours[beyond], clip_on=False)
+    axes.scatter(bounds[~beyond], position[~beyond], marker="|", s=36, c=colours[~beyond], linewidths=1.2)
+    axes.scatter(values, position, s=18, c=colours, zorder=3)
+    axes.scatter(np.full(beyond.sum(), left), position[beyond], marker="<", s=24, c=colours[beyond], clip_on=False)
     axes.axvline(line, color=INK, linestyle="--", linewidth=1.2)
     axes.set_title(f"dashed: {line:.3g}, {'target_rate' if target_rate else 'of all pairs'}", fontsize="small")
     axes.set_xlabel(f"{'false accept' if name == 'FAR' else 'false reject'} rate ({name}), with lower bound")

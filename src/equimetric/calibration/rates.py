@@ -120,16 +120,16 @@ def rates_by_class(
     frr_bounds = lower_bounds(frr, all_frr if target_rate.frr is None else target_rate.frr, confidence)
     return {
         name: ErrorRates(
-            far=_number(far.rate[place]),
-            frr=_number(frr.rate[place]),
-            negatives=round(counts[place, 2]),
-            positives=round(counts[place, 3]),
-            far_bound=_number(far_bounds[place]),
+            far=_number(far.rate[index]),
+            frr=_number(frr.rate[index]),
+            negatives=round(counts[index, 2]),
+            positives=round(counts[index, 3]),
+            far_bound=_number(far_bounds[index]),
             target_far=target_rate.far,
-            frr_bound=_number(frr_bounds[place]),
+            frr_bound=_number(frr_bounds[index]),
             target_frr=target_rate.frr,
         )
-        for place, name in enumerate(names)
+        for index, name in enumerate(names)
     }
 
 

@@ -62,8 +62,8 @@ def _from_pairs(distances: PairDistances, closest: ClosestPairs, far: float) -> 
         samples = weights * sizes
         negatives = (samples.sum() ** 2 - (samples**2).sum()) / 2
         counted = (weights[closest.first] * weights[closest.second]).cumsum()
-        place = np.searchsorted(counted, math.floor(far * negatives + 1e-9), "right")
-        return float(closest.distance[min(place, len(counted) - 1)])
+        index = np.searchsorted(counted, math.floor(far * negatives + 1e-9), "right")
+        return float(closest.distance[min(index, len(counted) - 1)])
 
     return threshold
 
@@ -112,5 +112,5 @@ def _thresholds_around(distances: PairDistances, found: float) -> Floats:
     by_far = np.searchsorted(far, shares * max(float(at.negative), 1.0) / distances.negatives)
     rejected = max(distances.positives - float(at.positive), 1.0)
     by_frr = len(frr) - np.searchsorted(frr[::-1], shares * rejected / distances.positives, "right")
-    places = np.unique(np.clip(np.concatenate([by_far, by_frr]), 0, len(known) - 1))
-    return np.unique(np.append(np.nextafter(known[places], np.inf), found))
+    indices = np.unique(np.clip(np.concatenate([by_far, by_frr]), 0, len(known) - 1))
+    return np.unique(np.append(np.nextafter(known[indices], np.inf), found))

@@ -86,10 +86,10 @@ class AcceptedShares(Collector):
         return counts.view(len(tile.rows), classes).double().cpu().numpy()
 
     def _add(self, rows: Integers, classes: Integers, counts: Floats) -> None:
-        place = np.arange(len(rows))
-        self.own[rows] = counts[place, classes]
+        index = np.arange(len(rows))
+        self.own[rows] = counts[index, classes]
         shares = counts / np.maximum(self.sizes, 1)
-        shares[place, classes] = 0.0
+        shares[index, classes] = 0.0
         self.row_means[rows] = shares.sum(axis=1) / np.maximum(self._others(classes), 1)
         starts = np.flatnonzero(np.append(True, classes[1:] != classes[:-1]))
         for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):

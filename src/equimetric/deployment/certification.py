@@ -65,7 +65,7 @@ def certificate_of_run(file: Path, run: Path, samples: LabelledEmbeddings) -> An
             f"the certificate {str(file)!r} does not say which model it is for; write one with: equimetric calibrate "
             f"{run} --out {file}"
         )
-    certificate.require(
+    certificate.check_compatible(
         model=weights_sha256(run),
         preprocessing=describe_preprocessing(run),
         dimension=samples.embeddings.shape[1],

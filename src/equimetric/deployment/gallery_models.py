@@ -47,7 +47,7 @@ def require_gallery_model(gallery: Gallery, model: Embedder, place: str | Path |
     certified = gallery.certificate
     where = "the model" if place is None else f"the model in {str(place)!r}"
     try:
-        certified.require(
+        certified.check_compatible(
             model=model.model,
             preprocessing=model.preprocessing.description,
             runtime=model.arithmetic,

@@ -78,8 +78,8 @@ class Accumulator:
             return
         vectors = convert_embeddings(embeddings, "embeddings").cpu().numpy().copy()
         ids = _label_array(labels, len(vectors))
-        places = None if index is None else convert_labels(index, "index", len(vectors))
-        self._sets["gallery" if gallery else "queries"].append(vectors, ids, places)
+        indices = None if index is None else convert_labels(index, "index", len(vectors))
+        self._sets["gallery" if gallery else "queries"].append(vectors, ids, indices)
 
     def compute(self) -> Evaluation:
         """The metrics of all rows of all ranks, on every rank."""
@@ -214,8 +214,8 @@ def _label_array(labels: LabelsLike, count: int) -> NDArray[Any]:
 
 def _require_same_labels(index: NDArray[Any], labels: NDArray[Any], first: NDArray[np.int64]) -> None:
     """Raise an error where one position has several labels: it is then no position in the data set."""
-    place = np.searchsorted(index[first], index)
-    differs = (labels != labels[first][place]).reshape(len(labels), -1).any(1)
+    position = np.searchsorted(index[first], index)
+    differs = (labels != labels[first][position]).reshape(len(labels), -1).any(1)
     if differs.any():
         wrong = int(differs.argmax())
         raise EquimetricError(

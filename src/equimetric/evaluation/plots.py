@@ -183,7 +183,7 @@ def utility_figure(
 
 def _short_names(names: Sequence[int | str], which: Integers) -> str:
     """The first few, each at most a few letters long; as text without markup."""
-    shown = [name_text(str(names[place])) for place in which[:NAMES_SHOWN]]
+    shown = [name_text(str(names[position])) for position in which[:NAMES_SHOWN]]
     short = [name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…" for name in shown]
     text = ", ".join(short) + (", …" if len(which) > len(shown) else "")
     return text.replace("$", r"\$")

@@ -81,7 +81,7 @@ class RowStore:
                 yield slice(start, min(start + length, self.count))
 
     def take(self, order: NDArray[np.int64]) -> RowStore:
-        """The rows at these places, in this order; rows in a file are copied a piece at a time."""
+        """The rows at these indices, in this order; rows in a file are copied a piece at a time."""
         taken, array = RowStore(self.memory), self.array()
         for rows in self.pieces():
             taken.append(array[order[rows]])

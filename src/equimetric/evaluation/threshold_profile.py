@@ -92,9 +92,9 @@ class ThresholdProfile:
         within = slice(*self.calibration)
         thresholds = self.thresholds[within]
         members = tuple(self.numbers.tolist())
-        places = np.arange(len(members))
+        indices = np.arange(len(members))
         curves = self.utility[:, within]
-        return Consistency(thresholds, curves, members, places, range_ends(thresholds), self.possible_error)
+        return Consistency(thresholds, curves, members, indices, range_ends(thresholds), self.possible_error)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The profile as arrays that compress well: counts as their differences along the thresholds."""

@@ -169,15 +169,15 @@ def _find_rows(names: LabelArray, ids: LabelsLike | None, count: int) -> Integer
         raise EquimetricError(
             f"id {known[rows[0]].item()!r} names the rows {rows[0]} and {rows[1]}; every row needs its own"
         )
-    place = np.clip(np.searchsorted(known[order], names), 0, count - 1)
-    unknown = np.flatnonzero(known[order][place] != names)
+    position = np.clip(np.searchsorted(known[order], names), 0, count - 1)
+    unknown = np.flatnonzero(known[order][position] != names)
     if len(unknown):
         what = "rows of the embeddings" if ids is None else "ids"
         raise EquimetricError(
             f"trial {unknown[0]} names {quote(names[unknown[0]].item())}, which is not among the {count} {what}; "
             f"correct the list{', or give the ids of the rows' if ids is None else ''}"
         )
-    return np.asarray(order[place], np.int64)
+    return np.asarray(order[position], np.int64)
 
 
 def _check_pairs(first: Integers, second: Integers) -> None:

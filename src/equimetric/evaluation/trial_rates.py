@@ -34,8 +34,8 @@ class TrialCurve:
 
     def threshold_at_far(self, far: float) -> float:
         """The largest threshold whose FAR is at most this: the first distance that would exceed it."""
-        place = _place_at_far(self.rates(np.ones(len(self.same)))[0], far)
-        return float(self.distance[self.last[place]]) if place < len(self.last) else math.inf
+        index = _place_at_far(self.rates(np.ones(len(self.same)))[0], far)
+        return float(self.distance[self.last[index]]) if index < len(self.last) else math.inf
 
 
 def _place_at_far(far: Floats, wanted: float) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from equimetric.calibration.certified_scores import CertifiedScores
+from equimetric.calibration.certificate_base import CertificateBase
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.compared_vectors import check_rows, normalize_rows
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, convert_embeddings
@@ -63,7 +63,7 @@ class CertifiedComparison:
     columns: int
 
     @classmethod
-    def from_certificate(cls, certificate: CertifiedScores) -> "CertifiedComparison":
+    def from_certificate(cls, certificate: CertificateBase) -> "CertifiedComparison":
         """The comparison that a certificate's threshold is about."""
         dimension, cohort = certificate.data.dimension, certificate.cohort
         if cohort is None:

@@ -115,7 +115,7 @@ class Gallery(ABC):
         certificates = load_certificates(folder, record.tasks)
         if certificate is not None:
             require_same(certificates, certificate)
-        certificates[0].require(model=model, preprocessing=preprocessing)
+        certificates[0].check_compatible(model=model, preprocessing=preprocessing)
         gallery: Gallery = store_class(record.store)(folder, certificates)
         return gallery
 

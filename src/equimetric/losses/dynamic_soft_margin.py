@@ -55,17 +55,17 @@ class DynamicSoftMargin(nn.Module):
             return violation.sum()
         with torch.no_grad():
             # NaN has no place, but makes the loss NaN.
-            place = ((violation + FARTHEST) * ((self.nodes - 1) / (2 * FARTHEST))).nan_to_num(0)
-            place = place.clamp(0, self.nodes - 1)
-            reached = (place + ROUNDING).clamp_max(self.nodes - 1).long()
-            share = self.update(place, triple_counts(triplets)).cumsum(0)[reached]
+            index = ((violation + FARTHEST) * ((self.nodes - 1) / (2 * FARTHEST))).nan_to_num(0)
+            index = index.clamp(0, self.nodes - 1)
+            reached = (index + ROUNDING).clamp_max(self.nodes - 1).long()
+            share = self.update(index, triple_counts(triplets)).cumsum(0)[reached]
         every = torch.ones_like(share, dtype=torch.bool)
         return ops.mean(share * violation, every, triplets.weight, rows=triplets.anchor)
 
-    def update(self, place: Tensor, weight: Tensor | None) -> Tensor:
+    def update(self, index: Tensor, weight: Tensor | None) -> Tensor:
         """(nodes,) the share of triples at each node, these included; kept where this is a training step."""
-        every = torch.ones_like(place, dtype=torch.bool)[None]
-        row = Pairs(place[None], every, ~every, None if weight is None else weight[None])
+        every = torch.ones_like(index, dtype=torch.bool)[None]
+        row = Pairs(index[None], every, ~every, None if weight is None else weight[None])
         counts = ops.special.soft_histograms(row, row.similarity, self.nodes)[0][0]
         momentum = self.momentum if self.histogram.any() else 1.0
         shares = (1 - momentum) * self.histogram.to(counts) + momentum * ops.divide(counts, counts.sum())

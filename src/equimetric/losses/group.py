@@ -100,10 +100,10 @@ def draw_anchors(
     labels: Tensor, number: int, weight: Tensor | None = None, generator: torch.Generator | None = None
 ) -> Tensor:
     """(B,) bool: up to `number` samples of each class, drawn among those of weight above 0."""
-    place = torch.rand(len(labels), generator=generator, device=None if generator is None else generator.device)
-    place = place.to(labels.device)
+    index = torch.rand(len(labels), generator=generator, device=None if generator is None else generator.device)
+    index = index.to(labels.device)
     present = torch.ones_like(labels, dtype=torch.bool) if weight is None else weight > 0
     order = torch.arange(len(labels), device=labels.device)
-    ahead = (place < place[:, None]) | ((place == place[:, None]) & (order < order[:, None]))
+    ahead = (index < index[:, None]) | ((index == index[:, None]) & (order < order[:, None]))
     before = (labels[:, None] == labels) & ahead & present
     return present & (before.sum(1) < number)

@@ -66,8 +66,8 @@ def hdc(
             wanted = [floor(ratio * number + 1e-9) if number.is_integer() else ratio * number for number in numbers]
             kept = [ops.special.hardest_entries(*each) for each in zip(losses, times or masks, wanted, strict=True)]
         # One gather of both, whose backward is one matrix, not two.
-        places, counts = zip(*kept, strict=True)
-        hard = torch.split(similarity.reshape(-1)[torch.cat(places)], [len(one) for one in places])
+        indices, counts = zip(*kept, strict=True)
+        hard = torch.split(similarity.reshape(-1)[torch.cat(indices)], [len(one) for one in indices])
         near, far = (ops.special.squared_chord(cosines).clamp_min(0) for cosines in hard)
         total = torch.dot(counts[0], near) + negative_factor * torch.dot(counts[1], margin - far)
         values.append(ops.divide(total, torch.cat(counts).sum()))

@@ -113,11 +113,11 @@ class HierarchicalTriplet(nn.Module):
             return self.margin
         ops.require.square_batch(pairs, "hierarchical_triplet")
         labels = ops.require.class_labels(pairs, "hierarchical_triplet")
-        place = torch.searchsorted(self.class_ids, labels).clamp_max(len(self.class_ids) - 1)
-        unknown = labels[self.class_ids[place] != labels]
+        index = torch.searchsorted(self.class_ids, labels).clamp_max(len(self.class_ids) - 1)
+        unknown = labels[self.class_ids[index] != labels]
         if len(unknown):
             raise EquimetricError(f"class {int(unknown[0])} is not in the tree; build it from all training classes")
-        margins = self.beta + self.merged_at[place][:, place] - self.within_class[place][:, None]
+        margins = self.beta + self.merged_at[index][:, index] - self.within_class[index][:, None]
         return margins.to(pairs.similarity)
 
     def forward(self, pairs: Pairs) -> Tensor:

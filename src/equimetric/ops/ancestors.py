@@ -39,7 +39,7 @@ def ancestor_hinges(
     tau: float,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """Σ_t times_t 1[ρ ≠ ϱ] ([d_iρ − d_iϱ + m]₊ + [d_jρ − d_jϱ + m]₊ + [d_kϱ − d_kρ + m]₊) of (3, T) triples (i, j, k).
+    """Σ_t counts_t 1[ρ ≠ ϱ] ([d_iρ − d_iϱ + m]₊ + [d_jρ − d_jϱ + m]₊ + [d_kϱ − d_kρ + m]₊) of (3, T) triples (i, j, k).
 
     d are (N, M) distances to proxies. ρ is the proxy with the largest −max(d_i, d_j)/tau + noise, ϱ that with the
     largest −max(d_i, d_j, d_k)/tau + noise. Gradients pass as if each choice were the softmax of these numbers.
@@ -64,15 +64,15 @@ def sum_ancestor_hinges(to_proxies: Tensor, triples: Tensor, counts: Tensor, anc
         (noise.rows(slice(None)) - far / ancestors.tau).softmax(1)
         for noise, far in ((ancestors.lower, nearer), (ancestors.upper, torch.maximum(nearer, k)))
     ]
-    places = [share.argmax(1) for share in shares]
+    indices = [share.argmax(1) for share in shares]
     # 1 for the proxy that is drawn, 0 for all others, with the gradient of a softmax.
     lower, upper = (
-        one_hot(place, share.shape[1]) + (share - share.detach()) for share, place in zip(shares, places, strict=True)
+        one_hot(index, share.shape[1]) + (share - share.detach()) for share, index in zip(shares, indices, strict=True)
     )
     i, j, k = ((to * (lower - upper)).sum(1) for to in (i, j, k))
     margin = ancestors.margin
     value = (i + margin).relu() + (j + margin).relu() + (margin - k).relu()
-    return torch.dot(counts * (places[0] != places[1]), value)
+    return torch.dot(counts * (indices[0] != indices[1]), value)
 
 
 def sum_tiles(
@@ -83,18 +83,18 @@ def sum_tiles(
     tile, gradient = TripleTile(to_proxies, size, ancestors), torch.zeros_like(to_proxies) if differentiate else None
     sums: list[Tensor] = []
     hinge_gradients: list[Tensor] = []
-    places: list[Tensor] = []
+    indices: list[Tensor] = []
     for start in range(0, triples.shape[1], size):
         part = slice(start, start + size)
         tile.fill(triples[:, part], part)
-        for kept, one in zip((sums, hinge_gradients, places), tile.hinges(counts[part]), strict=True):
+        for kept, one in zip((sums, hinge_gradients, indices), tile.hinges(counts[part]), strict=True):
             kept.append(one)
         if gradient is not None:
             tile.add_shares(hinge_gradients[-1], gradient)
     if gradient is not None:
         # The gradient by the distances to ρ and to ϱ themselves.
         by_distance = torch.cat(hinge_gradients, 1)
-        where = triples * to_proxies.shape[1] + torch.cat(places, 1)[:, None]
+        where = triples * to_proxies.shape[1] + torch.cat(indices, 1)[:, None]
         gradient.view(-1).index_add_(0, where.flatten(), torch.stack([by_distance, -by_distance]).flatten())
     return torch.stack(sums).sum(), gradient
 
@@ -124,11 +124,11 @@ class TripleTile:
 
     def hinges(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The sum of the hinges, (3, T) its gradient by d(·, ρ) − d(·, ϱ), and (2, T) proxies ρ and ϱ."""
-        places = torch.stack([largest(share) for share in (self.lower, self.upper)])
-        at = torch.stack([to.gather(1, places.T) for to in (self.i, self.j, self.k)])
+        indices = torch.stack([largest(share) for share in (self.lower, self.upper)])
+        at = torch.stack([to.gather(1, indices.T) for to in (self.i, self.j, self.k)])
         each = (self.sign * (at[..., 0] - at[..., 1])).add_(self.ancestors.margin).relu_()
-        counted = counts * (places[0] != places[1])
-        return torch.dot(counted, each.sum(0)), each.sign() * self.sign * counted, places
+        counted = counts * (indices[0] != indices[1])
+        return torch.dot(counted, each.sum(0)), each.sign() * self.sign * counted, indices
 
     def add_shares(self, hinge_gradients: Tensor, gradient: Tensor) -> None:
         """Add the gradient by the distances that the softmaxes are made of; their memory is overwritten.

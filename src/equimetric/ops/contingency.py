@@ -89,17 +89,17 @@ class Agreement:
         )
         clusters = np.concatenate([trial + counts.cluster[moves.sample], trial + moves.target])
         cells = clusters * self.classes + np.concatenate([classes, classes])
-        # Sorting numbers is several times faster than sorting their places, so each holds its place in its last bits.
+        # Sorting numbers is several times faster than sorting their indices, so each holds its index in its last bits.
         bits = len(cells).bit_length()
         ordered = np.sort((cells << bits) | np.arange(len(cells)))
         return ordered >> bits, np.concatenate([-weight, weight])[ordered & ((1 << bits) - 1)]
 
     def sum_changes(
-        self, places: NDArray[np.int64], change: NDArray[Any], counts: NDArray[Any], trials: int
+        self, indices: NDArray[np.int64], change: NDArray[Any], counts: NDArray[Any], trials: int
     ) -> NDArray[np.float64]:
-        """(T,) by how much Σ n log n of (P,) counts changes in each trial t, which owns the places tP … tP + P − 1."""
-        starts = np.flatnonzero(np.concatenate([[True], places[1:] != places[:-1]]))
-        trial, place = np.divmod(places[starts], len(counts))
-        before = counts[place]
+        """(T,) by how much Σ n log n of (P,) counts changes in each trial t, which owns the cells tP … tP + P − 1."""
+        starts = np.flatnonzero(np.concatenate([[True], indices[1:] != indices[:-1]]))
+        trial, index = np.divmod(indices[starts], len(counts))
+        before = counts[index]
         gain = self.n_log_n(before + np.add.reduceat(change, starts)) - self.n_log_n(before)
         return np.asarray(np.bincount(trial, gain, trials), dtype=np.float64)

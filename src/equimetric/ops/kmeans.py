@@ -161,8 +161,8 @@ def _seeds(points: Tensor, squared_lengths: Tensor, clusters: int, seed: int) ->
 def _draw(weight: Floats, shape: tuple[int, ...], generator: np.random.Generator) -> Integers:
     """Draw indices with probability ∝ weight, with replacement."""
     cumulative = np.cumsum(weight)
-    places: Integers = np.searchsorted(cumulative, cumulative[-1] * generator.random(shape), side="right")
-    return places
+    indices: Integers = np.searchsorted(cumulative, cumulative[-1] * generator.random(shape), side="right")
+    return indices
 
 
 def _gains(points: Tensor, squared_lengths: Tensor, nearest: Tensor, candidates: Integers) -> Floats:
@@ -188,10 +188,10 @@ def _accept(points: Tensor, weight: Floats, candidates: Integers, generator: np.
     before = weight[candidates]
     now = before.copy()
     accepted = []
-    for place, chance in enumerate(generator.random(len(candidates))):
-        if chance * before[place] < now[place]:
-            accepted.append(candidates[place])
-            np.minimum(now, squared_distance[place], out=now)
+    for index, chance in enumerate(generator.random(len(candidates))):
+        if chance * before[index] < now[index]:
+            accepted.append(candidates[index])
+            np.minimum(now, squared_distance[index], out=now)
     return np.array(accepted)
 
 

@@ -32,11 +32,11 @@ def columns_of(mask: Tensor) -> tuple[Tensor, Tensor]:
     if mask.numel() < SPARSE_MIN_ENTRIES or SPARSE_RATIO * most > mask.shape[1]:
         found, columns = mask.view(torch.uint8).topk(most, dim=1)
         return columns, found.bool()
-    places = flatnonzero(mask)
-    row = places // mask.shape[1]
+    indices = flatnonzero(mask)
+    row = indices // mask.shape[1]
     slot = torch.arange(len(row), device=mask.device) - (numbers.cumsum(0) - numbers)[row]
-    columns = places.new_zeros(len(mask), most)
-    columns[row, slot] = places - row * mask.shape[1]
+    columns = indices.new_zeros(len(mask), most)
+    columns[row, slot] = indices - row * mask.shape[1]
     return columns, torch.arange(most, device=mask.device) < numbers[:, None]
 
 

@@ -155,8 +155,8 @@ class MedoidSearch:
         distance[np.arange(len(candidates)), candidates] = SELF_DISTANCE
         taken = (distance < bound) | ((distance == bound) & (number < rest))
         cluster = np.where(taken, number, rest)
-        places = np.flatnonzero(cluster != state.cluster)
-        moves = Moves(*np.divmod(places, len(state.cluster)), cluster.ravel()[places])
+        indices = np.flatnonzero(cluster != state.cluster)
+        moves = Moves(*np.divmod(indices, len(state.cluster)), cluster.ravel()[indices])
         return self.agreement.one_minus_nmi(state.counts, moves, len(candidates))
 
     def nearest(self, medoids: Indices) -> Nearest:

@@ -122,18 +122,18 @@ def few_entries(gradient: Tensor, over: Tensor | None = None) -> Tensor | None:
         present = rows.bool()
         if SPARSE_RATIO * torch.get_num_threads() * np.count_nonzero(present.numpy()) > rows.numel():
             return None
-    places = flatnonzero(present)
-    entries = gradient.reshape(-1)[places]
+    indices = flatnonzero(present)
+    entries = gradient.reshape(-1)[indices]
     if over is not None:
-        entries = over_distance(entries, over.reshape(-1)[places])
-    rows = places // gradient.shape[1]
-    where = torch.stack([rows, places - rows * gradient.shape[1]])
+        entries = over_distance(entries, over.reshape(-1)[indices])
+    rows = indices // gradient.shape[1]
+    where = torch.stack([rows, indices - rows * gradient.shape[1]])
     return torch.sparse_coo_tensor(where, entries, gradient.shape, is_coalesced=True, check_invariants=False)
 
 
-def add_sparse_transpose(places: Tensor, entries: Tensor, size: int) -> Tensor:
-    """Sparse (N, N) M + Mᵀ of few entries at (2, E) places: rows and columns."""
-    where, twice = torch.cat([places, places.flip(0)], 1), torch.cat([entries, entries])
+def add_sparse_transpose(indices: Tensor, entries: Tensor, size: int) -> Tensor:
+    """Sparse (N, N) M + Mᵀ of few entries at (2, E) indices: rows and columns."""
+    where, twice = torch.cat([indices, indices.flip(0)], 1), torch.cat([entries, entries])
     return torch.sparse_coo_tensor(where, twice, (size, size), check_invariants=False)
 
 

@@ -44,9 +44,9 @@ class GumbelNoise(NamedTuple):
         if rows * columns <= FEW_NUMBERS:
             noise = -like.new_empty(shape).exponential_(generator=generator).log()
             return cls(noise, torch.arange(rows, device=like.device))
-        places = max(FEW_NUMBERS, rows * columns // REUSE)
-        longer = like.new_empty(places + columns - 1).exponential_(generator=generator).log_().neg_()
-        which = torch.randint(places, (rows,), generator=generator, device=like.device)
+        indices = max(FEW_NUMBERS, rows * columns // REUSE)
+        longer = like.new_empty(indices + columns - 1).exponential_(generator=generator).log_().neg_()
+        which = torch.randint(indices, (rows,), generator=generator, device=like.device)
         return cls(longer.unfold(0, columns, 1), which)
 
     def rows(self, part: slice, out: Tensor | None = None) -> Tensor:
@@ -69,14 +69,14 @@ def hardest_entries(losses: Tensor, counts: Tensor, number: float) -> tuple[Tens
 
     Returns their indices into the flattened matrix, and how often each is among them.
     """
-    places = flatnonzero((counts > 0) & (losses > 0))
-    hardness = losses.reshape(-1)[places]
+    indices = flatnonzero((counts > 0) & (losses > 0))
+    hardness = losses.reshape(-1)[indices]
     if counts.dtype == torch.bool:
-        if len(places) > number:
-            places = places[hardness.topk(int(number)).indices]
-        return places, losses.new_ones(len(places))
+        if len(indices) > number:
+            indices = indices[hardness.topk(int(number)).indices]
+        return indices, losses.new_ones(len(indices))
     order = hardness.argsort(descending=True)
-    places = places[order]
-    kept_counts = counts.reshape(-1)[places].to(losses)
+    indices = indices[order]
+    kept_counts = counts.reshape(-1)[indices].to(losses)
     kept = (number - (kept_counts.cumsum(0) - kept_counts)).clamp_min(0).minimum(kept_counts)
-    return places[kept > 0], kept[kept > 0]
+    return indices[kept > 0], kept[kept > 0]

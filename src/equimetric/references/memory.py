@@ -106,13 +106,13 @@ class MemoryReferences(References):
         if weight is not None and self.weights is None:
             self.weights = torch.ones_like(self.embeddings[:, 0])
         number = len(labels)
-        places = (self.pointer + torch.arange(number, device=labels.device)) % self.size
+        indices = (self.pointer + torch.arange(number, device=labels.device)) % self.size
         # New tensors instead of writing in place: the backward pass still reads the old ones.
-        self.embeddings = self.embeddings.index_copy(0, places, embeddings.to(self.embeddings))
-        self.labels = self.labels.index_copy(0, places, labels)
+        self.embeddings = self.embeddings.index_copy(0, indices, embeddings.to(self.embeddings))
+        self.labels = self.labels.index_copy(0, indices, labels)
         if self.weights is not None:
             weight = torch.ones_like(embeddings[:, 0]) if weight is None else weight[-self.size :]
-            self.weights = self.weights.index_copy(0, places, weight.to(self.weights))
+            self.weights = self.weights.index_copy(0, indices, weight.to(self.weights))
         self.pointer = (self.pointer + number) % self.size
         self.filled = (self.filled + number).clamp_max(self.size)
 

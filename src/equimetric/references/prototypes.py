@@ -133,9 +133,9 @@ def rank_in_group(group: Tensor, sizes: Tensor) -> Tensor:
     """(B,) number of earlier rows of the same group."""
     order = group.argsort(stable=True)
     start = sizes.cumsum(0) - sizes
-    place = torch.empty_like(group)
-    place[order] = torch.arange(len(group), device=group.device) - start[group[order]]
-    return place
+    position = torch.empty_like(group)
+    position[order] = torch.arange(len(group), device=group.device) - start[group[order]]
+    return position
 
 
 def group_means(

@@ -88,8 +88,8 @@ class Shard:
         """Raise an error where ranks have different batches, or sample classes by different seeds."""
         if not self.is_sharded:
             return
-        place = torch.arange(1, len(labels) + 1, device=labels.device)
-        summary = torch.stack([(place * labels).sum(), place.new_tensor(len(labels)), place.new_tensor(seed or 0)])
+        index = torch.arange(1, len(labels) + 1, device=labels.device)
+        summary = torch.stack([(index * labels).sum(), index.new_tensor(len(labels)), index.new_tensor(seed or 0)])
         summaries = [torch.empty_like(summary) for _ in self.sizes]
         dist.all_gather(summaries, summary)
         if not all(torch.equal(one[:2], summary[:2]) for one in summaries):

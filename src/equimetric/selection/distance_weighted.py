@@ -60,13 +60,13 @@ def distance_weighted(
     # As many draws per anchor in a compiled graph as without one, for the same random numbers.
     positives = ops.special.list_positives(pairs, static_shapes=False)
     columns, drawable = positives.columns, probabilities.sum(1) > 0
-    anchor, place = (positives.mask & drawable[:, None]).nonzero(as_tuple=True)
-    positive, negative = columns[anchor, place], anchor
+    anchor, index = (positives.mask & drawable[:, None]).nonzero(as_tuple=True)
+    positive, negative = columns[anchor, index], anchor
     if len(anchor):
         drawn = torch.zeros_like(columns)
         drawn[drawable] = torch.multinomial(
             probabilities[drawable], columns.shape[1], replacement=True, generator=generator
         )
-        negative = drawn[anchor, place]
+        negative = drawn[anchor, index]
     weight = None if pairs.weight is None else pairs.weight[anchor, positive]
     return Triplets(pairs, anchor, positive, negative, weight)

@@ -37,11 +37,11 @@ def uniform_histogram(
     similarity = pairs.similarity.detach()
     drawn = torch.zeros_like(similarity)
     for mask, per_bin in ((pairs.positive, pos_per_bin), (pairs.negative, neg_per_bin)):
-        places = mask.reshape(-1).nonzero()[:, 0]
-        if len(places):
-            counts = pairs.multiplicity(mask).reshape(-1)[places]
-            chosen = draw_by_bin(pairs.distance().detach().reshape(-1)[places], counts, num_bins, per_bin, generator)
-            drawn.view(-1).index_add_(0, places[chosen], torch.ones_like(chosen, dtype=drawn.dtype))
+        indices = mask.reshape(-1).nonzero()[:, 0]
+        if len(indices):
+            counts = pairs.multiplicity(mask).reshape(-1)[indices]
+            chosen = draw_by_bin(pairs.distance().detach().reshape(-1)[indices], counts, num_bins, per_bin, generator)
+            drawn.view(-1).index_add_(0, indices[chosen], torch.ones_like(chosen, dtype=drawn.dtype))
     return pairs.replace(weight=drawn)
 
 

@@ -88,11 +88,11 @@ class AllPairs:
     def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
         """Count every pair at the first threshold that accepts it, for the classes at both ends."""
         tables = [GroupCounts(classes, len(thresholds)) for _ in range(2)]
-        for first, second, place in self._places(thresholds, strict):
+        for first, second, threshold_index in self._places(thresholds, strict):
             one, other = self.images.classes[first], self.images.classes[second]
             same = self._classes.positive(one, other)
-            self._classes.count_positive(tables[0], one[same], other[same], place[same])
-            self._classes.count_negative(tables[1], one[~same], other[~same], place[~same])
+            self._classes.count_positive(tables[0], one[same], other[same], threshold_index[same])
+            self._classes.count_negative(tables[1], one[~same], other[~same], threshold_index[~same])
         return PairCounts(*(table.cumulative_counts() for table in tables))
 
     def image_thresholds(self, thresholds: Floats) -> Floats:
@@ -102,11 +102,11 @@ class AllPairs:
     def count_accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
         """The same for the images at both ends."""
         tables = [GroupCounts(images, len(thresholds)) for _ in range(2)]
-        for first, second, place in self._places(thresholds, strict=False):
+        for first, second, threshold_index in self._places(thresholds, strict=False):
             same = self._is_positive(first, second)
             for table, kind in zip(tables, (same, ~same), strict=True):
                 for end in (first, second):
-                    table.add(end[kind], place[kind])
+                    table.add(end[kind], threshold_index[kind])
         return PairCounts(*(table.cumulative_counts() for table in tables))
 
     def list_accepted_pairs(self, thresholds: Floats, images: NDArray[np.int32]) -> AcceptedPairs:
@@ -114,12 +114,12 @@ class AllPairs:
         drawn = np.zeros(len(self.images), bool)
         drawn[images] = True
         found = []
-        for first, second, place in self._places(thresholds, strict=False):
+        for first, second, threshold_index in self._places(thresholds, strict=False):
             negative = ~self._is_positive(first, second)
             ends = [(first, second), (second, first)]
             for one, other in ends if self.sets.gallery is None else ends[:1]:
                 which = negative & drawn[one]
-                found.append((one[which], other[which], place[which]))
+                found.append((one[which], other[which], threshold_index[which]))
         return AcceptedPairs(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
     def _places(
@@ -129,8 +129,8 @@ class AllPairs:
         for pairs in slices(len(self._distance), BLOCK_PAIRS):
             distance = self._distance[pairs]
             within = np.flatnonzero(distance < thresholds[-1] if strict else distance <= thresholds[-1])
-            place = first_accepting(thresholds, distance[within], strict)
-            yield self._first[pairs][within], self._second[pairs][within], place
+            threshold_index = first_accepting(thresholds, distance[within], strict)
+            yield self._first[pairs][within], self._second[pairs][within], threshold_index
 
     def negative_distance(self, rank: Integers) -> Floats:
         """Look up the sorted distances."""
@@ -142,7 +142,7 @@ class AllPairs:
         grid = np.unique(of_all[np.linspace(0, len(of_all) - 1, GRID).astype(np.int64)])
         counts = self.count_accepted_by_class(grid, slice(0, len(rank)), strict=False)
         within = counts.positive if positive else counts.negative
-        place = np.argmax(within > rank[:, None], axis=1)
+        threshold_index = np.argmax(within > rank[:, None], axis=1)
         bounds, before = np.append(-np.inf, grid), np.column_stack([np.zeros(len(rank)), within])
         classes, distances = [], []
         for pairs in slices(len(self._distance), BLOCK_PAIRS):
@@ -150,13 +150,15 @@ class AllPairs:
             first, second = (self.images.classes[ends[pairs]] for ends in (self._first, self._second))
             kind = (first == second) == positive
             for end in (first,) if positive else (first, second):
-                between = kind & (distance > bounds[place[end]]) & (distance <= bounds[place[end] + 1])
+                between = (
+                    kind & (distance > bounds[threshold_index[end]]) & (distance <= bounds[threshold_index[end] + 1])
+                )
                 classes.append(end[between])
                 distances.append(distance[between])
         of_class, distance = np.concatenate(classes), np.concatenate(distances)
         distance = distance[np.lexsort((distance, of_class))]
         start = np.cumsum(np.bincount(of_class, minlength=len(rank))) - np.bincount(of_class, minlength=len(rank))
-        index = start + rank - before[np.arange(len(rank)), place].astype(np.int64)
+        index = start + rank - before[np.arange(len(rank)), threshold_index].astype(np.int64)
         return distance[np.clip(index, 0, len(distance) - 1)], np.zeros(len(rank))
 
     def closest_negatives(self, count: int) -> ClosestPairs:

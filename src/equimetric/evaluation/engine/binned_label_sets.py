@@ -38,9 +38,11 @@ class BinnedLabelSets(BinnedPairs):
 
     def collect(self, tile: Tile) -> None:
         """Count the pairs of a tile for the labels at its rows, with a gallery also for those at its columns."""
-        close, items = tile_closeness(tile), tile.items
-        blocks = product(slices(len(close), BLOCK_ROWS), slices(len(items), BLOCK_COLUMNS))
-        kept = [self._count_block(close[rows, columns], tile.rows[rows], items[columns]) for rows, columns in blocks]
+        closeness, items = tile_closeness(tile), tile.items
+        blocks = product(slices(len(closeness), BLOCK_ROWS), slices(len(items), BLOCK_COLUMNS))
+        kept = [
+            self._count_block(closeness[rows, columns], tile.rows[rows], items[columns]) for rows, columns in blocks
+        ]
         closest, positives = zip(*kept, strict=True)
         self._read_closest.add(tile.number, *concatenate(closest))
         if self._positive is None:
@@ -59,33 +61,33 @@ class BinnedLabelSets(BinnedPairs):
         self._negatives_read += negatives_read
 
     def _count_block(
-        self, close: Tensor, queries: Tensor, items: Tensor
+        self, closeness: Tensor, queries: Tensor, items: Tensor
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Count the pairs (B, K) of queries (B,) and consecutive items (K,); returns those to keep singly."""
         sets = self.sets
-        shared, exists = sets.shared(queries, slice(int(items[0]), int(items[-1]) + 1)), close > -torch.inf
+        shared, exists = sets.shared(queries, slice(int(items[0]), int(items[-1]) + 1)), closeness > -torch.inf
         positive, negative = shared & exists, exists & ~shared
         once = exists if self._with_gallery else exists & (queries[:, None] < items)
         self._negatives_read += int(negative.sum())
 
         row_labels, column_labels = sets.query_labels[queries], sets.gallery_labels[items]
-        bins = self._negative.grid.bins(close)
+        bins = self._negative.grid.bins(closeness)
         self._negative.bins.add_(torch.bincount(bins[negative], minlength=BINS), alpha=self._times)
         self._count_rows(self._negative, bins, negative, row_labels, self._negatives_of)
         if self._with_gallery:
             self._count_rows(self._negative, bins.T, negative.T, column_labels, self._negatives_of)
-        closest = self._pairs(close, negative & once & (bins == BINS - 1), queries, items)
+        closest = self._pairs(closeness, negative & once & (bins == BINS - 1), queries, items)
         if self._positive is None:
-            return closest, self._pairs(close, positive & once, queries, items)
-        bins = self._positive.grid.bins(close)
+            return closest, self._pairs(closeness, positive & once, queries, items)
+        bins = self._positive.grid.bins(closeness)
         self._positive.bins.add_(torch.bincount(bins[positive], minlength=BINS), alpha=self._times)
         self._count_rows(self._positive, bins, positive, row_labels, self._positives_of, column_labels, self._times)
         return closest, ()
 
-    def _pairs(self, close: Tensor, which: Tensor, queries: Tensor, items: Tensor) -> tuple[Tensor, ...]:
+    def _pairs(self, closeness: Tensor, which: Tensor, queries: Tensor, items: Tensor) -> tuple[Tensor, ...]:
         row, column = which.nonzero(as_tuple=True)
         first, second = self.sets.query_classes[queries[row]], self.sets.gallery_classes[items[column]]
-        return close[row, column], first.int(), second.int()
+        return closeness[row, column], first.int(), second.int()
 
     def _count_rows(
         self,

@@ -46,9 +46,9 @@ class BinnedPairs:
         self.sets, self.geometry, self.dimension = sets, sets.geometry, sets.queries.shape[1]
         self._classes = PairClasses.from_sets(sets)
         self._with_gallery = sets.gallery is not None
-        self._negative, self._farthest = self._histogram(survey.negative, survey.interest), survey.farthest
+        self._negative, self._min_closeness = self._histogram(survey.negative, survey.fine_range), survey.min_closeness
         self.keeps_positives = int(sets.num_relevant.sum()) // (1 if self._with_gallery else 2) <= POSITIVES_KEPT
-        self._positive = None if self.keeps_positives else self._histogram(survey.positive, survey.interest)
+        self._positive = None if self.keeps_positives else self._histogram(survey.positive, survey.fine_range)
         self._read_positives, self._read_closest = TileOutputs(), TileOutputs()
 
     def _histogram(self, grid: Grid, interest: tuple[float, float]) -> Histogram:
@@ -69,10 +69,10 @@ class BinnedPairs:
 
         Within one set, the other end of a pair has its own row.
         """
-        close, items = tile_closeness(tile), tile.items
-        self._count(tile.number, close, tile.rows, items, both_ends=self._with_gallery)
+        closeness, items = tile_closeness(tile), tile.items
+        self._count(tile.number, closeness, tile.rows, items, both_ends=self._with_gallery)
         row, item = self._positive_pairs(tile.rows, tile.columns)
-        pairs = close[row, item - (tile.columns.start or 0)], tile.rows[row], item
+        pairs = closeness[row, item - (tile.columns.start or 0)], tile.rows[row], item
         self._move_positives(tile.number, *pairs, both_ends=self._with_gallery)
 
     def collect_strip(self, strip: Strip) -> None:
@@ -81,27 +81,27 @@ class BinnedPairs:
         self._count(strip.number, strip.similarity[:, :own], queries, items[:own], both_ends=False)
         self._count(strip.number, strip.similarity[:, own:], queries, items[own:], both_ends=True)
         row, item = self._positive_pairs(queries)
-        place = strip.matrix.place[item]
-        once = (place > strip.rows.start + row) & (place >= strip.columns.start) & (place < strip.columns.stop)
-        row, item, column = row[once], item[once], place[once] - strip.columns.start
+        position = strip.matrix.inverse_order[item]
+        once = (position > strip.rows.start + row) & (position >= strip.columns.start) & (position < strip.columns.stop)
+        row, item, column = row[once], item[once], position[once] - strip.columns.start
         self._move_positives(strip.number, strip.similarity[row, column], queries[row], item, both_ends=True)
 
     def _count(
-        self, number: tuple[int, int], close: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
+        self, number: tuple[int, int], closeness: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
     ) -> None:
         """Count pairs (B, K) of queries (B,) and items (K,), from their rows or from both ends; keep the closest."""
         first, second = self.sets.query_classes[queries], self.sets.gallery_classes[items]
         row_counts, column_counts = self._negative.by_class.start_of(first), self._negative.by_class.start_of(second)
         kept: list[tuple[Tensor, ...]] = []
         for rows, columns in product(slices(len(first), BLOCK_ROWS), slices(len(second), BLOCK_COLUMNS)):
-            block = close[rows, columns]
-            if self._farthest == -math.inf:
+            block = closeness[rows, columns]
+            if self._min_closeness == -math.inf:
                 bins = self._negative.grid.bins(block)
                 ends = [row_counts[rows, None], column_counts[columns]]
                 row, column = _split(flatnonzero(bins == BINS - 1), block.shape[1])
                 near = None if self._images is None else _entries_above(block, self._images.low)
             else:
-                near = _entries_above(block, self._farthest)
+                near = _entries_above(block, self._min_closeness)
                 values, row, column = near
                 bins = self._negative.grid.bins(values)
                 ends = [row_counts[rows].index_select(0, row), column_counts[columns].index_select(0, column)]
@@ -115,7 +115,7 @@ class BinnedPairs:
             if not both_ends:
                 keep &= queries[row] < items[column]
             row, column = row[keep], column[keep]
-            kept.append((close[row, column], first[row].int(), second[column].int()))
+            kept.append((closeness[row, column], first[row].int(), second[column].int()))
         # Joined: many small tensors allocated between large temporaries would keep their memory from being freed.
         if kept:
             self._read_closest.add(number, *concatenate(kept))
@@ -123,25 +123,27 @@ class BinnedPairs:
     def _positive_pairs(self, queries: Tensor, columns: slice = ALL) -> tuple[Tensor, Tensor]:
         """Rows and items of the positive pairs of queries (B,) with a range of the gallery."""
         items = self.sets.relevant_columns(queries, columns)
-        row, place = (items >= 0).nonzero(as_tuple=True)
-        return row, items[row, place]
+        row, column = (items >= 0).nonzero(as_tuple=True)
+        return row, items[row, column]
 
     def _move_positives(
-        self, number: tuple[int, int], close: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
+        self, number: tuple[int, int], closeness: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
     ) -> None:
         """Subtract positive pairs (P,) from the counts, from as many ends, and keep them if they fit."""
-        exists = close > -torch.inf
-        close, queries, items = close[exists], queries[exists], items[exists]
+        exists = closeness > -torch.inf
+        closeness, queries, items = closeness[exists], queries[exists], items[exists]
         classes, times = self.sets.query_classes[queries], 2 if both_ends else 1
         if self._images is not None:
-            self._images.count_positive(close, queries, items, both_ends=both_ends)
-        self._negative.count(self._negative.grid.bins(close), [self._negative.by_class.start_of(classes)], times=-times)
+            self._images.count_positive(closeness, queries, items, both_ends=both_ends)
+        self._negative.count(
+            self._negative.grid.bins(closeness), [self._negative.by_class.start_of(classes)], times=-times
+        )
         if self._positive is not None:
             starts = self._positive.by_class.start_of(classes)
-            self._positive.count(self._positive.grid.bins(close), [starts], times=times)
+            self._positive.count(self._positive.grid.bins(closeness), [starts], times=times)
             return
         once = slice(None) if both_ends else queries < items
-        self._read_positives.add(number, close[once], classes[once].int())
+        self._read_positives.add(number, closeness[once], classes[once].int())
 
     def partial(self) -> Any:
         """The counts and kept pairs of the tiles so far."""
@@ -163,10 +165,10 @@ class BinnedPairs:
         self.negatives = int(self._negative.beyond_bin[0])
         self.negatives_by_class = self._negative.beyond_edge[:, 0].astype(np.int64)
 
-        close, first, second = (part.cpu().numpy() for part in self._read_closest.join())
-        order = np.argsort(-close)
-        self._closest = ClosestPairs(self._distance(close[order].astype(np.float64)), first[order], second[order])
-        self.exact_far = len(close) / max(1, self.negatives)
+        closeness, first, second = (part.cpu().numpy() for part in self._read_closest.join())
+        order = np.argsort(-closeness)
+        self._closest = ClosestPairs(self._distance(closeness[order].astype(np.float64)), first[order], second[order])
+        self.exact_far = len(closeness) / max(1, self.negatives)
         # By rounding, the two ends of a pair may lie on both sides of the cut: the kept pairs decide.
         self._negative.beyond_bin[-1] = len(self._closest.distance)
         self._negative.beyond_bin = np.maximum.accumulate(self._negative.beyond_bin[::-1])[::-1]
@@ -176,10 +178,10 @@ class BinnedPairs:
             self.positives = int(self._positive.beyond_bin[0])
             self.positives_by_class = self._positive.beyond_edge[:, 0].astype(np.int64) // 2
             return
-        close, *ends = (part.cpu().numpy() for part in self._read_positives.join())
-        self.positives = len(close)
-        order = np.argsort(-close)
-        self._kept_positives = self._distance(close[order].astype(np.float64))
+        closeness, *ends = (part.cpu().numpy() for part in self._read_positives.join())
+        self.positives = len(closeness)
+        order = np.argsort(-closeness)
+        self._kept_positives = self._distance(closeness[order].astype(np.float64))
         self._kept_ends = ends[0][order], ends[-1][order]
         table = GroupCounts(slice(0, len(self.sets.class_labels)), 1)
         self._classes.count_positive(table, *self._kept_ends, np.zeros(self.positives, np.int64))
@@ -217,25 +219,25 @@ class BinnedPairs:
 
     def count_accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
         """From the kept pairs where they reach, from the bins elsewhere."""
-        close = self._closeness(thresholds, strict)
+        closeness = self._closeness(thresholds, strict)
         kept = count_within(self._closest.distance, thresholds, strict)
-        negative = np.where(close >= self._negative.closeness[-1], kept, self._negative.within(close))
+        negative = np.where(closeness >= self._negative.closeness[-1], kept, self._negative.within(closeness))
         if self._positive is not None:
-            return PairCounts(self._positive.within(close), negative)
+            return PairCounts(self._positive.within(closeness), negative)
         return PairCounts(count_within(self._kept_positives, thresholds, strict), negative)
 
     def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
         """The same, from the edges of every class."""
-        close = self._closeness(thresholds, strict)
-        negative = self._negative.within_by_class(close, classes)
-        kept = close >= self._negative.closeness[-1]
+        closeness = self._closeness(thresholds, strict)
+        negative = self._negative.within_by_class(closeness, classes)
+        kept = closeness >= self._negative.closeness[-1]
         if kept.any():
             table = GroupCounts(classes, int(kept.sum()))
             place = first_accepting(thresholds[kept], self._closest.distance, strict)
             self._classes.count_negative(table, self._closest.first, self._closest.second, place)
             negative[:, kept] = table.cumulative_counts()
         if self._positive is not None:
-            return PairCounts(self._positive.within_by_class(close, classes) / 2, negative)
+            return PairCounts(self._positive.within_by_class(closeness, classes) / 2, negative)
         table = GroupCounts(classes, len(thresholds))
         self._classes.count_positive(table, *self._kept_ends, first_accepting(thresholds, self._kept_positives, strict))
         return PairCounts(table.cumulative_counts(), negative)
@@ -260,12 +262,12 @@ class BinnedPairs:
         """From the kept pairs; beyond them, pairs are evenly spread within a bin."""
         beyond, grid = self._negative.beyond_bin, self._negative.grid
         # The closest bin with more than `rank` pairs beyond its lower edge.
-        place = np.clip(BINS - 1 - np.searchsorted(beyond[::-1], rank, "right"), 0, BINS - 2)
-        content = np.maximum(beyond[place] - beyond[place + 1], 1)
-        from_top = np.clip((rank - beyond[place + 1] + 0.5) / content, 0, 1)
+        bin_index = np.clip(BINS - 1 - np.searchsorted(beyond[::-1], rank, "right"), 0, BINS - 2)
+        content = np.maximum(beyond[bin_index] - beyond[bin_index + 1], 1)
+        from_top = np.clip((rank - beyond[bin_index + 1] + 0.5) / content, 0, 1)
         if self.geometry == "hamming":
             from_top = np.full_like(from_top, 0.5)
-        interpolated = self._distance(grid.edges(place + 1) - from_top / grid.scale)
+        interpolated = self._distance(grid.edges(bin_index + 1) - from_top / grid.scale)
         if not len(self._closest.distance):
             return interpolated
         return np.where(
@@ -300,16 +302,16 @@ class BinnedPairs:
 
     def possible_error(self, thresholds: Floats) -> float:
         """Largest possible error of the interpolation between two edges."""
-        close = self._closeness(thresholds)
+        closeness = self._closeness(thresholds)
         histograms = [self._negative] if self._positive is None else [self._negative, self._positive]
-        return max(histogram.possible_error(close) for histogram in histograms)
+        return max(histogram.possible_error(closeness) for histogram in histograms)
 
     def _closeness(self, thresholds: Floats, strict: bool = False) -> Floats:
         just_within = np.nextafter(thresholds, -np.inf) if strict else thresholds
         return closeness_at(just_within, self.geometry, self.dimension)
 
-    def _distance(self, close: Floats) -> Floats:
-        return distance_at(close, self.geometry, self.dimension)
+    def _distance(self, closeness: Floats) -> Floats:
+        return distance_at(closeness, self.geometry, self.dimension)
 
 
 def _entries_above(block: Tensor, least: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -34,9 +34,9 @@ class Grid:
     low: float
     scale: float
 
-    def bins(self, close: Tensor) -> Tensor:
+    def bins(self, closeness: Tensor) -> Tensor:
         """⌊(closeness − low)·scale⌋ as 32-bit integers; monotone in closeness despite rounding."""
-        return close.mul(self.scale).sub_(self.low * self.scale).clamp_(0, BINS - 1).int()
+        return closeness.mul(self.scale).sub_(self.low * self.scale).clamp_(0, BINS - 1).int()
 
     def edges(self, bins: Integers) -> Floats:
         """Lower edges of some bins."""
@@ -74,15 +74,15 @@ class EdgeCounts:
 
         An end is `start_of` its groups, in a shape that expands to that of the bins.
         """
-        place = self._place_of_bin.index_select(0, bins.view(-1)).view_as(bins)
+        index = self._place_of_bin.index_select(0, bins.view(-1)).view_as(bins)
         one = self.table.new_tensor(times).expand(bins.numel())
         for start in ends:
-            self.table.view(-1).index_add_(0, (place + start).view(-1), one)
+            self.table.view(-1).index_add_(0, (index + start).view(-1), one)
 
     def count_marked(self, bins: Tensor, marked: Tensor, start: Tensor, times: int) -> None:
         """Count the marked ones of pairs in these bins for the groups at one end."""
-        place = self._place_of_bin.index_select(0, bins.reshape(-1)).view_as(bins)
-        self.table.view(-1).index_add_(0, (place + start).view(-1), (marked * times).view(-1).to(self.table.dtype))
+        index = self._place_of_bin.index_select(0, bins.reshape(-1)).view_as(bins)
+        self.table.view(-1).index_add_(0, (index + start).view(-1), (marked * times).view(-1).to(self.table.dtype))
 
     def accumulate(self) -> NDArray[Any]:
         """(groups, E) pairs at least as close as each edge; the table is done."""
@@ -136,13 +136,13 @@ class Histogram:
         self.beyond_edge[:, 0] = pairs_of_class.cpu().numpy()
         del self.bins
 
-    def within(self, close: Floats) -> Floats:
+    def within(self, closeness: Floats) -> Floats:
         """Pairs at least that close, (G,)."""
-        return _interpolate(self.closeness, self.beyond_bin, close)
+        return _interpolate(self.closeness, self.beyond_bin, closeness)
 
-    def within_by_class(self, close: Floats, classes: slice) -> Floats:
+    def within_by_class(self, closeness: Floats, classes: slice) -> Floats:
         """The same for each class of a range, (C, G)."""
-        return _interpolate(self.edge_closeness, self.beyond_edge[classes], close)
+        return _interpolate(self.edge_closeness, self.beyond_edge[classes], closeness)
 
     def closeness_of_rank(self, rank: Integers) -> tuple[Floats, Floats]:
         """Lower and upper edge, (C,), between which the pair of each class of that rank, closest first, lies.
@@ -150,20 +150,20 @@ class Histogram:
         The upper edge is infinite for a pair closer than all edges.
         """
         beyond = self.beyond_edge
-        place = (beyond > rank[:, None]).sum(axis=1) - 1
-        return self.edge_closeness[np.maximum(place, 0)], np.append(self.edge_closeness, np.inf)[place + 1]
+        index = (beyond > rank[:, None]).sum(axis=1) - 1
+        return self.edge_closeness[np.maximum(index, 0)], np.append(self.edge_closeness, np.inf)[index + 1]
 
-    def possible_error(self, close: Floats) -> float:
+    def possible_error(self, closeness: Floats) -> float:
         """Largest share of a class's pairs between two adjacent edges that enclose one of the closenesses."""
         edges = self.edge_closeness
-        between = close[(close < edges[-1]) & ~np.isin(close, edges)]
-        place = np.unique(np.clip(np.searchsorted(edges, between, "right") - 1, 0, len(edges) - 2))
-        if not len(place):
+        between = closeness[(closeness < edges[-1]) & ~np.isin(closeness, edges)]
+        index = np.unique(np.clip(np.searchsorted(edges, between, "right") - 1, 0, len(edges) - 2))
+        if not len(index):
             return 0.0
         largest = 0.0
         for some in slices(len(self.beyond_edge), CLASSES_AT_A_TIME):
             beyond = self.beyond_edge[some]
-            content = beyond[:, place] - beyond[:, place + 1]
+            content = beyond[:, index] - beyond[:, index + 1]
             largest = max(largest, float((content.max(axis=1) / np.maximum(beyond[:, 0], 1)).max()))
         return largest
 
@@ -175,12 +175,12 @@ def _accumulate_from_top(counts: NDArray[Any]) -> NDArray[Any]:
     return counts
 
 
-def _interpolate(edges: Floats, beyond: NDArray[Any], close: Floats) -> Floats:
+def _interpolate(edges: Floats, beyond: NDArray[Any], closeness: Floats) -> Floats:
     """Pairs at least as close as each of G closenesses, (…, G), from the counts at the edges; linear in between."""
-    place = np.clip(np.searchsorted(edges, close, "right") - 1, 0, len(edges) - 2)
-    share = np.clip((edges[place + 1] - close) / (edges[place + 1] - edges[place]), 0, 1)
-    upper: Floats = beyond[..., place + 1].astype(np.float64)
-    return upper + share * (beyond[..., place] - upper)
+    index = np.clip(np.searchsorted(edges, closeness, "right") - 1, 0, len(edges) - 2)
+    share = np.clip((edges[index + 1] - closeness) / (edges[index + 1] - edges[index]), 0, 1)
+    upper: Floats = beyond[..., index + 1].astype(np.float64)
+    return upper + share * (beyond[..., index] - upper)
 
 
 def tile_closeness(tile: Tile) -> Tensor:

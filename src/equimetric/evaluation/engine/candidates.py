@@ -37,13 +37,13 @@ def candidate_capacity(width: int) -> int:
 
 
 class HalfMatrixCandidates:
-    """The `width` largest similarities of every query, and their places in scan order."""
+    """The `width` largest similarities of every query, and their indices in scan order."""
 
     def __init__(self, matrix: SimilarityMatrix, width: int) -> None:
         self.matrix, self.width, queries = matrix, width, len(matrix.order)
         shape = queries, candidate_capacity(width)
         self.values = torch.full(shape, -torch.inf, dtype=matrix.dtype, device=matrix.device)
-        self.places = torch.zeros(shape, dtype=torch.int32, device=matrix.device)
+        self.indices = torch.zeros(shape, dtype=torch.int32, device=matrix.device)
         self.counts = torch.zeros(queries, dtype=torch.int64, device=matrix.device)
         self.bounds = _guess_bounds(matrix, width)
 
@@ -54,8 +54,8 @@ class HalfMatrixCandidates:
         self._take_candidates(later.T, strip.columns.start + strip.own, strip.rows.start)
 
     def entries(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """Values and places (rows, width) of queries in a range of the scan's order, falling, after the last strip."""
-        values, places = self._leading(rows)
+        """Values and indices (rows, width) of queries in a range of the scan's order, falling, after the last strip."""
+        values, indices = self._leading(rows)
         too_few = flatnonzero((self.counts[rows] < self.width) & (self.bounds[rows] > -torch.inf))
         for some in slices(len(too_few), MIN_BLOCK_ROWS):
             which = too_few[some]
@@ -63,12 +63,12 @@ class HalfMatrixCandidates:
             for columns in slices(self.matrix.item_count, RERANK_COLUMNS):
                 similarity = self.matrix.similarity(self.matrix.order[rows][which], columns=columns)
                 top.take(similarity, columns.start)
-            values[which], places[which] = top.values, self.matrix.place[top.places]
-        return values, places
+            values[which], indices[which] = top.values, self.matrix.inverse_order[top.indices]
+        return values, indices
 
     def _leading(self, rows: slice) -> tuple[Tensor, Tensor]:
         values, chosen = self.values[rows].topk(self.width, dim=1)
-        return values, self.places[rows].gather(1, chosen).long()
+        return values, self.indices[rows].gather(1, chosen).long()
 
     def partial(self) -> tuple[Tensor, Tensor, Tensor]:
         """The top candidates that the strips so far have brought, and how many there are of each query."""
@@ -77,9 +77,9 @@ class HalfMatrixCandidates:
     def merge(self, partial: tuple[Tensor, Tensor, Tensor]) -> None:
         """Take what other strips have brought: these are the top ones of all candidates above the first bounds."""
         for queries in slices(len(self.counts), QUERIES_AT_A_TIME):
-            values, places, counts = (part[queries] for part in partial)
-            query, place = (torch.arange(self.width, device=counts.device) < counts[:, None]).nonzero(as_tuple=True)
-            self._keep(queries, query, values[query, place], places[query, place].int())
+            values, indices, counts = (part[queries] for part in partial)
+            query, slot = (torch.arange(self.width, device=counts.device) < counts[:, None]).nonzero(as_tuple=True)
+            self._keep(queries, query, values[query, slot], indices[query, slot].int())
 
     def _take_candidates(self, similarity: Tensor, first_query: int, first_item: int) -> None:
         """Read similarities (queries, items), both consecutive in scan order."""
@@ -93,7 +93,7 @@ class HalfMatrixCandidates:
             item = found - query * items
             self._keep(queries, query, _entries(block, query, item), (item + first_item).int())
 
-    def _keep(self, queries: slice, query: Tensor, values: Tensor, places: Tensor) -> None:
+    def _keep(self, queries: slice, query: Tensor, values: Tensor, indices: Tensor) -> None:
         """Keep candidates sorted by query; query numbers start at the first of `queries`."""
         new = torch.bincount(query, minlength=queries.stop - queries.start)
         total, capacity = self.counts[queries] + new, self.values.shape[1]
@@ -103,39 +103,39 @@ class HalfMatrixCandidates:
             in_full = full.index_select(0, query)
             for some, keep in ((in_full, self._keep_leading), (~in_full, self._write)):
                 which = flatnonzero(some)
-                keep(queries, *(part.index_select(0, which) for part in (query, slot, values, places)))
+                keep(queries, *(part.index_select(0, which) for part in (query, slot, values, indices)))
         else:
-            self._write(queries, query, slot, values, places)
+            self._write(queries, query, slot, values, indices)
         self.counts[queries] = total.masked_fill_(full, self.width)
 
-    def _write(self, queries: slice, query: Tensor, slot: Tensor, values: Tensor, places: Tensor) -> None:
+    def _write(self, queries: slice, query: Tensor, slot: Tensor, values: Tensor, indices: Tensor) -> None:
         where = (queries.start + query) * self.values.shape[1] + slot
         self.values.view(-1).index_copy_(0, where, values)
-        self.places.view(-1).index_copy_(0, where, places)
+        self.indices.view(-1).index_copy_(0, where, indices)
 
-    def _keep_leading(self, queries: slice, query: Tensor, slot: Tensor, values: Tensor, places: Tensor) -> None:
+    def _keep_leading(self, queries: slice, query: Tensor, slot: Tensor, values: Tensor, indices: Tensor) -> None:
         """Keep the top candidates of queries whose candidates do not fit: the smallest is the new bound."""
         which, line = torch.unique_consecutive(query, return_inverse=True)
         which += queries.start
         room = int(slot.max()) + 1 - self.values.shape[1]
-        all_values, all_places = (
+        all_values, all_indices = (
             pad(self.values[which], (0, room), value=-torch.inf),
-            pad(self.places[which], (0, room)),
+            pad(self.indices[which], (0, room)),
         )
         where = line * all_values.shape[1] + slot
         all_values.view(-1).index_copy_(0, where, values)
-        all_places.view(-1).index_copy_(0, where, places)
+        all_indices.view(-1).index_copy_(0, where, indices)
         best, chosen = all_values.topk(self.width, dim=1)
         self.values[which] = pad(best, (0, self.values.shape[1] - self.width), value=-torch.inf)
-        self.places[which, : self.width] = all_places.gather(1, chosen)
+        self.indices[which, : self.width] = all_indices.gather(1, chosen)
         self.bounds[which] = best[:, -1]
 
 
 def _entries(matrix: Tensor, row: Tensor, column: Tensor) -> Tensor:
     """Entries of a matrix that may be a transposed view; several times faster than indexing by two tensors."""
     stored = sum((length - 1) * stride for length, stride in zip(matrix.shape, matrix.stride(), strict=True)) + 1
-    places = row * matrix.stride(0) + column * matrix.stride(1)
-    return matrix.as_strided((stored,), (1,)).index_select(0, places.view(-1)).view_as(places)
+    indices = row * matrix.stride(0) + column * matrix.stride(1)
+    return matrix.as_strided((stored,), (1,)).index_select(0, indices.view(-1)).view_as(indices)
 
 
 def _guess_bounds(matrix: SimilarityMatrix, width: int) -> Tensor:

@@ -21,7 +21,7 @@ QUERIES_AT_A_TIME = 16384
 
 
 class HalfMatrixTopK:
-    """The `width` largest similarities of every query, and their places in scan order."""
+    """The `width` largest similarities of every query, and their indices in scan order."""
 
     def __init__(self, matrix: SimilarityMatrix, width: int) -> None:
         self.top = TopEntries(len(matrix.order), width, matrix.dtype, matrix.device)
@@ -33,12 +33,12 @@ class HalfMatrixTopK:
         self.top.take(strip.similarity, strip.columns.start, strip.rows)
 
     def entries(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """Values and places (rows, width) of queries in a range of the scan's order, falling, after the last strip."""
-        return self.top.values[rows], self.top.places[rows]
+        """Values and indices (rows, width) of queries in a range of the scan's order, falling, after the last strip."""
+        return self.top.values[rows], self.top.indices[rows]
 
     def partial(self) -> tuple[Tensor, Tensor]:
         """What the strips so far have brought."""
-        return self.top.values, self.top.places
+        return self.top.values, self.top.indices
 
     def merge(self, partial: tuple[Tensor, Tensor]) -> None:
         """Take what other strips have brought."""
@@ -58,8 +58,8 @@ class HalfMatrixTopK:
             column, group = (groups.amax(dim=1) > least).T.nonzero(as_tuple=True)
             values = groups[group, :, column]
             entry, within = (values > least[column, None]).nonzero(as_tuple=True)
-            places = first_row + group[entry] * size + within
-            self.top.merge_list(queries.start + column[entry], values[entry, within], places)
+            indices = first_row + group[entry] * size + within
+            self.top.merge_list(queries.start + column[entry], values[entry, within], indices)
 
     def _take_first(self, similarity: Tensor, first_row: int, first_query: int) -> None:
         """Read columns of queries that have too few entries to compare with."""

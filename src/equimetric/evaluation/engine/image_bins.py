@@ -50,15 +50,15 @@ class ImageBins:
         rows = torch.from_numpy(np.flatnonzero(np.isin(images.of_query, drawn))).to(matrix.device)
         found = []
         for columns in slices(len(sets.gallery_classes), DRAWN_COLUMNS):
-            close = tile_closeness(Tile(matrix, rows, matrix.similarity(rows, columns=columns), columns=columns))
-            close.masked_fill_(sets.query_classes[rows, None] == sets.gallery_classes[columns], -torch.inf)
-            near = flatnonzero(close >= self.low)
-            place = self._place(close.view(-1)[near])
-            found.append((near // close.shape[1], columns.start + near % close.shape[1], place))
-        row, item, place = (torch.cat(parts) for parts in zip(*found, strict=True))
+            closeness = tile_closeness(Tile(matrix, rows, matrix.similarity(rows, columns=columns), columns=columns))
+            closeness.masked_fill_(sets.query_classes[rows, None] == sets.gallery_classes[columns], -torch.inf)
+            near = flatnonzero(closeness >= self.low)
+            index = self._place(closeness.view(-1)[near])
+            found.append((near // closeness.shape[1], columns.start + near % closeness.shape[1], index))
+        row, item, index = (torch.cat(parts) for parts in zip(*found, strict=True))
         # By row, as if all columns were read at once.
         order = row.argsort(stable=True)
-        first, second, edge = (part.cpu().numpy() for part in (rows[row[order]], item[order], place[order]))
+        first, second, edge = (part.cpu().numpy() for part in (rows[row[order]], item[order], index[order]))
         self._drawn = AcceptedPairs(images.of_query[first], images.of_item[second], self.edges - edge.astype(np.int64))
 
     def partial(self) -> tuple[Tensor, Tensor]:
@@ -74,38 +74,38 @@ class ImageBins:
     def list_accepted_pairs(self, thresholds: Floats) -> AcceptedPairs:
         """The negative pairs of the drawn images within these edges."""
         first = int(np.searchsorted(self._edge_distances, thresholds[0]))
-        place = np.maximum(self._drawn.place - first, 0)
-        within = place < len(thresholds)
-        return AcceptedPairs(self._drawn.first[within], self._drawn.second[within], place[within])
+        index = np.maximum(self._drawn.threshold_index - first, 0)
+        within = index < len(thresholds)
+        return AcceptedPairs(self._drawn.first[within], self._drawn.second[within], index[within])
 
-    def _place(self, close: Tensor) -> Tensor:
+    def _place(self, closeness: Tensor) -> Tensor:
         """0 beyond all edges, else the number of edges that are not closer than each pair."""
-        return close.sub(self.low).mul_(self.scale).add_(1).clamp_(0, self.edges).int()
+        return closeness.sub(self.low).mul_(self.scale).add_(1).clamp_(0, self.edges).int()
 
     def count_block(
-        self, close: Tensor, row: Tensor, column: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
+        self, closeness: Tensor, row: Tensor, column: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
     ) -> None:
         """Count pairs (P,) at rows and columns of a block of queries (B,) and items (K,), from one or both ends."""
         ends = (
             self._start(self.of_query[queries]).index_select(0, row),
             self._start(self.of_item[items]).index_select(0, column),
         )
-        self._count(self.every, close, ends if both_ends else ends[:1])
+        self._count(self.every, closeness, ends if both_ends else ends[:1])
 
-    def count_positive(self, close: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool) -> None:
+    def count_positive(self, closeness: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool) -> None:
         """Count positive pairs (P,) among those of `count_block`."""
         ends = self._start(self.of_query[queries]), self._start(self.of_item[items])
-        self._count(self.positive, close, ends if both_ends else ends[:1])
+        self._count(self.positive, closeness, ends if both_ends else ends[:1])
 
     def _start(self, images: Tensor) -> Tensor:
         """Where the counts of these images begin in a table."""
         return images * (self.edges + 1)
 
-    def _count(self, table: Tensor, close: Tensor, ends: Sequence[Tensor]) -> None:
-        place = self._place(close)
-        one = table.new_ones(1).expand(len(place))
+    def _count(self, table: Tensor, closeness: Tensor, ends: Sequence[Tensor]) -> None:
+        index = self._place(closeness)
+        one = table.new_ones(1).expand(len(index))
         for start in ends:
-            table.view(-1).index_add_(0, place + start, one)
+            table.view(-1).index_add_(0, index + start, one)
 
     def thresholds(self, within: Floats) -> Floats:
         """The edges, as ascending distances, between the first and the last of these thresholds."""
@@ -120,10 +120,10 @@ class ImageBins:
 
     def count_accepted(self, thresholds: Floats, images: slice) -> PairCounts:
         """Pairs of each image of a range within these edges, (I, G)."""
-        place = np.searchsorted(self._edge_distances, thresholds)
+        index = np.searchsorted(self._edge_distances, thresholds)
         # Edges ascend in closeness, thresholds in distance; the first column lies beyond all edges.
         positive, every = (
-            table[images, 1:].flip(1).cumsum(1).cpu().numpy()[:, place].astype(np.float64)
+            table[images, 1:].flip(1).cumsum(1).cpu().numpy()[:, index].astype(np.float64)
             for table in (self.positive, self.every)
         )
         return PairCounts(positive, every - positive)

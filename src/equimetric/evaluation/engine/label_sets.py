@@ -234,7 +234,7 @@ def _matrices_of_sets(given: list[list[Any]]) -> LabelMatrices:
     names: list[Any] = sorted(label if isinstance(label, str) else int(label) for label in found)
     if not names:
         raise EquimetricError("no sample has a label; there is nothing to evaluate")
-    number = {name: place for place, name in enumerate(names)}
+    number = {name: index for index, name in enumerate(names)}
     matrices = []
     for part in given:
         matrix = torch.zeros(len(part), len(names), dtype=torch.bool)

@@ -49,9 +49,9 @@ class NearestEntries:
 
     def __init__(self, matrix: SimilarityMatrix, rows: Tensor, k: int, *, coarse: bool = False) -> None:
         self.matrix, self.rows, self.k, self.coarse = matrix, rows, k, coarse
-        by_place, dtype = matrix.ranks_as_computed, torch.bfloat16 if coarse else matrix.dtype
-        width = k if by_place else _width(matrix, k, coarse)
-        self.top = TopEntries(len(rows), width, dtype, rows.device, by_place=by_place)
+        stable, dtype = matrix.ranks_as_computed, torch.bfloat16 if coarse else matrix.dtype
+        width = k if stable else _width(matrix, k, coarse)
+        self.top = TopEntries(len(rows), width, dtype, rows.device, stable=stable)
 
     def take(self, similarity: Tensor, first_column: int) -> None:
         """Read the next columns (rows, K)."""
@@ -59,9 +59,9 @@ class NearestEntries:
 
     def rank(self, *, sets: LabelledSets | None = None, ordered: int = 0) -> Tensor:
         """The k nearest items, (rows, k), once all columns are read."""
-        if self.top.by_place:
-            return self.top.places.masked_fill(self.top.values == -torch.inf, MISSING)
-        entries = self.top.values, self.top.places
+        if self.top.stable:
+            return self.top.indices.masked_fill(self.top.values == -torch.inf, MISSING)
+        entries = self.top.values, self.top.indices
         return _rank(self.matrix, self.rows, *entries, self.k, coarse=self.coarse, sets=sets, ordered=ordered)
 
 
@@ -135,19 +135,19 @@ def rerank_near_ties(
 
 def _search_exactly(matrix: SimilarityMatrix, rows: Tensor, k: int) -> Tensor:
     """The k nearest items of some queries by similarities without rounding."""
-    top = TopEntries(len(rows), k, torch.float64, rows.device, by_place=True)
+    top = TopEntries(len(rows), k, torch.float64, rows.device, stable=True)
     for columns in slices(matrix.item_count, RERANK_COLUMNS):
         top.take(matrix.exact_rows(rows, columns), columns.start)
-    return top.places.masked_fill(top.values == -torch.inf, MISSING)
+    return top.indices.masked_fill(top.values == -torch.inf, MISSING)
 
 
 def _recompute(
     matrix: SimilarityMatrix, queries: Tensor, values: Tensor, columns: Tensor, candidate: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The candidates among coarse top entries, sorted by their float64 products; −∞ for the others."""
-    rows, places = (candidate & (values > -torch.inf)).nonzero(as_tuple=True)
+    rows, indices = (candidate & (values > -torch.inf)).nonzero(as_tuple=True)
     again = torch.full(values.shape, -torch.inf, dtype=torch.float64, device=values.device)
-    again[rows, places] = matrix.float64_products(queries[rows], columns[rows, places])
+    again[rows, indices] = matrix.float64_products(queries[rows], columns[rows, indices])
     again, order = again.sort(dim=1, descending=True)
     return again, columns.gather(1, order)
 

@@ -36,14 +36,14 @@ class PairClasses:
         same: NDArray[np.bool_] = first == second
         return same
 
-    def count_positive(self, table: GroupCounts, first: Numbers, second: Numbers, place: Integers) -> None:  # noqa: ARG002
+    def count_positive(self, table: GroupCounts, first: Numbers, second: Numbers, threshold_index: Integers) -> None:  # noqa: ARG002
         """Count P positive pairs, each at the index of its threshold (P,), for all classes that both ends have."""
-        table.add(first, place)
+        table.add(first, threshold_index)
 
-    def count_negative(self, table: GroupCounts, first: Numbers, second: Numbers, place: Integers) -> None:
+    def count_negative(self, table: GroupCounts, first: Numbers, second: Numbers, threshold_index: Integers) -> None:
         """Count P negative pairs for all classes at either end."""
         for end in (first, second):
-            table.add(end, place)
+            table.add(end, threshold_index)
 
 
 class LabelSetPairClasses(PairClasses):
@@ -63,19 +63,19 @@ class LabelSetPairClasses(PairClasses):
             found[some] = (self.packed[first[some]] & self.packed[second[some]]).any(axis=1)
         return found
 
-    def count_positive(self, table: GroupCounts, first: Numbers, second: Numbers, place: Integers) -> None:
+    def count_positive(self, table: GroupCounts, first: Numbers, second: Numbers, threshold_index: Integers) -> None:
         """For every label of one end that the other has, too."""
         for some in slices(len(first), BLOCK_PAIRS):
             pair, labels = self._labels_of(first[some])
             shared = (self.packed[second[some][pair], labels // 8] >> (7 - labels % 8) & 1).astype(bool)
-            table.add(labels[shared], place[some][pair[shared]])
+            table.add(labels[shared], threshold_index[some][pair[shared]])
 
-    def count_negative(self, table: GroupCounts, first: Numbers, second: Numbers, place: Integers) -> None:
+    def count_negative(self, table: GroupCounts, first: Numbers, second: Numbers, threshold_index: Integers) -> None:
         """For every label at either end: they have none in common."""
         for some in slices(len(first), BLOCK_PAIRS):
             for end in (first, second):
                 pair, labels = self._labels_of(end[some])
-                table.add(labels, place[some][pair])
+                table.add(labels, threshold_index[some][pair])
 
     def _labels_of(self, groups: Numbers) -> tuple[Integers, Numbers]:
         """The labels of P groups, one after another, each with the index of its group among the P."""

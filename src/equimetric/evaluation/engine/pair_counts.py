@@ -45,7 +45,7 @@ class AcceptedPairs:
 
     first: NDArray[np.int32]
     second: NDArray[np.int32]
-    place: Integers
+    threshold_index: Integers
 
 
 class GroupCounts:
@@ -55,10 +55,10 @@ class GroupCounts:
         self.groups, self.width = groups, thresholds + 1
         self.counts = np.zeros((groups.stop - groups.start) * self.width, np.int64)
 
-    def add(self, groups: NDArray[np.int32], place: Integers) -> None:
+    def add(self, groups: NDArray[np.int32], threshold_index: Integers) -> None:
         """Count P pairs, each for its group (P,) at the index of its threshold (P,)."""
-        inside = (groups >= self.groups.start) & (groups < self.groups.stop) & (place < self.width - 1)
-        index = (groups[inside].astype(np.int64) - self.groups.start) * self.width + place[inside]
+        inside = (groups >= self.groups.start) & (groups < self.groups.stop) & (threshold_index < self.width - 1)
+        index = (groups[inside].astype(np.int64) - self.groups.start) * self.width + threshold_index[inside]
         self.counts += np.bincount(index, minlength=len(self.counts))
 
     def cumulative_counts(self) -> Floats:

@@ -40,7 +40,7 @@ from equimetric.evaluation.engine.pair_counts import AcceptedPairs, ClosestPairs
 from equimetric.evaluation.engine.scan import scan
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
-from equimetric.evaluation.engine.survey import survey_distances
+from equimetric.evaluation.engine.survey import plan_bins
 from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.evaluation.families import METRICS, Metric
 
@@ -128,18 +128,18 @@ class PairDistances(Collector):
         self.by_image = any("noise_points" in family.options for family in families)
 
     def prepare(self, matrix: SimilarityMatrix) -> None:
-        """Keep every pair if they are few; else place the bins."""
+        """Keep every pair if they are few; else plan the bins."""
         pairs = len(self.sets.queries) * len(self.sets.gallery_classes)
         self.is_exact = (pairs // 2 if self.sets.gallery is None else pairs) <= MAX_KEPT_PAIRS
         if self.is_exact:
             self.distances = AllPairs(self.sets, self.images)
         else:
-            survey = survey_distances(self.sets, matrix, self.options, range_only=self.range_only)
+            survey = plan_bins(self.sets, matrix, self.options, range_only=self.range_only)
             if isinstance(self.sets, MultiLabelSets):
                 self.distances = BinnedLabelSets(self.sets, survey)
                 return
             points = self.options.get("noise_points", NOISE_POINTS)
-            by_image = ImageBins(self.sets, self.images, survey.measured, points) if self.by_image else None
+            by_image = ImageBins(self.sets, self.images, survey.calibration_range, points) if self.by_image else None
             if by_image is not None:
                 by_image.draw(self.sets, matrix, self.images, self.drawn_images)
             self.distances = BinnedPairs(self.sets, survey, by_image)

@@ -95,9 +95,9 @@ def _recount(tile: Tile, which: Tensor, sets: LabelledSets, counts: Tensor) -> N
         ranking = similarity.argsort(dim=1, descending=True, stable=True)
         relevance = sets.is_relevant(rows[tied], ranking) & (similarity.gather(1, ranking) > -torch.inf)
         row, rank = relevance.nonzero(as_tuple=True)
-        place = relevance.cumsum(dim=1)[row, rank] - 1
-        wanted = place < counts.shape[1]
-        again[tied[row[wanted]], place[wanted]] = (rank - place)[wanted]
+        index = relevance.cumsum(dim=1)[row, rank] - 1
+        wanted = index < counts.shape[1]
+        again[tied[row[wanted]], index[wanted]] = (rank - index)[wanted]
     counts[which] = again
 
 

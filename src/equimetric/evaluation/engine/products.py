@@ -39,5 +39,5 @@ def select_vectors(vectors: Vectors, which: Tensor | slice, some: slice) -> Tens
     """Some of the vectors at `which`, a range of them without a copy where they are in memory."""
     if isinstance(which, Tensor):
         return vectors.index_select(0, which[some])
-    places = range(len(vectors))[which][some]
-    return vectors[places.start : places.stop : places.step]
+    indices = range(len(vectors))[which][some]
+    return vectors[indices.start : indices.stop : indices.step]

@@ -109,21 +109,21 @@ class LabelledSets:
         first, end = offsets[classes], offsets[classes + 1]
         if columns.indices(items) != (0, items, 1):
             first, end = (
-                torch.searchsorted(self._member_keys, classes * items + place)
-                for place in (columns.start, columns.stop)
+                torch.searchsorted(self._member_keys, classes * items + index)
+                for index in (columns.start, columns.stop)
             )
-        places = first[:, None] + torch.arange(max(1, int((end - first).max())), device=rows.device)
-        return torch.where(places < end[:, None], members[places.clamp(max=len(members) - 1)], -1)
+        indices = first[:, None] + torch.arange(max(1, int((end - first).max())), device=rows.device)
+        return torch.where(indices < end[:, None], members[indices.clamp(max=len(members) - 1)], -1)
 
     def select(self, rows: Tensor) -> "LabelledSets":
         """Some rows of one set compared with each other, by index or mask; what a cohort has made of them stays."""
         if self.gallery is not None:
             raise EquimetricError("rows are selected from one set; queries with a gallery of their own have two")
-        place = torch.full((len(self.queries),), -1, dtype=torch.int64, device=self.queries.device)
-        rows = torch.arange(len(place), device=place.device)[rows]
-        place[rows] = torch.arange(len(rows), device=place.device)
+        index = torch.full((len(self.queries),), -1, dtype=torch.int64, device=self.queries.device)
+        rows = torch.arange(len(index), device=index.device)[rows]
+        index[rows] = torch.arange(len(rows), device=index.device)
         present, classes = torch.unique(self.query_classes[rows], return_inverse=True)
-        excluded = None if self.excluded is None else place[self.excluded]
+        excluded = None if self.excluded is None else index[self.excluded]
         selected = replace(
             self,
             queries=self.queries[rows],
@@ -155,9 +155,9 @@ class LabelledSets:
         """The queries class by class, classes with few relevant items first, (N,): similar rows make fast tiles."""
         num_relevant = torch.zeros(len(self.class_labels), dtype=torch.int64, device=self.queries.device)
         num_relevant = num_relevant.scatter_reduce(0, self.query_classes, self.num_relevant, "amax")
-        place = torch.empty_like(num_relevant)
-        place[num_relevant.argsort(stable=True)] = torch.arange(len(place), device=place.device)
-        return place[self.query_classes].argsort(stable=True)
+        index = torch.empty_like(num_relevant)
+        index[num_relevant.argsort(stable=True)] = torch.arange(len(index), device=index.device)
+        return index[self.query_classes].argsort(stable=True)
 
     @cached_property
     def _members(self) -> tuple[Tensor, Tensor]:

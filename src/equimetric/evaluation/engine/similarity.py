@@ -122,7 +122,7 @@ class SimilarityMatrix:
         return out.view(-1)[: rows * width].view(rows, width)
 
     @cached_property
-    def place(self) -> Tensor:
+    def inverse_order(self) -> Tensor:
         """(N,) position of each query in `order`."""
         return torch.empty_like(self.order).index_copy_(
             0, self.order, torch.arange(len(self.order), device=self.device)
@@ -214,15 +214,15 @@ class SimilarityMatrix:
             of_items = of_items[self.order[columns] if in_order else columns]
             similarity.masked_fill_(of_queries[rows, None] != of_items, -torch.inf)
         start, counts = self._excluded_from[rows], self._excluded_from[rows + 1] - self._excluded_from[rows]
-        places = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)
-        within = torch.arange(len(places), device=rows.device) - (counts.cumsum(0) - counts)[places]
-        items = self._excluded_columns[start[places] + within]
+        indices = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)
+        within = torch.arange(len(indices), device=rows.device) - (counts.cumsum(0) - counts)[indices]
+        items = self._excluded_columns[start[indices] + within]
         first, stop, step = columns.indices(len(self.gallery))
         if in_order or similarity.shape[1] < len(self.gallery):
-            column = (self.place[items] if in_order else items) - first
+            column = (self.inverse_order[items] if in_order else items) - first
             exists = (column >= 0) & (column < stop - first) & (column % step == 0)
-            places, items = places[exists], column[exists] // step
-        similarity[places, items] = -torch.inf
+            indices, items = indices[exists], column[exists] // step
+        similarity[indices, items] = -torch.inf
         return similarity
 
     @property

@@ -16,7 +16,7 @@ from equimetric.evaluation.engine.similarity import SimilarityMatrix
 from equimetric.evaluation.engine.tiles import Tile
 from equimetric.seeding import derive_seed
 
-__all__ = ["DEFAULT_FAR", "Survey", "survey_distances"]
+__all__ = ["DEFAULT_FAR", "Survey", "plan_bins"]
 
 CLOSEST_KEPT = 2**22
 CLOSEST_SHARE = 1.5e-3
@@ -35,19 +35,19 @@ DEFAULT_FAR = (1e-2, 1e-1)
 class Survey:
     """The bins of negative pairs, up to a cut, and of positive pairs, over the whole range.
 
-    interest  the two closenesses between which the counts of classes are finest
-    measured  the two closenesses between which consistency is measured
-    farthest  negative pairs up to this closeness need not be read: no threshold lies there
+    fine_range         the two closenesses between which the counts of classes are finest
+    calibration_range  the two closenesses between which consistency is measured
+    min_closeness      negative pairs up to this closeness need not be read: no threshold lies there
     """
 
     negative: Grid
     positive: Grid
-    interest: tuple[float, float]
-    measured: tuple[float, float]
-    farthest: float = -math.inf
+    fine_range: tuple[float, float]
+    calibration_range: tuple[float, float]
+    min_closeness: float = -math.inf
 
 
-def survey_distances(
+def plan_bins(
     sets: LabelledSets, matrix: SimilarityMatrix, options: Mapping[str, Any], *, range_only: bool = False
 ) -> Survey:
     """Place the bins by the pairs of some random rows.
@@ -60,10 +60,10 @@ def survey_distances(
     generator = torch.Generator().manual_seed(derive_seed(0, "survey of distances"))
     rows = torch.randperm(len(sets.queries), generator=generator)[:count].to(sets.queries.device)
     columns = slice(0, gallery, -(-few * gallery // SURVEYED_PAIRS))
-    close = tile_closeness(Tile(matrix, rows, matrix.similarity(rows, columns=columns))).view(-1).cpu().numpy()
+    closeness = tile_closeness(Tile(matrix, rows, matrix.similarity(rows, columns=columns))).view(-1).cpu().numpy()
     same = sets.shared(rows, columns).view(-1).cpu().numpy()
-    positive, negative = (_drop_excluded(close[kind]) for kind in (same, ~same))
-    del close, same
+    positive, negative = (_drop_excluded(closeness[kind]) for kind in (same, ~same))
+    del closeness, same
     if not len(negative):
         raise EquimetricError("there is no negative pair; thresholds need pairs of one class and of two classes")
 
@@ -71,24 +71,24 @@ def survey_distances(
     smallest, largest = options.get("calibration_far") or DEFAULT_FAR
     closest = max(CLOSEST_SHARE, options.get("closest_share", 0.0))
     shares = min(closest, CLOSEST_KEPT / pairs), smallest / SURVEY_MARGIN, min(1.0, largest * SURVEY_MARGIN)
-    cut, *interest = _upper_quantiles(negative, *shares)
+    cut, *fine_range = _upper_quantiles(negative, *shares)
     if options.get("calibration_range") is not None:
         given = np.asarray(options["calibration_range"], np.float64)
-        interest = closeness_at(given, sets.geometry, sets.queries.shape[1]).tolist()
+        fine_range = closeness_at(given, sets.geometry, sets.queries.shape[1]).tolist()
     low, high = float(negative.min()), float(max(positive.max(initial=cut), negative.max()))
-    nearest, farthest = interest
-    measured = farthest, nearest
+    nearest, min_closeness = fine_range
+    calibration_range = min_closeness, nearest
     if sets.geometry == "hamming":
         # One bin for each value D − 2h, its edges between the values: nothing is interpolated.
         dimension = sets.queries.shape[1]
         below_cut, all_over = (Grid(top - 1 - 2 * (BINS - 1), 0.5) for top in (cut, dimension))
-        return Survey(below_cut, all_over, (-dimension, dimension), measured)
+        return Survey(below_cut, all_over, (-dimension, dimension), calibration_range)
     low -= 0.1 * (high - low)
-    if range_only and low < farthest < cut:
+    if range_only and low < min_closeness < cut:
         # Somewhat farther, because the first bin holds all pairs that are not read.
-        below = _grid(farthest - 0.01 * (cut - farthest), cut)
-        return Survey(below, _grid(low, high), measured, measured, below.low)
-    return Survey(_grid(low, cut), _grid(low, high), measured, measured)
+        below = _grid(min_closeness - 0.01 * (cut - min_closeness), cut)
+        return Survey(below, _grid(low, high), calibration_range, calibration_range, below.low)
+    return Survey(_grid(low, cut), _grid(low, high), calibration_range, calibration_range)
 
 
 def _grid(low: float, high: float) -> Grid:
@@ -105,12 +105,12 @@ def _drop_excluded(values: NDArray[Any]) -> NDArray[Any]:
 
 def _upper_quantiles(values: NDArray[Any], *shares: float) -> list[float]:
     """The values that these shares of all values exceed; may reorder the values."""
-    places = [min(len(values) - 1, max(0, len(values) - 1 - int(share * len(values)))) for share in shares]
+    indices = [min(len(values) - 1, max(0, len(values) - 1 - int(share * len(values)))) for share in shares]
     # Those above a value that some of them suggest are enough, unless there are too few.
     some = np.sort(values[::SAMPLED_OF])
     above = values[values >= some[max(0, int(len(some) * (1 - SAMPLE_MARGIN * max(shares))) - 1)]]
     fewer = len(values) - len(above)
-    if min(places) < fewer:
+    if min(indices) < fewer:
         above, fewer = values, 0
-    above.partition([place - fewer for place in places])
-    return [float(above[place - fewer]) for place in places]
+    above.partition([index - fewer for index in indices])
+    return [float(above[index - fewer]) for index in indices]

@@ -19,7 +19,7 @@ class Tile:
                 overwrites it
     coarse      the products are of vectors rounded to bfloat16, certain up to `SimilarityMatrix.coarse_tolerance`
     columns     the K gallery items; where they are not all, the next tiles have the same rows and the items that follow
-    number      place in the scan: what collectors keep in the order of tiles does not depend on who has read them
+    number      index in the scan: what collectors keep in the order of tiles does not depend on who has read them
     """
 
     matrix: SimilarityMatrix
@@ -64,7 +64,7 @@ class Strip:
     """Some queries of one set against themselves and later ones, in scan order.
 
     rows        range of the queries in `SimilarityMatrix.order`; queries of one class are adjacent there
-    columns     range of the items in the same order: from the first row on, or from a place after the last one
+    columns     range of the items in the same order: from the first row on, or from an index after the last one
     similarity  (rows, columns), as in a tile
     """
 

@@ -24,10 +24,10 @@ def top_entries(similarity: Tensor, width: int) -> tuple[Tensor, Tensor]:
     kept = grouped.amax(dim=1).topk(width, dim=1, sorted=False).indices
     candidates = grouped.gather(2, kept[:, None, :].expand(-1, size, -1)).flatten(1)
     rest = similarity[:, groups * size :]
-    values, places = torch.cat([candidates, rest], dim=1).topk(width, dim=1)
-    of_groups = places < candidates.shape[1]
-    in_groups = places // width * groups + kept.gather(1, places % width)
-    return values, torch.where(of_groups, in_groups, places - candidates.shape[1] + groups * size)
+    values, indices = torch.cat([candidates, rest], dim=1).topk(width, dim=1)
+    of_groups = indices < candidates.shape[1]
+    in_groups = indices // width * groups + kept.gather(1, indices % width)
+    return values, torch.where(of_groups, in_groups, indices - candidates.shape[1] + groups * size)
 
 
 def first_k(similarity: Tensor, k: int) -> Tensor:
@@ -42,46 +42,46 @@ def first_k(similarity: Tensor, k: int) -> Tensor:
 
 
 class TopEntries:
-    """The `width` largest entries of N rows and their places, falling, out of blocks of columns that come one by one.
+    """The `width` largest entries of N rows and their indices, falling, out of blocks of columns that come one by one.
 
-    Which of equal entries are kept is not defined, unless they are `by_place`: then blocks must come in the order of
-    their columns, and ties go to the lower place. Rows without enough entries end in −∞ at place 0.
+    Which of equal entries are kept is not defined, unless they are `stable`: then blocks must come in the order of
+    their columns, and ties go to the lower index. Rows without enough entries end in −∞ at index 0.
     """
 
     def __init__(
-        self, rows: int, width: int, dtype: torch.dtype, device: torch.device, *, by_place: bool = False
+        self, rows: int, width: int, dtype: torch.dtype, device: torch.device, *, stable: bool = False
     ) -> None:
-        self.width, self.by_place = width, by_place
+        self.width, self.stable = width, stable
         self.values = torch.full((rows, width), -torch.inf, dtype=dtype, device=device)
-        self.places = torch.zeros(rows, width, dtype=torch.int64, device=device)
+        self.indices = torch.zeros(rows, width, dtype=torch.int64, device=device)
 
-    def take(self, similarity: Tensor, first_place: int, rows: slice = slice(None)) -> None:
-        """Read a block (B, K) of some rows, whose columns begin at a place."""
+    def take(self, similarity: Tensor, first_index: int, rows: slice = slice(None)) -> None:
+        """Read a block (B, K) of some rows, whose columns begin at `first_index`."""
         if int((self.values[rows, -1] == -torch.inf).sum()) * GROUP > len(similarity):
             # Many rows have nothing to compare with yet.
             width = min(self.width, similarity.shape[1])
-            columns = first_k(similarity, width) if self.by_place else top_entries(similarity, width)[1]
-            self.merge(rows, similarity.gather(1, columns), columns + first_place)
+            columns = first_k(similarity, width) if self.stable else top_entries(similarity, width)[1]
+            self.merge(rows, similarity.gather(1, columns), columns + first_index)
             return
         grouped = similarity.shape[1] // GROUP * GROUP
-        self._take_above(similarity[:, :grouped].view(len(similarity), GROUP, -1), first_place, rows)
-        self._take_above(similarity[:, None, grouped:], first_place + grouped, rows)
+        self._take_above(similarity[:, :grouped].view(len(similarity), GROUP, -1), first_index, rows)
+        self._take_above(similarity[:, None, grouped:], first_index + grouped, rows)
 
-    def _take_above(self, grouped: Tensor, first_place: int, rows: slice) -> None:
+    def _take_above(self, grouped: Tensor, first_index: int, rows: slice) -> None:
         """Merge entries of (B, size, groups) that are above the smallest kept one of their row."""
         least = self.values[rows, -1]
         row, group = (grouped.amax(dim=1) > least[:, None]).nonzero(as_tuple=True)
         values = grouped[row, :, group]
         entry, member = (values > least[row, None]).nonzero(as_tuple=True)
         row, values = row[entry], values[entry, member]
-        places = first_place + member * grouped.shape[2] + group[entry]
-        if self.by_place:
-            order = places.argsort(stable=True)
+        indices = first_index + member * grouped.shape[2] + group[entry]
+        if self.stable:
+            order = indices.argsort(stable=True)
             order = order[row[order].argsort(stable=True)]
-            row, values, places = row[order], values[order], places[order]
-        self.merge_list(row + (rows.start or 0), values, places)
+            row, values, indices = row[order], values[order], indices[order]
+        self.merge_list(row + (rows.start or 0), values, indices)
 
-    def merge_list(self, row: Tensor, values: Tensor, places: Tensor) -> None:
+    def merge_list(self, row: Tensor, values: Tensor, indices: Tensor) -> None:
         """Merge a list of entries, sorted by row."""
         if not len(row):
             return
@@ -89,17 +89,17 @@ class TopEntries:
         within = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[line]
         shape = len(affected), int(counts.max())
         new_values = torch.full(shape, -torch.inf, dtype=values.dtype, device=values.device)
-        new_places = torch.zeros(shape, dtype=torch.int64, device=values.device)
+        new_indices = torch.zeros(shape, dtype=torch.int64, device=values.device)
         new_values[line, within] = values
-        new_places[line, within] = places
-        self.merge(affected, new_values, new_places)
+        new_indices[line, within] = indices
+        self.merge(affected, new_values, new_indices)
 
-    def merge(self, rows: slice | Tensor, values: Tensor, places: Tensor) -> None:
+    def merge(self, rows: slice | Tensor, values: Tensor, indices: Tensor) -> None:
         """Merge further entries (B, k) of some rows."""
-        values, places = torch.cat([self.values[rows], values], dim=1), torch.cat([self.places[rows], places], dim=1)
-        if self.by_place:
+        values, indices = torch.cat([self.values[rows], values], dim=1), torch.cat([self.indices[rows], indices], dim=1)
+        if self.stable:
             kept = first_k(values, self.width)
             self.values[rows] = values.gather(1, kept)
         else:
             self.values[rows], kept = values.topk(self.width, dim=1)
-        self.places[rows] = places.gather(1, kept)
+        self.indices[rows] = indices.gather(1, kept)

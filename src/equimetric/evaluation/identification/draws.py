@@ -120,7 +120,7 @@ def _same_images(sets: LabelledSets) -> Integers:
 
 
 def rank_in_class(classes: Integers, generator: np.random.Generator) -> Integers:
-    """(G,) the place of each item among those of its class, in random order."""
+    """(G,) the position of each item among those of its class, in random order."""
     order = np.lexsort((generator.random(len(classes)), classes))
     sizes = np.bincount(classes)
     rank = np.empty(len(classes), np.int64)

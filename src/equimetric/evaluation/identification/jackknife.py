@@ -126,9 +126,9 @@ def leave_one_class_out(scores: IdentificationScores, classes: int, thresholds: 
     nearest, probe_class = scores.distance[:, 0], scores.probe_class
 
     def count(number: Integers, distance: Floats, weight: Floats | None = None) -> Floats:
-        place = np.searchsorted(thresholds, distance, "right")
+        index = np.searchsorted(thresholds, distance, "right")
         width = len(thresholds) + 1
-        table = np.bincount(number * width + place, weight, minlength=classes * width)
+        table = np.bincount(number * width + index, weight, minlength=classes * width)
         return np.asarray(table.reshape(classes, width)[:, :-1].cumsum(1), np.float64)
 
     entries = scores.nearest_class >= 0

@@ -57,10 +57,10 @@ class IdentificationScores:
         """Some of the searches."""
         return IdentificationScores(*(getattr(self, field.name)[which] for field in fields(self)))
 
-    def write(self, places: Integers, found: "IdentificationScores") -> None:
-        """Write searches to their places."""
+    def write(self, indices: Integers, found: "IdentificationScores") -> None:
+        """Write searches to their rows."""
         for field in fields(self):
-            getattr(self, field.name)[places] = getattr(found, field.name)
+            getattr(self, field.name)[indices] = getattr(found, field.name)
 
     @property
     def mated(self) -> int:

@@ -49,7 +49,7 @@ class GallerySearch(Collector):
                 templates.compute_statistics(without_probes=True)
         else:
             self._columns = [EnrolledColumns(matrix, draw.items) for draw in self.draws]
-        self._place = [draw.probes[matrix.order].cumsum(0)[matrix.place] - 1 for draw in self.draws]
+        self._place = [draw.probes[matrix.order].cumsum(0)[matrix.inverse_order] - 1 for draw in self.draws]
 
     def collect(self, tile: Tile) -> None:
         """Search the tile's probes in every draw."""
@@ -85,11 +85,11 @@ class GallerySearch(Collector):
         scores.rival_named[some] = rival.cpu().numpy() == own
 
     def partial(self, rows: Tensor) -> Any:
-        """The searches of these queries in every draw: their places and what they found."""
-        places = [
-            place[rows[draw.probes[rows]]].cpu().numpy() for draw, place in zip(self.draws, self._place, strict=True)
+        """The searches of these queries in every draw: their indices and what they found."""
+        indices = [
+            index[rows[draw.probes[rows]]].cpu().numpy() for draw, index in zip(self.draws, self._place, strict=True)
         ]
-        return [(some, scores.select(some)) for some, scores in zip(places, self.scores, strict=True)]
+        return [(some, scores.select(some)) for some, scores in zip(indices, self.scores, strict=True)]
 
     def merge(self, partial: Any) -> None:
         """Take the searches of other queries."""
@@ -142,8 +142,8 @@ class EnrolledColumns(SimilarityMatrix):
         distance = self._distances(rows, similarity, columns)
         nearest = classes[columns].masked_fill(columns < 0, -1)
         others = similarity.masked_fill_(classes == nearest[:, :1], -torch.inf)
-        value, place = others.max(dim=1, keepdim=True)
-        rival = classes[place[:, 0]].masked_fill(value[:, 0] == -torch.inf, -1)
+        value, index = others.max(dim=1, keepdim=True)
+        rival = classes[index[:, 0]].masked_fill(value[:, 0] == -torch.inf, -1)
         return nearest, distance, (rival, self.whole.distance(value.double(), rows)[:, 0])
 
     def _distances(self, rows: Tensor, similarity: Tensor, columns: Tensor) -> Tensor:

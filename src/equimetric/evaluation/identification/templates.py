@@ -38,16 +38,16 @@ class MeanTemplates:
         if sets.cohort is not None:
             self.vectors = sets.cohort.plain_items(load_vectors(sets.gallery_vectors, "a cohort"))
         self.identities, number = torch.unique(sets.gallery_classes[draw.items], return_inverse=True)
-        self.place = torch.full((len(sets.class_labels),), -1, device=number.device)
-        self.place[self.identities] = torch.arange(len(self.identities), device=number.device)
+        self.index = torch.full((len(sets.class_labels),), -1, device=number.device)
+        self.index[self.identities] = torch.arange(len(self.identities), device=number.device)
         self.sums = sum_by_group(self.vectors[draw.items], number, len(self.identities))
         self.counts = torch.bincount(number, minlength=len(self.identities))
 
     def search(self, rows: Tensor, mated: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
         """Class and distance (P, 1) of the nearest mean, and those of the next one (P,)."""
-        queries, place = self.sets.queries[rows].double(), self.place[self.sets.query_classes[rows]]
+        queries, index = self.sets.queries[rows].double(), self.index[self.sets.query_classes[rows]]
         entry = torch.arange(len(rows), device=rows.device)
-        owned = torch.stack([entry, place], 1)[place >= 0]
+        owned = torch.stack([entry, index], 1)[index >= 0]
         matrix = SimilarityMatrix(queries, self.means(), geometry=self.sets.geometry, excluded=owned)
         columns = find_nearest(Tile(matrix, entry, matrix.similarity(entry)), min(2, len(self.sums)))
         products = matrix.exact_products(
@@ -99,8 +99,8 @@ class MeanTemplates:
 
     def _without_probes(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(P, D) and (P,) sums and counts of the enrolled items of each query's class, without the query."""
-        place = self.place[self.sets.query_classes[rows]]
-        sums, counts = self.sums[place], self.counts[place]
+        index = self.index[self.sets.query_classes[rows]]
+        sums, counts = self.sums[index], self.counts[index]
         probe, item = self._same_images(rows)
         sums.index_add_(0, probe, self.vectors[item].double(), alpha=-1)
         counts.index_add_(0, probe, torch.ones_like(probe), alpha=-1)

@@ -27,7 +27,7 @@ from equimetric.evaluation.metrics.partitions import (
     normalized_mutual_information,
     pairwise_f1,
 )
-from equimetric.evaluation.resampling.class_statistics import DRAWN_AT_A_TIME, ClassStatistic, shift_to
+from equimetric.evaluation.resampling.class_statistics import DRAWN_AT_A_TIME, ClassStatistic, shift_to_value
 from equimetric.evaluation.result import Evaluation
 from equimetric.ops.blocks import moderate_scale, slices, sum_by_group
 from equimetric.ops.kmeans import kmeans
@@ -128,10 +128,10 @@ def _resample_partitions(value: PartitionValue) -> Callable[[Metric, Evaluation]
         tables = []
         for clusters in clustering.clusters:
             width = int(clusters.max()) + 1
-            place, counts = np.unique(member * width + clusters, return_counts=True)
-            shape = len(place), width
-            cluster = csr_array((counts.astype(np.float64), (np.arange(len(place)), place % width)), shape)
-            tables.append((place // width, counts.astype(np.float64), cluster))
+            index, counts = np.unique(member * width + clusters, return_counts=True)
+            shape = len(index), width
+            cluster = csr_array((counts.astype(np.float64), (np.arange(len(index)), index % width)), shape)
+            tables.append((index // width, counts.astype(np.float64), cluster))
 
         def of_weights(weights: Floats) -> Floats:
             values = np.zeros(len(weights))
@@ -141,7 +141,7 @@ def _resample_partitions(value: PartitionValue) -> Callable[[Metric, Evaluation]
                     values[rows] += value(weights[rows] * sizes, drawn @ cluster, drawn * counts) / len(tables)
             return values
 
-        return shift_to(evaluation[metric.name], ClassStatistic(present, of_weights))
+        return shift_to_value(evaluation[metric.name], ClassStatistic(present, of_weights))
 
     return resample
 

@@ -141,13 +141,13 @@ def data_set_consistency(
     require_one_class(sets, "the consistency of data sets")
     if sets.gallery is not None:
         raise EquimetricError("members name data sets of one collection; they cannot be compared with a gallery")
-    names, place = np.unique(convert_labels(members, "members", len(sets.queries)), return_inverse=True)
+    names, index = np.unique(convert_labels(members, "members", len(sets.queries)), return_inverse=True)
     if len(names) < 2:
         raise EquimetricError(f"all members are the same data set ({names[0]}); consistency needs at least two")
     of_each = []
     for number, name in enumerate(names.tolist()):
         try:
-            inside = sets.select(torch.from_numpy(place == number).to(sets.queries.device))
+            inside = sets.select(torch.from_numpy(index == number).to(sets.queries.device))
         except EquimetricError as error:
             raise EquimetricError(f"data set {name!r}: {error}") from error
         of_each.append(pair_distances(inside, block_rows=block_rows, progress=progress, **options))

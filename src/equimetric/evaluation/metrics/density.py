@@ -17,7 +17,7 @@ from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.mapped_vectors import Vectors, load_vectors
 from equimetric.evaluation.evidence import Evidence, Score, exact_mean
 from equimetric.evaluation.families import Metric, metric
-from equimetric.evaluation.resampling.class_statistics import ClassStatistic, mean_between_classes, mean_over_classes
+from equimetric.evaluation.resampling.class_statistics import ClassStatistic, mean_over_class_pairs, mean_over_classes
 from equimetric.evaluation.result import Evaluation
 from equimetric.ops.blocks import directions, slices, sum_by_group
 
@@ -92,7 +92,7 @@ class ClassDensity(Collector):
 
 def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic:
     """Intra and ratio are means over classes, the distance between classes kept; inter is a mean over pairs of them."""
-    mean = mean_between_classes if metric["kind"] == "inter" else mean_over_classes
+    mean = mean_over_class_pairs if metric["kind"] == "inter" else mean_over_classes
     return mean(evaluation.score_per_class[metric.name])
 
 

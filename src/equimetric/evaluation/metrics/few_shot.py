@@ -125,8 +125,8 @@ def _order_by_content(sets: LabelledSets) -> Integers:
     """(G,) the gallery items by class, those of a class by their vectors: the order of the rows does not count."""
     vectors = np.ascontiguousarray(load_vectors(sets.gallery_vectors, "few-shot accuracy").cpu().numpy() + 0.0)
     rows = vectors.view(np.dtype((np.void, vectors.dtype.itemsize * vectors.shape[1]))).ravel()
-    place = np.unique(rows, return_inverse=True)[1]
-    return np.lexsort((place, sets.gallery_classes.cpu().numpy()))
+    index = np.unique(rows, return_inverse=True)[1]
+    return np.lexsort((index, sets.gallery_classes.cpu().numpy()))
 
 
 def _draw(sets: LabelledSets, items: Integers, shots: int, seed: int) -> GalleryDraw:

@@ -52,8 +52,8 @@ class Contingency:
             )
         _, row, class_sizes = np.unique(np.asarray(classes), return_inverse=True, return_counts=True)
         _, column, cluster_sizes = np.unique(np.asarray(clusters), return_inverse=True, return_counts=True)
-        place, counts = np.unique(row * len(cluster_sizes) + column, return_counts=True)
-        return cls(counts, place // len(cluster_sizes), place % len(cluster_sizes), class_sizes, cluster_sizes)
+        index, counts = np.unique(row * len(cluster_sizes) + column, return_counts=True)
+        return cls(counts, index // len(cluster_sizes), index % len(cluster_sizes), class_sizes, cluster_sizes)
 
     @property
     def points(self) -> int:

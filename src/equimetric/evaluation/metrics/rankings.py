@@ -40,7 +40,7 @@ GradedScore = Callable[[Mapping[str, Any], Tensor, Tensor], Tensor]
 MAX_MERGED_ENTRIES = 64
 """Top entries merged with those of each new strip; where there are more, candidates are gathered first."""
 KEPT_BYTES = 4 * TILE_BYTES
-"""Memory for the kept entries of all queries, a value and a place each, where every pair is computed once."""
+"""Memory for the kept entries of all queries, a value and an index each, where every pair is computed once."""
 RANKED_AT_A_TIME = 4096
 """Queries ranked at a time once all strips are read."""
 
@@ -229,8 +229,8 @@ class NearestNeighbours(Collector):
             return
         depth = self.depth_for(self.sets.num_relevant)
         for some in slices(len(self.matrix.order), RANKED_AT_A_TIME):
-            values, places = self.half.entries(some)
-            rows, items = self.matrix.order[some], self.matrix.order[places]
+            values, indices = self.half.entries(some)
+            rows, items = self.matrix.order[some], self.matrix.order[indices]
             ranked = rerank_near_ties(self.matrix, rows, values, items, depth, sets=self.sets, ordered=self.ordered)
             self._score(rows, ranked)
         self.half = None

@@ -87,8 +87,8 @@ def equal_error_rate(distances: PairDistances) -> tuple[float, float]:
     """
     threshold = distances.operating_distances
 
-    def errors(place: int) -> tuple[float, float]:
-        far, frr = rates(distances, float(threshold[place]))
+    def errors(index: int) -> tuple[float, float]:
+        far, frr = rates(distances, float(threshold[index]))
         return far, frr
 
     first, last = 0, len(threshold) - 1

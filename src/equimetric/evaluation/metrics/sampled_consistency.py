@@ -41,14 +41,14 @@ class AcceptedByRow(Collector):
         width = len(self.thresholds) + 2
         for row, query in enumerate(tile.rows.tolist()):
             distance = tile.part(slice(row, row + 1)).distance()[0]
-            place = torch.bucketize(distance, self.thresholds.to(distance.dtype))
-            place[distance == torch.inf] = width - 1
+            index = torch.bucketize(distance, self.thresholds.to(distance.dtype))
+            index[distance == torch.inf] = width - 1
             same = self.sets.gallery_classes == self.sets.query_classes[query]
             for kind, accepted, total in (
                 (same, self.positive, self.positives),
                 (~same, self.negative, self.negatives),
             ):
-                counts = torch.bincount(place[kind], minlength=width)[:-1].cumsum(0).cpu().numpy()
+                counts = torch.bincount(index[kind], minlength=width)[:-1].cumsum(0).cpu().numpy()
                 accepted[query], total[query] = counts[:-1], counts[-1]
 
 
@@ -118,12 +118,12 @@ def _sample_rows(sets: LabelledSets, sample: int, seed: int) -> Tensor:
 
 def _select_rows(sets: LabelledSets, rows: Tensor) -> LabelledSets:
     """Some queries against the whole gallery; a query that is in the gallery is still not compared with itself."""
-    place = torch.full((len(sets.queries),), -1, dtype=torch.int64, device=rows.device)
-    place[rows] = torch.arange(len(rows), device=rows.device)
+    index = torch.full((len(sets.queries),), -1, dtype=torch.int64, device=rows.device)
+    index[rows] = torch.arange(len(rows), device=rows.device)
     excluded = sets.excluded if sets.excluded is not None else rows.new_empty(0, 2)
     if sets.gallery is None:
         excluded = torch.cat([rows[:, None].expand(-1, 2), excluded])
-    excluded = torch.stack([place[excluded[:, 0]], excluded[:, 1]], dim=1)
+    excluded = torch.stack([index[excluded[:, 0]], excluded[:, 1]], dim=1)
     return replace(
         sets,
         queries=sets.queries[rows],

@@ -221,32 +221,32 @@ def _variance_by_others(distances: PairDistances, thresholds: int, pairs: Accept
     drawn = np.bincount(images.classes[distances.drawn_images], minlength=classes)
     first, second = (images.classes[ends].astype(np.int64) for ends in (pairs.first, pairs.second))
     known = (own[first] > 1) & (other[second] > 1)
-    first, second, place = first[known], second[known], pairs.place[known]
+    first, second, index = first[known], second[known], pairs.threshold_index[known]
     weight = other[second] / (negatives[second] ** 2 * (own[first] - 1) * (other[second] - 1))
 
     def squares(groups: Integers, weight: Floats) -> Floats:
-        return _sum_squares(groups, place, weight, thresholds)
+        return _sum_squares(groups, index, weight, thresholds)
 
     by_image = squares(pairs.first[known] * np.int64(classes) + second, own[first] * weight)
     by_item = squares(pairs.second[known] * np.int64(classes) + first, weight)
     by_class = squares(first * classes + second, weight)
-    each = np.bincount(place, own[first] * weight, minlength=thresholds).cumsum()
+    each = np.bincount(index, own[first] * weight, minlength=thresholds).cumsum()
     share = drawn.sum() / max(own[own > 1].sum(), 1)
     members = np.count_nonzero((other > 1) & (negatives > 0))
     return np.asarray((by_image - each - by_class + by_item) / max(share * members, 1e-300))
 
 
-def _sum_squares(groups: Integers, place: Integers, weight: Floats, thresholds: int) -> Floats:
+def _sum_squares(groups: Integers, index: Integers, weight: Floats, thresholds: int) -> Floats:
     """(G,) Σ over groups of weight · m², m the pairs (P,) of a group within the threshold.
 
     The m-th pair of a group raises its square from (m − 1)² to m².
     """
-    order = np.lexsort((place, groups))
+    order = np.lexsort((index, groups))
     sorted_groups = groups[order]
     begins = np.flatnonzero(np.append(True, sorted_groups[1:] != sorted_groups[:-1])) if len(order) else order
     earlier = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
     raised = (2 * earlier + 1) * weight[order]
-    return np.bincount(place[order], raised, minlength=thresholds).cumsum()
+    return np.bincount(index[order], raised, minlength=thresholds).cumsum()
 
 
 def _average(variance: Floats, thresholds: Floats, members: Integers) -> Noise:

@@ -18,7 +18,7 @@ from equimetric.evaluation.engine.label_sets import MultiLabelSets
 from equimetric.evaluation.engine.mapped_vectors import Vectors
 from equimetric.evaluation.evidence import Detail, Evidence, Score
 from equimetric.evaluation.families import Metric, metric
-from equimetric.evaluation.resampling.class_statistics import ClassStatistic, shift_to
+from equimetric.evaluation.resampling.class_statistics import ClassStatistic, shift_to_value
 from equimetric.evaluation.result import Evaluation
 from equimetric.ops.blocks import slices
 
@@ -108,7 +108,7 @@ def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
         drawn = torch.from_numpy(weights @ squares).clamp_(min=0).sqrt_()
         return np.array([spectral_decay(values, **metric.parameters) for values in drawn])
 
-    return shift_to(evaluation[metric.name], ClassStatistic(present, of_weights))
+    return shift_to_value(evaluation[metric.name], ClassStatistic(present, of_weights))
 
 
 @metric(

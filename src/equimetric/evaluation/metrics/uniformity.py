@@ -23,7 +23,7 @@ from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.evaluation.evidence import Detail, Evidence, Score
 from equimetric.evaluation.families import Metric, metric
 from equimetric.evaluation.metrics.alignment import DECIMAL, check_vector_distances
-from equimetric.evaluation.resampling.class_statistics import ClassStatistic, shift_to
+from equimetric.evaluation.resampling.class_statistics import ClassStatistic, shift_to_value
 from equimetric.evaluation.result import Evaluation
 from equimetric.ops.blocks import slices
 from equimetric.threads import parallel_map
@@ -165,7 +165,7 @@ def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
         potential = weights @ within + twice @ (total - within)
         return np.asarray(np.log(potential / (weights @ pairs_within + twice @ (pairs - pairs_within))))
 
-    return shift_to(evaluation[metric.name], ClassStatistic(present, of_weights))
+    return shift_to_value(evaluation[metric.name], ClassStatistic(present, of_weights))
 
 
 @metric(

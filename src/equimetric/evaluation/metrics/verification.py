@@ -22,9 +22,9 @@ from equimetric.evaluation.metrics.roc import (
 )
 from equimetric.evaluation.resampling.class_statistics import (
     ClassStatistic,
-    mean_between_classes,
+    mean_over_class_pairs,
     resample_positive_pairs,
-    shift_to,
+    shift_to_value,
 )
 from equimetric.evaluation.result import Evaluation
 
@@ -150,7 +150,7 @@ def _resample_curves(
             start = np.zeros((len(weights), 1))
             return value(np.hstack([start, far]), np.hstack([start, tar]))
 
-        return shift_to(evaluation[metric.name], ClassStatistic(present, of_weights))
+        return shift_to_value(evaluation[metric.name], ClassStatistic(present, of_weights))
 
     return resample
 
@@ -174,7 +174,7 @@ def _resample_negative_pairs(metric: Metric, evaluation: Evaluation) -> ClassSta
     counts = evaluation.detail(ClassNegatives)
     if counts is None or evaluation.multi_label:
         return None
-    return mean_between_classes(evaluation.score_per_class[metric.name], counts.class_negatives)
+    return mean_over_class_pairs(evaluation.score_per_class[metric.name], counts.class_negatives)
 
 
 @metric("auc", examples=("auc",), collectors=(PairDistances,), resample=_resample_curves(_area), multi_label=True)

@@ -32,15 +32,15 @@ def read_on_cluster(task: ScanTask, advance: Callable[[int], None], *, jobs: int
     with connect_ray(jobs) as ray:
         jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
         waiting = task.plan.cut(jobs * STRETCHES_PER_JOB)[::-1]
-        places = [address(part) % ALIGNMENT for part in buffers]
-        stored = [_store(ray, part, place) for part, place in zip(buffers, places, strict=True)]
+        offsets = [address(part) % ALIGNMENT for part in buffers]
+        stored = [_store(ray, part, offset) for part, offset in zip(buffers, offsets, strict=True)]
         submit = ray.remote(num_cpus=1, max_retries=RETRIES)(read_stretch).remote
         running: dict[Any, range] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < jobs:
                     stretch = waiting.pop()
-                    running[submit(content, stretch, places, *stored)] = stretch
+                    running[submit(content, stretch, offsets, *stored)] = stretch
                 done, _ = ray.wait(list(running))
                 task.merge(unpack(*_result(ray, done[0])))
                 advance(task.plan.tiles(running.pop(done[0])))
@@ -50,20 +50,20 @@ def read_on_cluster(task: ScanTask, advance: Callable[[int], None], *, jobs: int
                     ray.cancel(one, force=True)
 
 
-def _store(ray: Any, part: Bytes, place: int) -> Any:
+def _store(ray: Any, part: Bytes, offset: int) -> Any:
     """An array in the object store, where arrays begin at whole multiples of the alignment, after as many bytes.
 
     Zeros, such as empty tables of counts, need not travel: their number is enough.
     """
     if not part.any():
-        return place + len(part)
-    return ray.put(np.concatenate([np.zeros(place, np.uint8), part]) if place else part)
+        return offset + len(part)
+    return ray.put(np.concatenate([np.zeros(offset, np.uint8), part]) if offset else part)
 
 
-def read_stretch(content: bytes, stretch: range, places: list[int], *stored: Bytes | int) -> tuple[bytes, list[Bytes]]:
-    """What the collectors of a packed task read of a stretch of its bands, packed; `stored` begin at their places."""
+def read_stretch(content: bytes, stretch: range, offsets: list[int], *stored: Bytes | int) -> tuple[bytes, list[Bytes]]:
+    """What the collectors of a packed task read of a stretch of its bands, packed; `stored` begin at their offsets."""
     arrays = [np.zeros(one, np.uint8) if isinstance(one, int) else one for one in stored]
-    task = unpack_task(content, [array[place:] for array, place in zip(arrays, places, strict=True)])
+    task = unpack_task(content, [array[offset:] for array, offset in zip(arrays, offsets, strict=True)])
     with use_threads(1):
         task.read_in_other_process(stretch, lambda _: None)
     return pack(task.partials())

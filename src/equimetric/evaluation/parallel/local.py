@@ -42,9 +42,9 @@ def read_in_processes(task: ScanTask, advance: Callable[[int], None], *, jobs: i
     with ExitStack() as stack:
         spool = stack.enter_context(tempfile.TemporaryFile(prefix="equimetric-"))
         content, buffers = pack_task(task)
-        places = write_spool(spool, buffers)
+        spans = write_spool(spool, buffers)
         del buffers
-        start = pickle.dumps((spool.fileno(), places, sys.path)), content
+        start = pickle.dumps((spool.fileno(), spans, sys.path)), content
         workers = []
         for _ in range(min(jobs, len(stretches))):
             workers.append(stack.enter_context(WorkerProcess(MODULE, descriptors=[spool.fileno()])))
@@ -108,13 +108,13 @@ def _receive(worker: WorkerProcess) -> list[bytearray]:
 
 
 def write_spool(spool: IO[bytes], buffers: Sequence[Bytes]) -> list[tuple[int, int]]:
-    """Write arrays to a file, each at the alignment it has in memory; their places, (start, stop)."""
-    places, end = list[tuple[int, int]](), 0
+    """Write arrays to a file, each at the alignment it has in memory; their spans, (start, stop)."""
+    spans, end = list[tuple[int, int]](), 0
     try:
         for content in buffers:
             start = end + (address(content) - end) % ALIGNMENT
             end = start + len(content)
-            places.append((start, end))
+            spans.append((start, end))
             if content.any():  # zeros are a hole in the file
                 spool.seek(start)
                 spool.write(content.data)
@@ -125,4 +125,4 @@ def write_spool(spool: IO[bytes], buffers: Sequence[Bytes]) -> list[tuple[int, i
             f"{end / 2**30:.1f} GiB that processes share cannot be written to {tempfile.gettempdir()!r} "
             f"({error.strerror}); set TMPDIR to a larger folder"
         ) from None
-    return places
+    return spans

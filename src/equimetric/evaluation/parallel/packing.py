@@ -102,19 +102,19 @@ def address(content: NDArray[Any]) -> int:
     return start
 
 
-def place_aligned(content: Bytes, place: int) -> Bytes:
-    """The bytes, or a copy of them, that begins at a place modulo `ALIGNMENT`."""
-    if address(content) % ALIGNMENT == place:
+def place_aligned(content: Bytes, offset: int) -> Bytes:
+    """The bytes, or a copy of them, that begins at an offset modulo `ALIGNMENT`."""
+    if address(content) % ALIGNMENT == offset:
         return content
     padded = np.empty(len(content) + ALIGNMENT, np.uint8)
-    start = (place - address(padded)) % ALIGNMENT
+    start = (offset - address(padded)) % ALIGNMENT
     padded[start : start + len(content)] = content
     return padded[start : start + len(content)]
 
 
-def _rebuild(content: Bytes, dtype: torch.dtype, shape: torch.Size, place: int, read_only: bool) -> Tensor:
+def _rebuild(content: Bytes, dtype: torch.dtype, shape: torch.Size, offset: int, read_only: bool) -> Tensor:
     if read_only:
-        content = place_aligned(content, place)
+        content = place_aligned(content, offset)
     elif not content.flags.writeable:
         content = content.copy()
     return tensor_of(content).view(dtype).reshape(shape)

@@ -56,11 +56,11 @@ class StretchReader:
 
 
 def _open_task(start: bytearray, content: bytearray) -> ScanTask:
-    descriptor, places, path = pickle.loads(start)
+    descriptor, spans, path = pickle.loads(start)
     # Modules of plug-ins are found as the parent finds them.
     sys.path[:] = path
     shared = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY))
-    return unpack_task(content, [shared[first:last] for first, last in places])
+    return unpack_task(content, [shared[first:last] for first, last in spans])
 
 
 def _read(task: ScanTask, stretch: range, send: Send) -> None:

@@ -18,12 +18,12 @@ __all__ = [
     "DRAWN_AT_A_TIME",
     "ClassStatistic",
     "class_statistic",
-    "mean_between_classes",
+    "mean_over_class_pairs",
     "mean_over_classes",
     "mean_over_queries",
     "median_over_queries",
     "resample_positive_pairs",
-    "shift_to",
+    "shift_to_value",
 ]
 
 DRAWN_AT_A_TIME = 2**22
@@ -64,7 +64,7 @@ def _find_statistic(evaluation: Evaluation, name: str) -> ClassStatistic | None:
         statistic = mean_over_queries(scores, evaluation.memberships, len(evaluation.class_labels))
         # A query without any label has a score where lone ones count as zero, but no class.
         without = np.setdiff1d(np.arange(evaluation.queries), evaluation.memberships[0].numpy())
-        return statistic if scores[without].isnan().all() else shift_to(evaluation[name], statistic)
+        return statistic if scores[without].isnan().all() else shift_to_value(evaluation[name], statistic)
     metric = Metric.parse(name)
     if metric.macro:
         return mean_over_classes(evaluation.score_per_class[name])
@@ -116,7 +116,7 @@ def mean_over_classes(per_class: Tensor, counts: Floats | None = None) -> ClassS
     return _ratio(np.nan_to_num(score) * counts, counts)
 
 
-def mean_between_classes(per_class: Tensor, counts: Floats | None = None) -> ClassStatistic:
+def mean_over_class_pairs(per_class: Tensor, counts: Floats | None = None) -> ClassStatistic:
     """The mean over pairs of two classes, where class c has the mean s_c over its n_c pairs; all n_c = 1 by default.
 
     A pair of the classes u and v counts w_u·w_v times, to first order w_u + w_v − 1 times, which leads to
@@ -144,7 +144,7 @@ def resample_positive_pairs(metric: Metric, evaluation: Evaluation) -> ClassStat
     return statistic if np.isclose(all_once, evaluation[metric.name], rtol=1e-9) else None
 
 
-def shift_to(value: float, statistic: ClassStatistic) -> ClassStatistic:
+def shift_to_value(value: float, statistic: ClassStatistic) -> ClassStatistic:
     """The statistic plus a constant, so that it gives the metric's own value where every class is drawn once."""
     offset = value - float(statistic.of_weights(np.ones((1, len(statistic.classes))))[0])
     return ClassStatistic(statistic.classes, lambda weights: statistic.of_weights(weights) + offset)

@@ -16,7 +16,7 @@ from equimetric.evaluation.engine.inputs import EmbeddingsLike, convert_embeddin
 from equimetric.files import write_atomically
 from equimetric.ops.blocks import directions
 
-__all__ = ["SCORES", "CalibrationData", "CertifiedScores"]
+__all__ = ["SCORES", "CalibrationData", "CertificateBase"]
 
 SCORES = {
     "cosine": "Euclidean distance between unit vectors",
@@ -35,7 +35,7 @@ class CalibrationData:
     classes: int
 
 
-class CertifiedScores:
+class CertificateBase:
     """Applies a certificate, and refuses what it is not for.
 
     threshold  pairs at a smaller distance are accepted, with a cohort pairs of a larger score
@@ -124,12 +124,12 @@ class CertifiedScores:
 
         Embeddings of another dimension, or of another model or preprocessing where these are given, raise an error.
         """
-        self.require(model=model, preprocessing=preprocessing)
+        self.check_compatible(model=model, preprocessing=preprocessing)
         if self.cohort is None and cohort is None:
             return torch.as_tensor(self.accepts(self.distances(embeddings_a, embeddings_b)))
         return torch.as_tensor(self.accepts(self.scores(embeddings_a, embeddings_b, cohort)))
 
-    def require(
+    def check_compatible(
         self,
         *,
         dimension: int | None = None,
@@ -163,7 +163,7 @@ class CertifiedScores:
     def _vectors(self, given: EmbeddingsLike, name: str) -> Tensor:
         """(N, D) float64 vectors whose Euclidean distances the certificate is about."""
         vectors = convert_embeddings(given, name).double()
-        self.require(dimension=vectors.shape[1])
+        self.check_compatible(dimension=vectors.shape[1])
         if self.geometry == "euclidean":
             return vectors
         unit = directions(vectors)
