@@ -3,7 +3,7 @@ import torch
 
 from equimetric.geometry import GEOMETRIES
 from equimetric.ops import products
-from equimetric.ops.products import few_entries, inner_products, negative_distance, unit
+from equimetric.ops.products import inner_products, negative_distance, sparse_gradient, unit
 
 
 def vectors(rows=6, seed=0):
@@ -44,7 +44,7 @@ def test_strip_by_strip_is_the_same_with_both_derivatives(measure, monkeypatch):
     assert torch.autograd.gradgradcheck(lambda x: off_diagonal(measure(x, x)), (x,))
 
 
-def sparse_gradient(rows, columns, entries):
+def draw_sparse(rows, columns, entries):
     """A matrix of zeros but for some entries, the first of them where a set coincides with itself."""
     gradient = torch.zeros(rows, columns, dtype=torch.float64)
     places = torch.randperm(rows * columns, generator=torch.Generator().manual_seed(3))[:entries]
@@ -59,12 +59,12 @@ def test_sparse_backward_equals_dense_backward(measure, within, monkeypatch):
     queries = vectors(30).requires_grad_()
     references = queries if within else torch.cat([queries.detach()[:1], vectors(19, seed=1)]).requires_grad_()
     wanted = (queries,) if within else (queries, references)
-    gradient = sparse_gradient(30, len(references), 11)
+    gradient = draw_sparse(30, len(references), 11)
     dense = torch.autograd.grad(measure(queries, references), wanted, gradient)
     monkeypatch.setattr(products, "SPARSE_MIN_ENTRIES", 0)
     monkeypatch.setattr(products, "SPARSE_RATIO", 4)
     with torch.no_grad():
-        assert few_entries(gradient).is_sparse
+        assert sparse_gradient(gradient).is_sparse
     few = torch.autograd.grad(measure(queries, references), wanted, gradient)
     for found, expected in zip(few, dense, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
@@ -74,21 +74,21 @@ def test_sparse_backward_equals_dense_backward(measure, within, monkeypatch):
 
 
 def test_few_entries_are_found_where_they_are_few():
-    gradient = sparse_gradient(400, 300, 500).float()
+    gradient = draw_sparse(400, 300, 500).float()
     with torch.no_grad():
-        found = few_entries(gradient)
+        found = sparse_gradient(gradient)
         torch.testing.assert_close(found.to_dense(), gradient, rtol=0, atol=0)
-        in_columns = few_entries(gradient.T.contiguous().T)
+        in_columns = sparse_gradient(gradient.T.contiguous().T)
         torch.testing.assert_close(in_columns.to_dense(), gradient, rtol=0, atol=0)
-        assert few_entries(torch.ones(400, 300)) is None
-        assert few_entries(torch.ones(()).expand(400, 300)) is None
+        assert sparse_gradient(torch.ones(400, 300)) is None
+        assert sparse_gradient(torch.ones(()).expand(400, 300)) is None
         # More than a few, and none of them in the rows that are sampled first.
         hidden = torch.zeros(400, 300)
         hidden[1:17] = 1
-        assert few_entries(hidden) is None
-        assert few_entries(torch.zeros(400, 300)).coalesce().values().numel() == 0
-        assert few_entries(gradient[:100]) is None, "small matrices are not searched"
-    assert few_entries(gradient) is None, "double backward stays dense"
+        assert sparse_gradient(hidden) is None
+        assert sparse_gradient(torch.zeros(400, 300)).coalesce().values().numel() == 0
+        assert sparse_gradient(gradient[:100]) is None, "small matrices are not searched"
+    assert sparse_gradient(gradient) is None, "double backward stays dense"
 
 
 def test_snr_within_one_set_equals_snr_between_two_copies():

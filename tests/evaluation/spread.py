@@ -15,22 +15,22 @@ from equimetric.evaluation.parallel.packing import pack, unpack
 from equimetric.evaluation.parallel.tasks import pack_task, unpack_task
 
 
-def odd_stretches(bands):
+def odd_ranges(bands):
     """One band, two, three, … of what is left: of all sizes, none of them empty."""
-    stretches, start = [], 0
+    ranges, start = [], 0
     while start < bands:
-        stretches.append(range(start, min(bands, start + len(stretches) + 1)))
-        start = stretches[-1].stop
-    return stretches
+        ranges.append(range(start, min(bands, start + len(ranges) + 1)))
+        start = ranges[-1].stop
+    return ranges
 
 
 def read_in_copies(task, advance):
-    """Read odd stretches, each in a copy of its own, and merge what they read from the last to the first."""
+    """Read odd ranges, each in a copy of its own, and merge what they read from the last to the first."""
     content, buffers = pack_task(task)
     buffers = [part.copy() for part in buffers]  # as they are before anything is merged
-    for stretch in odd_stretches(len(task.plan.bands))[::-1]:
+    for band_range in odd_ranges(len(task.plan.bands))[::-1]:
         copy = unpack_task(content, [part.copy() for part in buffers])
-        copy.read(stretch, advance)
+        copy.read(band_range, advance)
         partials, large = pack(copy.partials())
         task.merge(unpack(partials, [part.copy() for part in large]))
 
@@ -65,7 +65,7 @@ def intervals(result):
 
 
 def evaluate_in_pieces(*sets, **options):
-    """As `evaluate`, its scan read in odd stretches."""
+    """As `evaluate`, its scan read in odd ranges."""
     module = sys.modules["equimetric.evaluation.evaluate"]
     with mock.patch.object(module, "choose_runner", return_value=read_in_copies):
         return evaluate(*sets, **options)

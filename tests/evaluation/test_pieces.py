@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spread import evaluate_in_pieces, identical, intervals, odd_stretches, read_in_copies
+from spread import evaluate_in_pieces, identical, intervals, odd_ranges, read_in_copies
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import Cohort, evaluate, list_metrics
@@ -184,10 +184,10 @@ class Strips(Collector):
 @pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("block_rows", [3, 16, 64])
 @pytest.mark.usefixtures("few_columns")
-def test_a_plan_has_every_pair_once_and_its_stretches_are_alike(block_rows, halves):
+def test_a_plan_has_every_pair_once_and_its_ranges_are_alike(block_rows, halves):
     matrix = SimilarityMatrix(torch.randn(500, 3), geometry="dot" if halves else "euclidean")
     found = plan_bands(matrix, [Strips(None, {}, ())], block_rows, coarse=False)
-    assert found.halves == halves
+    assert found.symmetric == halves
     seen = torch.zeros(500, 500, dtype=torch.int64)
     for band, rows in enumerate(found.bands):
         for block in found.blocks(band):
@@ -199,18 +199,18 @@ def test_a_plan_has_every_pair_once_and_its_stretches_are_alike(block_rows, halv
     if not halves:
         assert bool((seen == 1).all())
     for count in (1, 2, 5, 1000):
-        stretches = found.cut(count)
-        assert [band for stretch in stretches for band in stretch] == list(range(len(found.bands)))
-        assert len(stretches) <= count
+        ranges = found.split_bands(count)
+        assert [band for band_range in ranges for band in band_range] == list(range(len(found.bands)))
+        assert len(ranges) <= count
         if count < 10:
-            pairs = [sum(int(seen[found.bands[band]].sum()) for band in stretch) for stretch in stretches]
+            pairs = [sum(int(seen[found.bands[band]].sum()) for band in band_range) for band_range in ranges]
             assert max(pairs) - min(pairs) <= 2.1 * block_rows * 500
 
 
-def test_stretches_of_a_plan_with_fewer_bands_than_wanted():
+def test_ranges_of_a_plan_with_fewer_bands_than_wanted():
     few = ScanPlan(tuple(slices(10, 4)), 10, 10)
     assert few.cut(8) == [range(0, 1), range(1, 2), range(2, 3)]
-    assert odd_stretches(7) == [range(0, 1), range(1, 3), range(3, 6), range(6, 7)]
+    assert odd_ranges(7) == [range(0, 1), range(1, 3), range(3, 6), range(6, 7)]
 
 
 numbers = st.lists(st.floats(0, 1000, allow_subnormal=False), min_size=1, max_size=30)

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from equimetric.ops.products import (
     add_sparse_transpose,
-    few_entries,
     is_tracing,
     map_with_transpose,
-    pull_rows,
+    sparse_gradient,
     squared_lengths,
+    weighted_differences,
 )
 
 __all__ = ["negative_noise"]
@@ -56,17 +56,17 @@ class SelfNoise(torch.autograd.Function):
         if torch.is_grad_enabled():
             # For second derivatives these must be functions of the vectors.
             signals, _, shares = centre_signals(vectors)
-        few = few_entries(gradients[0])
+        few = sparse_gradient(gradients[0])
         if few is None:
             own = torch.linalg.vecdot(gradients[0], noise)[:, None] * shares
             pull = map_with_transpose(
-                gradients[0], lambda rows, sums: pull_rows(sums, signals[rows], signals), shares[:, 0]
+                gradients[0], lambda rows, sums: weighted_differences(sums, signals[rows], signals), shares[:, 0]
             )
         else:
             row, column = few.indices()
             scaled = few.values() * shares[row, 0]
             own = torch.zeros_like(shares).index_add_(0, row, (scaled * noise[row, column])[:, None])
-            pull = pull_rows(add_sparse_transpose(few.indices(), scaled, len(signals)), signals, signals)
+            pull = weighted_differences(add_sparse_transpose(few.indices(), scaled, len(signals)), signals, signals)
         return centre(torch.addcmul(pull, signals, own, value=-1)).mul_(2)
 
 

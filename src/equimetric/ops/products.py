@@ -17,19 +17,19 @@ from equimetric.ops.masks import flatnonzero
 
 __all__ = [
     "add_sparse_transpose",
-    "few_entries",
     "full_precision",
     "inner_products",
     "is_tracing",
     "map_with_transpose",
     "negative_distance",
     "pairwise",
-    "pull_rows",
     "safe_sqrt",
+    "sparse_gradient",
     "squared_chord",
     "squared_distance",
     "squared_lengths",
     "unit",
+    "weighted_differences",
 ]
 
 COINCIDENT = 1e-7
@@ -109,7 +109,7 @@ def take_rows(values: Tensor, rows: slice) -> Tensor:
     return values if rows is ALL_ROWS else values[rows]
 
 
-def few_entries(gradient: Tensor, over: Tensor | None = None) -> Tensor | None:
+def sparse_gradient(gradient: Tensor, over: Tensor | None = None) -> Tensor | None:
     """A gradient that is 0 for all but few pairs as a sparse matrix, else None.
 
     After a selection, or a hinge that is 0 for most pairs, backward then takes a fraction of the time. With `over`, the
@@ -125,7 +125,7 @@ def few_entries(gradient: Tensor, over: Tensor | None = None) -> Tensor | None:
     indices = flatnonzero(present)
     entries = gradient.reshape(-1)[indices]
     if over is not None:
-        entries = over_distance(entries, over.reshape(-1)[indices])
+        entries = divide_by_distance(entries, over.reshape(-1)[indices])
     rows = indices // gradient.shape[1]
     where = torch.stack([rows, indices - rows * gradient.shape[1]])
     return torch.sparse_coo_tensor(where, entries, gradient.shape, is_coalesced=True, check_invariants=False)
@@ -138,24 +138,24 @@ def add_sparse_transpose(indices: Tensor, entries: Tensor, size: int) -> Tensor:
 
 
 def map_with_transpose(
-    matrix: Tensor, strip: Callable[[slice, Tensor], Tensor], shares: Tensor | None = None
+    matrix: Tensor, strip: Callable[[slice, Tensor], Tensor], row_scale: Tensor | None = None
 ) -> Tensor:
     """`strip(rows, M + Mᵀ of these rows)` for all rows, strip by strip, so that no second matrix is filled.
 
-    With `shares` the rows of M are multiplied by them first. Copying the transpose is several times faster than adding
+    With `row_scale` the rows of M are multiplied by it first. Copying the transpose is several times faster than adding
     it column by column.
     """
 
     def sums(rows: slice) -> Tensor:
         turned = matrix[:, rows].contiguous().T.clone(memory_format=torch.contiguous_format)
-        if shares is None:
+        if row_scale is None:
             return turned.add_(matrix[rows])
         # Double backward still needs the factor.
-        scaled = turned * shares if torch.is_grad_enabled() else turned.mul_(shares)
-        return scaled.addcmul_(matrix[rows], shares[rows, None])
+        scaled = turned * row_scale if torch.is_grad_enabled() else turned.mul_(row_scale)
+        return scaled.addcmul_(matrix[rows], row_scale[rows, None])
 
     size = matrix.shape[0]
-    if size <= SMALL and shares is None:
+    if size <= SMALL and row_scale is None:
         return strip(ALL_ROWS, matrix + matrix.T)
     if size <= BACKWARD_ROWS:
         return strip(ALL_ROWS, sums(ALL_ROWS))
@@ -193,7 +193,7 @@ class SelfProducts(torch.autograd.Function):
         """(G + Gᵀ) X."""
         vectors: Tensor = context.saved_tensors[0]
         with full_precision(vectors.device.type):
-            few = few_entries(grad_outputs[0])
+            few = sparse_gradient(grad_outputs[0])
             if few is not None:
                 return add_sparse_transpose(few.indices(), few.values(), len(vectors)) @ vectors
             return map_with_transpose(grad_outputs[0], lambda _, sums: sums @ vectors)
@@ -236,38 +236,40 @@ class NegativeDistance(torch.autograd.Function):
         queries, references, distance = context.saved_tensors
 
         def pull(rows: slice, gradient: Tensor) -> Tensor:
-            over = over_distances(gradient, take_rows(distance, rows))
-            return pull_rows(over, take_rows(queries, rows), references)
+            over = divide_by_distance_chunked(gradient, take_rows(distance, rows))
+            return weighted_differences(over, take_rows(queries, rows), references)
 
-        few = few_entries(grad_outputs[0], over=distance)
+        few = sparse_gradient(grad_outputs[0], over=distance)
         if queries is references:
             if few is None:
                 return map_with_transpose(grad_outputs[0], pull), None
-            return pull_rows(add_sparse_transpose(few.indices(), few.values(), len(queries)), queries, queries), None
-        gradient = over_distances(grad_outputs[0].clone(), distance) if few is None else few
+            return weighted_differences(
+                add_sparse_transpose(few.indices(), few.values(), len(queries)), queries, queries
+            ), None
+        gradient = divide_by_distance_chunked(grad_outputs[0].clone(), distance) if few is None else few
         wanted = context.needs_input_grad
         return (
-            pull_rows(gradient, queries, references) if wanted[0] else None,
-            pull_rows(gradient.T, references, queries) if wanted[1] else None,
+            weighted_differences(gradient, queries, references) if wanted[0] else None,
+            weighted_differences(gradient.T, references, queries) if wanted[1] else None,
         )
 
 
-def over_distance(gradient: Tensor, negative: Tensor) -> Tensor:
+def divide_by_distance(gradient: Tensor, negative: Tensor) -> Tensor:
     """A gradient over the distance, in place, and 0 for coincident points."""
     return gradient.div_(torch.threshold_(negative.neg(), COINCIDENT, torch.inf))
 
 
-def over_distances(gradient: Tensor, negative: Tensor) -> Tensor:
+def divide_by_distance_chunked(gradient: Tensor, negative: Tensor) -> Tensor:
     """(Q, R) gradient over the distance, in place, a few rows at a time."""
     if gradient.shape[0] <= STRIP:
-        return over_distance(gradient, negative)
+        return divide_by_distance(gradient, negative)
     for start in range(0, gradient.shape[0], STRIP):
         rows = slice(start, start + STRIP)
-        over_distance(gradient[rows], negative[rows])
+        divide_by_distance(gradient[rows], negative[rows])
     return gradient
 
 
-def pull_rows(gradient: Tensor, vectors: Tensor, towards: Tensor) -> Tensor:
+def weighted_differences(gradient: Tensor, vectors: Tensor, towards: Tensor) -> Tensor:
     """(N, D) Σ_j W_ij (y_j − x_i)."""
     with full_precision(vectors.device.type):
         sums = gradient @ torch.ones_like(towards[:, :1]) if gradient.is_sparse else gradient.sum(1, keepdim=True)

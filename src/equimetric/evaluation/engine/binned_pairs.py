@@ -77,7 +77,7 @@ class BinnedPairs:
 
     def collect_strip(self, strip: Strip) -> None:
         """The same from a strip, which holds the pairs among its own queries twice and those with later ones once."""
-        own, queries, items = strip.own, strip.queries, strip.items
+        own, queries, items = strip.num_own_columns, strip.queries, strip.items
         self._count(strip.number, strip.similarity[:, :own], queries, items[:own], both_ends=False)
         self._count(strip.number, strip.similarity[:, own:], queries, items[own:], both_ends=True)
         row, item = self._positive_pairs(queries)

@@ -50,8 +50,8 @@ class HalfMatrixCandidates:
     def take(self, strip: Strip) -> None:
         """Read a strip."""
         self._take_candidates(strip.similarity, strip.rows.start, strip.columns.start)
-        later = strip.similarity[:, strip.own :]
-        self._take_candidates(later.T, strip.columns.start + strip.own, strip.rows.start)
+        later = strip.similarity[:, strip.num_own_columns :]
+        self._take_candidates(later.T, strip.columns.start + strip.num_own_columns, strip.rows.start)
 
     def entries(self, rows: slice) -> tuple[Tensor, Tensor]:
         """Values and indices (rows, width) of queries in a range of the scan's order, falling, after the last strip."""

@@ -20,14 +20,14 @@ def similarity_matrix(sets: LabelledSets) -> SimilarityMatrix:
     if sets.custom_geometry is None:
         return SimilarityMatrix.from_sets(sets)
     matrix = CustomGeometryMatrix.from_sets(sets)
-    matrix.own = sets.custom_geometry
+    matrix.custom = sets.custom_geometry
     return matrix
 
 
 class CustomGeometryMatrix(SimilarityMatrix):
     """Similarities as a geometry measures them, ranked by their values as computed; distances are −s."""
 
-    own: Geometry
+    custom: Geometry
 
     @property
     def symmetric(self) -> bool:
@@ -41,11 +41,11 @@ class CustomGeometryMatrix(SimilarityMatrix):
 
     def similarity(self, rows: Tensor, out: Tensor | None = None, columns: slice = ALL) -> Tensor:
         """The similarity of some queries with the gallery, (rows, G), or with a range of it."""
-        similarity = self._room(out, len(rows), columns, self.dtype)
+        similarity = self._output_buffer(out, len(rows), columns, self.dtype)
         queries = self.queries.vectors[rows]
 
         def measure(some: slice) -> None:
-            similarity[:, some] = self.own.measure(queries, select_vectors(self.gallery.vectors, columns, some))
+            similarity[:, some] = self.custom.measure(queries, select_vectors(self.gallery.vectors, columns, some))
 
         for _ in parallel_map(measure, slices(similarity.shape[1], MEASURED_COLUMNS)):
             pass

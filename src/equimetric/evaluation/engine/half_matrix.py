@@ -28,8 +28,12 @@ class HalfMatrixTopK:
 
     def take(self, strip: Strip) -> None:
         """Read a strip."""
-        if strip.own < strip.similarity.shape[1]:
-            self._take_columns(strip.similarity[:, strip.own :], strip.rows.start, strip.columns.start + strip.own)
+        if strip.num_own_columns < strip.similarity.shape[1]:
+            self._take_columns(
+                strip.similarity[:, strip.num_own_columns :],
+                strip.rows.start,
+                strip.columns.start + strip.num_own_columns,
+            )
         self.top.take(strip.similarity, strip.columns.start, strip.rows)
 
     def entries(self, rows: slice) -> tuple[Tensor, Tensor]:

@@ -118,7 +118,7 @@ class MappedVectors:
         return self.stored.device
 
     @property
-    def converts(self) -> bool:
+    def converts_on_read(self) -> bool:
         """Whether rows that are read differ from those that are stored."""
         plain = self.length is None and not self.signs and self.scale == 1 and self.extra is None
         return not plain or self.dtype != self.stored.dtype

@@ -35,16 +35,16 @@ GATHERED_BYTES = 2**32
 class ScanPlan:
     """Bands of queries, each a range of the scan's order, and how they are compared.
 
-    columns  how many columns a band is compared with at a time
-    items    number of gallery items G
-    halves   every pair of one set is computed once: see `tiles.Strip`
-    coarse   products are of vectors rounded to bfloat16
+    columns    how many columns a band is compared with at a time
+    items      number of gallery items G
+    symmetric  every pair of one set is computed once: see `tiles.Strip`
+    coarse     products are of vectors rounded to bfloat16
     """
 
     bands: tuple[slice, ...]
     columns: int
     items: int
-    halves: bool = False
+    symmetric: bool = False
     coarse: bool = False
 
     def blocks(self, band: int) -> list[slice]:
@@ -54,10 +54,10 @@ class ScanPlan:
 
     def _columns_of(self, rows: slice) -> tuple[int, int]:
         """The first column of a band, and how many are in a tile: at least its own rows, where it begins with them."""
-        first = rows.start if self.halves else 0
-        return first, min(max(self.columns, rows.stop - rows.start if self.halves else 0), self.items - first)
+        first = rows.start if self.symmetric else 0
+        return first, min(max(self.columns, rows.stop - rows.start if self.symmetric else 0), self.items - first)
 
-    def tiles(self, bands: range) -> int:
+    def count_tiles(self, bands: range) -> int:
         """How many tiles some bands have."""
         shapes = (self._columns_of(self.bands[band]) for band in bands)
         return sum(-((first - self.items) // width) for first, width in shapes)
@@ -67,16 +67,16 @@ class ScanPlan:
         most = max((rows.stop - rows.start) * self._columns_of(rows)[1] for rows in self.bands)
         return torch.empty(most, dtype=torch.bfloat16 if self.coarse else dtype, device=device)
 
-    def cut(self, count: int) -> list[range]:
-        """Stretches of consecutive bands with about equally many pairs, at most `count`."""
+    def split_bands(self, count: int) -> list[range]:
+        """Ranges of consecutive bands with about equally many pairs, at most `count`."""
         pairs = [(rows.stop - rows.start) * (self.items - self._columns_of(rows)[0]) for rows in self.bands]
-        total, stretches, start, done = sum(pairs), list[range](), 0, 0
+        total, ranges, start, done = sum(pairs), list[range](), 0, 0
         for band, some in enumerate(pairs):
             done += some
-            if done * count >= total * (len(stretches) + 1):
-                stretches.append(range(start, band + 1))
+            if done * count >= total * (len(ranges) + 1):
+                ranges.append(range(start, band + 1))
                 start = band + 1
-        return stretches
+        return ranges
 
 
 def plan_bands(
@@ -89,14 +89,14 @@ def plan_bands(
     if not coarse and worthwhile and _use_strips(matrix, readers):
         bands, columns = strip_bands(matrix, block_rows, in_parts)
         if len(bands) > 1:
-            return ScanPlan(tuple(bands), columns, items, halves=True)
+            return ScanPlan(tuple(bands), columns, items, symmetric=True)
     rows, columns = _tile_shape(matrix, block_rows, in_parts)
     return ScanPlan(tuple(slices(queries, rows)), columns, items, coarse=coarse)
 
 
 def _use_strips(matrix: SimilarityMatrix, readers: Sequence[Collector]) -> bool:
     bytes_gathered = len(matrix.gallery) * matrix.gallery.vectors.shape[1] * matrix.dtype.itemsize
-    possible = matrix.symmetric and not matrix.free_of_rounding and bytes_gathered <= GATHERED_BYTES
+    possible = matrix.symmetric and not matrix.has_exact_products and bytes_gathered <= GATHERED_BYTES
     return possible and bool(readers) and all(collector.accepts_strips() for collector in readers)
 
 
@@ -106,7 +106,7 @@ def _tile_shape(matrix: SimilarityMatrix, block_rows: int | None, in_parts: bool
     row_bytes = len(matrix.gallery) * item_bytes
     fits = (block_rows or MIN_BLOCK_ROWS) * row_bytes <= TILE_BYTES
     # Vectors that are converted whenever they are read should serve as many queries as possible.
-    if not in_parts or (fits and not matrix.converts):
+    if not in_parts or (fits and not matrix.converts_on_read):
         return block_rows or _whole_rows(row_bytes), len(matrix.gallery)
     rows = block_rows or BAND_ROWS
     columns = max(MIN_COLUMNS, TILE_BYTES // (rows * item_bytes)) // COLUMN_STEP * COLUMN_STEP

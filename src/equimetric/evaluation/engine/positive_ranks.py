@@ -32,7 +32,7 @@ def count_others_before(tile: Tile, sets: LabelledSets, *, first_only: bool = Fa
     counts = torch.full((len(num_relevant), most), -1, dtype=torch.int64, device=num_relevant.device)
     if not most:
         return counts
-    if tile.matrix.free_of_rounding:
+    if tile.matrix.has_exact_products:
         doubtful = _count_by_keys(tile, sets, counts)
     else:
         tolerance = tile.matrix.tolerance(tile.rows, tile.similarity.dtype)

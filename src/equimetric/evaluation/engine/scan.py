@@ -36,13 +36,13 @@ WORTHWHILE_SPEEDUP = 3.0
 class ScanTask:
     """All that is needed to read bands of a scan, in this process or in another.
 
-    read_bands  those that have been read so far
+    bands_done  the bands read so far
     """
 
     matrix: SimilarityMatrix
     collectors: Sequence[Collector]
     plan: ScanPlan
-    read_bands: list[int] = field(default_factory=list)
+    bands_done: list[int] = field(default_factory=list)
 
     def read(self, bands: range, advance: Advance) -> None:
         """Feed the tiles of some bands to the collectors; `advance` is called with the number of tiles read since."""
@@ -51,7 +51,7 @@ class ScanTask:
             for number, columns in enumerate(self.plan.blocks(band)):
                 self._collect(band, columns, (band, number), buffer)
                 advance(1)
-        self.read_bands += bands
+        self.bands_done += bands
 
     def read_in_other_process(self, bands: range, advance: Advance) -> None:
         """As `read`, in another process than that of the scan."""
@@ -60,7 +60,7 @@ class ScanTask:
 
     def _collect(self, band: int, columns: slice, number: tuple[int, int], buffer: Tensor) -> None:
         matrix, rows = self.matrix, self.plan.bands[band]
-        if self.plan.halves:
+        if self.plan.symmetric:
             strip = Strip(matrix, rows, columns, matrix.half_similarity(rows, columns, buffer), number)
             for collector in self.collectors:
                 collector.collect_strip(strip)
@@ -73,7 +73,7 @@ class ScanTask:
 
     def partials(self) -> list[Any]:
         """What the collectors have read."""
-        bands = [self.matrix.order[self.plan.bands[band]] for band in self.read_bands]
+        bands = [self.matrix.order[self.plan.bands[band]] for band in self.bands_done]
         rows = torch.cat(bands) if bands else self.matrix.order[:0]
         return [collector.partial(rows) for collector in self.collectors]
 
@@ -115,7 +115,7 @@ def scan(
         coarse = _use_coarse(matrix, readers, prefilter)
         plan = plan_bands(matrix, readers, block_rows, coarse=coarse)
         if readers:
-            tiles = plan.tiles(range(len(plan.bands)))
+            tiles = plan.count_tiles(range(len(plan.bands)))
             with show_progress("comparing", tiles, quiet=not progress) as advance:
                 run(ScanTask(matrix, readers, plan), advance)
         for collector in collectors:
@@ -124,13 +124,13 @@ def scan(
     if isinstance(matrix, CustomGeometryMatrix):
         return f"{exact} similarities on {matrix.device.type}"
     products = f"bfloat16 products, candidates taken again in {exact}" if coarse else f"{exact} products"
-    return f"{products}{', each pair once,' if plan.halves else ''} on {matrix.device.type}"
+    return f"{products}{', each pair once,' if plan.symmetric else ''} on {matrix.device.type}"
 
 
 def _use_coarse(matrix: SimilarityMatrix, readers: Sequence[Collector], prefilter: Prefilter) -> bool:
     if prefilter not in ("auto", "bfloat16", "none"):
         raise unknown_name("prefilter", prefilter, ["auto", "bfloat16", "none"])
-    possible = matrix.can_round and not matrix.ranks_as_computed
+    possible = matrix.supports_bfloat16 and not matrix.ranks_as_computed
     possible = possible and all(collector.accepts_coarse for collector in readers)
     if prefilter == "bfloat16" and not possible:
         raise EquimetricError(

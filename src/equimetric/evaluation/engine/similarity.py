@@ -84,14 +84,14 @@ class SimilarityMatrix:
         return self._symmetric
 
     @property
-    def free_of_rounding(self) -> bool:
+    def has_exact_products(self) -> bool:
         """Whether tiles have exact similarities: sums of ±1 are exact."""
         return self.geometry == "hamming"
 
     @property
     def ranks_as_computed(self) -> bool:
         """Whether the similarities of a tile rank as they are, and never need to be computed again."""
-        return self.free_of_rounding
+        return self.has_exact_products
 
     @property
     def dtype(self) -> torch.dtype:
@@ -103,18 +103,18 @@ class SimilarityMatrix:
 
         They have the embeddings' own precision, and overwrite the memory of `out` where it is given.
         """
-        similarity = self._room(out, len(rows), columns, self.dtype)
+        similarity = self._output_buffer(out, len(rows), columns, self.dtype)
         multiply(self.queries.vectors[rows], self.gallery.vectors, similarity, columns)
         return self.mask_excluded(similarity, rows, columns)
 
     def half_similarity(self, rows: slice, columns: slice, out: Tensor) -> Tensor:
         """Inner products of queries in a range of `order` with those in another."""
         queries = self.order[rows]
-        similarity = self._room(out, len(queries), columns, self.dtype)
+        similarity = self._output_buffer(out, len(queries), columns, self.dtype)
         multiply(self.queries.vectors[queries], self.gallery.vectors, similarity, self.order[columns])
         return self.mask_excluded(similarity, queries, columns, in_order=True)
 
-    def _room(self, out: Tensor | None, rows: int, columns: slice, dtype: torch.dtype) -> Tensor:
+    def _output_buffer(self, out: Tensor | None, rows: int, columns: slice, dtype: torch.dtype) -> Tensor:
         """Memory for rows of some columns: the beginning of `out`, or new."""
         width = len(range(*columns.indices(len(self.gallery))))
         if out is None:
@@ -129,21 +129,21 @@ class SimilarityMatrix:
         )
 
     @property
-    def can_round(self) -> bool:
+    def supports_bfloat16(self) -> bool:
         """Whether there may be copies in bfloat16: of vectors in memory."""
         return not isinstance(self.queries.vectors, MappedVectors) and not isinstance(
             self.gallery.vectors, MappedVectors
         )
 
     @property
-    def converts(self) -> bool:
+    def converts_on_read(self) -> bool:
         """Whether gallery vectors are on disk, and converted whenever they are read."""
-        return isinstance(self.gallery.vectors, MappedVectors) and self.gallery.vectors.converts
+        return isinstance(self.gallery.vectors, MappedVectors) and self.gallery.vectors.converts_on_read
 
     def coarse_similarity(self, rows: Tensor, out: Tensor | None = None, columns: slice = ALL) -> Tensor:
         """As `similarity`, from vectors rounded to bfloat16."""
-        queries, gallery, _ = self.round()
-        similarity = self._room(out, len(rows), columns, queries.dtype)
+        queries, gallery, _ = self.bfloat16_copies()
+        similarity = self._output_buffer(out, len(rows), columns, queries.dtype)
         multiply(queries[rows], gallery, similarity, columns)
         return self.mask_excluded(similarity, rows, columns)
 
@@ -153,7 +153,7 @@ class SimilarityMatrix:
         |⟨q, g⟩ − ⟨q̃, g̃⟩| ≤ ‖q − q̃‖·‖g‖ + ‖q̃‖·‖g − g̃‖ by Cauchy–Schwarz, plus the errors of summing in float32 and
         of rounding the sum to bfloat16.
         """
-        _, _, residual = self.round()
+        _, _, residual = self.bfloat16_copies()
         gallery_residual = residual if self.gallery is self.queries else self._gallery_residual
         length, longest = self.queries.length[rows], self._longest
         vectors = residual[rows] * longest + (length + residual[rows]) * gallery_residual.max()
@@ -230,7 +230,7 @@ class SimilarityMatrix:
         dimension = self.queries.vectors.shape[1]
         return min(dimension, 16 * math.sqrt(dimension))
 
-    def round(self) -> tuple[Tensor, Tensor, Tensor]:
+    def bfloat16_copies(self) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and gallery in bfloat16, and the change of each query, ‖q − q̃‖ (N,) float64."""
         if self._coarse is None:
             queries, residual = _round_to_bfloat16(self.queries)

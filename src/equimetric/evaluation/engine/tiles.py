@@ -54,7 +54,7 @@ class Tile:
         """Distances (B, K) in a new tensor; +∞ for excluded pairs."""
         return self.matrix.distance(self.similarity, self.rows)
 
-    def part(self, which: Tensor | slice) -> "Tile":
+    def select_rows(self, which: Tensor | slice) -> "Tile":
         """Some of the tile's rows."""
         return Tile(self.matrix, self.rows[which], self.similarity[which], self.coarse, self.columns, self.number)
 
@@ -75,7 +75,7 @@ class Strip:
     number: tuple[int, int] = (0, 0)
 
     @property
-    def own(self) -> int:
+    def num_own_columns(self) -> int:
         """How many of the columns are the rows themselves: all rows, or none."""
         return len(range(self.columns.start, self.rows.stop))
 

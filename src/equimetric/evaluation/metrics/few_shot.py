@@ -83,7 +83,7 @@ class NearerMeans(Collector):
 
     def collect_strip(self, strip: Strip) -> None:
         """The same for a strip's queries."""
-        if strip.own:
+        if strip.num_own_columns:
             self._compare(strip.queries)
 
     def partial(self, rows: Tensor) -> Any:

@@ -40,7 +40,7 @@ class AcceptedByRow(Collector):
         """Count the pairs of each row at the first threshold that accepts them."""
         width = len(self.thresholds) + 2
         for row, query in enumerate(tile.rows.tolist()):
-            distance = tile.part(slice(row, row + 1)).distance()[0]
+            distance = tile.select_rows(slice(row, row + 1)).distance()[0]
             index = torch.bucketize(distance, self.thresholds.to(distance.dtype))
             index[distance == torch.inf] = width - 1
             same = self.sets.gallery_classes == self.sets.query_classes[query]

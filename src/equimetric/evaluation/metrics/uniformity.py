@@ -78,7 +78,7 @@ class PairPotential(Collector):
         parts = _cached_rows(tile.similarity)
 
         def sum_rows(some: slice) -> list[Tensor]:
-            potentials = self._potentials(tile.part(some).distance())
+            potentials = self._potentials(tile.select_rows(some).distance())
             return [values.logsumexp(1) if self.logarithms else values.sum(dim=1).double() for values in potentials]
 
         for some, found in zip(parts, parallel_map(sum_rows, parts), strict=True):
@@ -104,7 +104,7 @@ class PairPotential(Collector):
 
     def collect_strip(self, strip: Strip) -> None:
         """Pairs with later queries also count for these."""
-        parts, own = _cached_rows(strip.similarity), strip.own
+        parts, own = _cached_rows(strip.similarity), strip.num_own_columns
         later = strip.similarity.new_zeros(len(self.temperatures), len(strip.items) - own, dtype=torch.float64)
 
         def sum_both(some: slice) -> list[tuple[Tensor, Tensor]]:

@@ -1,4 +1,4 @@
-"""Ray tasks: each reads a stretch of bands on some machine of a cluster, and returns what it has read.
+"""Ray tasks: each reads a range of bands on some machine of a cluster, and returns what it has read.
 
 Embeddings in memory go into Ray's object store, once for every machine. Those that are mapped from a file stay there:
 all machines must find it under the same path.
@@ -19,9 +19,9 @@ from equimetric.evaluation.parallel.tasks import pack_task, unpack_task
 from equimetric.ray_clusters import connect_ray
 from equimetric.threads import use_threads
 
-__all__ = ["read_on_cluster", "read_stretch"]
+__all__ = ["read_bands", "read_on_cluster"]
 
-STRETCHES_PER_JOB = 4
+RANGES_PER_JOB = 4
 """Each returns all its counts, so there are fewer than on one machine."""
 RETRIES = 2
 
@@ -31,19 +31,19 @@ def read_on_cluster(task: ScanTask, advance: Callable[[int], None], *, jobs: int
     content, buffers = pack_task(task)
     with connect_ray(jobs) as ray:
         jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        waiting = task.plan.cut(jobs * STRETCHES_PER_JOB)[::-1]
+        waiting = task.plan.split_bands(jobs * RANGES_PER_JOB)[::-1]
         offsets = [address(part) % ALIGNMENT for part in buffers]
         stored = [_store(ray, part, offset) for part, offset in zip(buffers, offsets, strict=True)]
-        submit = ray.remote(num_cpus=1, max_retries=RETRIES)(read_stretch).remote
+        submit = ray.remote(num_cpus=1, max_retries=RETRIES)(read_bands).remote
         running: dict[Any, range] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < jobs:
-                    stretch = waiting.pop()
-                    running[submit(content, stretch, offsets, *stored)] = stretch
+                    band_range = waiting.pop()
+                    running[submit(content, band_range, offsets, *stored)] = band_range
                 done, _ = ray.wait(list(running))
                 task.merge(unpack(*_result(ray, done[0])))
-                advance(task.plan.tiles(running.pop(done[0])))
+                advance(task.plan.count_tiles(running.pop(done[0])))
         finally:
             for one in running:
                 with suppress(ray.exceptions.RayError):
@@ -60,12 +60,14 @@ def _store(ray: Any, part: Bytes, offset: int) -> Any:
     return ray.put(np.concatenate([np.zeros(offset, np.uint8), part]) if offset else part)
 
 
-def read_stretch(content: bytes, stretch: range, offsets: list[int], *stored: Bytes | int) -> tuple[bytes, list[Bytes]]:
-    """What the collectors of a packed task read of a stretch of its bands, packed; `stored` begin at their offsets."""
+def read_bands(
+    content: bytes, band_range: range, offsets: list[int], *stored: Bytes | int
+) -> tuple[bytes, list[Bytes]]:
+    """What the collectors of a packed task read of a range of its bands, packed; `stored` begin at their offsets."""
     arrays = [np.zeros(one, np.uint8) if isinstance(one, int) else one for one in stored]
     task = unpack_task(content, [array[offset:] for array, offset in zip(arrays, offsets, strict=True)])
     with use_threads(1):
-        task.read_in_other_process(stretch, lambda _: None)
+        task.read_in_other_process(band_range, lambda _: None)
     return pack(task.partials())
 
 

@@ -1,6 +1,6 @@
-"""Worker processes on this machine: they map the task from a temporary file and read stretches of its bands.
+"""Worker processes on this machine: they map the task from a temporary file and read ranges of its bands.
 
-Each worker takes the next stretch when it is done with one, and hands over all it has read at the end. Arrays of the
+Each worker takes the next range when it is done with one, and hands over all it has read at the end. Arrays of the
 task, the embeddings in memory among them, are in memory once for all workers; those that are mapped from a file are not
 copied at all.
 """
@@ -24,7 +24,7 @@ from equimetric.workers import WorkerEnded, WorkerProcess
 
 __all__ = ["read_in_processes", "write_spool"]
 
-STRETCHES_PER_JOB = 16
+RANGES_PER_JOB = 16
 """So many that no worker waits long for the last one."""
 MODULE = "equimetric.evaluation.parallel.worker"
 
@@ -33,10 +33,10 @@ Event = tuple[str, Any]
 
 def read_in_processes(task: ScanTask, advance: Callable[[int], None], *, jobs: int) -> None:
     """Read all bands in up to `jobs` worker processes, of one thread each, and merge what they have read."""
-    stretches = task.plan.cut(jobs * STRETCHES_PER_JOB)
+    band_ranges = task.plan.split_bands(jobs * RANGES_PER_JOB)
     waiting: queue.SimpleQueue[range] = queue.SimpleQueue()
-    for stretch in stretches:
-        waiting.put(stretch)
+    for band_range in band_ranges:
+        waiting.put(band_range)
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     handing_over = threading.Lock()
     with ExitStack() as stack:
@@ -46,7 +46,7 @@ def read_in_processes(task: ScanTask, advance: Callable[[int], None], *, jobs: i
         del buffers
         start = pickle.dumps((spool.fileno(), spans, sys.path)), content
         workers = []
-        for _ in range(min(jobs, len(stretches))):
+        for _ in range(min(jobs, len(band_ranges))):
             workers.append(stack.enter_context(WorkerProcess(MODULE, descriptors=[spool.fileno()])))
         for worker in workers:
             args = worker, start, waiting, events, handing_over
@@ -76,10 +76,10 @@ def _serve(
         worker.send([b"start", *start])
         while not waiting.empty():
             try:
-                stretch = waiting.get_nowait()
+                band_range = waiting.get_nowait()
             except queue.Empty:
                 break
-            worker.send([b"read", pickle.dumps(stretch)])
+            worker.send([b"read", pickle.dumps(band_range)])
             while (message := _receive(worker))[0] == b"tiles":
                 events.put(("tiles", int.from_bytes(message[1], "little")))
         # One at a time: partials may be large.

@@ -24,7 +24,7 @@ def pack_task(task: ScanTask) -> tuple[bytes, list[Bytes]]:
             names = ", ".join(metric.name for metric in collector.metrics) or type(collector).__name__
             raise EquimetricError(f"{names} cannot be computed in pieces; leave it out, or use one process")
     if task.plan.coarse:
-        task.matrix.round()  # once for all processes
+        task.matrix.bfloat16_copies()  # once for all processes
     return pack((_metric_modules(task), task), [task.matrix, [collector.sets for collector in task.collectors]])
 
 

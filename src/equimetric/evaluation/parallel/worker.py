@@ -1,4 +1,4 @@
-"""A process that reads stretches of a scan for its parent: `python -m equimetric.evaluation.parallel.worker`."""
+"""A process that reads ranges of bands of a scan for its parent: `python -m equimetric.evaluation.parallel.worker`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECONDS_BETWEEN_REPORTS = 0.2
 Send = Callable[[Message], None]
 
 
-class StretchReader:
+class BandReader:
     """Executes what the parent says: start, read, hand over."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ def _open_task(start: bytearray, content: bytearray) -> ScanTask:
     return unpack_task(content, [shared[first:last] for first, last in spans])
 
 
-def _read(task: ScanTask, stretch: range, send: Send) -> None:
+def _read(task: ScanTask, band_range: range, send: Send) -> None:
     tiles, last = 0, time.monotonic()
 
     def advance(number: int) -> None:
@@ -73,7 +73,7 @@ def _read(task: ScanTask, stretch: range, send: Send) -> None:
             send([b"tiles", tiles.to_bytes(8, "little")])
             tiles, last = 0, time.monotonic()
 
-    task.read_in_other_process(stretch, advance)
+    task.read_in_other_process(band_range, advance)
     send([b"tiles", tiles.to_bytes(8, "little")])
     send([b"done"])
 
@@ -81,9 +81,9 @@ def _read(task: ScanTask, stretch: range, send: Send) -> None:
 def main() -> None:
     """Serve the parent until it is done, or gone."""
     torch.set_num_threads(1)
-    report_progress("nothing")  # The parent has a bar of its own.
-    warnings.simplefilter("ignore")  # It has said what there is to say, too.
-    serve_parent(StretchReader().handle)
+    report_progress("nothing")  # The parent shows the progress.
+    warnings.simplefilter("ignore")  # The parent has shown the same warnings.
+    serve_parent(BandReader().handle)
 
 
 if __name__ == "__main__":
