@@ -244,13 +244,13 @@ class TwoHalves(References):
         self.batch, self.calls = BatchReferences(), 0
 
     def forward(self, geometry, normalize, inputs):
-        ((_, pairs),) = self.batch(geometry, normalize, inputs).weighted
+        ((_, pairs),) = self.batch(geometry, normalize, inputs).weighted_pairs
         half = torch.arange(len(inputs.labels)) < len(inputs.labels) // 2
         parts = [pairs.keep(positive=side, negative=side) for side in (half, ~half)]
         return PairTerms(list(zip((1.0, 3.0), parts, strict=True)), torch.tensor(5.0))
 
     def after_loss(self, terms):
-        self.calls += len(terms.weighted)
+        self.calls += len(terms.weighted_pairs)
 
 
 def test_the_objective_is_the_weighted_sum_over_sets_of_pairs_and_the_penalty():

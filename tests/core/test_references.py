@@ -205,7 +205,7 @@ def test_the_dominant_centre_is_nearest_to_most_samples_and_samples_far_from_it_
     expected = float64([10, 5, 80, 76, 74, 120, 118.5, 49.5, 0.5, 1.5])
     torch.testing.assert_close(found.degrees, expected, rtol=0, atol=1e-6)
     assert found.noisy.tolist() == [2, 3, 5, 6]
-    assert dominant_centres(references, embeddings, labels, widest_degrees=118.0).noisy.tolist() == [5, 6]
+    assert dominant_centres(references, embeddings, labels, max_angle_deg=118.0).noisy.tolist() == [5, 6]
 
 
 def test_the_first_of_equally_dominant_centres_counts_and_one_centre_is_dominant_by_itself():

@@ -6,7 +6,7 @@ import torch
 import equimetric as em
 from equimetric.batches import ClassBalancedBatches, build_batches
 from equimetric.errors import EquimetricError
-from equimetric.references.relation import relation
+from equimetric.references.relation import label_masks
 
 
 def float64(values):
@@ -21,17 +21,17 @@ def random(*shape, seed=0):
 def test_class_ids_of_any_size_match_where_they_are_equal(queries):
     ids = torch.tensor([-(2**62), 2**24, 2**24 + 1, 7, 2**62])
     labels, reference_labels = ids[torch.arange(queries) % 4], ids[torch.arange(500) % 5]
-    positive, negative = relation(labels, reference_labels, (queries, 500))
+    positive, negative = label_masks(labels, reference_labels, (queries, 500))
     assert torch.equal(positive, labels[:, None] == reference_labels)
     assert torch.equal(negative, ~positive)
-    positive, negative = relation(labels, labels, (queries, queries), same_set=True)
+    positive, negative = label_masks(labels, labels, (queries, queries), same_set=True)
     assert torch.equal(positive, (labels[:, None] == labels) & ~torch.eye(queries, dtype=torch.bool))
     assert torch.equal(negative, labels[:, None] != labels)
 
 
 def test_a_sample_without_any_label_is_not_its_own_negative():
     labels = torch.tensor([[0, 0], [1, 0], [1, 1]], dtype=torch.bool)
-    positive, negative = relation(labels, labels, (3, 3), same_set=True)
+    positive, negative = label_masks(labels, labels, (3, 3), same_set=True)
     assert positive.tolist() == [[False, False, False], [False, False, True], [False, True, False]]
     assert negative.tolist() == [[False, True, True], [True, False, False], [True, False, False]]
 

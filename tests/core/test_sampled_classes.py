@@ -82,7 +82,7 @@ def test_the_loss_is_that_of_the_sampled_columns_alone(case, monkeypatch):
     sampled = build(method, sample_rate=0.5, **options)
     embeddings = random(5, DIMENSION).requires_grad_()
     terms = sampled.pair_terms(embeddings, LABELS)
-    ((_, pairs),) = terms.weighted
+    ((_, pairs),) = terms.weighted_pairs
     assert pairs.similarity.shape == pairs.positive.shape == (5, len(IDS))
     value = terms.combine([sampled.value(pairs)])
     value.backward()

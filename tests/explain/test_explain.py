@@ -98,7 +98,7 @@ def test_episodes_of_unequal_size_have_the_weights_of_their_mean():
     assert weights.shape == (7, 7)
 
     def weighted_sum(embeddings):
-        sets = [pairs for _, pairs in objective.pair_terms(embeddings, labels).weighted]
+        sets = [pairs for _, pairs in objective.pair_terms(embeddings, labels).weighted_pairs]
         similarity = torch.cat([pairs.similarity for pairs in sets])
         sign = torch.cat([pairs.negative.double() - pairs.positive.double() for pairs in sets])
         return (sign * weights * similarity).sum() / len(weights)

@@ -19,15 +19,15 @@ EmbeddingView = Callable[[], Tensor]
 """Returns the (N, D) embeddings of the training set when called."""
 
 
-def require_at_least(least: int, **values: int) -> None:
-    """Raise an error for values that are not whole numbers or below `least`."""
+def require_at_least(minimum: int, **values: int) -> None:
+    """Raise an error for values that are not whole numbers or below `minimum`."""
     given: dict[str, object] = {**values}
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise EquimetricError(f"{name} must be a whole number, got {value!r}")
-    if any(value < least for value in values.values()):
+    if any(value < minimum for value in values.values()):
         names = ", ".join(values)
-        raise EquimetricError(f"{names} must be at least {least}, got {', '.join(map(str, values.values()))}")
+        raise EquimetricError(f"{names} must be at least {minimum}, got {', '.join(map(str, values.values()))}")
 
 
 def require_samples(samples: int, needed: int, unit: str) -> None:
@@ -61,14 +61,14 @@ class Batches(ABC):
         labels: (N,) class ids of the training set.
         members: for each class, in order of class id, the indices of its samples.
         units_per_batch, samples_per_unit: the size of a batch.
-        by_role: whether a batch lists the first samples of all units, then the second ones and so on, instead of
+        role_major: whether a batch lists the first samples of all units, then the second ones and so on, instead of
             unit after unit.
         adapts: whether batches depend on the embeddings of earlier batches, which `observe` is given.
         per_sample: options with one value per sample; a configuration names an attribute of the data for each.
 
     """
 
-    by_role: ClassVar[bool] = False
+    role_major: ClassVar[bool] = False
     adapts: ClassVar[bool] = False
     per_sample: ClassVar[tuple[str, ...]] = ()
 
@@ -112,7 +112,7 @@ class Batches(ABC):
 
     def arrange(self, units: Tensor) -> Tensor:
         """The rows of a batch from its units."""
-        return (units.T if self.by_role else units).reshape(-1)
+        return (units.T if self.role_major else units).reshape(-1)
 
     def batch(self, number: int) -> Tensor:
         """(rows,) indices of batch `number`."""
@@ -123,8 +123,8 @@ class Batches(ABC):
         require_at_least(0, epoch=epoch)
         self.epoch, self.position = epoch, 0
 
-    def numbers(self) -> Iterator[int]:
-        """Numbers of the remaining batches of this epoch; after the last one the next epoch begins."""
+    def batch_indices(self) -> Iterator[int]:
+        """Indices of the remaining batches of this epoch; after the last one the next epoch begins."""
         while self.position < len(self):
             number, self.position = self.position, self.position + 1
             yield number
@@ -133,7 +133,7 @@ class Batches(ABC):
     def stream(self) -> Iterator[Tensor]:
         """Endless batches, epoch after epoch, from the current position."""
         while True:
-            for number in self.numbers():
+            for number in self.batch_indices():
                 yield self.batch(number)
 
     def refresh(self, embeddings: Tensor | EmbeddingView, labels: Tensor) -> None:  # noqa: B027
@@ -149,7 +149,7 @@ class Batches(ABC):
         return self.batches
 
     def __iter__(self) -> Iterator[list[int]]:
-        return (self.batch(number).tolist() for number in self.numbers())
+        return (self.batch(number).tolist() for number in self.batch_indices())
 
     def state_dict(self) -> dict[str, Any]:
         """Seed, epoch and position."""
@@ -173,7 +173,7 @@ class Batches(ABC):
         """The generator of batch `number` of this epoch."""
         return self.generator("batch", self.epoch, number)
 
-    def walk(self, items: int, take: int, number: int) -> Tensor:
+    def epoch_draw(self, items: int, take: int, number: int) -> Tensor:
         """(take,) of `items` indices for draw `number` of this epoch: no repetition until a shuffle is used up."""
         draws = items // take
         order = torch.randperm(items, generator=self.generator("walk", self.epoch, number // draws))

@@ -73,7 +73,7 @@ class EpisodeBatches(Batches):
         if self.class_replacement:
             chosen = torch.randperm(len(self.usable), generator=generator)[: self.nc]
         else:
-            chosen = self.walk(len(self.usable), self.nc, number)
+            chosen = self.epoch_draw(len(self.usable), self.nc, number)
         members = [self.members[self.usable[c]] for c in chosen.tolist()]
         return torch.cat([self.support_and_queries(own, generator) for own in members])
 

@@ -50,7 +50,7 @@ class FixedTripletBatches(Batches):
         """(T, 3) anchor, positive and negative of each triple."""
         if self.current is None or self.current[0] != self.seed:
             self.current = (self.seed, self.draw_set())
-        return self.current[1][self.walk(self.set_size, self.units_per_batch, number)]
+        return self.current[1][self.epoch_draw(self.set_size, self.units_per_batch, number)]
 
     def draw_set(self) -> Tensor:
         """(set_size, 3) the fixed set, a function of the seed."""

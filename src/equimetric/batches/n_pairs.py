@@ -20,7 +20,7 @@ class NPairBatches(Batches):
     With probability `same_image` a class's anchor and positive are one image, for two augmentations of it.
     """
 
-    by_role: ClassVar[bool] = True
+    role_major: ClassVar[bool] = True
 
     def __init__(
         self,

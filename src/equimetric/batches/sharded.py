@@ -41,7 +41,7 @@ class ShardedBatches:
     def stream(self) -> Iterator[Tensor]:
         """Endless batches, epoch after epoch, from the current position."""
         while True:
-            for number in self.batches.numbers():
+            for number in self.batches.batch_indices():
                 yield self.batch(number)
 
     def set_epoch(self, epoch: int) -> None:
@@ -52,7 +52,7 @@ class ShardedBatches:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[list[int]]:
-        return (self.batch(number).tolist() for number in self.batches.numbers())
+        return (self.batch(number).tolist() for number in self.batches.batch_indices())
 
     def state_dict(self) -> dict[str, Any]:
         """Seed, epoch and position; the same for all processes."""

@@ -78,7 +78,7 @@ class SmartMiningBatches(MinedBatches):
     def units(self, number: int) -> Tensor:
         """(T, 3) anchor, positive and negative of each triple."""
         generator = self.batch_generator(number)
-        anchors = self.anchors[self.walk(len(self.anchors), self.units_per_batch, number)]
+        anchors = self.anchors[self.epoch_draw(len(self.anchors), self.units_per_batch, number)]
         return torch.stack([self.triple(anchor, generator) for anchor in anchors.tolist()])
 
     def triple(self, anchor: int, generator: torch.Generator) -> Tensor:

@@ -65,9 +65,11 @@ def pair_weights(
 
 def explain_terms(objective: Objective, terms: PairTerms, *, symmetric: bool) -> Tensor:
     """The weights of all queries: sets of pairs of other queries follow, further sets of the same ones are left out."""
-    first = terms.weighted[0][1]
-    explained = [(w, pairs) for w, pairs in terms.weighted if pairs is first or pairs.queries is not first.queries]
-    if len(explained) < len(terms.weighted):
+    first = terms.weighted_pairs[0][1]
+    explained = [
+        (w, pairs) for w, pairs in terms.weighted_pairs if pairs is first or pairs.queries is not first.queries
+    ]
+    if len(explained) < len(terms.weighted_pairs):
         warnings.warn(
             f"the weights of {objective.name!r} leave out the loss of further pairs, e.g. with a memory", stacklevel=3
         )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component, record_of
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
-from equimetric.objectives.grammar import flatten_options, parse_method, route
+from equimetric.objectives.grammar import flatten_options, parse_method, route_to_terms
 from equimetric.objectives.objective import SELECTS_ITSELF, Objective, ObjectiveSum, collect_proxies
 from equimetric.objectives.recipe import Context
 from equimetric.objectives.weights import check_class_weight
@@ -52,7 +52,7 @@ def build_objective(
     """The objective of a method's name, with options changed and the rest filled in from the context."""
     terms = parse_method(method)
     parts = []
-    for (weight, recipe), own in zip(terms, route(method, terms, flatten_options(options)), strict=True):
+    for (weight, recipe), own in zip(terms, route_to_terms(method, terms, flatten_options(options)), strict=True):
         defaults = {} if context is None else recipe.from_context(context)
         parts.append((weight, recipe.build(**{**defaults, **own})))
     check_proxies(method, [part for _, part in parts])
@@ -137,7 +137,7 @@ def compose(
         and "none" not in (routed["loss"].get("reduction"), reduction)
         and reduction != "query",
         class_weight=check_class_weight(class_weight),
-        unweighted=component.exempt.get("sample weights"),
+        no_weights_reason=component.exempt.get("sample weights"),
         reduction="none" if reduction == "query" else reduction,
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from equimetric.components import REFERENCES, SELECTIONS
-from equimetric.objectives.grammar import flatten_options, parse_method, route
+from equimetric.objectives.grammar import flatten_options, parse_method, route_to_terms
 from equimetric.objectives.recipe import PARTS, Recipe
 from equimetric.objectives.recipes import ROWS
 
@@ -37,7 +37,7 @@ def same_method(method: str, options: Mapping[str, Any], other: str, fixed: Mapp
 def sort_terms(method: str, options: Mapping[str, Any]) -> list[tuple[float, Recipe, dict[str, Any]]]:
     """Weight, recipe and options of each term, in the order of their losses: 'a+b' is 'b+a'."""
     terms = parse_method(method)
-    routed = route(method, terms, flatten_options(options))
+    routed = route_to_terms(method, terms, flatten_options(options))
     found = [(weight, recipe, own) for (weight, recipe), own in zip(terms, routed, strict=True)]
     return sorted(found, key=lambda term: (term[1].loss, term[0]))
 

@@ -10,7 +10,7 @@ from equimetric.objectives.recipe import ROLES, Recipe
 from equimetric.objectives.recipes import find_recipe
 from equimetric.other_names import translate_name
 
-__all__ = ["flatten_options", "parse_method", "route"]
+__all__ = ["flatten_options", "parse_method", "route_to_terms"]
 
 
 def parse_method(method: str) -> list[tuple[float, Recipe]]:
@@ -35,7 +35,7 @@ def flatten_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(flatten(options))
 
 
-def route(method: str, terms: list[tuple[float, Recipe]], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def route_to_terms(method: str, terms: list[tuple[float, Recipe]], options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The options of each term: 'term.option' goes to that term, any other option to the only term that takes it.
 
     An option is 'margin', which goes to every part of the term that has a margin, or 'selection.margin'.

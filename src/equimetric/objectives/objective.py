@@ -21,7 +21,7 @@ from equimetric.ops.reductions import reduce_rows
 from equimetric.ops.rows import separate_rows, weigh_rows
 from equimetric.pairs import Pairs, Selected, Triplets, round_ties
 from equimetric.references.all_gather import gather_batch
-from equimetric.references.base import Inputs, PairTerms, ProxySet, References
+from equimetric.references.base import ObjectiveInputs, PairTerms, ProxySet, References
 from equimetric.references.batch import BatchReferences
 from equimetric.references.relation import Labels, check_index
 
@@ -49,14 +49,14 @@ def has_terms(selected: Selected) -> Tensor:
 
 
 @runtime_checkable
-class ProxyKeeper(Protocol):
+class HasProxies(Protocol):
     """A loss that learns proxies of classes or of groups of classes itself."""
 
     def proxy_sets(self) -> Sequence[tuple[Tensor, Tensor]]:
         """(rows, D) vectors with the (rows,) class or group of each, one set for each space they are compared in."""
 
 
-class Summable(nn.Module):
+class BaseObjective(nn.Module):
     """Base of objectives and their sums: `a + b`, `2 * a`, and the value of each named term."""
 
     def terms(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> dict[str, Tensor]:
@@ -85,10 +85,10 @@ class Summable(nn.Module):
             total = total + value
         return total
 
-    def __add__(self, other: Summable) -> ObjectiveSum:
+    def __add__(self, other: BaseObjective) -> ObjectiveSum:
         return ObjectiveSum([*self.parts(), *other.parts()])
 
-    def __radd__(self, other: int) -> Summable:
+    def __radd__(self, other: int) -> BaseObjective:
         """`sum` of a list of objectives starts with 0."""
         return self if other == 0 else NotImplemented
 
@@ -98,7 +98,7 @@ class Summable(nn.Module):
     __rmul__ = __mul__
 
 
-class Objective(Summable):
+class Objective(BaseObjective):
     """geometry × references × selection × loss: `objective(embeddings, labels)` is the scalar to minimise.
 
     Optionally `objective(embeddings, labels, reference_embeddings, reference_labels, self_mask=…, index=…)`:
@@ -124,7 +124,7 @@ class Objective(Summable):
         require_both: bool = False,
         separable: bool = False,
         class_weight: Tensor | None = None,
-        unweighted: str | None = None,
+        no_weights_reason: str | None = None,
         reduction: str | None = None,
     ) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class Objective(Summable):
         self.separable = separable
         # No buffer: half precision would round the weights.
         self.class_weight = class_weight
-        self.unweighted = unweighted
+        self.no_weights_reason = no_weights_reason
         self.reduction = reduction
         # A learned geometry is a part of the objective, with its parameters.
         self.measure = geometry.measure if isinstance(geometry.measure, nn.Module) else None
@@ -171,18 +171,20 @@ class Objective(Summable):
                 embeddings, labels, index, sample_weight = gather_batch(embeddings, labels, index, sample_weight)
             # Before the references: reading the embeddings here brings them into the cache.
             factor = nan_factor(embeddings, reference_embeddings)
-            inputs = Inputs(
+            inputs = ObjectiveInputs(
                 embeddings, labels, index, reference_embeddings, reference_labels, self_mask, proxies=proxies
             )
             if not (sample_weight is None and reference_weight is None and self.class_weight is None):
                 inputs = self.weigh(inputs, sample_weight, reference_weight)
             terms: PairTerms = self.references(self.geometry, self.normalize, inputs)
-            return terms if factor is None else PairTerms(terms.weighted, terms.penalty, factor)
+            return terms if factor is None else PairTerms(terms.weighted_pairs, terms.penalty, factor)
 
-    def weigh(self, inputs: Inputs, sample_weight: Tensor | None, reference_weight: Tensor | None) -> Inputs:
+    def weigh(
+        self, inputs: ObjectiveInputs, sample_weight: Tensor | None, reference_weight: Tensor | None
+    ) -> ObjectiveInputs:
         """The inputs with weights: those given, times those of the classes."""
-        if self.unweighted is not None:
-            raise EquimetricError(f"{self.name!r} takes no weights: {self.unweighted}; leave them out")
+        if self.no_weights_reason is not None:
+            raise EquimetricError(f"{self.name!r} takes no weights: {self.no_weights_reason}; leave them out")
         samples, references = inputs.embeddings, inputs.reference_embeddings
         weight = weigh_samples(self.class_weight, inputs.labels, sample_weight, samples)
         if references is not None:
@@ -192,16 +194,16 @@ class Objective(Summable):
 
     def pairs(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> Pairs:
         """The first set of pairs: with a memory that of the batch, with most references the only one."""
-        return self.pair_terms(embeddings, labels, *arguments, **options).weighted[0][1]
+        return self.pair_terms(embeddings, labels, *arguments, **options).weighted_pairs[0][1]
 
     def select(self, pairs: Pairs) -> Selected:
         """The pairs or triples that count, in the form that the loss takes."""
         if self.selects_all:
             return pairs
         with torch.no_grad():
-            return self.as_taken(self.choose(pairs))
+            return self.to_loss_input(self.choose(pairs))
 
-    def as_taken(self, selected: Selected) -> Selected:
+    def to_loss_input(self, selected: Selected) -> Selected:
         """The selection's result in the form that the loss takes."""
         return selected.as_pairs() if self.takes == "pairs" and not isinstance(selected, Pairs) else selected
 
@@ -257,7 +259,7 @@ class Objective(Summable):
         if not isinstance(self.references, BatchReferences):
             raise EquimetricError("triplets=… name rows of a batch or of a reference set; they need references='batch'")
         with torch.no_grad():
-            selected = self.as_taken(Triplets.from_rows(pairs, triplets))
+            selected = self.to_loss_input(Triplets.from_rows(pairs, triplets))
         with full_precision(pairs.similarity.device.type):
             return self.reduce(selected, pairs.query_weight)
 
@@ -293,9 +295,9 @@ class Objective(Summable):
             raise EquimetricError("triplets=… name rows of one process's batch; they cannot be used with gather=True")
         terms = self.pair_terms(embeddings, labels, *arguments, **options)
         if triplets is None:
-            values = [self.compute(pairs) for _, pairs in terms.weighted]
+            values = [self.compute(pairs) for _, pairs in terms.weighted_pairs]
         else:
-            values = [self.compute_listed(pairs, triplets) for _, pairs in terms.weighted]
+            values = [self.compute_listed(pairs, triplets) for _, pairs in terms.weighted_pairs]
         value = terms.combine(values)
         self.references.after_loss(terms)
         return {self.name: value if value.requires_grad else attach_zero_grad(value, embeddings, *self.parameters())}
@@ -309,7 +311,7 @@ class Objective(Summable):
         return f"{self.name!r}, geometry={self.geometry.name!r}, normalize={self.normalize}"
 
 
-class ObjectiveSum(Summable):
+class ObjectiveSum(BaseObjective):
     """A weighted sum of objectives, each term under its own name."""
 
     def __init__(self, parts: list[tuple[float, Objective]]) -> None:
@@ -348,6 +350,6 @@ def collect_proxies(objectives: list[Objective]) -> tuple[ProxySet, ...]:
     for objective in objectives:
         learned = objective.references.proxy_set()
         found += [] if learned is None else [learned]
-        if isinstance(objective.loss, ProxyKeeper):
+        if isinstance(objective.loss, HasProxies):
             found += [ProxySet(*one) for one in objective.loss.proxy_sets()]
     return tuple(found)

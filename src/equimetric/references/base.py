@@ -1,4 +1,4 @@
-"""The interface of references: `Inputs` in, weighted `Pairs` out."""
+"""The interface of references: `ObjectiveInputs` in, weighted `Pairs` out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from equimetric.geometry import Geometry
 from equimetric.pairs import Pairs
 from equimetric.references.relation import Labels
 
-__all__ = ["Inputs", "PairTerms", "ProxySet", "References"]
+__all__ = ["ObjectiveInputs", "PairTerms", "ProxySet", "References"]
 
 
 class ProxySet(NamedTuple):
@@ -25,7 +25,7 @@ class ProxySet(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
+class ObjectiveInputs:
     """The arguments of an objective's call.
 
     Attributes:
@@ -48,12 +48,12 @@ class Inputs:
     sample_weight: Tensor | None = None
     reference_weight: Tensor | None = None
 
-    def forbid_references(self, own: str) -> None:
+    def reject_reference_set(self, compared_with: str) -> None:
         """Raise an error where the caller gives a reference set to references that have their own."""
         given = (self.reference_embeddings, self.reference_labels, self.self_mask, self.reference_weight)
         if any(one is not None for one in given):
             raise EquimetricError(
-                f"this objective compares with {own} and takes no reference_embeddings; "
+                f"this objective compares with {compared_with} and takes no reference_embeddings; "
                 "choose references='batch' to compare with a set of your own"
             )
 
@@ -61,7 +61,7 @@ class Inputs:
 class PairTerms(NamedTuple):
     """The pairs that references make. The objective is factor · (Σ weight · loss(pairs) + penalty)."""
 
-    weighted: list[tuple[float, Pairs]]
+    weighted_pairs: list[tuple[float, Pairs]]
     """Each set of pairs with its weight; at least one set."""
     penalty: Tensor | None = None
     """A scalar that depends on the references alone, such as a regulariser of learned centres."""
@@ -78,12 +78,12 @@ class PairTerms(NamedTuple):
         Without a reduction, losses of different queries are concatenated and those of the same queries are added.
         """
         total, *others = values
-        if others and total.ndim and self.weighted[0][1].queries is not self.weighted[1][1].queries:
+        if others and total.ndim and self.weighted_pairs[0][1].queries is not self.weighted_pairs[1][1].queries:
             total = torch.cat([total, *others])
         else:
-            weight = self.weighted[0][0]
+            weight = self.weighted_pairs[0][0]
             total = total if weight == 1 else weight * total
-            for (weight, _), value in zip(self.weighted[1:], others, strict=True):
+            for (weight, _), value in zip(self.weighted_pairs[1:], others, strict=True):
                 if value.shape != total.shape:
                     raise EquimetricError("reduction='none' gives each set of pairs its own terms; use another one")
                 total = total + weight * value
@@ -101,7 +101,7 @@ class References(nn.Module):
 
     needs_proxies: ClassVar[bool] = False
 
-    def forward(self, geometry: Geometry, normalize: bool, inputs: Inputs) -> PairTerms:
+    def forward(self, geometry: Geometry, normalize: bool, inputs: ObjectiveInputs) -> PairTerms:
         """Make the pairs of a batch. State is changed in `after_loss`, except the count of a sampler's draws."""
         raise NotImplementedError
 

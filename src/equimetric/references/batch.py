@@ -6,8 +6,8 @@ from equimetric.components import references
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
 from equimetric.pairs import Pairs, Queries
-from equimetric.references.base import Inputs, PairTerms, References
-from equimetric.references.relation import Labels, check_embeddings, check_labels, class_ids, relation
+from equimetric.references.base import ObjectiveInputs, PairTerms, References
+from equimetric.references.relation import Labels, check_embeddings, check_labels, class_ids, label_masks
 
 __all__ = ["BatchReferences", "make_pairs"]
 
@@ -25,7 +25,7 @@ def make_pairs(
 ) -> Pairs:
     """Every query against every reference, (R,) by multiplicity; with `same_set` the references are the queries."""
     shape = (queries.embeddings.shape[0], reference_embeddings.shape[0])
-    positive, negative = relation(labels, reference_labels, shape, self_mask, same_set=same_set)
+    positive, negative = label_masks(labels, reference_labels, shape, self_mask, same_set=same_set)
     similarity = geometry.measure(queries.embeddings, reference_embeddings)
     weight = queries.weight if same_set else reference_weight
     weight = None if weight is None else weight.expand_as(similarity)
@@ -41,7 +41,7 @@ class BatchReferences(References):
     matrix (positive = at least one label in common) or the two masks (positive, negative) of the pairs themselves.
     """
 
-    def forward(self, geometry: Geometry, normalize: bool, inputs: Inputs) -> PairTerms:
+    def forward(self, geometry: Geometry, normalize: bool, inputs: ObjectiveInputs) -> PairTerms:
         """Make the (Q, R) pairs."""
         embeddings = check_embeddings(inputs.embeddings)
         labels = check_labels(inputs.labels, embeddings)
@@ -67,7 +67,7 @@ class BatchReferences(References):
         return PairTerms([(1.0, pairs)])
 
 
-def check_reference_set(inputs: Inputs, embeddings: Tensor, labels: Labels) -> tuple[Tensor, Labels | None]:
+def check_reference_set(inputs: ObjectiveInputs, embeddings: Tensor, labels: Labels) -> tuple[Tensor, Labels | None]:
     """The explicit reference set and its labels, which must fit the queries."""
     assert inputs.reference_embeddings is not None
     references = check_embeddings(inputs.reference_embeddings, "reference_embeddings").to(embeddings)

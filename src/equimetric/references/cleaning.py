@@ -27,9 +27,9 @@ class DominantCentres(NamedTuple):
 
 @torch.no_grad()
 def dominant_centres(
-    references: ProxyReferences, embeddings: Tensor, labels: Tensor, *, widest_degrees: float = 75.0
+    references: ProxyReferences, embeddings: Tensor, labels: Tensor, *, max_angle_deg: float = 75.0
 ) -> DominantCentres:
-    """Keep only the dominant centre of each class, and list the samples farther from it than `widest_degrees`.
+    """Keep only the dominant centre of each class, and list the samples farther from it than `max_angle_deg`.
 
     This is the cleaning step of sub-centre ArcFace (Deng et al. 2020): odd and wrongly labelled samples gather around
     other centres, so those far from the dominant one are left out when the model is trained again with one centre per
@@ -52,4 +52,4 @@ def dominant_centres(
     proxies = references.by_class(references.weight)[torch.arange(len(chosen), device=chosen.device), chosen]
     own = cosine.gather(1, chosen[labels][:, None])[:, 0]
     degrees = own.clamp(-1, 1).arccos().rad2deg()
-    return DominantCentres(chosen, proxies.clone(), degrees, (degrees > widest_degrees).nonzero()[:, 0])
+    return DominantCentres(chosen, proxies.clone(), degrees, (degrees > max_angle_deg).nonzero()[:, 0])

@@ -10,7 +10,7 @@ from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
 from equimetric.option_values import NonNegativeFloat, NonNegativeInt, PositiveInt
 from equimetric.pairs import Queries
-from equimetric.references.base import Inputs, PairTerms, References
+from equimetric.references.base import ObjectiveInputs, PairTerms, References
 from equimetric.references.batch import make_pairs
 from equimetric.references.relation import check_class_ids, check_embeddings
 from equimetric.search_space import Choice, LogUniform
@@ -64,9 +64,9 @@ class MemoryReferences(References):
         for counter in ("pointer", "filled", "iteration"):
             self.register_buffer(counter, torch.zeros((), dtype=torch.int64))
 
-    def forward(self, geometry: Geometry, normalize: bool, inputs: Inputs) -> PairTerms:
+    def forward(self, geometry: Geometry, normalize: bool, inputs: ObjectiveInputs) -> PairTerms:
         """Make the (B, B) pairs of the batch and, once the memory is in use, its (B, filled) pairs with the memory."""
-        inputs.forbid_references("its batch and a memory")
+        inputs.reject_reference_set("its batch and a memory")
         embeddings = check_embeddings(inputs.embeddings)
         labels = check_class_ids(inputs.labels, embeddings)
         dim = self.embeddings.shape[1]
@@ -89,7 +89,7 @@ class MemoryReferences(References):
         if not self.training:
             return
         if int(self.iteration) >= self.start_iteration and not terms.has_nan():
-            queries = terms.weighted[0][1].queries
+            queries = terms.weighted_pairs[0][1].queries
             assert queries is not None
             assert queries.labels is not None
             self.store(queries.embeddings, queries.labels, queries.weight)

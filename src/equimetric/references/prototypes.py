@@ -9,7 +9,7 @@ from equimetric.geometry import Geometry, unit
 from equimetric.ops.ratios import divide
 from equimetric.option_values import PositiveInt
 from equimetric.pairs import Pairs, Queries
-from equimetric.references.base import Inputs, PairTerms, References
+from equimetric.references.base import ObjectiveInputs, PairTerms, References
 from equimetric.references.batch import make_pairs
 from equimetric.references.relation import check_class_ids, check_embeddings
 from equimetric.search_space import Choice
@@ -49,7 +49,7 @@ class PrototypeReferences(References):
         self.ns, self.nq, self.nc = ns, nq, nc
         self.episodes = episodes
 
-    def forward(self, geometry: Geometry, normalize: bool, inputs: Inputs) -> PairTerms:
+    def forward(self, geometry: Geometry, normalize: bool, inputs: ObjectiveInputs) -> PairTerms:
         """Make the pairs of queries and prototypes; one set of pairs for each episode where their sizes differ."""
         if inputs.self_mask is not None:
             raise EquimetricError("support and queries are different samples; leave self_mask out")

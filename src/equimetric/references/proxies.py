@@ -10,9 +10,9 @@ from equimetric.errors import EquimetricError, unknown_name
 from equimetric.geometry import Geometry, unit
 from equimetric.option_values import NonNegativeFloat, PositiveFloat
 from equimetric.pairs import Pairs, Queries
-from equimetric.references.base import Inputs, PairTerms, ProxySet, References
+from equimetric.references.base import ObjectiveInputs, PairTerms, ProxySet, References
 from equimetric.references.centres import centre_similarity, centre_spread, check_pool
-from equimetric.references.relation import Labels, check_class_ids, check_embeddings, relation
+from equimetric.references.relation import Labels, check_class_ids, check_embeddings, label_masks
 from equimetric.references.sharding import Shard
 from equimetric.search_space import Choice, Uniform
 from equimetric.seeding import derive_seed
@@ -175,9 +175,9 @@ class ProxyReferences(References):
             self.weight = nn.Parameter(rows * deviation)
         self.bias = nn.Parameter(torch.zeros(self.shard.size)) if bias else None
 
-    def forward(self, geometry: Geometry, normalize: bool, inputs: Inputs) -> PairTerms:
+    def forward(self, geometry: Geometry, normalize: bool, inputs: ObjectiveInputs) -> PairTerms:
         """Make the (B, classes) pairs, or fewer columns where classes are sampled."""
-        inputs.forbid_references("learned proxies")
+        inputs.reject_reference_set("learned proxies")
         embeddings = check_embeddings(inputs.embeddings)
         labels = self.check_classes(inputs.labels, embeddings)
         if self.bias is not None and (geometry.bounded or not geometry.inner_product):
@@ -199,7 +199,7 @@ class ProxyReferences(References):
         if self.assignment == "dynamic":
             target = similarity.argmax(1)
         columns = torch.arange(similarity.shape[1], device=labels.device)
-        positive, negative = relation(target, columns, (labels.shape[0], columns.shape[0]), None)
+        positive, negative = label_masks(target, columns, (labels.shape[0], columns.shape[0]), None)
         lengths = self.lengths(proxies, is_unit, counts)
         target_length = lengths[target] if isinstance(lengths, Tensor) else lengths
         queries = Queries(embeddings, labels, inputs.index, target_length, weight=inputs.sample_weight)

@@ -6,7 +6,7 @@ from equimetric.components import references
 from equimetric.errors import EquimetricError
 from equimetric.geometry import Geometry, unit
 from equimetric.pairs import Pairs, Queries
-from equimetric.references.base import Inputs, PairTerms, ProxySet, References
+from equimetric.references.base import ObjectiveInputs, PairTerms, ProxySet, References
 from equimetric.references.batch import make_pairs
 from equimetric.references.relation import check_embeddings
 
@@ -28,7 +28,7 @@ class ProxySetReferences(References):
 
     needs_proxies: ClassVar[bool] = True
 
-    def forward(self, geometry: Geometry, normalize: bool, inputs: Inputs) -> PairTerms:
+    def forward(self, geometry: Geometry, normalize: bool, inputs: ObjectiveInputs) -> PairTerms:
         """One (rows, rows) set of pairs for each term with proxies."""
         if not inputs.proxies:
             raise EquimetricError(NO_PROXIES)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError, not_a_tensor
 
-__all__ = ["Labels", "check_class_ids", "check_embeddings", "check_index", "check_labels", "class_ids", "relation"]
+__all__ = ["Labels", "check_class_ids", "check_embeddings", "check_index", "check_labels", "class_ids", "label_masks"]
 
 Labels = Tensor | tuple[Tensor, Tensor]
 """Class ids, a multi-hot matrix, or the masks (positive, negative)."""
@@ -100,7 +100,7 @@ def class_ids(labels: Labels) -> Tensor | None:
     return labels if isinstance(labels, Tensor) and labels.ndim == 1 else None
 
 
-def relation(
+def label_masks(
     labels: Labels,
     reference_labels: Labels | None,
     shape: tuple[int, int],

@@ -10,7 +10,7 @@ from equimetric.components import Scheduled, selection
 from equimetric.errors import EquimetricError
 from equimetric.option_values import PositiveInt
 from equimetric.pairs import Pairs, TripletBand, Triplets, round_ties
-from equimetric.selection.hdc import bound
+from equimetric.selection.hdc import weighted_quantile
 
 PAPER = "Bengio, Louradour, Collobert, Weston: Curriculum learning (2009)"
 Band = tuple[float, float]
@@ -32,13 +32,15 @@ class Curriculum(Scheduled):
         low, high = ((1 - done) * first + done * last for first, last in zip(self.start, self.end, strict=True))
         return low, high
 
-    def inside(self, difficulty: Tensor, counts: Tensor) -> Tensor:
+    def band_mask(self, difficulty: Tensor, counts: Tensor) -> Tensor:
         """Where the difficulty lies in the band; each of the n entries is counted as often as `counts` says.
 
         These are the ⌊low · n⌋ + 1st to the ⌈high · n⌉-th easiest, and those that tie with either.
         """
         low, high = self.band()
-        return (difficulty >= -bound(-difficulty, counts, 1 - low)) & (difficulty <= bound(difficulty, counts, high))
+        return (difficulty >= -weighted_quantile(-difficulty, counts, 1 - low)) & (
+            difficulty <= weighted_quantile(difficulty, counts, high)
+        )
 
 
 def check_band(name: str, given: Any) -> Band:
@@ -69,8 +71,8 @@ class PairCurriculum(Curriculum):
         """The pairs of this step's band."""
         similarity, counted = pairs.similarity.detach(), pairs.count_queries()
         return pairs.keep(
-            positive=self.inside(-similarity, counted.multiplicity(pairs.positive)),
-            negative=self.inside(similarity, counted.multiplicity(pairs.negative)),
+            positive=self.band_mask(-similarity, counted.multiplicity(pairs.positive)),
+            negative=self.band_mask(similarity, counted.multiplicity(pairs.negative)),
         )
 
 
@@ -96,5 +98,5 @@ class TripletCurriculum(Curriculum):
         every = TripletBand(pairs).triplets()
         difficulty, queries = round_ties(every.violation()), pairs.query_weight
         counts = torch.ones_like(difficulty) if every.weight is None else every.weight
-        kept = self.inside(difficulty, counts if queries is None else counts * queries[every.anchor])
+        kept = self.band_mask(difficulty, counts if queries is None else counts * queries[every.anchor])
         return Triplets.from_indices(pairs, every.anchor[kept], every.positive[kept], every.negative[kept])

@@ -31,18 +31,18 @@ def easy_hard(
     pair of that kind counts, and the anchors of the other kind by themselves.
     """
     check_strategies(pos_strategy, neg_strategy)
-    positives = pairs.positive & within(pairs, allowed_pos_range, "allowed_pos_range")
-    negatives = pairs.negative & within(pairs, allowed_neg_range, "allowed_neg_range")
+    positives = pairs.positive & distance_range_mask(pairs, allowed_pos_range, "allowed_pos_range")
+    negatives = pairs.negative & distance_range_mask(pairs, allowed_neg_range, "allowed_neg_range")
     similarity = pairs.similarity.detach()
     closest_positive, closest_negative = pos_strategy == "easy", neg_strategy != "easy"
     if pos_strategy == "semihard":
-        negative = choose(similarity, negatives, closest=closest_negative)
+        negative = extreme_column(similarity, negatives, closest=closest_negative)
         positives = positives & (similarity > similarity.gather(1, negative))
     if neg_strategy == "semihard":
-        positive = choose(similarity, positives, closest=closest_positive)
+        positive = extreme_column(similarity, positives, closest=closest_positive)
         negatives = negatives & (similarity < similarity.gather(1, positive))
-    positive = choose(similarity, positives, closest=closest_positive)
-    negative = choose(similarity, negatives, closest=closest_negative)
+    positive = extreme_column(similarity, positives, closest=closest_positive)
+    negative = extreme_column(similarity, negatives, closest=closest_negative)
     if "all" not in (pos_strategy, neg_strategy):
         anchor = (ops.has_any(positives) & ops.has_any(negatives)).nonzero()[:, 0]
         return Triplets(pairs, anchor, positive[anchor, 0], negative[anchor, 0])
@@ -69,7 +69,7 @@ def check_strategies(pos_strategy: str, neg_strategy: str) -> None:
         )
 
 
-def within(pairs: Pairs, allowed: Sequence[float] | None, name: str) -> Tensor:
+def distance_range_mask(pairs: Pairs, allowed: Sequence[float] | None, name: str) -> Tensor:
     """(Q, R) bool: distances in a range, or all of them."""
     if allowed is None:
         return torch.ones_like(pairs.positive)
@@ -83,7 +83,7 @@ def within(pairs: Pairs, allowed: Sequence[float] | None, name: str) -> Tensor:
     return (distance >= low) & (distance <= high)
 
 
-def choose(similarity: Tensor, mask: Tensor, *, closest: bool) -> Tensor:
+def extreme_column(similarity: Tensor, mask: Tensor, *, closest: bool) -> Tensor:
     """(Q, 1) column of the closest or farthest entry of a mask; any column for an empty row."""
     choice = ops.special.row_argmax if closest else ops.special.row_argmin
     return choice(similarity, mask)[:, None]

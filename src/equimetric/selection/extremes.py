@@ -11,7 +11,7 @@ EASY_POSITIVE = "Xuan, Stylianou, Pless: Improved embeddings with easy positive 
 CHOSEN_ONCE = {"doubling": "one triple is chosen among equals, so a doubled reference counts once"}
 
 
-def one_per_row(pairs: Pairs, positive: Tensor, negative: Tensor, allowed: Tensor | None = None) -> Triplets:
+def one_triplet_per_anchor(pairs: Pairs, positive: Tensor, negative: Tensor, allowed: Tensor | None = None) -> Triplets:
     """One triple for each anchor that has a positive and an (allowed) negative, whatever their multiplicity."""
     allowed = pairs.negative if allowed is None else allowed
     anchor = (ops.has_any(pairs.positive) & ops.has_any(allowed)).nonzero()[:, 0]
@@ -22,7 +22,7 @@ def one_per_row(pairs: Pairs, positive: Tensor, negative: Tensor, allowed: Tenso
 def batch_hard(pairs: Pairs) -> Triplets:
     """Per anchor the farthest positive and the closest negative."""
     similarity = pairs.similarity.detach()
-    return one_per_row(
+    return one_triplet_per_anchor(
         pairs, ops.special.row_argmin(similarity, pairs.positive), ops.special.row_argmax(similarity, pairs.negative)
     )
 
@@ -36,7 +36,7 @@ def batch_hard(pairs: Pairs) -> Triplets:
 def easy_positive_hard_negative(pairs: Pairs) -> Triplets:
     """Per anchor the closest positive and the closest negative."""
     similarity = pairs.similarity.detach()
-    return one_per_row(
+    return one_triplet_per_anchor(
         pairs, ops.special.row_argmax(similarity, pairs.positive), ops.special.row_argmax(similarity, pairs.negative)
     )
 
@@ -52,7 +52,7 @@ def easy_positive_semihard_negative(pairs: Pairs) -> Triplets:
     similarity = pairs.similarity.detach()
     positive = ops.special.row_argmax(similarity, pairs.positive)
     beyond = pairs.negative & (similarity < similarity.gather(1, positive[:, None]))
-    return one_per_row(pairs, positive, ops.special.row_argmax(similarity, beyond), beyond)
+    return one_triplet_per_anchor(pairs, positive, ops.special.row_argmax(similarity, beyond), beyond)
 
 
 @selection("facenet_semihard", paper="Schroff, Kalenichenko, Philbin: FaceNet (2015)", exempt=CHOSEN_ONCE)

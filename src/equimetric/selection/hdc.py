@@ -26,12 +26,12 @@ def hardest_share(pairs: Pairs, *, share: UnitFraction = 0.5) -> Pairs:
     """
     similarity, counted = pairs.similarity.detach(), pairs.count_queries()
     return pairs.keep(
-        positive=similarity <= bound(similarity, counted.multiplicity(pairs.positive), share),
-        negative=similarity >= -bound(-similarity, counted.multiplicity(pairs.negative), share),
+        positive=similarity <= weighted_quantile(similarity, counted.multiplicity(pairs.positive), share),
+        negative=similarity >= -weighted_quantile(-similarity, counted.multiplicity(pairs.negative), share),
     )
 
 
-def bound(values: Tensor, counts: Tensor, share: float) -> Tensor:
+def weighted_quantile(values: Tensor, counts: Tensor, share: float) -> Tensor:
     """The ⌈share · n⌉-th smallest of n values, each counted as often as `counts` says; −∞ where that is none."""
     present = counts > 0
     ascending, order = values[present].sort()

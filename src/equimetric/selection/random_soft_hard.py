@@ -10,7 +10,7 @@ from equimetric.pairs import Pairs, Triplets
 from equimetric.search_space import Uniform
 
 
-def prefer(mask: Tensor, otherwise: Tensor) -> Tensor:
+def fallback_mask(mask: Tensor, otherwise: Tensor) -> Tensor:
     """The rows of a mask, those of another where a row is empty."""
     return torch.where(mask.any(1, keepdim=True), mask, otherwise)
 
@@ -30,8 +30,12 @@ def random_soft_hard(pairs: Pairs, *, generator: torch.Generator | None = None) 
     hard_positive = pairs.positive & (similarity < ops.special.row_max(similarity, pairs.negative))
     hard_negative = pairs.negative & (similarity > ops.special.row_min(similarity, pairs.positive))
     anchor = (ops.has_any(pairs.positive) & ops.has_any(pairs.negative)).nonzero()[:, 0]
-    positive = ops.special.draw_columns(pairs.multiplicity(prefer(hard_positive, pairs.positive))[anchor], generator)
-    negative = ops.special.draw_columns(pairs.multiplicity(prefer(hard_negative, pairs.negative))[anchor], generator)
+    positive = ops.special.draw_columns(
+        pairs.multiplicity(fallback_mask(hard_positive, pairs.positive))[anchor], generator
+    )
+    negative = ops.special.draw_columns(
+        pairs.multiplicity(fallback_mask(hard_negative, pairs.negative))[anchor], generator
+    )
     return Triplets(pairs, anchor, positive, negative)
 
 
@@ -56,5 +60,5 @@ def random_semihard(
     violation = pairs.similarity.detach() - own
     inside = -(pairs.default_margin() if margin is None else margin)
     semihard = pairs.negative & (violation > inside) & (violation < 0)
-    negative = ops.special.draw_columns(pairs.multiplicity(prefer(semihard, pairs.negative))[anchor], generator)
+    negative = ops.special.draw_columns(pairs.multiplicity(fallback_mask(semihard, pairs.negative))[anchor], generator)
     return Triplets(pairs, anchor, positive, negative)

@@ -149,8 +149,10 @@ def require_weights(config: RunConfig, data: RunData, learner: Learner, name: st
     if not learner.weighs_samples:
         raise EquimetricError(f"{asked}: learner {config.learner.name!r} takes no weights; leave one of them out")
     for part in learner.modules():
-        if isinstance(part, Objective) and part.unweighted is not None:
-            raise EquimetricError(f"{asked}: {part.name!r} takes no weights: {part.unweighted}; leave one of them out")
+        if isinstance(part, Objective) and part.no_weights_reason is not None:
+            raise EquimetricError(
+                f"{asked}: {part.name!r} takes no weights: {part.no_weights_reason}; leave one of them out"
+            )
     if not sample_weights(data.dataset, name)[data.split.train].any():
         raise EquimetricError(f"{asked}: no training image has a weight above 0; give some a larger one")
 
