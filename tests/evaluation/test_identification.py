@@ -257,7 +257,7 @@ def test_metrics_of_evaluate_are_those_of_the_protocol():
         wide = point.fnir_interval[1] - point.fnir_interval[0]
         assert 0.6 < (interval.high - interval.low) / wide < 1.4
     assert f"{point.fnir:.2%}" in repr(result)
-    details = {key: value for one in result.details["fnir@fpir=0.05"] for key, value in one.document().items()}
+    details = {key: value for one in result.details["fnir@fpir=0.05"] for key, value in one.json_entries().items()}
     assert details["fnir@fpir=0.05 threshold"] == point.threshold
     assert details["fnir@fpir=0.05 identities"] == 10
     weighted = [result.per_class[name]["fnir@fpir=0.05"] for name in range(20)]

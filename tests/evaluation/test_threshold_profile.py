@@ -8,7 +8,7 @@ from equimetric.evaluation import Cohort, evaluate, threshold_consistency
 from equimetric.evaluation.engine import pair_distances as engine
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
-from equimetric.evaluation.metrics.roc import class_rates, rates
+from equimetric.evaluation.metrics.roc import class_rates, far_and_frr
 from equimetric.evaluation.threshold_profile import ThresholdProfile, threshold_profile
 
 
@@ -45,7 +45,7 @@ def test_rates_and_opis_equal_the_api():
     profile = threshold_profile(embeddings, labels)
     distances = pair_distances(prepare_sets(embeddings, labels))
     for place in (0, 40, 90, len(profile.thresholds) - 1):
-        far, frr = rates(distances, profile.thresholds[place])
+        far, frr = far_and_frr(distances, profile.thresholds[place])
         assert (profile.far[place], profile.frr[place]) == pytest.approx((far, frr), abs=1e-12)
         each = class_rates(distances, profile.thresholds[place])
         np.testing.assert_allclose(profile.class_far[:, place], each.far, atol=1e-12)

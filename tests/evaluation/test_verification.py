@@ -18,7 +18,7 @@ from equimetric.evaluation.metrics.roc import (
     area_under_roc,
     class_rates,
     equal_error_rate,
-    rates,
+    far_and_frr,
     roc,
     tar_at_far,
 )
@@ -114,7 +114,7 @@ def test_tar_at_far_never_accepts_more_than_allowed():
 
 def test_rates_are_weighted_means_of_class_rates():
     distances = pair_distances(prepare_sets(*space()))
-    far, frr = rates(distances, 0.8)
+    far, frr = far_and_frr(distances, 0.8)
     of_classes = class_rates(distances, 0.8)
     assert far == pytest.approx(np.average(of_classes.far, weights=distances.negatives_by_class), abs=1e-12)
     assert frr == pytest.approx(np.average(of_classes.frr, weights=distances.positives_by_class), abs=1e-12)
@@ -133,7 +133,7 @@ def test_as_metrics_of_an_evaluation():
     result = evaluate(embeddings, labels, metrics=names)
     distances = pair_distances(prepare_sets(embeddings, labels))
     point = tar_at_far(distances, 1e-2)
-    expected = [area_under_roc(distances), equal_error_rate(distances)[0], point.tar, *rates(distances, 0.8)]
+    expected = [area_under_roc(distances), equal_error_rate(distances)[0], point.tar, *far_and_frr(distances, 0.8)]
     assert [result[name] for name in names] == pytest.approx(expected, abs=1e-12)
     assert result.detail(AcceptRate, "tar@far=1e-2").threshold == point.threshold
     curve = result.detail(Roc)

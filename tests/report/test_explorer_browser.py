@@ -9,7 +9,7 @@ from playwright.sync_api import sync_playwright
 
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
-from equimetric.evaluation.metrics.roc import class_rates, rates
+from equimetric.evaluation.metrics.roc import class_rates, far_and_frr
 from equimetric.report import write_report
 from equimetric.studies.report_records import load_embeddings_record
 
@@ -74,7 +74,7 @@ def test_slider_values_equal_the_api(page, spaces):
     thresholds = page.evaluate("equimetric.explorer.panels[0].method.thresholds")
     for place in (10, 60, 100, len(thresholds) - 1):
         move(page, place)
-        far, frr = rates(distances, thresholds[place])
+        far, frr = far_and_frr(distances, thresholds[place])
         shown = {key: panel.locator(f"td[data-value={key}]").inner_text() for key in ("threshold", "far", "frr")}
         assert float(shown["threshold"]) == pytest.approx(thresholds[place], abs=5e-5)
         assert percent(shown["far"]) == pytest.approx(far, abs=5e-5)
@@ -171,6 +171,6 @@ def test_embeddings_alone_have_one_panel(page, spaces, serious_faults, tmp_path)
     assert page.locator(".threshold-panel").count() == 1
     move(page, 60)
     threshold = page.evaluate("equimetric.explorer.panels[0].method.thresholds")[60]
-    far, _ = rates(pair_distances(prepare_sets(space.embeddings, space.labels)), threshold)
+    far, _ = far_and_frr(pair_distances(prepare_sets(space.embeddings, space.labels)), threshold)
     assert percent(page.locator("td[data-value=far]").inner_text()) == pytest.approx(far, abs=5e-5)
     assert serious_faults(page) == []

@@ -11,7 +11,7 @@ from equimetric.calibration.rates import TargetRate
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.pair_distances import PairDistances
-from equimetric.evaluation.metrics.roc import OperatingPoint, rates, tar_at_far
+from equimetric.evaluation.metrics.roc import OperatingPoint, far_and_frr, tar_at_far
 
 __all__ = ["Costs", "FalseAccepts", "FalseRejects", "Target", "make_target", "read_target"]
 
@@ -185,7 +185,7 @@ def read_target(document: Any) -> Target:
 
 def operating_point(distances: PairDistances, threshold: float) -> OperatingPoint:
     """The rates of all pairs at a threshold."""
-    far, frr = rates(distances, threshold, strict=True)
+    far, frr = far_and_frr(distances, threshold, strict=True)
     return OperatingPoint(threshold, far, 1 - frr)
 
 

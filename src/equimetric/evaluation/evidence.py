@@ -32,7 +32,7 @@ class Detail:
         """Sentences that a reader of the value should know."""
         return ()
 
-    def document(self) -> dict[str, Any]:
+    def json_entries(self) -> dict[str, Any]:
         """The entries in the JSON file."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return values if self.key is None else {self.key: values}
@@ -80,7 +80,7 @@ class Evidence:
         assert isinstance(collector, kind)
         return collector
 
-    def shared(self, name: str, compute: Callable[[], Value]) -> Value:
+    def compute_once(self, name: str, compute: Callable[[], Value]) -> Value:
         """A value that several metrics read, computed once."""
         if name not in self._shared:
             self._shared[name] = compute()

@@ -123,7 +123,7 @@ class Evaluation(Mapping[str, float]):
     def to_json(self, file: str | Path) -> None:
         """Write the summary, the scores of the classes, and the details without arrays of two dimensions."""
         per_class = [{"class": label, **_to_json(scores)} for label, scores in self.per_class.items()]
-        found = [detail.document() for details in self.details.values() for detail in details]
+        found = [detail.json_entries() for details in self.details.values() for detail in details]
         details = {key: value for entries in found for key, value in entries.items()}
         document = {**self.to_dict(), "per_class": per_class, "details": _to_json(details)}
         write_atomically(Path(file), json.dumps(document, ensure_ascii=False, indent=1) + "\n")

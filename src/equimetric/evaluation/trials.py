@@ -16,7 +16,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.evaluation.cohort import Cohort
-from equimetric.evaluation.engine.arrays import Floats, Integers
+from equimetric.evaluation.engine.arrays import Floats, Integers, RateInterval
 from equimetric.evaluation.engine.inputs import (
     GEOMETRY_NAMES,
     EmbeddingsLike,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TrialEvaluation", "TrialPoint", "evaluate_trials"]
 
-Interval = tuple[float, float]
 MIN_ACCEPTED = 10
 """Expected false accepts for a rate to be estimated: 10 ± √10 is a third either way."""
 
@@ -50,8 +49,8 @@ class TrialPoint:
     threshold: float
     far: float
     frr: float
-    far_interval: Interval | None
-    frr_interval: Interval | None
+    far_interval: RateInterval | None
+    frr_interval: RateInterval | None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -66,7 +65,7 @@ class TrialEvaluation(Mapping[str, float]):
     """
 
     scores: Mapping[str, float]
-    intervals: Mapping[str, Interval]
+    intervals: Mapping[str, RateInterval]
     resampled: str
     units: int
     distance: Floats
@@ -204,7 +203,7 @@ def _similarities(
     return SimilarityMatrix(queries, items=items, geometry="dot")
 
 
-def _interval(values: Floats, confidence: float) -> Interval | None:
+def _interval(values: Floats, confidence: float) -> RateInterval | None:
     return percentile_interval(values, confidence) if len(values) > 1 else None
 
 

@@ -34,9 +34,9 @@ class RoundsTable:
         heads = ["after", "test classes", *(f"round {number}" for number in range(1, rounds + 1)), "seen so far"]
         lines = [heads]
         for number, test in enumerate(self.test, start=1):
-            row = self.classes.after[number - 1]
+            row = self.classes.values[number - 1]
             cells = ["" if math.isnan(value) else f"{value:.4f}" for value in row]
-            lines.append([f"round {number}", f"{test:.4f}", *cells, f"{self.classes.seen[number - 1]:.4f}"])
+            lines.append([f"round {number}", f"{test:.4f}", *cells, f"{self.classes.mean_so_far[number - 1]:.4f}"])
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = ["  ".join(map(str.rjust, line, widths)) for line in lines]
         end = f"forgetting {self.classes.forgetting:.4f}, backward transfer {self.classes.backward_transfer:+.4f}"

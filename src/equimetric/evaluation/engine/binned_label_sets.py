@@ -65,7 +65,7 @@ class BinnedLabelSets(BinnedPairs):
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Count the pairs (B, K) of queries (B,) and consecutive items (K,); returns those to keep singly."""
         sets = self.sets
-        shared, exists = sets.shared(queries, slice(int(items[0]), int(items[-1]) + 1)), closeness > -torch.inf
+        shared, exists = sets.shares_label(queries, slice(int(items[0]), int(items[-1]) + 1)), closeness > -torch.inf
         positive, negative = shared & exists, exists & ~shared
         once = exists if self._with_gallery else exists & (queries[:, None] < items)
         self._negatives_read += int(negative.sum())

@@ -74,7 +74,7 @@ class MultiLabelSets(LabelledSets):
         num_relevant = torch.empty_like(self.query_classes)
         rows = torch.arange(len(num_relevant), device=num_relevant.device)
         for some in slices(len(rows), max(1, COUNTED_AT_A_TIME // len(self.gallery_classes))):
-            shared = self.shared(rows[some])
+            shared = self.shares_label(rows[some])
             if self.parents is not None:
                 shared &= self.parents[0][some, None] == self.parents[1]
             num_relevant[some] = shared.sum(dim=1)
@@ -88,7 +88,7 @@ class MultiLabelSets(LabelledSets):
             num_relevant -= torch.bincount(query[counted], minlength=len(num_relevant))
         return num_relevant
 
-    def shared(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
+    def shares_label(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
         """Whether gallery items share a label with queries, (Q, G) or a range of columns; excluded ones too."""
         return self._count_shared(rows, columns) > 0
 
@@ -112,7 +112,7 @@ class MultiLabelSets(LabelledSets):
 
     def relevant_columns(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
         """The gallery items that share a label with each query, excluded ones too, (Q, most), padded with −1."""
-        shared = self.shared(rows, columns)
+        shared = self.shares_label(rows, columns)
         row, column = shared.nonzero(as_tuple=True)
         column = column + (columns.start or 0)
         counts = shared.sum(dim=1)

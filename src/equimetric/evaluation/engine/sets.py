@@ -83,7 +83,7 @@ class LabelledSets:
         """Every query with its class, (N,) query indices and class numbers."""
         return torch.arange(len(self.query_classes), device=self.query_classes.device), self.query_classes
 
-    def shared(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
+    def shares_label(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
         """Whether gallery items are of the class of queries, (Q, G) or a range of columns; excluded ones too."""
         return self.query_classes[rows, None] == self.gallery_classes[columns]
 
@@ -97,7 +97,7 @@ class LabelledSets:
 
     def all_grades(self, rows: Tensor, overlap: Overlap) -> Tensor:  # noqa: ARG002
         """The same for the whole gallery, (Q, G)."""
-        return self.shared(rows).double()
+        return self.shares_label(rows).double()
 
     def relevant_columns(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
         """The gallery items of each query's class, excluded ones too, (Q, most of a query), padded with −1.

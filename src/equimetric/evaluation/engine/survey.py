@@ -61,7 +61,7 @@ def plan_bins(
     rows = torch.randperm(len(sets.queries), generator=generator)[:count].to(sets.queries.device)
     columns = slice(0, gallery, -(-few * gallery // SURVEYED_PAIRS))
     closeness = tile_closeness(Tile(matrix, rows, matrix.similarity(rows, columns=columns))).view(-1).cpu().numpy()
-    same = sets.shared(rows, columns).view(-1).cpu().numpy()
+    same = sets.shares_label(rows, columns).view(-1).cpu().numpy()
     positive, negative = (_drop_excluded(closeness[kind]) for kind in (same, ~same))
     del closeness, same
     if not len(negative):

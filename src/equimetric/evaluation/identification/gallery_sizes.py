@@ -15,6 +15,7 @@ import torch
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.cohort import Cohort
+from equimetric.evaluation.engine.arrays import RateInterval
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.custom_geometry import similarity_matrix
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryLike, LabelsLike, prepare_sets
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GallerySize", "GallerySizeCurve", "gallery_size_curve"]
 
-Interval = tuple[float, float]
 DEFAULT_SIZES = 8
 MIN_FITTED_SIZES = 3
 """Measured sizes that an extrapolation needs."""
@@ -53,8 +53,8 @@ class GallerySize:
     fpir: float
     fnir: float | None
     predicted: float
-    fpir_interval: Interval | None = None
-    fnir_interval: Interval | None = None
+    fpir_interval: RateInterval | None = None
+    fnir_interval: RateInterval | None = None
     extrapolated: bool = False
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from equimetric.evaluation.engine.arrays import Floats, Integers
+from equimetric.evaluation.engine.arrays import Floats, Integers, RateInterval
 from equimetric.evaluation.identification.rates import fnir_at, fpir_at
 from equimetric.evaluation.identification.scores import IdentificationScores
 
@@ -28,7 +28,6 @@ __all__ = [
     "leave_one_out_points",
 ]
 
-Interval = tuple[float, float]
 SEARCHED_POINTS, SEARCHED_FACTOR = 257, 4.0
 """Thresholds searched without a class: this many, at FPIR from a quarter of the target to 4 times."""
 MIN_CLASSES = 10
@@ -60,7 +59,7 @@ class JackknifeEstimate:
         """Whether the rate lies between 0 and 1 and there are classes enough."""
         return 0 < self.value < 1 and self.classes >= MIN_CLASSES
 
-    def interval(self, confidence: float) -> Interval | None:
+    def interval(self, confidence: float) -> RateInterval | None:
         """Student interval of a rate, on the logit scale; None where it is not known."""
         from scipy.special import expit, logit
 

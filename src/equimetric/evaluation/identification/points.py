@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
+from equimetric.evaluation.engine.arrays import RateInterval
 from equimetric.evaluation.identification.jackknife import jackknife_fnir, jackknife_fpir
 from equimetric.evaluation.identification.rates import threshold_at_fpir
 from equimetric.evaluation.identification.scores import IdentificationScores
 
 __all__ = ["IdentificationRates", "rates_at_fpir", "rates_at_threshold"]
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -21,8 +20,8 @@ class IdentificationRates:
     threshold: float
     fpir: float
     fnir: float
-    fpir_interval: Interval | None = None
-    fnir_interval: Interval | None = None
+    fpir_interval: RateInterval | None = None
+    fnir_interval: RateInterval | None = None
     target_fpir: float | None = None
 
     @property

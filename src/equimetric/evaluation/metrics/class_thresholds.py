@@ -69,7 +69,7 @@ class ClassThresholds(Detail):
         """The same with names in place of labels."""
         return replace(self, classes=tuple(names.get(label, label) for label in self.classes))
 
-    def document(self) -> dict[str, Any]:
+    def json_entries(self) -> dict[str, Any]:
         """One entry, with a row for every class."""
         return {f"class thresholds at {self.kind}={self.target:g}": self.to_dict()}
 

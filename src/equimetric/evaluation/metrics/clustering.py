@@ -106,7 +106,7 @@ def _order_by_mean_product(points: Tensor) -> Tensor:
 
 def _mean_over_runs(evidence: Evidence, value: Callable[[Contingency], float]) -> Score:
     found = evidence[Clusters]
-    detail = evidence.shared("clustering", found.detail)
+    detail = evidence.compute_once("clustering", found.detail)
     return Score(math.fsum(map(value, found.tables)) / len(found.tables), details=(detail,))
 
 

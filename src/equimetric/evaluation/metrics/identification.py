@@ -45,7 +45,7 @@ class IdentificationPoint(Detail):
     identities: int
     without: Floats
 
-    def document(self) -> dict[str, Any]:
+    def json_entries(self) -> dict[str, Any]:
         """Entries that name the metric."""
         return {
             f"{self.metric} threshold": self.threshold,
@@ -75,7 +75,7 @@ def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
 def _point(metric: Metric, evidence: Evidence) -> tuple[float, torch.Tensor, IdentificationPoint]:
     """FNIR, its values by class, and the threshold."""
     search, fpir = evidence[GallerySearch], metric["fpir"]
-    scores = evidence.shared("identification scores", lambda: search.all_scores)
+    scores = evidence.compute_once("identification scores", lambda: search.all_scores)
     classes = len(evidence.sets.class_labels)
     threshold = threshold_at_fpir(scores, fpir)
     at = np.array([threshold])

@@ -33,7 +33,7 @@ class LeaveOneOutValues(Detail):
     metric: str
     without: Floats
 
-    def document(self) -> dict[str, Any]:
+    def json_entries(self) -> dict[str, Any]:
         """Nothing: the values serve intervals alone."""
         return {}
 
@@ -78,7 +78,7 @@ DECLARATION: dict[str, Any] = {
 
 
 def _scores(evidence: Evidence) -> IdentificationScores:
-    return evidence.shared("identification scores", lambda: evidence[GallerySearch].all_scores)
+    return evidence.compute_once("identification scores", lambda: evidence[GallerySearch].all_scores)
 
 
 @metric("open_auroc", examples=("open_auroc",), **DECLARATION)

@@ -54,7 +54,7 @@ def _measure(metric: Metric, evidence: Evidence) -> Consistency:
             return data_set_consistency(evidence.sets, options["members"], options, rates=rates, noise=noise)
         return class_consistency(distances, options, rates=rates, noise=noise)
 
-    return evidence.shared("consistency", measure)[_rate(metric)]
+    return evidence.compute_once("consistency", measure)[_rate(metric)]
 
 
 def _rate(metric: Metric) -> Rate:

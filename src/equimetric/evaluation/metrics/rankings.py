@@ -125,7 +125,7 @@ class QueryScores(Detail):
 
     scores: Tensor
 
-    def document(self) -> dict[str, Any]:
+    def json_entries(self) -> dict[str, Any]:
         """Nothing: scores of single queries have a file of their own."""
         return {}
 

@@ -22,7 +22,7 @@ __all__ = [
     "check_rate",
     "class_rates",
     "equal_error_rate",
-    "rates",
+    "far_and_frr",
     "roc",
     "roc_at",
     "tar_at_far",
@@ -88,7 +88,7 @@ def equal_error_rate(distances: PairDistances) -> tuple[float, float]:
     threshold = distances.operating_distances
 
     def errors(index: int) -> tuple[float, float]:
-        far, frr = rates(distances, float(threshold[index]))
+        far, frr = far_and_frr(distances, float(threshold[index]))
         return far, frr
 
     first, last = 0, len(threshold) - 1
@@ -114,7 +114,7 @@ def tar_at_far(distances: PairDistances, far: float) -> OperatingPoint:
     )
 
 
-def rates(distances: PairDistances, threshold: float, *, strict: bool = False) -> tuple[float, float]:
+def far_and_frr(distances: PairDistances, threshold: float, *, strict: bool = False) -> tuple[float, float]:
     """(FAR, FRR) of all pairs, accepted at d ≤ t (or d < t)."""
     counts = distances.count_accepted(threshold, strict=strict)
     far = float(counts.negative) / distances.negatives

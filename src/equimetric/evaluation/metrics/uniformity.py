@@ -49,7 +49,7 @@ class ClassPotentials(Detail):
     pairs: Floats
     pairs_within: Floats
 
-    def document(self) -> dict[str, Any]:
+    def json_entries(self) -> dict[str, Any]:
         """One entry that names the metric."""
         values = {name: getattr(self, name) for name in ("potential", "within", "pairs", "pairs_within")}
         return {f"{self.metric} of classes": values}

@@ -129,7 +129,7 @@ class Consistency(Detail):
         """The members of least mean utility."""
         return self._rank_members(self.mean_utility, count)
 
-    def document(self) -> dict[str, Any]:
+    def json_entries(self) -> dict[str, Any]:
         """The curves and their range."""
         curves = {
             "threshold": self.thresholds,

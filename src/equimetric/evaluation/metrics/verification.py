@@ -16,7 +16,7 @@ from equimetric.evaluation.metrics.roc import (
     check_rate,
     class_rates,
     equal_error_rate,
-    rates,
+    far_and_frr,
     roc_at,
     tar_at_far,
 )
@@ -76,7 +76,7 @@ class AcceptRate(Detail):
     far: float
     exact_far: float
 
-    def document(self) -> dict[str, Any]:
+    def json_entries(self) -> dict[str, Any]:
         """Entries that name the metric."""
         return {
             f"{self.metric} threshold": self.threshold,
@@ -94,7 +94,7 @@ class ClassNegatives(Detail):
 
 def _curves(evidence: Evidence) -> tuple[Detail, ...]:
     """A ROC curve and histograms short enough to plot, exact at their points; shared by all metrics."""
-    return evidence.shared("verification curves", lambda: _plot_curves(evidence[PairDistances]))
+    return evidence.compute_once("verification curves", lambda: _plot_curves(evidence[PairDistances]))
 
 
 def _plot_curves(distances: PairDistances) -> tuple[Detail, ...]:
@@ -108,7 +108,7 @@ def _plot_curves(distances: PairDistances) -> tuple[Detail, ...]:
 
 
 def _class_curves(evidence: Evidence) -> ClassRoc:
-    return evidence.shared("class curves", lambda: _class_roc(evidence[PairDistances]))
+    return evidence.compute_once("class curves", lambda: _class_roc(evidence[PairDistances]))
 
 
 def _class_roc(distances: PairDistances) -> ClassRoc:
@@ -230,7 +230,7 @@ def _tar(metric: Metric, evidence: Evidence) -> Score:
 def _far(metric: Metric, evidence: Evidence) -> Score:
     """False accept rate where pairs up to distance D are accepted."""
     distances = evidence[PairDistances]
-    far, _ = rates(distances, metric["distance"])
+    far, _ = far_and_frr(distances, metric["distance"])
     per_class = torch.from_numpy(class_rates(distances, metric["distance"]).far)
     return Score(far, per_class=per_class, details=(ClassNegatives(distances.negatives_by_class.astype(np.float64)),))
 
@@ -249,5 +249,5 @@ def _far(metric: Metric, evidence: Evidence) -> Score:
 def _frr(metric: Metric, evidence: Evidence) -> Score:
     """False reject rate where pairs up to distance D are accepted."""
     distances = evidence[PairDistances]
-    _, frr = rates(distances, metric["distance"])
+    _, frr = far_and_frr(distances, metric["distance"])
     return Score(frr, per_class=torch.from_numpy(class_rates(distances, metric["distance"]).frr))

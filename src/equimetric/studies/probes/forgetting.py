@@ -14,7 +14,7 @@ def forgetting_probe(folders: Sequence[Path]) -> dict[str, float]:
     """The metric on the test classes after each round, on the classes seen so far, forgetting, backward transfer."""
     found = evaluate_rounds(folders)
     values = {f"test {found.metric} after round {number}": value for number, value in enumerate(found.test, start=1)}
-    seen = enumerate(found.classes.seen, start=1)
+    seen = enumerate(found.classes.mean_so_far, start=1)
     values |= {f"{found.metric} of classes seen after round {number}": float(value) for number, value in seen}
     values["forgetting"] = float(found.classes.forgetting)
     values["backward transfer"] = float(found.classes.backward_transfer)
