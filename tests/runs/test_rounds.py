@@ -49,7 +49,7 @@ def test_round_after_round(space, tmp_path):
             config, found = embed_run(folder, f"round{part + 1}")
             assert set(found.labels.tolist()) == trained[part]
             assert not set(found.rows.tolist()) & set(data[number].split.train.tolist())
-            assert table.classes.after[number, part] == evaluate_part(found, config.evaluation)["map@r"]
+            assert table.classes.values[number, part] == evaluate_part(found, config.evaluation)["map@r"]
     assert "forgetting" in str(table)
     with pytest.raises(em.EquimetricError, match="give the runs of round 1, 2, … in their order"):
         evaluate_rounds(folders[::-1])

@@ -196,16 +196,19 @@ def calibrate_identification(
         require_other_classes(cohort, sets)
     held_out = _hold_out_classes(sets, protocol, folds)
     draws = draw_galleries(sets, protocol)
-    of_folds = [draw_galleries(sets, protocol, held_out=some) for some in held_out]
-    every = [draw for some in (draws, *of_folds) for draw in some]
+    fold_draws = [draw_galleries(sets, protocol, held_out=some) for some in held_out]
+    every = [draw for some in (draws, *fold_draws) for draw in some]
     found = iter(search_galleries(sets, protocol, every, block_rows=block_rows, progress=progress))
-    scores, *fold_scores = (join_scores([next(found) for _ in some]) for some in (draws, *of_folds))
+    scores, *fold_scores = (join_scores([next(found) for _ in some]) for some in (draws, *fold_draws))
     _check_support(scores, fpir)
     threshold, classes = threshold_at_fpir(scores, fpir), len(sets.class_labels)
-    of_fpir, of_fnir = jackknife_fpir(scores, classes, threshold), jackknife_fnir(scores, classes, threshold)
-    of_threshold = JackknifeEstimate.from_leave_one_out(threshold, leave_one_out_points(scores, classes, fpir)[0])
+    fpir_estimate, fnir_estimate = (
+        jackknife_fpir(scores, classes, threshold),
+        jackknife_fnir(scores, classes, threshold),
+    )
+    threshold_estimate = JackknifeEstimate.from_leave_one_out(threshold, leave_one_out_points(scores, classes, fpir)[0])
     fold_thresholds, held_out_rates = _held_out_rates(fold_scores, held_out, fpir)
-    interval = _threshold_interval(of_threshold, confidence)
+    interval = _threshold_interval(threshold_estimate, confidence)
     if cohort is not None:
         # With a cohort, distances are negated scores.
         threshold, fold_thresholds = -threshold, tuple(-one for one in fold_thresholds)
@@ -218,12 +221,12 @@ def calibrate_identification(
         threshold_interval=interval,
         identities=draws[0].identities,
         items=float(np.mean([len(draw.items) for draw in draws])),
-        fpir=of_fpir.value,
-        fnir=of_fnir.value,
+        fpir=fpir_estimate.value,
+        fnir=fnir_estimate.value,
         held_out_fpir=held_out_rates[0],
         held_out_fnir=held_out_rates[1],
-        fpir_bound=of_fpir.upper_bound(confidence),
-        fnir_bound=of_fnir.upper_bound(confidence),
+        fpir_bound=fpir_estimate.upper_bound(confidence),
+        fnir_bound=fnir_estimate.upper_bound(confidence),
         fold_thresholds=fold_thresholds,
         strangers=scores.strangers,
         mated=scores.mated,

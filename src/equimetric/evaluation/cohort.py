@@ -125,9 +125,9 @@ class Cohort:
 
         One set stays one set: it is compared with itself, every pair once.
         """
-        of_queries, of_items = self.set_statistics(sets) if statistics is None else statistics
-        queries = self._as_queries(load_vectors(sets.queries, "a cohort"), of_queries)
-        items = self.extend_items(load_vectors(sets.gallery_vectors, "a cohort"), of_items)
+        query_statistics, item_statistics = self.set_statistics(sets) if statistics is None else statistics
+        queries = self._as_queries(load_vectors(sets.queries, "a cohort"), query_statistics)
+        items = self.extend_items(load_vectors(sets.gallery_vectors, "a cohort"), item_statistics)
         both = {"gallery": None, "items": items} if sets.gallery is None else {"gallery": items}
         return replace(sets, queries=queries, geometry="dot", title=self.title, cohort=self, **both)
 

@@ -39,18 +39,18 @@ def number_parents(
     """(N,) and (G,) numbers of the parents of queries and gallery items; a class has one parent."""
     if parents is None or (gallery_parents is None) != (sets.gallery is None):
         raise EquimetricError("give parents and gallery_parents with a gallery, parents alone without")
-    of_queries = convert_labels(parents, "parents", len(sets.queries))
-    of_gallery = of_queries
+    query_parents = convert_labels(parents, "parents", len(sets.queries))
+    item_parents = query_parents
     if gallery_parents is not None:
-        of_gallery = convert_labels(gallery_parents, "gallery_parents", len(sets.gallery_classes))
-    if of_queries.dtype.kind != of_gallery.dtype.kind:
+        item_parents = convert_labels(gallery_parents, "gallery_parents", len(sets.gallery_classes))
+    if query_parents.dtype.kind != item_parents.dtype.kind:
         raise EquimetricError("parents and gallery_parents must both be integers or both be strings to be compared")
-    names, numbers = np.unique(np.concatenate([of_queries, of_gallery]), return_inverse=True)
+    names, numbers = np.unique(np.concatenate([query_parents, item_parents]), return_inverse=True)
     # Samples that share a label may have different parents: they are not compared.
     if not isinstance(sets, MultiLabelSets):
         require_one_parent(sets, names, numbers)
     device = sets.queries.device
-    queries, gallery = numbers[: len(of_queries)], numbers[len(of_queries) :]
+    queries, gallery = numbers[: len(query_parents)], numbers[len(query_parents) :]
     return torch.from_numpy(queries).to(device), torch.from_numpy(gallery).to(device)
 
 

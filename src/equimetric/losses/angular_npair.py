@@ -34,10 +34,10 @@ def angular_npair(pairs: Pairs, *, alpha_deg: Acute = 45.0, reduction: str = "me
         ops.require.square_batch(pairs, "angular_npair")
     push, pull = coefficients(alpha_deg)
     chosen = ops.special.first_pairs(pairs, "angular_npair")
-    of_anchors = chosen.logits(pairs.similarity)
+    anchor_logits = chosen.logits(pairs.similarity)
     among_references = pairs.similarity if references is None else references @ references.T
-    of_positives = chosen._replace(anchor=chosen.positive).logits(among_references)
-    angle = push * (of_anchors + of_positives) - pull * of_anchors.diagonal()[:, None]
+    positive_logits = chosen._replace(anchor=chosen.positive).logits(among_references)
+    angle = push * (anchor_logits + positive_logits) - pull * anchor_logits.diagonal()[:, None]
     weight = None if pairs.weight is None else chosen.logits(pairs.weight)
     values = ops.log1p_sum_exp(angle, chosen.competes, weight)
     return chosen.reduce(values, chosen.present, len(pairs.similarity), reduction)

@@ -93,11 +93,11 @@ def soft_npairs(pairs: Pairs, l2_reg: float, symmetric: bool) -> Tensor:
 def pair_lengths(pairs: Pairs) -> tuple[Tensor, Tensor]:
     """(Q,) ‖x‖² of the queries and (R,) of the references, which are the same or an explicit set."""
     queries = ops.require.queries(pairs, "npairs")
-    of_queries = queries.embeddings.square().sum(1)
+    query_squares = queries.embeddings.square().sum(1)
     if queries.references is not None:
-        return of_queries, queries.references.square().sum(1)
+        return query_squares, queries.references.square().sum(1)
     ops.require.square_batch(pairs, "npairs")
-    return of_queries, of_queries
+    return query_squares, query_squares
 
 
 def against_own(logits: Tensor, competes: Tensor, weight: Tensor | None) -> Tensor:

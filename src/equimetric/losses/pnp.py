@@ -57,10 +57,10 @@ def pnp(
     if include_query:
         pairs = pairs.add_query(pairs.own_similarity(), positive=True)
     logits, positive = pairs.similarity / tau, ops.special.list_positives(pairs)
-    of_positives = positive.at(logits)
+    positive_logits = positive.at(logits)
     total = logits.sum(1) * 0
-    for some, own in positive.split(of_positives):
+    for some, own in positive.split(positive_logits):
         penalty = penalties[variant](soft_rank(own, logits, pairs.negative, pairs.weight))
         total = total + ops.row_sum(penalty, some.mask, some.weight)
-    number = ops.row_sum(torch.ones_like(of_positives), positive.mask, positive.weight)
+    number = ops.row_sum(torch.ones_like(positive_logits), positive.mask, positive.weight)
     return ops.mean(ops.divide(total, number), valid)

@@ -31,14 +31,14 @@ def smooth_ap(pairs: Pairs, *, tau: PositiveFloat = 0.01, include_query: bool = 
     if include_query:
         pairs = pairs.add_query(pairs.own_similarity(), positive=True)
     logits, positive = pairs.similarity / tau, ops.special.list_positives(pairs)
-    of_positives = positive.at(logits)
+    positive_logits = positive.at(logits)
     missed = logits.sum(1) * 0
-    for some, own in positive.split(of_positives):
+    for some, own in positive.split(positive_logits):
         before = soft_rank(own, logits, pairs.negative, pairs.weight)
         # The sum holds σ(0) = ½ for the positive itself, which counts 1.
-        rank = 0.5 + soft_rank(own, of_positives, positive.mask, positive.weight) + before
+        rank = 0.5 + soft_rank(own, positive_logits, positive.mask, positive.weight) + before
         missed = missed + ops.row_sum(before / rank, some.mask, some.weight)
-    number = ops.row_sum(torch.ones_like(of_positives), positive.mask, positive.weight)
+    number = ops.row_sum(torch.ones_like(positive_logits), positive.mask, positive.weight)
     return ops.mean(ops.divide(missed, number), valid)
 
 

@@ -71,10 +71,10 @@ class LogSumExp(torch.autograd.Function):
     def backward(context: Any, *grad_outputs: Tensor | None) -> tuple[Tensor | None, None]:
         """P · ∂l, plus p (g − Σ p g) of the shares' own gradient g, where the gradient itself is differentiated."""
         (shares,) = context.saved_tensors
-        of_result, of_shares = grad_outputs
-        gradient = None if of_result is None else shares * of_result[..., None]
-        if of_shares is not None:
-            own = shares * (of_shares - (shares * of_shares).sum(-1, keepdim=True))
+        grad_result, grad_shares = grad_outputs
+        gradient = None if grad_result is None else shares * grad_result[..., None]
+        if grad_shares is not None:
+            own = shares * (grad_shares - (shares * grad_shares).sum(-1, keepdim=True))
             gradient = own if gradient is None else gradient + own
         return gradient, None
 

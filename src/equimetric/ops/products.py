@@ -93,14 +93,14 @@ class Normalize(torch.autograd.Function):
     def backward(context: Any, *grad_outputs: Tensor | None) -> Tensor | None:
         """The part of the gradient that turns the vector, over its length, and u g of the length's own gradient g."""
         units, divisor = context.saved_tensors
-        of_units, of_divisor = grad_outputs
+        grad_units, grad_divisor = grad_outputs
         gradient = None
-        if of_units is not None:
-            along = (units * of_units).sum(-1, keepdim=True)
-            gradient = torch.addcmul(of_units, units, along, value=-1) / divisor
+        if grad_units is not None:
+            along = (units * grad_units).sum(-1, keepdim=True)
+            gradient = torch.addcmul(grad_units, units, along, value=-1) / divisor
         # The length is saved for backward only: it has a gradient of its own in double backward.
-        if of_divisor is not None:
-            gradient = units * of_divisor if gradient is None else gradient + units * of_divisor
+        if grad_divisor is not None:
+            gradient = units * grad_divisor if gradient is None else gradient + units * grad_divisor
         return gradient
 
 

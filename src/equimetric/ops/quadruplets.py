@@ -57,9 +57,9 @@ def reference_classes(pairs: Pairs, member: Tensor, classes: int) -> Tensor:
     Pairs know the labels of queries only: a reference has the class of the queries to which it is a positive, or
     else of those to which it is never a negative. This is exact where no selection has dropped pairs.
     """
-    of_class = one_hot(member, classes).T.to(pairs.similarity.dtype)
-    as_positive = of_class @ to_dtype(pairs.positive, of_class.dtype)
-    as_negative = of_class @ to_dtype(pairs.negative, of_class.dtype)
+    membership = one_hot(member, classes).T.to(pairs.similarity.dtype)
+    as_positive = membership @ to_dtype(pairs.positive, membership.dtype)
+    as_negative = membership @ to_dtype(pairs.negative, membership.dtype)
     found = ((as_positive > 0) | (as_negative == 0)).any(0)
     return torch.where(found, (as_positive * (len(member) + 1) - as_negative).argmax(0), classes)
 

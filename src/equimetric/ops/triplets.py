@@ -118,12 +118,12 @@ def sum_with_gradient(
             continue
         value += excess
         active = terms.sign_() if counts is None else terms.sign_().mul_(counts)
-        of_positives = active.sum(2)
-        of_negatives = active[:, 0] if active.shape[1] == 1 else active.sum(1)
-        gradient = of_negatives if gradient is None else gradient.add_(of_negatives)
-        gradient.scatter_add_(1, columns, -of_positives)
+        positive_counts = active.sum(2)
+        negative_counts = active[:, 0] if active.shape[1] == 1 else active.sum(1)
+        gradient = negative_counts if gradient is None else gradient.add_(negative_counts)
+        gradient.scatter_add_(1, columns, -positive_counts)
         if only_active:
-            number += of_positives.sum()
+            number += positive_counts.sum()
     if band.is_unbounded and not only_active:
         number = count_triples(pairs)
     return value, number, gradient

@@ -55,8 +55,8 @@ class AllPairs:
     def _keep(self, block: Tile | Strip, exists: Tensor, queries: Tensor, items: Tensor) -> None:
         row, column = exists.nonzero(as_tuple=True)
         distance = block.matrix.distance(block.similarity.double(), queries)[row, column]
-        first = self.images.of_query[queries.cpu().numpy()][row.cpu().numpy()]
-        second = self.images.of_item[items.cpu().numpy()][column.cpu().numpy()]
+        first = self.images.query_images[queries.cpu().numpy()][row.cpu().numpy()]
+        second = self.images.item_images[items.cpu().numpy()][column.cpu().numpy()]
         self._read.add(block.number, distance.cpu(), torch.from_numpy(first), torch.from_numpy(second))
 
     def partial(self) -> Any:
@@ -73,9 +73,9 @@ class AllPairs:
         same = self._is_positive(self._first, self._second)
         self._positive, self._negative = np.sort(self._distance[same]), np.sort(self._distance[~same])
         self.positives, self.negatives = len(self._positive), len(self._negative)
-        of_all = self.count_accepted_by_class(np.array([np.inf]), slice(0, len(self.sets.class_labels)), strict=False)
-        self.positives_by_class = of_all.positive[:, 0].astype(np.int64)
-        self.negatives_by_class = of_all.negative[:, 0].astype(np.int64)
+        overall = self.count_accepted_by_class(np.array([np.inf]), slice(0, len(self.sets.class_labels)), strict=False)
+        self.positives_by_class = overall.positive[:, 0].astype(np.int64)
+        self.negatives_by_class = overall.negative[:, 0].astype(np.int64)
 
     def _is_positive(self, first: NDArray[np.int32], second: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which pairs of images (P,) are positive."""
@@ -138,8 +138,8 @@ class AllPairs:
 
     def distance_by_class(self, rank: Integers, *, positive: bool) -> tuple[Floats, Floats]:
         """Between two of some distances counts tell the rank apart; only the pairs in between are sorted."""
-        of_all = self._positive if positive else self._negative
-        grid = np.unique(of_all[np.linspace(0, len(of_all) - 1, GRID).astype(np.int64)])
+        overall = self._positive if positive else self._negative
+        grid = np.unique(overall[np.linspace(0, len(overall) - 1, GRID).astype(np.int64)])
         counts = self.count_accepted_by_class(grid, slice(0, len(rank)), strict=False)
         within = counts.positive if positive else counts.negative
         threshold_index = np.argmax(within > rank[:, None], axis=1)
@@ -155,9 +155,11 @@ class AllPairs:
                 )
                 classes.append(end[between])
                 distances.append(distance[between])
-        of_class, distance = np.concatenate(classes), np.concatenate(distances)
-        distance = distance[np.lexsort((distance, of_class))]
-        start = np.cumsum(np.bincount(of_class, minlength=len(rank))) - np.bincount(of_class, minlength=len(rank))
+        pair_classes, distance = np.concatenate(classes), np.concatenate(distances)
+        distance = distance[np.lexsort((distance, pair_classes))]
+        start = np.cumsum(np.bincount(pair_classes, minlength=len(rank))) - np.bincount(
+            pair_classes, minlength=len(rank)
+        )
         index = start + rank - before[np.arange(len(rank)), threshold_index].astype(np.int64)
         return distance[np.clip(index, 0, len(distance) - 1)], np.zeros(len(rank))
 

@@ -53,16 +53,16 @@ class BinnedPairs:
 
     def _histogram(self, grid: Grid, interest: tuple[float, float]) -> Histogram:
         sets = self.sets
-        of_queries, of_items = self._largest_classes()
-        most_pairs = of_queries * len(sets.gallery_classes)
+        most_queries, most_items = self._largest_classes()
+        most_pairs = most_queries * len(sets.gallery_classes)
         if self._with_gallery:
-            most_pairs += of_items * len(sets.query_classes)
+            most_pairs += most_items * len(sets.query_classes)
         return Histogram(grid, interest, len(sets.class_labels), most_pairs, sets.queries.device)
 
     def _largest_classes(self) -> tuple[int, int]:
         """The most queries, and the most gallery items, of a class."""
-        of_queries, of_items = self.sets.query_classes, self.sets.gallery_classes
-        return int(torch.bincount(of_queries).max()), int(torch.bincount(of_items).max())
+        most_queries, most_items = self.sets.query_classes, self.sets.gallery_classes
+        return int(torch.bincount(most_queries).max()), int(torch.bincount(most_items).max())
 
     def collect(self, tile: Tile) -> None:
         """Keep the closest negative pairs and the positive pairs; count the negative ones for each class.

@@ -36,7 +36,9 @@ class ImageBins:
     def __init__(self, sets: LabelledSets, images: Images, surveyed: tuple[float, float], points: int) -> None:
         """`points` edges, or what memory allows, between the `surveyed` closenesses at the ends of the range."""
         self.geometry, self.dimension, device = sets.geometry, sets.queries.shape[1], sets.queries.device
-        self.of_query, self.of_item = (torch.from_numpy(of).to(device) for of in (images.of_query, images.of_item))
+        self.query_images, self.item_images = (
+            torch.from_numpy(of).to(device) for of in (images.query_images, images.item_images)
+        )
         self.edges = max(MIN_EDGES, min(points, TABLE_BYTES // (8 * len(images))))
         low, high = surveyed
         self.scale = float(np.float32((self.edges - 1) / max(high - low, 1e-6 * max(abs(low), abs(high), 1e-30))))
@@ -47,7 +49,7 @@ class ImageBins:
 
     def draw(self, sets: LabelledSets, matrix: SimilarityMatrix, images: Images, drawn: NDArray[np.int32]) -> None:
         """Keep the negative pairs of some images, as queries, down to the lowest edge."""
-        rows = torch.from_numpy(np.flatnonzero(np.isin(images.of_query, drawn))).to(matrix.device)
+        rows = torch.from_numpy(np.flatnonzero(np.isin(images.query_images, drawn))).to(matrix.device)
         found = []
         for columns in slices(len(sets.gallery_classes), DRAWN_COLUMNS):
             closeness = tile_closeness(Tile(matrix, rows, matrix.similarity(rows, columns=columns), columns=columns))
@@ -59,7 +61,9 @@ class ImageBins:
         # By row, as if all columns were read at once.
         order = row.argsort(stable=True)
         first, second, edge = (part.cpu().numpy() for part in (rows[row[order]], item[order], index[order]))
-        self._drawn = AcceptedPairs(images.of_query[first], images.of_item[second], self.edges - edge.astype(np.int64))
+        self._drawn = AcceptedPairs(
+            images.query_images[first], images.item_images[second], self.edges - edge.astype(np.int64)
+        )
 
     def partial(self) -> tuple[Tensor, Tensor]:
         """The counts of the pairs so far."""
@@ -87,14 +91,14 @@ class ImageBins:
     ) -> None:
         """Count pairs (P,) at rows and columns of a block of queries (B,) and items (K,), from one or both ends."""
         ends = (
-            self._start(self.of_query[queries]).index_select(0, row),
-            self._start(self.of_item[items]).index_select(0, column),
+            self._start(self.query_images[queries]).index_select(0, row),
+            self._start(self.item_images[items]).index_select(0, column),
         )
         self._count(self.every, closeness, ends if both_ends else ends[:1])
 
     def count_positive(self, closeness: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool) -> None:
         """Count positive pairs (P,) among those of `count_block`."""
-        ends = self._start(self.of_query[queries]), self._start(self.of_item[items])
+        ends = self._start(self.query_images[queries]), self._start(self.item_images[items])
         self._count(self.positive, closeness, ends if both_ends else ends[:1])
 
     def _start(self, images: Tensor) -> Tensor:

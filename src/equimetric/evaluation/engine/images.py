@@ -22,14 +22,14 @@ class Images:
     """Images of a labelled set, numbered class by class.
 
     classes   (I,) class numbers, ascending; of several labels the numbers of the groups with the same labels
-    of_query  (N,) and of_item (G,): image of every query and gallery item
+    query_images  (N,) and item_images (G,): image of every query and gallery item
     start     (C + 1,): class c has the images start[c] … start[c + 1], where images have one class
     orders    2 where every image is both query and gallery item, so that two images make two pairs; else 1
     """
 
     classes: NDArray[np.int32]
-    of_query: NDArray[np.int32]
-    of_item: NDArray[np.int32]
+    query_images: NDArray[np.int32]
+    item_images: NDArray[np.int32]
     start: Integers
     orders: int = 1
 
@@ -57,11 +57,11 @@ def number_images(sets: LabelledSets) -> Images:
     index = np.empty_like(order)
     index[order] = np.arange(len(order))
     number = index[image].astype(np.int32)
-    of_query, of_item = (number, number) if alone else (number[: len(queries)], number[len(queries) :])
-    on_both_sides = not alone and len(np.unique(of_query)) == len(np.unique(of_item)) == len(order)
-    of_class = classes[first_row][order].astype(np.int32)
-    start = np.searchsorted(of_class, np.arange(len(sets.class_labels) + 1))
-    return Images(of_class, of_query, of_item, start, 2 if on_both_sides else 1)
+    query_images, item_images = (number, number) if alone else (number[: len(queries)], number[len(queries) :])
+    on_both_sides = not alone and len(np.unique(query_images)) == len(np.unique(item_images)) == len(order)
+    image_classes = classes[first_row][order].astype(np.int32)
+    start = np.searchsorted(image_classes, np.arange(len(sets.class_labels) + 1))
+    return Images(image_classes, query_images, item_images, start, 2 if on_both_sides else 1)
 
 
 def images_by_class(sets: LabelledSets, images: Images) -> Integers:
@@ -78,17 +78,17 @@ def pairs_by_image(sets: LabelledSets, images: Images) -> PairCounts:
     excluded = np.empty((0, 2), np.int64) if sets.excluded is None else sets.excluded.cpu().numpy()
     if alone:
         excluded = np.concatenate([np.arange(len(queries))[:, None].repeat(2, axis=1), excluded])
-    of_one_class = queries[excluded[:, 0]] == items[excluded[:, 1]]
+    same_class = queries[excluded[:, 0]] == items[excluded[:, 1]]
     positive, negative = np.zeros(len(images)), np.zeros(len(images))
-    sides = [(0, queries, items, images.of_query), (1, items, queries, images.of_item)]
+    sides = [(0, queries, items, images.query_images), (1, items, queries, images.item_images)]
     for side, own, other, image in sides[:1] if alone else sides:
         relevant = np.bincount(other, minlength=len(sets.class_labels))[own]
         compared = np.full(len(own), len(other))
         if sets.parents is not None:
             parents, others = sets.parents[side].cpu().numpy(), sets.parents[1 - side].cpu().numpy()
             compared = np.bincount(others, minlength=int(parents.max()) + 1)[parents]
-        removed = np.bincount(excluded[of_one_class, side], minlength=len(own))
-        elsewhere = np.bincount(excluded[~of_one_class, side], minlength=len(own))
+        removed = np.bincount(excluded[same_class, side], minlength=len(own))
+        elsewhere = np.bincount(excluded[~same_class, side], minlength=len(own))
         np.add.at(positive, image, relevant - removed)
         np.add.at(negative, image, compared - relevant - elsewhere)
     return PairCounts(positive, negative)
@@ -98,7 +98,7 @@ def draw_images(sets: LabelledSets, images: Images) -> NDArray[np.int32]:
     """Query images of whole classes of at least two, drawn at random: all of them where there are few, ascending."""
     few, many = DRAWN_IMAGES
     most = max(few, min(many, DRAWN_PAIRS // len(sets.gallery_classes)))
-    queries = np.unique(images.of_query)
+    queries = np.unique(images.query_images)
     classes, sizes = np.unique(images.classes[queries], return_counts=True)
     classes, sizes = classes[sizes > 1], sizes[sizes > 1]
     order = np.random.default_rng(derive_seed(0, "images of the noise")).permutation(len(classes))

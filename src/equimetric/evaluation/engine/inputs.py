@@ -143,14 +143,14 @@ def _class_fields(
     labels: LabelsLike, gallery_labels: LabelsLike | None, queries: int, gallery: int | None, device: torch.device
 ) -> dict[str, Any]:
     """The fields of `LabelledSets` that follow from one label for each sample."""
-    of_queries = of_gallery = convert_labels(labels, "labels", queries)
+    query_labels = item_labels = convert_labels(labels, "labels", queries)
     if gallery is not None and gallery_labels is not None:
-        of_gallery = convert_labels(gallery_labels, "gallery_labels", gallery)
-    class_labels, query_classes, gallery_classes = _number_classes(of_queries, of_gallery)
+        item_labels = convert_labels(gallery_labels, "gallery_labels", gallery)
+    class_labels, query_classes, gallery_classes = _number_classes(query_labels, item_labels)
     return {
         "query_classes": torch.from_numpy(query_classes).to(device),
         "gallery_classes": torch.from_numpy(gallery_classes).to(device),
-        "labels": tuple(of_queries.tolist()) if of_queries.dtype.kind == "U" else torch.from_numpy(of_queries),
+        "labels": tuple(query_labels.tolist()) if query_labels.dtype.kind == "U" else torch.from_numpy(query_labels),
         "class_labels": class_labels,
     }
 

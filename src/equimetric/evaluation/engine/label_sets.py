@@ -152,8 +152,8 @@ class MultiLabelSets(LabelledSets):
         """The same for single items (Q, k) of each query; 0 for an index below 0."""
         counts = torch.empty(columns.shape, device=columns.device)
         few = FEW_COLUMNS * columns.shape[1] <= len(self.gallery_labels)
-        of_a_row = columns.shape[1] * self.query_labels.shape[1] if few else len(self.gallery_labels)
-        for some in slices(len(rows), max(1, COUNTED_AT_A_TIME // max(1, of_a_row))):
+        row_entries = columns.shape[1] * self.query_labels.shape[1] if few else len(self.gallery_labels)
+        for some in slices(len(rows), max(1, COUNTED_AT_A_TIME // max(1, row_entries))):
             if few:
                 both = self.query_labels[rows[some], None] & self.gallery_labels[columns[some]]
                 counts[some] = both.sum(dim=2).float()

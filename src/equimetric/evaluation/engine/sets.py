@@ -74,8 +74,8 @@ class LabelledSets:
         num_relevant = sizes[self.query_classes] - int(self.gallery is None)
         if self.excluded is not None:
             query, item = self.excluded.unbind(1)
-            of_its_class = self.query_classes[query] == self.gallery_classes[item]
-            num_relevant -= torch.bincount(query[of_its_class], minlength=len(self.queries))
+            same_class = self.query_classes[query] == self.gallery_classes[item]
+            num_relevant -= torch.bincount(query[same_class], minlength=len(self.queries))
         return num_relevant
 
     @property

@@ -210,9 +210,9 @@ class SimilarityMatrix:
         Columns are a range of the gallery, or with `in_order` of one set in `order`.
         """
         if self._parents is not None:
-            of_queries, of_items = self._parents
-            of_items = of_items[self.order[columns] if in_order else columns]
-            similarity.masked_fill_(of_queries[rows, None] != of_items, -torch.inf)
+            query_parents, item_parents = self._parents
+            item_parents = item_parents[self.order[columns] if in_order else columns]
+            similarity.masked_fill_(query_parents[rows, None] != item_parents, -torch.inf)
         start, counts = self._excluded_from[rows], self._excluded_from[rows + 1] - self._excluded_from[rows]
         indices = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)
         within = torch.arange(len(indices), device=rows.device) - (counts.cumsum(0) - counts)[indices]

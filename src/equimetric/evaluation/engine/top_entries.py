@@ -25,9 +25,9 @@ def top_entries(similarity: Tensor, width: int) -> tuple[Tensor, Tensor]:
     candidates = grouped.gather(2, kept[:, None, :].expand(-1, size, -1)).flatten(1)
     rest = similarity[:, groups * size :]
     values, indices = torch.cat([candidates, rest], dim=1).topk(width, dim=1)
-    of_groups = indices < candidates.shape[1]
+    in_group = indices < candidates.shape[1]
     in_groups = indices // width * groups + kept.gather(1, indices % width)
-    return values, torch.where(of_groups, in_groups, indices - candidates.shape[1] + groups * size)
+    return values, torch.where(in_group, in_groups, indices - candidates.shape[1] + groups * size)
 
 
 def first_k(similarity: Tensor, k: int) -> Tensor:

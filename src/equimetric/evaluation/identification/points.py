@@ -34,10 +34,10 @@ def rates_at_threshold(
     scores: IdentificationScores, classes: int, threshold: float, confidence: float, fpir: float | None = None
 ) -> IdentificationRates:
     """Both rates at a threshold, which may be that of an FPIR."""
-    of_fpir = jackknife_fpir(scores, classes, threshold)
-    of_fnir = jackknife_fnir(scores, classes, threshold, fpir)
-    intervals = of_fpir.interval(confidence), of_fnir.interval(confidence)
-    return IdentificationRates(threshold, of_fpir.value, of_fnir.value, *intervals, fpir)
+    fpir_estimate = jackknife_fpir(scores, classes, threshold)
+    fnir_estimate = jackknife_fnir(scores, classes, threshold, fpir)
+    intervals = fpir_estimate.interval(confidence), fnir_estimate.interval(confidence)
+    return IdentificationRates(threshold, fpir_estimate.value, fnir_estimate.value, *intervals, fpir)
 
 
 def rates_at_fpir(scores: IdentificationScores, classes: int, fpir: float, confidence: float) -> IdentificationRates:

@@ -27,10 +27,10 @@ def range_thresholds(distances: Sequence[PairDistances], options: Mapping[str, A
 
 def _negative_quantile(distances: Sequence[PairDistances], share: float) -> float:
     """Linear between the two nearest of all negative distances, as numpy's quantile."""
-    rank = share * (sum(some.negatives for some in distances) - 1)
-    lower = math.floor(rank)
-    low, high = (_pooled_distance(distances, rank) for rank in (lower, math.ceil(rank)))
-    return low + (rank - lower) * (high - low)
+    exact_rank = share * (sum(some.negatives for some in distances) - 1)
+    lower = math.floor(exact_rank)
+    low, high = (_pooled_distance(distances, rank) for rank in (lower, math.ceil(exact_rank)))
+    return low + (exact_rank - lower) * (high - low)
 
 
 def _pooled_distance(distances: Sequence[PairDistances], rank: int) -> float:

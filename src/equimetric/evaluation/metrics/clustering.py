@@ -165,19 +165,19 @@ def _entropy(sizes: Floats) -> Floats:
 def _partition_nmi(average: Callable[[Floats, Floats], Floats]) -> PartitionValue:
     def value(classes: Floats, clusters: Floats, both: Floats) -> Floats:
         """I / norm, I = H_classes + H_clusters − H_both."""
-        of_classes, of_clusters, of_both = map(_entropy, (classes, clusters, both))
-        norm = average(of_classes, of_clusters)
-        return np.asarray((of_classes + of_clusters - of_both) / np.where(norm > 0, norm, 1))
+        class_entropy, cluster_entropy, joint_entropy = map(_entropy, (classes, clusters, both))
+        norm = average(class_entropy, cluster_entropy)
+        return np.asarray((class_entropy + cluster_entropy - joint_entropy) / np.where(norm > 0, norm, 1))
 
     return value
 
 
 def _partition_ami(classes: Floats, clusters: Floats, both: Floats) -> Floats:
     """(I − E[I]) / (norm − E[I]), norm the mean of the entropies."""
-    of_classes, of_clusters, of_both = map(_entropy, (classes, clusters, both))
+    class_entropy, cluster_entropy, joint_entropy = map(_entropy, (classes, clusters, both))
     expected = np.array([_expected_information(a[a > 0], b[b > 0]) for a, b in zip(classes, clusters, strict=True)])
-    room = (of_classes + of_clusters) / 2 - expected
-    return np.asarray((of_classes + of_clusters - of_both - expected) / np.where(room > 0, room, 1))
+    room = (class_entropy + cluster_entropy) / 2 - expected
+    return np.asarray((class_entropy + cluster_entropy - joint_entropy - expected) / np.where(room > 0, room, 1))
 
 
 def _expected_information(class_sizes: Floats, cluster_sizes: Floats) -> float:
@@ -190,8 +190,8 @@ def _expected_information(class_sizes: Floats, cluster_sizes: Floats) -> float:
     a, a_times = np.unique(class_sizes, return_counts=True)
     b, b_times = np.unique(cluster_sizes, return_counts=True)
     log_mean, excess = _poisson_excess()
-    of_pairs = np.interp(np.log(np.outer(a, b) / points), log_mean, excess) * np.outer(1 - a / points, 1 - b / points)
-    return float(a_times @ of_pairs @ b_times / points)
+    pair_terms = np.interp(np.log(np.outer(a, b) / points), log_mean, excess) * np.outer(1 - a / points, 1 - b / points)
+    return float(a_times @ pair_terms @ b_times / points)
 
 
 @cache

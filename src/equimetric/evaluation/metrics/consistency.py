@@ -144,18 +144,18 @@ def data_set_consistency(
     names, index = np.unique(convert_labels(members, "members", len(sets.queries)), return_inverse=True)
     if len(names) < 2:
         raise EquimetricError(f"all members are the same data set ({names[0]}); consistency needs at least two")
-    of_each = []
+    distances_by_set = []
     for number, name in enumerate(names.tolist()):
         try:
             inside = sets.select(torch.from_numpy(index == number).to(sets.queries.device))
         except EquimetricError as error:
             raise EquimetricError(f"data set {name!r}: {error}") from error
-        of_each.append(pair_distances(inside, block_rows=block_rows, progress=progress, **options))
-    thresholds = range_thresholds(of_each, options)
-    counts = [distances.count_accepted(thresholds) for distances in of_each]
-    tpr = np.stack([count.positive / some.positives for count, some in zip(counts, of_each, strict=True)])
-    tnr = np.stack([1 - count.negative / some.negatives for count, some in zip(counts, of_each, strict=True)])
-    noises = data_set_noise(of_each, thresholds, rates, options["utility_c"], required=noise)
+        distances_by_set.append(pair_distances(inside, block_rows=block_rows, progress=progress, **options))
+    thresholds = range_thresholds(distances_by_set, options)
+    counts = [distances.count_accepted(thresholds) for distances in distances_by_set]
+    tpr = np.stack([count.positive / some.positives for count, some in zip(counts, distances_by_set, strict=True)])
+    tnr = np.stack([1 - count.negative / some.negatives for count, some in zip(counts, distances_by_set, strict=True)])
+    noises = data_set_noise(distances_by_set, thresholds, rates, options["utility_c"], required=noise)
     found: dict[Rate, Consistency] = {
         rate: Consistency(
             thresholds,
@@ -163,7 +163,7 @@ def data_set_consistency(
             tuple(names.tolist()),
             np.arange(len(names)),
             range_ends(thresholds),
-            max(distances.possible_error(thresholds) for distances in of_each),
+            max(distances.possible_error(thresholds) for distances in distances_by_set),
             rate=rate,
             noise=noises.get(rate),
         )

@@ -73,9 +73,9 @@ def estimate_consistency(
     numbers = np.unique(classes)
 
     def utilities(which: Integers) -> Floats:
-        of_class = np.searchsorted(numbers, classes[which])
+        class_index = np.searchsorted(numbers, classes[which])
         by_class = np.zeros((len(numbers), len(which)))
-        by_class[of_class, np.arange(len(which))] = 1
+        by_class[class_index, np.arange(len(which))] = 1
         tpr = (by_class @ counts.positive[which]) / (by_class @ counts.positives[which])[:, None]
         tnr = 1 - (by_class @ counts.negative[which]) / (by_class @ counts.negatives[which])[:, None]
         return rate_utility(rate, tpr, tnr, options["utility_c"])

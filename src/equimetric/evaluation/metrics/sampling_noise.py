@@ -94,16 +94,18 @@ def class_noise(
     if len(classes) < 2:
         return _raise_too_few(len(classes), "classes", "images") if required else {}
     at = distances.image_thresholds(thresholds)
-    of_others = _variance_by_others(distances, len(at), distances.list_accepted_pairs(at))
+    variance_by_others = _variance_by_others(distances, len(at), distances.list_accepted_pairs(at))
     variance: dict[Rate, list[Floats]] = {rate: [] for rate in rates}
     for units in _images_of(distances, classes, at):
         for rate in rates:
-            variance[rate].append(_corrected_variance(units, rate, utility_c, distances.images.orders, of_others))
+            variance[rate].append(
+                _corrected_variance(units, rate, utility_c, distances.images.orders, variance_by_others)
+            )
     return {rate: _average(np.concatenate(found), at, classes) for rate, found in variance.items()}
 
 
 def data_set_noise(
-    of_each: Sequence[PairDistances],
+    distances_by_set: Sequence[PairDistances],
     thresholds: Floats,
     rates: Sequence[Rate],
     utility_c: float,
@@ -113,7 +115,7 @@ def data_set_noise(
     """The noise of every data set of at least three classes, from the accepted pairs of its classes."""
     variance: dict[Rate, list[Floats]] = {rate: [] for rate in rates}
     start, members = np.zeros(1, np.int64), []
-    for number, distances in enumerate(of_each):
+    for number, distances in enumerate(distances_by_set):
         by_class = distances.positives_by_class, distances.negatives_by_class
         pairs = PairCounts(*(counts.astype(np.float64) for counts in by_class))
         if distances.classes < MIN_UNITS or not _can_leave_out(pairs, start, (1, 2)).all():
@@ -137,8 +139,8 @@ def _raise_too_few(count: int, members: str, units: str) -> NoReturn:
 def _can_leave_out(pairs: PairCounts, start: Integers, shared: tuple[int, int]) -> NDArray[np.bool_]:
     """(T,) whether pairs of both kinds remain without any one of the units of a member."""
     enough = np.ones(len(start), bool)
-    for counts, of_one in zip((pairs.positive, pairs.negative), shared, strict=True):
-        enough &= np.maximum.reduceat(counts, start) < np.add.reduceat(counts, start) / of_one
+    for counts, shared_pairs in zip((pairs.positive, pairs.negative), shared, strict=True):
+        enough &= np.maximum.reduceat(counts, start) < np.add.reduceat(counts, start) / shared_pairs
     return enough
 
 
@@ -177,7 +179,7 @@ def _utility_without_one(units: _Units, rate: Rate, c: float) -> Floats:
     return rate_utility(rate, np.asarray(tpr), 1 - np.asarray(far), c)
 
 
-def _corrected_variance(units: _Units, rate: Rate, c: float, orders: int, of_others: Floats) -> Floats:
+def _corrected_variance(units: _Units, rate: Rate, c: float, orders: int, variance_by_others: Floats) -> Floats:
     """(T, G) jackknife variance, less what it counts twice, plus that of other classes' images."""
     variance = units.jackknife(_utility_without_one(units, rate, c))
     tpr = units.total(units.accepted.positive) / units.total(units.pairs.positive)[:, None]
@@ -185,7 +187,7 @@ def _corrected_variance(units: _Units, rate: Rate, c: float, orders: int, of_oth
     by_tpr, by_tnr = utility_gradients(rate, tpr, tnr, c)
     images = units.sizes[:, None].astype(np.float64)
     twice = 2 * _pair_variance(units, orders) / ((images - 1) * (images - 2))
-    return variance - by_tpr**2 * twice + by_tnr**2 * of_others
+    return variance - by_tpr**2 * twice + by_tnr**2 * variance_by_others
 
 
 def _pair_variance(units: _Units, orders: int) -> Floats:
@@ -215,7 +217,7 @@ def _variance_by_others(distances: PairDistances, thresholds: int, pairs: Accept
     images, classes = distances.images, distances.classes
     own, other = (
         np.bincount(images.classes[np.unique(side)], minlength=classes).astype(np.float64)
-        for side in (images.of_query, images.of_item)
+        for side in (images.query_images, images.item_images)
     )
     negatives = distances.negatives_by_class / images.orders
     drawn = np.bincount(images.classes[distances.drawn_images], minlength=classes)

@@ -112,9 +112,9 @@ class PairPotential(Collector):
             return [(values.sum(dim=1), values[:, own:].sum(dim=0)) for values in self._potentials(distance)]
 
         for some, found in zip(parts, parallel_map(sum_both, parts), strict=True):
-            for t, total, (of_rows, of_columns) in zip(self.temperatures, later, found, strict=True):
-                self._add(t, strip.queries[some], of_rows.double())
-                total += of_columns
+            for t, total, (row_sums, column_sums) in zip(self.temperatures, later, found, strict=True):
+                self._add(t, strip.queries[some], row_sums.double())
+                total += column_sums
         for t, total in zip(self.temperatures, later, strict=True):
             self._add(t, strip.items[own:], total)
 

@@ -165,10 +165,10 @@ class Consistency(Detail):
 
     def __repr__(self) -> str:
         low, high = self.calibration_range
-        of_rate = "" if self.rate == "both" else f", {self.rate.upper()} alone"
+        rate_note = "" if self.rate == "both" else f", {self.rate.upper()} alone"
         noise = [] if self.noise is None else [f"  noise     {1e3 * self.noise.value:8.3f} ×10⁻³"]
         lines = [
-            f"Consistency of {len(self.members)} members, distances {low:.4f} … {high:.4f}{of_rate}",
+            f"Consistency of {len(self.members)} members, distances {low:.4f} … {high:.4f}{rate_note}",
             f"  OPIS      {1e3 * self.opis:8.3f} ×10⁻³{self._error_note(None)}",
             *noise,
             f"  10%-OPIS  {1e3 * self.epsilon_opis():8.3f} ×10⁻³{self._error_note(0.1)}",
@@ -189,8 +189,8 @@ class Consistency(Detail):
         value = self._inconsistency(self.utility, share)
         if not self.halves:
             return value
-        of_halves = [self._inconsistency(half, share) for halves in self.halves for half in halves]
-        return value - (1 - self.sampled_share) * (math.fsum(of_halves) / len(of_halves) - value)
+        half_scores = [self._inconsistency(half, share) for halves in self.halves for half in halves]
+        return value - (1 - self.sampled_share) * (math.fsum(half_scores) / len(half_scores) - value)
 
     def _inconsistency(self, utility: Floats, share: float | None) -> float:
         if share is None:

@@ -83,10 +83,10 @@ def pack(obj: Any, read_only: Any = None) -> tuple[bytes, list[Bytes]]:
 
     Tensors that are also found in `read_only` are not copied where they are unpacked.
     """
-    of_both = TensorPickler(io.BytesIO())
-    of_both.dump(read_only)
+    read_only_pickler = TensorPickler(io.BytesIO())
+    read_only_pickler.dump(read_only)
     stream = io.BytesIO()
-    pickler = TensorPickler(stream, {id(tensor) for tensor in of_both.found})
+    pickler = TensorPickler(stream, {id(tensor) for tensor in read_only_pickler.found})
     pickler.dump(obj)
     return stream.getvalue(), pickler.buffers
 

@@ -110,8 +110,8 @@ def _difference(
         raise EquimetricError(
             f"{name!r} covers different queries or classes in the two evaluations; use the same options in both"
         )
-    of_first, of_second = resample_both(first, second, draws, seed)
-    differences = of_first - of_second
+    first_draws, second_draws = resample_both(first, second, draws, seed)
+    differences = first_draws - second_draws
     low, high = percentile_interval(differences, confidence)
     if first.sums is not None and second.sums is not None:
         p, test = _sign_flips(first.sums - second.sums, draws, seed), "sign flips"
