@@ -413,7 +413,7 @@ def test_many_rows_of_noise_are_stretches_of_a_longer_one():
     assert torch.equal(few, -drawn.log()[1:4])
     noise = GumbelNoise.draw((4096, 128), like, generator)
     rows = noise.rows(slice(None))
-    longer = torch.cat([noise.stretches[0], noise.stretches[1:, -1]])
+    longer = torch.cat([noise.windows[0], noise.windows[1:, -1]])
     places = [noise.which[row].item() for row in range(4096)]
     assert all(torch.equal(rows[row], longer[place : place + 128]) for row, place in enumerate(places))
     assert len(set(places)) > 3500

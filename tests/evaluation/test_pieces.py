@@ -193,7 +193,9 @@ def test_a_plan_has_every_pair_once_and_its_ranges_are_alike(block_rows, halves)
         for block in found.blocks(band):
             seen[rows, block] += 1
             assert block.stop - block.start <= 64
-    assert found.tiles(range(len(found.bands))) == sum(len(found.blocks(band)) for band in range(len(found.bands)))
+    assert found.count_tiles(range(len(found.bands))) == sum(
+        len(found.blocks(band)) for band in range(len(found.bands))
+    )
     both = seen + seen.T.tril(-1) if halves else seen
     assert bool((both.tril() if halves else both)[torch.ones(500, 500).tril().bool()].ge(1).all())
     if not halves:
@@ -209,7 +211,7 @@ def test_a_plan_has_every_pair_once_and_its_ranges_are_alike(block_rows, halves)
 
 def test_ranges_of_a_plan_with_fewer_bands_than_wanted():
     few = ScanPlan(tuple(slices(10, 4)), 10, 10)
-    assert few.cut(8) == [range(0, 1), range(1, 2), range(2, 3)]
+    assert few.split_bands(8) == [range(0, 1), range(1, 2), range(2, 3)]
     assert odd_ranges(7) == [range(0, 1), range(1, 3), range(3, 6), range(6, 7)]
 
 

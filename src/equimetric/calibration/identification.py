@@ -197,9 +197,9 @@ def calibrate_identification(
     held_out = _hold_out_classes(sets, protocol, folds)
     draws = draw_galleries(sets, protocol)
     fold_draws = [draw_galleries(sets, protocol, held_out=some) for some in held_out]
-    every = [draw for some in (draws, *fold_draws) for draw in some]
-    found = iter(search_galleries(sets, protocol, every, block_rows=block_rows, progress=progress))
-    scores, *fold_scores = (join_scores([next(found) for _ in some]) for some in (draws, *fold_draws))
+    all_draws = [draw for some in (draws, *fold_draws) for draw in some]
+    searches = iter(search_galleries(sets, protocol, all_draws, block_rows=block_rows, progress=progress))
+    scores, *fold_scores = (join_scores([next(searches) for _ in some]) for some in (draws, *fold_draws))
     _check_support(scores, fpir)
     threshold, classes = threshold_at_fpir(scores, fpir), len(sets.class_labels)
     fpir_estimate, fnir_estimate = (
@@ -263,16 +263,16 @@ def _held_out_rates(
     scores: Sequence[IdentificationScores], held_out: Sequence[Integers], fpir: float
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
     """The threshold of the other strangers of each fold, and FPIR of its own and FNIR at these thresholds."""
-    thresholds, wrong, searches = [], np.zeros(2), np.zeros(2)
+    thresholds, errors, searches = [], np.zeros(2), np.zeros(2)
     for found, classes in zip(scores, held_out, strict=True):
         new = np.isin(found.probe_class, classes)
         threshold = threshold_at_fpir(found.select(~new), fpir)
         part, at = found.select(new | ~found.stranger), np.array([threshold])
         sizes = np.array([part.strangers, part.mated])
-        wrong += sizes * [fpir_at(part, at)[0], fnir_at(part, at)[0]]
+        errors += sizes * [fpir_at(part, at)[0], fnir_at(part, at)[0]]
         searches += sizes
         thresholds.append(threshold)
-    return tuple(thresholds), (float(wrong[0] / searches[0]), float(wrong[1] / searches[1]))
+    return tuple(thresholds), (float(errors[0] / searches[0]), float(errors[1] / searches[1]))
 
 
 def _threshold_interval(spread: JackknifeEstimate, confidence: float) -> tuple[float, float] | None:

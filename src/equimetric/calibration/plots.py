@@ -99,16 +99,16 @@ def _draw_far(axes: "Axes", rates: list[ErrorRates], line: float, target_rate: b
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlim(least, min(1.0, max(10 * least, 2 * max(positive))))
     values, bounds = [some.far for some in rates], [some.far_bound for some in rates]
-    _draw(axes, rates, np.maximum(values, least), np.array(bounds), line, "FAR", target_rate)
+    _draw_rates(axes, rates, np.maximum(values, least), np.array(bounds), line, "FAR", target_rate)
 
 
 def _draw_frr(axes: "Axes", rates: list[ErrorRates], line: float, target_rate: bool) -> None:
     values, bounds = [some.frr for some in rates], [some.frr_bound for some in rates]
     axes.set_xlim(0, min(1.0, 1.1 * max([line, *(value for value in values if not math.isnan(value))])) or 1.0)
-    _draw(axes, rates, np.array(values), np.array(bounds), line, "FRR", target_rate)
+    _draw_rates(axes, rates, np.array(values), np.array(bounds), line, "FRR", target_rate)
 
 
-def _draw(
+def _draw_rates(
     axes: "Axes",
     rates: list[ErrorRates],
     values: Floats,
@@ -126,7 +126,7 @@ def _draw(
     axes.scatter(values, position, s=18, c=colours, zorder=3)
     axes.scatter(np.full(beyond.sum(), left), position[beyond], marker="<", s=24, c=colours[beyond], clip_on=False)
     axes.axvline(line, color=INK, linestyle="--", linewidth=1.2)
-    axes.set_title(f"dashed: {line:.3g}, {'target_rate' if target_rate else 'of all pairs'}", fontsize="small")
+    axes.set_title(f"dashed: {line:.3g}, {'the target rate' if target_rate else 'of all pairs'}", fontsize="small")
     axes.set_xlabel(f"{'false accept' if name == 'FAR' else 'false reject'} rate ({name}), with lower bound")
     axes.grid(alpha=0.3)
     axes.set_axisbelow(True)

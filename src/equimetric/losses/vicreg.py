@@ -41,12 +41,12 @@ def vicreg(
     """
     queries = ops.require.queries(pairs, "vicreg")
     views = [queries.embeddings] if queries.references is None else [queries.embeddings, queries.references]
-    apart = ops.mean(-pairs.similarity, pairs.positive, pairs.weight) / queries.embeddings.shape[1]
+    invariance_loss = ops.mean(-pairs.similarity, pairs.positive, pairs.weight) / queries.embeddings.shape[1]
     weights = [pairs.query_weight, None if pairs.weight is None else pairs.weight.amax(0)]
-    moments = [covariances(*each) for each in zip(views, weights, strict=False)]
-    still = torch.stack([lack_of_variance(each, deviation, epsilon) for each in moments]).mean()
-    common = torch.stack([squared_covariance(each) for each in moments]).mean()
-    return invariance * apart + variance * still + 2 * covariance * common
+    moments = [covariances(*view) for view in zip(views, weights, strict=False)]
+    variance_loss = torch.stack([lack_of_variance(moment, deviation, epsilon) for moment in moments]).mean()
+    covariance_loss = torch.stack([squared_covariance(moment) for moment in moments]).mean()
+    return invariance * invariance_loss + variance * variance_loss + 2 * covariance * covariance_loss
 
 
 def covariances(embeddings: Tensor, weight: Tensor | None = None) -> Tensor:

@@ -21,7 +21,7 @@ __all__ = [
 TILE_BYTES = 2**26
 
 BLOCK_BYTES = 2**22
-"""Bytes of rows in float64 at a time: memory of this size is used again, larger blocks would be fetched afresh."""
+"""Bytes of float64 rows at a time: the allocator reuses blocks of this size, larger ones come from the system."""
 
 MAX_SAFE_MAGNITUDE = 2.0**30
 """Squares and sums of squares of numbers up to this, and down to its reciprocal, are far from the ends of float32."""

@@ -27,15 +27,15 @@ def draw_columns(chances: Tensor, generator: torch.Generator | None) -> Tensor:
 class GumbelNoise(NamedTuple):
     """(T, M) random numbers of Gumbel's distribution.
 
-    Drawing takes many times longer than all that is computed with the numbers. So many rows are stretches of one long
-    row, each from a random place on: inside a row all numbers are independent, and in two rows the same number hardly
-    ever has the same column.
+    Drawing is far slower than what is computed with the numbers, so for large T · M the rows are overlapping windows of
+    one long random sequence, each from a random offset: inside a row all numbers are independent, and two rows hardly
+    ever have the same number in the same column.
     """
 
-    stretches: Tensor
-    """(L, M) rows, all those that overlap."""
+    windows: Tensor
+    """(L, M) overlapping windows of the sequence."""
     which: Tensor
-    """(T,) one of them for each row of noise."""
+    """(T,) the window of each row of noise."""
 
     @classmethod
     def draw(cls, shape: tuple[int, int], like: Tensor, generator: torch.Generator | None) -> Self:
@@ -51,7 +51,7 @@ class GumbelNoise(NamedTuple):
 
     def rows(self, part: slice, out: Tensor | None = None) -> Tensor:
         """(P, M) noise of some of the T rows."""
-        return torch.index_select(self.stretches, 0, self.which[part], out=out)
+        return torch.index_select(self.windows, 0, self.which[part], out=out)
 
 
 def row_argmax(values: Tensor, mask: Tensor) -> Tensor:

@@ -96,7 +96,7 @@ class MemoryReferences(References):
         self.iteration += 1
 
     def delayed_start(self) -> tuple[str, int, str]:
-        """The batches before one is compared with the memory, which then holds the one before it."""
+        """What starts late, after how many batches, and the option; the memory then holds the previous batch."""
         return "memory", self.start_iteration + 1, "start_iteration"
 
     @torch.no_grad()

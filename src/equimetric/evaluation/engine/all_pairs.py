@@ -88,7 +88,7 @@ class AllPairs:
     def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
         """Count every pair at the first threshold that accepts it, for the classes at both ends."""
         tables = [GroupCounts(classes, len(thresholds)) for _ in range(2)]
-        for first, second, threshold_index in self._places(thresholds, strict):
+        for first, second, threshold_index in self._first_thresholds(thresholds, strict):
             one, other = self.images.classes[first], self.images.classes[second]
             same = self._classes.positive(one, other)
             self._classes.count_positive(tables[0], one[same], other[same], threshold_index[same])
@@ -96,13 +96,13 @@ class AllPairs:
         return PairCounts(*(table.cumulative_counts() for table in tables))
 
     def image_thresholds(self, thresholds: Floats) -> Floats:
-        """Any."""
+        """All of them: every distance is known."""
         return thresholds
 
     def count_accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
-        """The same for the images at both ends."""
+        """Count every pair at the first threshold that accepts it, for the images at both ends."""
         tables = [GroupCounts(images, len(thresholds)) for _ in range(2)]
-        for first, second, threshold_index in self._places(thresholds, strict=False):
+        for first, second, threshold_index in self._first_thresholds(thresholds, strict=False):
             same = self._is_positive(first, second)
             for table, kind in zip(tables, (same, ~same), strict=True):
                 for end in (first, second):
@@ -114,7 +114,7 @@ class AllPairs:
         drawn = np.zeros(len(self.images), bool)
         drawn[images] = True
         found = []
-        for first, second, threshold_index in self._places(thresholds, strict=False):
+        for first, second, threshold_index in self._first_thresholds(thresholds, strict=False):
             negative = ~self._is_positive(first, second)
             ends = [(first, second), (second, first)]
             for one, other in ends if self.sets.gallery is None else ends[:1]:
@@ -122,7 +122,7 @@ class AllPairs:
                 found.append((one[which], other[which], threshold_index[which]))
         return AcceptedPairs(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
-    def _places(
+    def _first_thresholds(
         self, thresholds: Floats, strict: bool
     ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], Integers]]:
         """The images of accepted pairs and the first threshold that accepts them, some pairs at a time."""

@@ -99,9 +99,9 @@ class NearerMeans(Collector):
     def _compare(self, rows: Tensor) -> None:
         for shots, templates in self.templates.items():
             for number, template in enumerate(templates):
-                asked = rows[self.draws[shots][number].mated[rows]]
-                if len(asked):
-                    self.nearer[shots][number, asked] = _count_nearer(self.sets, template, asked)
+                is_query = rows[self.draws[shots][number].mated[rows]]
+                if len(is_query):
+                    self.nearer[shots][number, is_query] = _count_nearer(self.sets, template, is_query)
 
 
 def _count_nearer(sets: LabelledSets, template: MeanTemplates, rows: Tensor) -> Tensor:
@@ -133,20 +133,20 @@ def _draw(sets: LabelledSets, items: Integers, shots: int, seed: int) -> Gallery
     """K random images of every class that has a query besides, and the queries of these classes."""
     classes = sets.gallery_classes.cpu().numpy()
     sizes = np.bincount(classes, minlength=len(sets.class_labels))
-    takes_part = sizes >= shots + (sets.gallery is None)
+    is_eligible = sizes >= shots + (sets.gallery is None)
     chosen = rank_in_class(classes[items], np.random.default_rng(seed)) < shots
-    support = np.sort(items[chosen & takes_part[classes[items]]])
-    asked = takes_part[sets.query_classes.cpu().numpy()]
-    shown = np.zeros(len(classes), bool)
-    shown[support] = True
+    support = np.sort(items[chosen & is_eligible[classes[items]]])
+    is_query = is_eligible[sets.query_classes.cpu().numpy()]
+    in_support = np.zeros(len(classes), bool)
+    in_support[support] = True
     if sets.gallery is None:
-        asked &= ~shown
+        is_query &= ~in_support
     if sets.excluded is not None:
         query, item = sets.excluded.cpu().numpy().T
-        asked[query[shown[item]]] = False
+        is_query[query[in_support[item]]] = False
     device = sets.queries.device
-    rows = torch.from_numpy(asked).to(device)
-    return GalleryDraw(torch.from_numpy(support).to(device), int(takes_part.sum()), rows, torch.zeros_like(rows))
+    rows = torch.from_numpy(is_query).to(device)
+    return GalleryDraw(torch.from_numpy(support).to(device), int(is_eligible.sum()), rows, torch.zeros_like(rows))
 
 
 def _shares(classes: int, ways: int) -> Tensor:

@@ -88,7 +88,7 @@ def class_noise(
 ) -> dict[Rate, Noise]:
     """The noise of every class of at least three images, from the accepted pairs of its images.
 
-    Where it cannot be measured, nothing, or an error where it is `required`.
+    Returns an empty dict if it cannot be measured, or raises if `required`.
     """
     classes = _eligible_classes(distances) if distances.knows_images else np.empty(0, np.int64)
     if len(classes) < 2:
