@@ -94,7 +94,7 @@ def measure_tiles(folder: Path, metrics: str, block_rows: int) -> dict[str, Any]
         bands = range(1, 1 + BANDS)
         start = time.process_time()
         task.read(bands, advance)
-        times.append((time.process_time() - start) / task.plan.tiles(bands))
+        times.append((time.process_time() - start) / task.plan.count_tiles(bands))
         raise KeyboardInterrupt
 
     torch.set_num_threads(1)
