@@ -93,31 +93,31 @@ def calibrate(
         require_other_classes(cohort, sets)
     names = name_classes(sets.class_labels, class_names)
     scan_options: dict[str, Any] = {"block_rows": block_rows, "progress": progress}
-    everything = pair_distances(sets, closest_share=searched_share(target), **scan_options)
-    target.check_support(everything, "")
-    point = operating_point(everything, target.threshold(everything))
+    distances = pair_distances(sets, closest_share=searched_share(target), **scan_options)
+    target.check_support(distances, "")
+    point = operating_point(distances, target.threshold(distances))
     target_rate = target.rate(point)
     data_sets = None if members is None else convert_labels(members, "members", len(sets.queries))
 
     held_out = _hold_out(sets, data_sets, target, folds, seed, **scan_options)
-    interval, resampled = threshold_interval(everything, target, point.threshold, resamples, confidence, seed)
-    counts, histogram = class_counts(everything, point.threshold), _histogram(everything)
+    interval, resampled = threshold_interval(distances, target, point.threshold, resamples, confidence, seed)
+    counts, histogram = class_counts(distances, point.threshold), _histogram(distances)
     # With a cohort, distances are negated scores.
-    scores = cohort is not None
+    uses_scores = cohort is not None
     return Calibration(
         target=target,
         target_rate=target_rate,
-        threshold=-point.threshold if scores else point.threshold,
-        interval=(-interval[1], -interval[0]) if scores else interval,
+        threshold=-point.threshold if uses_scores else point.threshold,
+        interval=(-interval[1], -interval[0]) if uses_scores else interval,
         resampled=resampled,
         fitted=pooled_rates(counts, target_rate, confidence),
         held_out=pooled_rates(np.concatenate(held_out.counts), target_rate, confidence),
         new_classes=bound_new_classes(counts, confidence),
-        fold_thresholds=tuple(-one if scores else one for one in held_out.thresholds),
+        fold_thresholds=tuple(-one if uses_scores else one for one in held_out.thresholds),
         classes=held_out.rates_by_class(names, target_rate, confidence),
         data_sets=held_out.rates_by_data_set(target_rate, confidence),
-        histogram=score_histogram(histogram) if scores else histogram,
-        reference=drift_reference(sets, everything, confidence, seed),
+        histogram=score_histogram(histogram) if uses_scores else histogram,
+        reference=drift_reference(sets, distances, confidence, seed),
         fingerprint=data_fingerprint(embeddings, labels),
         samples=len(sets.queries),
         dimension=int(embeddings.shape[1]),
@@ -161,9 +161,9 @@ class HeldOut:
 
     def rates_by_data_set(self, target_rate: TargetRate, confidence: float) -> dict[int | str, ErrorRates]:
         """Rates of the pairs inside each data set, with bounds that hold for all of them at once (Bonferroni)."""
-        each = 1 - (1 - confidence) / max(1, len(self.by_data_set))
+        level = 1 - (1 - confidence) / max(1, len(self.by_data_set))
         return {
-            name: pooled_rates(np.concatenate(counts), target_rate, each) for name, counts in self.by_data_set.items()
+            name: pooled_rates(np.concatenate(counts), target_rate, level) for name, counts in self.by_data_set.items()
         }
 
 

@@ -71,8 +71,8 @@ class AcceptedShares(Collector):
     def collect(self, tile: Tile) -> None:
         """Count what each row accepts of each class; the rows of one class are adjacent, across tiles too."""
         classes = self.sets.query_classes[tile.rows].cpu().numpy()
-        for some in slices(len(tile.rows), max(1, BLOCK_PAIRS // tile.similarity.shape[1])):
-            self._add(tile.rows[some].cpu().numpy(), classes[some], self._count(tile.select_rows(some)))
+        for block in slices(len(tile.rows), max(1, BLOCK_PAIRS // tile.similarity.shape[1])):
+            self._add(tile.rows[block].cpu().numpy(), classes[block], self._count(tile.select_rows(block)))
 
     def _count(self, tile: Tile) -> Floats:
         """Accepted items of every class, (B, C)."""

@@ -92,14 +92,10 @@ def evaluate(
     options       options of single metrics, such as the range of thresholds of `opis`, or the `overlap` of `ndcg@K`
     """
     parsed = parse_metrics(default_metrics(ks) if metrics is None else metrics)
-    if lone not in ("exclude", "zero"):
-        raise unknown_name("treatment of lone queries", lone, ["exclude", "zero"])
-    if block_rows is not None and block_rows < 1:
-        raise EquimetricError(f"block_rows is {block_rows}; give at least 1, or None to let memory decide")
+    _check_request(lone, block_rows, neighbours)
     run = choose_runner(jobs, engine)
-    if neighbours < 0:
-        raise EquimetricError(f"neighbours is {neighbours}; give how many nearest items to keep, or 0 for none")
-    if parents is not None or gallery_parents is not None:
+    within_parents = parents is not None or gallery_parents is not None
+    if within_parents:
         check_parent_metrics(parsed)
     if cohort is not None:
         check_cohort_metrics(parsed)
@@ -118,14 +114,33 @@ def evaluate(
     )
     if isinstance(sets, MultiLabelSets):
         check_multi_label_metrics(parsed)
-    if parents is not None or gallery_parents is not None:
+    if within_parents:
         sets = replace(sets, parents=number_parents(sets, parents, gallery_parents))
     collectors = _build_collectors(parsed, sets, options)
     matrix = similarity_matrix(sets)
     path = scan(matrix, collectors, block_rows=block_rows, prefilter=prefilter, progress=progress, run=run)
-    evidence = Evidence(sets, options, collectors)
-    scores = {metric.name: _score(metric, evidence) for metric in parsed}
+    return _summarize(parsed, Evidence(sets, options, collectors), path)
 
+
+def default_metrics(ks: Iterable[int] = (1, 2, 4, 8)) -> list[str]:
+    """The metrics of `evaluate` where none are named."""
+    return ["precision@1", *(f"recall@{k}" for k in ks), "r_precision", "map@r"]
+
+
+def _check_request(lone: str, block_rows: int | None, neighbours: int) -> None:
+    """Raise an error for a value that `evaluate` does not take."""
+    if lone not in ("exclude", "zero"):
+        raise unknown_name("treatment of lone queries", lone, ["exclude", "zero"])
+    if block_rows is not None and block_rows < 1:
+        raise EquimetricError(f"block_rows is {block_rows}; give at least 1, or None to let memory decide")
+    if neighbours < 0:
+        raise EquimetricError(f"neighbours is {neighbours}; give how many nearest items to keep, or 0 for none")
+
+
+def _summarize(metrics: Sequence[Metric], evidence: Evidence, path: str) -> Evaluation:
+    """Score the metrics by the finished collectors; `path` says how the scan was computed."""
+    sets = evidence.sets
+    scores = {metric.name: _score(metric, evidence) for metric in metrics}
     per_query = {name: score.per_query for name, score in scores.items() if score.per_query is not None}
     per_class = {name: class_averages(score, sets) for name, score in per_query.items()}
     per_class |= {name: score.per_class.cpu() for name, score in scores.items() if score.per_class is not None}
@@ -141,15 +156,10 @@ def evaluate(
         lone=int((sets.num_relevant == 0).sum()),
         geometry=sets.compared_by,
         path=path,
-        percent=frozenset(metric.name for metric in parsed if METRICS[metric.family].percent),
+        percent=frozenset(metric.name for metric in metrics if METRICS[metric.family].percent),
         details={name: score.details for name, score in scores.items() if score.details},
-        neighbours=evidence[NearestNeighbours].neighbours.cpu() if neighbours else None,
+        neighbours=evidence[NearestNeighbours].neighbours.cpu() if evidence.options["neighbours"] else None,
     )
-
-
-def default_metrics(ks: Iterable[int] = (1, 2, 4, 8)) -> list[str]:
-    """The metrics of `evaluate` where none are named."""
-    return ["precision@1", *(f"recall@{k}" for k in ks), "r_precision", "map@r"]
 
 
 def _score(metric: Metric, evidence: Evidence) -> Score:

@@ -101,18 +101,9 @@ def compose(
     check_geometry(component, found_geometry)
     given_references = chosen["references"] or component.reference_kinds[0]
     reference_component = find_references(given_references)
-    if not {reference_component.name, *reference_component.substitutes_for} & set(component.reference_kinds):
-        raise EquimetricError(
-            f"loss {component.name!r} makes no sense with references {reference_component.name!r}; "
-            f"it is defined for: {', '.join(component.reference_kinds)}"
-        )
+    check_references(component, reference_component)
     given_selection = chosen["selection"] or "all"
-    if component.takes == "batch" and given_selection != "all":
-        raise EquimetricError(f"loss {component.name!r} {SELECTS_ITSELF}; use selection='all'")
-    if isinstance(given_selection, str):
-        selection_component = SELECTIONS.find(given_selection)
-    else:
-        selection_component = wrap_function("selection", given_selection)
+    selection_component = find_selection(component, given_selection)
 
     owners = {"loss": component, "selection": selection_component, "references": reference_component}
     if reduction is not None and "reduction" in component.options and reduction != "query":
@@ -140,6 +131,22 @@ def compose(
         no_weights_reason=component.exempt.get("sample weights"),
         reduction="none" if reduction == "query" else reduction,
     )
+
+
+def check_references(loss: Component, references: Component) -> None:
+    """Raise an error for references that the loss is not defined for."""
+    if not {references.name, *references.substitutes_for} & set(loss.reference_kinds):
+        raise EquimetricError(
+            f"loss {loss.name!r} makes no sense with references {references.name!r}; "
+            f"it is defined for: {', '.join(loss.reference_kinds)}"
+        )
+
+
+def find_selection(loss: Component, selection: str | Callable[..., Any] | nn.Module) -> Component:
+    """The component of a selection; an error where the loss takes none."""
+    if loss.takes == "batch" and selection != "all":
+        raise EquimetricError(f"loss {loss.name!r} {SELECTS_ITSELF}; use selection='all'")
+    return SELECTIONS.find(selection) if isinstance(selection, str) else wrap_function("selection", selection)
 
 
 def check_weights(loss: Component, per_query: bool, class_weight: Any, reduction: str | None) -> None:

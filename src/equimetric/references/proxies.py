@@ -168,12 +168,16 @@ class ProxyReferences(References):
         if static:
             self.register_buffer("weight", torch.eye(classes))
         else:
-            rows = initial_proxies(initial, self.shard.size * per_class, dim, self.shard)
-            deviation = initial_deviation(initial, classes * per_class, dim)
-            if initial_length is not None:
-                deviation = initial_length / math.sqrt(dim)
-            self.weight = nn.Parameter(rows * deviation)
+            self.weight = nn.Parameter(self.draw_proxies(dim, initial, initial_length))
         self.bias = nn.Parameter(torch.zeros(self.shard.size)) if bias else None
+
+    def draw_proxies(self, dim: int, initial: str, initial_length: float | None) -> Tensor:
+        """The initial proxies of the classes of this rank."""
+        rows = initial_proxies(initial, self.shard.size * self.per_class, dim, self.shard)
+        std = initial_deviation(initial, self.classes * self.per_class, dim)
+        if initial_length is not None:
+            std = initial_length / math.sqrt(dim)
+        return rows * std
 
     def forward(self, geometry: Geometry, normalize: bool, inputs: ObjectiveInputs) -> PairTerms:
         """Make the (B, classes) pairs, or fewer columns where classes are sampled."""

@@ -101,13 +101,13 @@ class BinnedLabelSets(BinnedPairs):
     ) -> None:
         """Count the marked pairs (B, K) for the labels (B, C) of their rows; of both ends, given those of columns."""
         row, label = labels.nonzero(as_tuple=True)
-        for some in slices(len(row), BLOCK_ROWS):
-            marked = counted[row[some]]
+        for block in slices(len(row), BLOCK_ROWS):
+            marked = counted[row[block]]
             if also_of is not None:
-                marked = marked & also_of.T[label[some]]
-            totals.index_add_(0, label[some], marked.sum(dim=1) * times)
-            start = histogram.by_class.start_of(label[some])[:, None]
-            histogram.by_class.count_marked(bins[row[some]], marked, start, times)
+                marked = marked & also_of.T[label[block]]
+            totals.index_add_(0, label[block], marked.sum(dim=1) * times)
+            start = histogram.by_class.start_of(label[block])[:, None]
+            histogram.by_class.count_marked(bins[row[block]], marked, start, times)
 
     def _count_negatives(self) -> tuple[Tensor, int]:
         return self._negatives_of, self._negatives_read * self._times // 2

@@ -161,8 +161,8 @@ class Histogram:
         if not len(index):
             return 0.0
         largest = 0.0
-        for some in slices(len(self.beyond_edge), CLASSES_AT_A_TIME):
-            beyond = self.beyond_edge[some]
+        for block in slices(len(self.beyond_edge), CLASSES_AT_A_TIME):
+            beyond = self.beyond_edge[block]
             content = beyond[:, index] - beyond[:, index + 1]
             largest = max(largest, float((content.max(axis=1) / np.maximum(beyond[:, 0], 1)).max()))
         return largest

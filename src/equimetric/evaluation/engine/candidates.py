@@ -57,8 +57,8 @@ class HalfMatrixCandidates:
         """Values and indices (rows, width) of queries in a range of the scan's order, falling, after the last strip."""
         values, indices = self._leading(rows)
         too_few = flatnonzero((self.counts[rows] < self.width) & (self.bounds[rows] > -torch.inf))
-        for some in slices(len(too_few), MIN_BLOCK_ROWS):
-            which = too_few[some]
+        for block in slices(len(too_few), MIN_BLOCK_ROWS):
+            which = too_few[block]
             top = TopEntries(len(which), self.width, self.matrix.dtype, self.matrix.device)
             for columns in slices(self.matrix.item_count, RERANK_COLUMNS):
                 similarity = self.matrix.similarity(self.matrix.order[rows][which], columns=columns)
@@ -153,7 +153,7 @@ def _guess_bounds(matrix: SimilarityMatrix, width: int) -> Tensor:
         return bounds
     # Evenly spread over the scan order, so that every class has its share.
     sample = matrix.gallery.vectors[order[torch.arange(SAMPLED, device=order.device) * len(order) // SAMPLED]]
-    for some in slices(len(order), 4 * SAMPLED):
-        similarity = vectors.index_select(0, order[some]) @ sample.T
-        bounds[some] = similarity.topk(rank, dim=1, sorted=False).values.amin(dim=1)
+    for block in slices(len(order), 4 * SAMPLED):
+        similarity = vectors.index_select(0, order[block]) @ sample.T
+        bounds[block] = similarity.topk(rank, dim=1, sorted=False).values.amin(dim=1)
     return bounds

@@ -95,10 +95,12 @@ def exact_rows(queries: FixedPoint, gallery: FixedPoint, rows: Tensor, columns: 
     coarse, fine = queries.split(rows)
     first, stop, _ = columns.indices(len(gallery))
     similarity = coarse.new_empty(len(rows), stop - first)
-    for some in slices(stop - first, gallery.piece_rows()):
-        gallery_coarse, gallery_fine = (part.T for part in gallery.split(slice(first + some.start, first + some.stop)))
+    for block in slices(stop - first, gallery.piece_rows()):
+        gallery_coarse, gallery_fine = (
+            part.T for part in gallery.split(slice(first + block.start, first + block.stop))
+        )
         crossed = coarse @ gallery_fine + fine @ gallery_coarse
-        similarity[:, some] = coarse @ gallery_coarse + (crossed + fine @ gallery_fine)
+        similarity[:, block] = coarse @ gallery_coarse + (crossed + fine @ gallery_fine)
     return similarity
 
 

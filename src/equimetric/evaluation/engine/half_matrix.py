@@ -51,14 +51,14 @@ class HalfMatrixTopK:
 
     def _take_columns(self, similarity: Tensor, first_row: int, first_query: int) -> None:
         """Read columns (rows, later queries): keep entries above the smallest kept one of the query."""
-        for some in slices(similarity.shape[1], QUERIES_AT_A_TIME):
-            queries = slice(first_query + some.start, first_query + some.stop)
+        for block in slices(similarity.shape[1], QUERIES_AT_A_TIME):
+            queries = slice(first_query + block.start, first_query + block.stop)
             least = self.top.values[queries, -1].contiguous()
             if int((least == -torch.inf).sum()) * GROUP > len(least):
-                self._take_first(similarity[:, some], first_row, queries.start)
+                self._take_first(similarity[:, block], first_row, queries.start)
                 continue
             size = _group_size(len(similarity))
-            groups = torch.unflatten(similarity[:, some], 0, (-1, size))
+            groups = torch.unflatten(similarity[:, block], 0, (-1, size))
             column, group = (groups.amax(dim=1) > least).T.nonzero(as_tuple=True)
             values = groups[group, :, column]
             entry, within = (values > least[column, None]).nonzero(as_tuple=True)
@@ -68,9 +68,9 @@ class HalfMatrixTopK:
     def _take_first(self, similarity: Tensor, first_row: int, first_query: int) -> None:
         """Read columns of queries that have too few entries to compare with."""
         width = min(self.top.width, len(similarity))
-        for some in slices(similarity.shape[1], QUERIES_AT_FIRST):
-            values, rows = top_entries(similarity[:, some].T.contiguous(), width)
-            self.top.merge(slice(first_query + some.start, first_query + some.stop), values, rows + first_row)
+        for block in slices(similarity.shape[1], QUERIES_AT_FIRST):
+            values, rows = top_entries(similarity[:, block].T.contiguous(), width)
+            self.top.merge(slice(first_query + block.start, first_query + block.stop), values, rows + first_row)
 
 
 def _group_size(rows: int) -> int:

@@ -73,11 +73,11 @@ class MultiLabelSets(LabelledSets):
         """R, the number of gallery items that share a label with a query and are compared with it, (N,)."""
         num_relevant = torch.empty_like(self.query_classes)
         rows = torch.arange(len(num_relevant), device=num_relevant.device)
-        for some in slices(len(rows), max(1, COUNTED_AT_A_TIME // len(self.gallery_classes))):
-            shared = self.shares_label(rows[some])
+        for block in slices(len(rows), max(1, COUNTED_AT_A_TIME // len(self.gallery_classes))):
+            shared = self.shares_label(rows[block])
             if self.parents is not None:
-                shared &= self.parents[0][some, None] == self.parents[1]
-            num_relevant[some] = shared.sum(dim=1)
+                shared &= self.parents[0][block, None] == self.parents[1]
+            num_relevant[block] = shared.sum(dim=1)
         if self.gallery is None:
             num_relevant -= self.query_labels.any(dim=1).long()
         if self.excluded is not None:
@@ -144,8 +144,8 @@ class MultiLabelSets(LabelledSets):
         """Labels that queries and gallery items have in common, (Q, K); float32 holds these counts exactly."""
         queries, items = self.query_labels[rows].float(), self.gallery_labels[columns]
         counts = queries.new_empty(len(queries), len(items))
-        for some in slices(len(items), max(1, COUNTED_AT_A_TIME // items.shape[1])):
-            torch.mm(queries, items[some].float().T, out=counts[:, some])
+        for block in slices(len(items), max(1, COUNTED_AT_A_TIME // items.shape[1])):
+            torch.mm(queries, items[block].float().T, out=counts[:, block])
         return counts
 
     def _count_shared_at(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -153,12 +153,12 @@ class MultiLabelSets(LabelledSets):
         counts = torch.empty(columns.shape, device=columns.device)
         few = FEW_COLUMNS * columns.shape[1] <= len(self.gallery_labels)
         row_entries = columns.shape[1] * self.query_labels.shape[1] if few else len(self.gallery_labels)
-        for some in slices(len(rows), max(1, COUNTED_AT_A_TIME // max(1, row_entries))):
+        for block in slices(len(rows), max(1, COUNTED_AT_A_TIME // max(1, row_entries))):
             if few:
-                both = self.query_labels[rows[some], None] & self.gallery_labels[columns[some]]
-                counts[some] = both.sum(dim=2).float()
+                both = self.query_labels[rows[block], None] & self.gallery_labels[columns[block]]
+                counts[block] = both.sum(dim=2).float()
             else:
-                counts[some] = self._count_shared(rows[some]).gather(1, columns[some].clamp(min=0))
+                counts[block] = self._count_shared(rows[block]).gather(1, columns[block].clamp(min=0))
         return counts.masked_fill_(columns < 0, 0)
 
 

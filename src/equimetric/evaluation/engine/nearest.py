@@ -100,8 +100,8 @@ def _rank(
     values, columns = _recompute(matrix, rows, values, columns, candidate)
     ranked = rerank_near_ties(matrix, rows, values, columns, k, sets=sets, ordered=ordered)
     again = incomplete.nonzero().flatten()
-    for some in slices(len(again), RERANK_ROWS):
-        ranked[again[some]] = search_rows(matrix, rows[again[some]], k, sets=sets, ordered=ordered)
+    for block in slices(len(again), RERANK_ROWS):
+        ranked[again[block]] = search_rows(matrix, rows[again[block]], k, sets=sets, ordered=ordered)
     return ranked
 
 
@@ -128,8 +128,8 @@ def rerank_near_ties(
     columns = _order_exactly(matrix, rows, values, columns, doubtful)
     ranked = columns.masked_fill_(values == -torch.inf, MISSING)[:, :k]
     again = incomplete.nonzero().flatten()
-    for some in slices(len(again), RERANK_ROWS):
-        ranked[again[some]] = _search_exactly(matrix, rows[again[some]], k)
+    for block in slices(len(again), RERANK_ROWS):
+        ranked[again[block]] = _search_exactly(matrix, rows[again[block]], k)
     return ranked
 
 

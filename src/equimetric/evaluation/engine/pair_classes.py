@@ -59,23 +59,23 @@ class LabelSetPairClasses(PairClasses):
     def positive(self, first: Numbers, second: Numbers) -> NDArray[np.bool_]:
         """Whether a label is shared."""
         found = np.empty(len(first), bool)
-        for some in slices(len(first), max(1, BLOCK_BYTES // self.packed.shape[1])):
-            found[some] = (self.packed[first[some]] & self.packed[second[some]]).any(axis=1)
+        for block in slices(len(first), max(1, BLOCK_BYTES // self.packed.shape[1])):
+            found[block] = (self.packed[first[block]] & self.packed[second[block]]).any(axis=1)
         return found
 
     def count_positive(self, table: GroupCounts, first: Numbers, second: Numbers, threshold_index: Integers) -> None:
         """For every label of one end that the other has, too."""
-        for some in slices(len(first), BLOCK_PAIRS):
-            pair, labels = self._labels_of(first[some])
-            shared = (self.packed[second[some][pair], labels // 8] >> (7 - labels % 8) & 1).astype(bool)
-            table.add(labels[shared], threshold_index[some][pair[shared]])
+        for block in slices(len(first), BLOCK_PAIRS):
+            pair, labels = self._labels_of(first[block])
+            shared = (self.packed[second[block][pair], labels // 8] >> (7 - labels % 8) & 1).astype(bool)
+            table.add(labels[shared], threshold_index[block][pair[shared]])
 
     def count_negative(self, table: GroupCounts, first: Numbers, second: Numbers, threshold_index: Integers) -> None:
         """For every label at either end: they have none in common."""
-        for some in slices(len(first), BLOCK_PAIRS):
+        for block in slices(len(first), BLOCK_PAIRS):
             for end in (first, second):
-                pair, labels = self._labels_of(end[some])
-                table.add(labels, threshold_index[some][pair])
+                pair, labels = self._labels_of(end[block])
+                table.add(labels, threshold_index[block][pair])
 
     def _labels_of(self, groups: Numbers) -> tuple[Integers, Numbers]:
         """The labels of P groups, one after another, each with the index of its group among the P."""

@@ -50,7 +50,7 @@ class ScanPlan:
     def blocks(self, band: int) -> list[slice]:
         """The columns of a band, as many at a time as a tile has."""
         first, width = self._columns_of(self.bands[band])
-        return [slice(first + some.start, first + some.stop) for some in slices(self.items - first, width)]
+        return [slice(first + block.start, first + block.stop) for block in slices(self.items - first, width)]
 
     def _columns_of(self, rows: slice) -> tuple[int, int]:
         """The first column of a band, and how many are in a tile: at least its own rows, where it begins with them."""

@@ -37,8 +37,8 @@ def count_others_before(tile: Tile, sets: LabelledSets, *, first_only: bool = Fa
     else:
         tolerance = tile.matrix.tolerance(tile.rows, tile.similarity.dtype)
         doubtful = _count(tile.similarity, tile.rows, tolerance, sets, counts)
-    for some in slices(len(doubtful), max(1, len(tile.rows) // AGAIN_SHARE)):
-        _recount(tile, doubtful[some], sets, counts)
+    for block in slices(len(doubtful), max(1, len(tile.rows) // AGAIN_SHARE)):
+        _recount(tile, doubtful[block], sets, counts)
     return counts
 
 
@@ -55,32 +55,32 @@ def count_above(values: Tensor, thresholds: Tensor) -> Tensor:
 def _count(similarity: Tensor, rows: Tensor, tolerance: Tensor, sets: LabelledSets, counts: Tensor) -> Tensor:
     """Fill in the counts of all rows; returns which rows are doubtful."""
     doubtful = torch.empty(len(rows), dtype=torch.bool, device=rows.device)
-    for some in slices(len(rows), max(1, WORKING_BYTES // (similarity.shape[1] * similarity.element_size()))):
-        columns = sets.relevant_columns(rows[some])
-        values = _relevant_values(similarity[some], columns)
+    for block in slices(len(rows), max(1, WORKING_BYTES // (similarity.shape[1] * similarity.element_size()))):
+        columns = sets.relevant_columns(rows[block])
+        values = _relevant_values(similarity[block], columns)
         wanted = values[:, : counts.shape[1]]
         infinity = wanted.new_tensor(torch.inf)
         # One step further out: the sum itself is rounded.
-        surely = torch.nextafter(wanted + tolerance[some].to(wanted.dtype), infinity)
-        perhaps = torch.nextafter(wanted - tolerance[some].to(wanted.dtype), -infinity)
+        surely = torch.nextafter(wanted + tolerance[block].to(wanted.dtype), infinity)
+        perhaps = torch.nextafter(wanted - tolerance[block].to(wanted.dtype), -infinity)
         thresholds = torch.cat([surely, perhaps], dim=1)
         ascending = values.flip(1).contiguous()
         relevant_above = values.shape[1] - torch.searchsorted(ascending, thresholds, right=True)
-        certain, possible = (count_above(similarity[some], thresholds) - relevant_above).chunk(2, dim=1)
+        certain, possible = (count_above(similarity[block], thresholds) - relevant_above).chunk(2, dim=1)
         exists = wanted > -torch.inf
-        counts[some, : wanted.shape[1]] = torch.where(exists, certain, -1)
-        doubtful[some] = ((certain != possible) & exists).any(dim=1)
+        counts[block, : wanted.shape[1]] = torch.where(exists, certain, -1)
+        doubtful[block] = ((certain != possible) & exists).any(dim=1)
     return doubtful.nonzero().flatten()
 
 
 def _count_by_keys(tile: Tile, sets: LabelledSets, counts: Tensor) -> Tensor:
     """As `_count` for similarities that are whole numbers: s·G − column orders by similarity, then by lower index."""
     items = tile.similarity.shape[1]
-    for some in slices(len(tile.rows), max(1, WORKING_BYTES // (8 * items))):
-        keys = tile.similarity[some].double() * items - torch.arange(items, device=tile.rows.device)
-        values = _relevant_values(keys, sets.relevant_columns(tile.rows[some]))[:, : counts.shape[1]]
+    for block in slices(len(tile.rows), max(1, WORKING_BYTES // (8 * items))):
+        keys = tile.similarity[block].double() * items - torch.arange(items, device=tile.rows.device)
+        values = _relevant_values(keys, sets.relevant_columns(tile.rows[block]))[:, : counts.shape[1]]
         above = count_above(keys, values) - torch.arange(values.shape[1], device=values.device)
-        counts[some, : values.shape[1]] = torch.where(values > -torch.inf, above, -1)
+        counts[block, : values.shape[1]] = torch.where(values > -torch.inf, above, -1)
     return tile.rows.new_empty(0)
 
 

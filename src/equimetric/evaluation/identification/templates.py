@@ -77,8 +77,8 @@ class MeanTemplates:
     def count_accepted(self, rows: Tensor, threshold: float) -> int:
         """How many pairs of a query and a mean are closer than the threshold."""
         accepted = 0
-        for some in slices(len(rows), max(1, TILE_BYTES // (8 * len(self.sums)))):
-            queries = self.sets.queries[rows[some]].double()
+        for block in slices(len(rows), max(1, TILE_BYTES // (8 * len(self.sums)))):
+            queries = self.sets.queries[rows[block]].double()
             matrix = SimilarityMatrix(queries, self.means(), geometry=self.sets.geometry)
             entry = torch.arange(len(queries), device=rows.device)
             accepted += int((matrix.distance(matrix.similarity(entry), entry) < threshold).sum())

@@ -102,11 +102,11 @@ def class_consistency(
     thresholds = range_thresholds([distances], options)
     curves = {rate: np.empty((len(numbers), len(thresholds))) for rate in rates}
     filled = 0
-    for some in slices(distances.classes, CLASSES_AT_A_TIME):
-        which = numbers[(numbers >= some.start) & (numbers < some.stop)]
-        counts = distances.count_accepted_by_class(thresholds, some)
-        tpr = counts.positive[which - some.start] / distances.positives_by_class[which, None]
-        tnr = 1 - counts.negative[which - some.start] / distances.negatives_by_class[which, None]
+    for block in slices(distances.classes, CLASSES_AT_A_TIME):
+        which = numbers[(numbers >= block.start) & (numbers < block.stop)]
+        counts = distances.count_accepted_by_class(thresholds, block)
+        tpr = counts.positive[which - block.start] / distances.positives_by_class[which, None]
+        tnr = 1 - counts.negative[which - block.start] / distances.negatives_by_class[which, None]
         for rate in rates:
             curves[rate][filled : filled + len(which)] = rate_utility(rate, tpr, tnr, options["utility_c"])
         filled += len(which)

@@ -132,8 +132,8 @@ def expected_information(class_sizes: Integers, cluster_sizes: Integers) -> floa
     cluster_sizes, cluster_times = np.unique(cluster_sizes, return_counts=True)
     expected = 0.0
     for a, times in zip(*np.unique(class_sizes, return_counts=True), strict=True):
-        for some in slices(len(cluster_sizes), max(1, EXPECTATION_TERMS // int(a))):
-            b = cluster_sizes[some, None]
+        for block in slices(len(cluster_sizes), max(1, EXPECTATION_TERMS // int(a))):
+            b = cluster_sizes[block, None]
             s = np.arange(1, min(a, b.max()) + 1)
             possible = (s <= b) & (s >= a + b - n)
             b_alone, neither = np.maximum(b - s, 0), np.maximum(n - a - b + s, 0)
@@ -141,5 +141,5 @@ def expected_information(class_sizes: Integers, cluster_sizes: Integers) -> floa
             log_ways = log_ways - log_factorial[s] - log_factorial[a - s] - log_factorial[b_alone]
             probability = np.exp(np.where(possible, log_ways - log_factorial[neither] - log_factorial[n], -np.inf))
             summed = (s / n * np.log(s * (n / a) / b) * probability).sum(axis=1)
-            expected += times * float(cluster_times[some] @ summed)
+            expected += times * float(cluster_times[block] @ summed)
     return expected

@@ -228,9 +228,9 @@ class NearestNeighbours(Collector):
         if self.half is None:
             return
         depth = self.depth_for(self.sets.num_relevant)
-        for some in slices(len(self.matrix.order), RANKED_AT_A_TIME):
-            values, indices = self.half.entries(some)
-            rows, items = self.matrix.order[some], self.matrix.order[indices]
+        for block in slices(len(self.matrix.order), RANKED_AT_A_TIME):
+            values, indices = self.half.entries(block)
+            rows, items = self.matrix.order[block], self.matrix.order[indices]
             ranked = rerank_near_ties(self.matrix, rows, values, items, depth, sets=self.sets, ordered=self.ordered)
             self._score(rows, ranked)
         self.half = None
@@ -252,9 +252,9 @@ class NearestNeighbours(Collector):
             ideal = (torch.arange(columns.shape[1], device=rows.device) < self.sets.num_relevant[rows, None]).double()
         else:
             ideal = torch.empty_like(grades)
-            for some in slices(len(rows), max(1, WORKING_BYTES // (8 * len(self.sets.gallery_classes)))):
-                all_grades = self.matrix.mask_excluded(self.sets.all_grades(rows[some], overlap), rows[some])
-                ideal[some] = all_grades.topk(columns.shape[1], dim=1).values.clamp_(min=0)
+            for block in slices(len(rows), max(1, WORKING_BYTES // (8 * len(self.sets.gallery_classes)))):
+                all_grades = self.matrix.mask_excluded(self.sets.all_grades(rows[block], overlap), rows[block])
+                ideal[block] = all_grades.topk(columns.shape[1], dim=1).values.clamp_(min=0)
         return _graded[metric.family](self.options, grades, ideal)
 
 

@@ -195,8 +195,8 @@ class Consistency(Detail):
     def _inconsistency(self, utility: Floats, share: float | None) -> float:
         if share is None:
             mean, squares = utility.mean(axis=0), np.zeros(utility.shape[1])
-            for some in slices(len(utility), CLASSES_AT_A_TIME):
-                squares += ((utility[some] - mean) ** 2).sum(axis=0)
+            for block in slices(len(utility), CLASSES_AT_A_TIME):
+                squares += ((utility[block] - mean) ** 2).sum(axis=0)
             return float(average_over_range(squares / len(utility), self.thresholds))
         count = group_size(share, len(utility))
         ranking = np.argsort(average_over_range(utility, self.thresholds), kind="stable")

@@ -70,10 +70,10 @@ def resample_both(first: ClassStatistic, second: ClassStatistic, draws: int, see
 
 def _draw_weights(classes: int, draws: int, generator: np.random.Generator) -> Iterator[tuple[slice, Floats]]:
     """How often each class is among `classes` drawn with replacement: blocks (B, classes) of `draws` in all."""
-    for some in slices(draws, max(1, DRAWN_AT_A_TIME // classes)):
-        rows = some.stop - some.start
+    for block in slices(draws, max(1, DRAWN_AT_A_TIME // classes)):
+        rows = block.stop - block.start
         drawn = generator.integers(classes, size=(rows, classes)) + classes * np.arange(rows)[:, None]
-        yield some, np.bincount(drawn.ravel(), minlength=rows * classes).reshape(rows, classes).astype(np.float64)
+        yield block, np.bincount(drawn.ravel(), minlength=rows * classes).reshape(rows, classes).astype(np.float64)
 
 
 def percentile_interval(values: Floats, confidence: float) -> tuple[float, float]:

@@ -135,8 +135,8 @@ def _sign_flips(difference: Floats, draws: int, seed: int) -> float:
     # Sums that are equal in decimal may differ in their last bits.
     least = abs(float(difference.sum())) - 1e-12 * float(np.abs(difference).sum())
     extreme = 1
-    for some in slices(draws, max(1, DRAWN_AT_A_TIME // len(difference))):
-        signs = generator.choice([-1.0, 1.0], size=(some.stop - some.start, len(difference)))
+    for block in slices(draws, max(1, DRAWN_AT_A_TIME // len(difference))):
+        signs = generator.choice([-1.0, 1.0], size=(block.stop - block.start, len(difference)))
         extreme += int((np.abs(signs @ difference) >= least).sum())
     return extreme / (1 + draws)
 
