@@ -100,7 +100,7 @@ def test_a_memory_keeps_the_weights_of_its_samples():
 
     objective, unweighted = remember(WEIGHTS), remember(None)
     assert "references.weights" not in unweighted.state_dict()
-    pairs = objective.pair_terms(embeddings(2), LABELS).weighted[1][1]
+    pairs = objective.pair_terms(embeddings(2), LABELS).weighted_pairs[1][1]
     torch.testing.assert_close(pairs.weight, WEIGHTS.expand(7, 7))
     unweighted.load_state_dict(objective.state_dict())
     torch.testing.assert_close(unweighted(embeddings(2), LABELS), objective(embeddings(2), LABELS))
