@@ -143,7 +143,7 @@ def verdict_figure(names: Mapping[str, Any]) -> str:
     def x(points: float) -> float:
         return round(left + (points + SPAN) / (2 * SPAN) * width, 1)
 
-    region = 100 * comparisons[0].region
+    region = 100 * comparisons[0].equivalence_margin
     drawn = [f'<path class="region" d="M{x(-region)} 8H{x(region)}V{bottom}H{x(-region)}z"/>']
     drawn.append(f'<path class="axis" d="M{x(0)} 8V{bottom}M{left} {bottom}H{left + width}"/>')
     for place, one in enumerate(comparisons):

@@ -146,7 +146,7 @@ def judged_study(run, study_of, picture, ledger) -> StudyRecord:
     return study_of(
         *runs,
         one("raw_pixels", 0, -0.3, kind="baseline", history=()),
-        swept=tuple(swept),
+        sweep_runs=tuple(swept),
         searches={"triplet": SearchRecord({"margin": Uniform(0.0, 1.0), "lr": Uniform(0.0, 9.0)}, tried, tuned, 9)},
         recipes={"contrastive": ("contrastive", {}), "triplet": ("triplet", {})},
         dataset="cub",
@@ -167,7 +167,7 @@ def judged_study(run, study_of, picture, ledger) -> StudyRecord:
         fingerprint="5443616d",
         environment={"python": "3.11", "torch": "2.13"},
         openings={"train": 10, "evaluate": 1},
-        probed=(one("triplet", 0, 0.1, point="blur"),),
+        prob_runs=(one("triplet", 0, 0.1, point="blur"),),
     )
 
 

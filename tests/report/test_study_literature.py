@@ -13,7 +13,7 @@ def birds(run, study_of):
     metrics = {row: {"map@r": value / 3, "recall@1": value} for row, value in values.items()}
     study = study_of(*(run(row, seed, metrics=metrics[row]) for row in values for seed in (0, 1)))
     recipes = {"Contrastive": ("contrastive", {}), "Triplet": ("triplet", {}), "MS": ("multi_similarity", {})}
-    return replace(study, recipes=recipes, dataset="cub", shown=("map@r", "recall@1"))
+    return replace(study, recipes=recipes, dataset="cub", table_metrics=("map@r", "recall@1"))
 
 
 def test_published_values_of_the_same_method_data_set_and_metric_stand_beside_ours(birds):

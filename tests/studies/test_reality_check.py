@@ -65,7 +65,7 @@ def test_one_command_gives_every_table(finished):
     rows = {line[0] for line in tables["table"][1:]}
     assert rows == {"raw_pixels", "untrained", "Contrastive", "N. Softmax"}
     assert {row.runs for row in comparison_table(finished.record).rows if row.kind == "trained"} == {"2 × 2"}
-    assert len(finished.record.joined) == 4
+    assert len(finished.record.joined_runs) == 4
 
 
 def test_trials_never_see_the_test_classes_and_leave_no_folder(finished):
@@ -104,14 +104,14 @@ def test_separated_accuracy_is_the_mean_of_the_folds_and_joined_that_of_the_embe
     found = [embed_run(folder)[1] for folder in folders]
     side_by_side = torch.cat([torch.nn.functional.normalize(one.embeddings, dim=1) for one in found], 1)
     expected = em.evaluate(side_by_side, found[0].labels, metrics=["map@r", "recall@1"])
-    (joined,) = (run for run in record.joined if (run.method, run.seed) == ("N. Softmax", 1))
+    (joined,) = (run for run in record.joined_runs if (run.method, run.seed) == ("N. Softmax", 1))
     assert joined.metrics["map@r"] == pytest.approx(expected["map@r"], abs=1e-6)
     assert joined.metrics["recall@1"] == pytest.approx(expected["recall@1"], abs=1e-6)
     assert joined.seconds == pytest.approx(runs[0].seconds + runs[1].seconds)
 
 
 def test_scores_of_classes_average_to_the_metric(finished):
-    for run in (*finished.record.runs, *finished.record.joined):
+    for run in (*finished.record.runs, *finished.record.joined_runs):
         mean = float(run.per_class["map@r"] @ run.classes.weights())
         assert mean == pytest.approx(run.metrics["map@r"], abs=1e-9)
 

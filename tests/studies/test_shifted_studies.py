@@ -52,10 +52,10 @@ def names_probe():
 def test_a_sweep_trains_every_method_at_every_point_and_shares_equal_runs(tmp_path):
     sweeps = {"dim": {"key": "model.dim", "values": [4, 8]}}
     result = em.compare({**STUDY, "sweeps": sweeps, "sweep": ["dim"]}, output=tmp_path, engine="serial")
-    points = {(run.point, run.seed) for run in result.record.swept}
+    points = {(run.point, run.seed) for run in result.record.sweep_runs}
     assert points == {("dim 4", 0), ("dim 4", 1), ("dim 8", 0), ("dim 8", 1)}
     own = {run.seed: run.metrics for run in result.record.runs}
-    assert all(run.metrics == own[run.seed] for run in result.record.swept if run.point == "dim 8")
+    assert all(run.metrics == own[run.seed] for run in result.record.sweep_runs if run.point == "dim 8")
     assert len(list((tmp_path / "small" / "contrastive").iterdir())) == 4
     tables = study_tables(result.record)
     assert list(tables) == ["table", "table-dim-4", "table-dim-8"]
@@ -74,18 +74,18 @@ def test_runs_of_a_chain_wait_for_one_another_and_start_with_the_network_before(
         for config in (tmp_path / "small" / "contrastive").glob("*/config.toml")
     )
     assert [bool(start) for start in starts] == [False, False, True, True, True]
-    (probed,) = result.record.probed
+    (probed,) = result.record.probe_runs
     assert "forgetting" in probed.metrics
     assert "test map@r after round 4" in probed.metrics
     again = load_study(tmp_path / "small")
-    assert again.probed[0].metrics == probed.metrics
+    assert again.probe_runs[0].metrics == probed.metrics
     assert "probe-forgetting" in study_tables(again)
 
 
 def test_probes_measure_every_final_run_once(tmp_path, names_probe):
     study = {**STUDY, "probes": ["names"]}
     result = em.compare(study, output=tmp_path, engine="serial")
-    assert [(run.seed, run.metrics) for run in result.record.probed] == [
+    assert [(run.seed, run.metrics) for run in result.record.probe_runs] == [
         (0, {"runs": 1.0, "seed": 0.0}),
         (1, {"runs": 1.0, "seed": 1.0}),
     ]
@@ -110,7 +110,7 @@ def test_whole_data_sets_are_members_of_one_threshold(tmp_path):
         "probes": ["data-sets"],
     }
     result = em.compare(study, output=tmp_path, engine="serial")
-    (probed,) = result.record.probed
+    (probed,) = result.record.probe_runs
     assert set(probed.metrics) == {f"{name} of data sets" for name in ("opis", "opis_far", "opis_frr")}
     assert all(value > 0 for value in probed.metrics.values())
 
@@ -166,7 +166,7 @@ def record_of(plan, shifts):
 def test_conditions_and_few_shot_adaptation_of_a_study(tmp_path):
     study = {**STUDY, "seeds": [0], "probes": ["conditions", "few-shot"]}
     record = em.compare(study, output=tmp_path, engine="serial").record
-    by_name = {run.point: run.metrics for run in record.probed}
+    by_name = {run.point: run.metrics for run in record.probe_runs}
     assert len([name for name in by_name["conditions"] if name.startswith("map@r under ")]) == 24
     assert "relative drop of map@r, corruptions" in by_name["conditions"]
     assert {"map@r before 5 shots", "map@r after 5 shots"} <= set(by_name["few-shot"])

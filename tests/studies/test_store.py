@@ -111,10 +111,10 @@ def test_a_study_of_an_older_version_is_read_with_its_index_or_without_one(featu
 
 def test_the_table_has_the_usual_columns_or_those_of_the_study(features, tmp_path):
     usual = em.compare(study_of(features), output=tmp_path)
-    assert usual.record.shown == ("map@r", "r_precision", "recall@1")
+    assert usual.record.table_metrics == ("map@r", "r_precision", "recall@1")
     own = study_of(features, name="own", evaluation={"metrics": ["recall@1", "eer"], "selected_by": "recall@1"})
     record = em.compare(own, output=tmp_path).record
-    assert record.shown == ("recall@1", "eer")
+    assert record.table_metrics == ("recall@1", "eer")
     assert record.primary_metric == "recall@1"
     assert record.conditions["Evaluation"] == "cosine geometry, best weights by recall@1"
 

@@ -13,14 +13,14 @@ __all__ = ["change_table"]
 
 def change_table(study: StudyRecord) -> PlainTable | None:
     """(with − without) / without of every shown metric; None where the study adds nothing to its methods."""
-    metrics = [name for name in study.shown if not name.endswith(PLAIN)]
+    metrics = [name for name in study.table_metrics if not name.endswith(PLAIN)]
     rows = [
         (f"{row}, {row.removeprefix(base)[1:]} added", change_cells(study, (base, ""), (row, ""), metrics))
         for row in study.methods
         for base in study.methods
         if row.startswith(f"{base}+")
     ]
-    with_cohort = any(name.endswith(PLAIN) for name in study.shown)
+    with_cohort = any(name.endswith(PLAIN) for name in study.table_metrics)
     rows += [
         (f"{row}, cohort", change_cells(study, (row, PLAIN), (row, ""), metrics))
         for row in study.methods

@@ -7,7 +7,7 @@ from typing import Any
 from equimetric.escaping import one_line
 from equimetric.report.figure import Figure, import_altair
 from equimetric.report.palette import PALETTE
-from equimetric.studies.judgement import interval_width
+from equimetric.studies.judgement import known_half_width
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import ComparisonTable
 
@@ -38,7 +38,7 @@ def draw_intervals(study: StudyRecord, table: ComparisonTable) -> Any:
         cell = row.cells[0]
         if cell is None:
             continue
-        mean, half = cell.mean * column.scale, interval_width(cell) * column.scale
+        mean, half = cell.mean * column.scale, known_half_width(cell) * column.scale
         name = one_line(row.label)
         place = {"row": name, "kind": "best" if row.emphasis else row.kind}
         rows.append(

@@ -29,7 +29,9 @@ def member_table(study: StudyRecord) -> PlainTable | None:
     runs = {method: found for method, found in runs.items() if found}
     if not runs:
         return None
-    metrics = [name for name in dict.fromkeys([study.primary_metric, *study.shown]) if name in first(runs)["metrics"]]
+    metrics = [
+        name for name in dict.fromkeys([study.primary_metric, *study.table_metrics]) if name in first(runs)["metrics"]
+    ]
     rows = []
     for method, of_method in runs.items():
         whole = [mean_of(name, [(run.seed, run.metrics.get(name)) for run in of_method]) for name in metrics]

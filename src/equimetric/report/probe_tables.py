@@ -20,13 +20,13 @@ OVER_SEEDS = "Mean ± half width of the 95 % t-interval over seeds, with these c
 
 def probe_tables(study: StudyRecord) -> dict[str, PlainTable]:
     """One table for each probe: its values down, methods across."""
-    names = dict.fromkeys(run.point for run in study.probed)
+    names = dict.fromkeys(run.point for run in study.probe_runs)
     return {name: probe_table(study, name) for name in names}
 
 
 def probe_table(study: StudyRecord, name: str) -> PlainTable:
     """What one probe found."""
-    runs = [run for run in study.probed if run.point == name and run.status == "done"]
+    runs = [run for run in study.probe_runs if run.point == name and run.status == "done"]
     methods = [method for method in study.methods if any(run.method == method for run in runs)]
     values = list(dict.fromkeys(value for run in runs for value in run.metrics))
     rows = []
@@ -40,13 +40,13 @@ def probe_table(study: StudyRecord, name: str) -> PlainTable:
 
 def shift_table(study: StudyRecord) -> PlainTable | None:
     """The primary metric of every method on each split, by growing distance, and the area under it; None without."""
-    points = [point for point in study.shifts if any(run.point == point for run in study.swept)]
+    points = [point for point in study.shifts if any(run.point == point for run in study.sweep_runs)]
     if len(points) < 2:
         return None
     ordered = sorted(points, key=lambda point: study.shifts[point])
     rows = []
     for method in study.methods:
-        values = [seed_values(study.swept, method, study.primary_metric, point) for point in ordered]
+        values = [seed_values(study.sweep_runs, method, study.primary_metric, point) for point in ordered]
         seeds = set.intersection(*(set(found) for found in values))
         if not seeds:
             continue

@@ -24,7 +24,7 @@ def published_matches(study: StudyRecord) -> list[dict[str, Any]]:
             "value": value,
         }
         for row, (method, options) in study.recipes.items()
-        for metric in study.shown
+        for metric in study.table_metrics
         if (value := mean_of(study, row, metric)) is not None
     ]
     return [match for match in join_results(rows) if match["published"] is not None or match["doubt"]]

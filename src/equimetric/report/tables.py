@@ -183,12 +183,12 @@ def _row_data(table: "ComparisonTable", row: "Row") -> list[dict[str, Any]]:
 
 
 def _interval_data(metric: str, cell: "Interval | TwoWayInterval | None") -> dict[str, Any]:
-    from equimetric.studies.judgement import interval_width
+    from equimetric.studies.judgement import known_half_width
     from equimetric.studies.table import count_seeds
 
     if cell is None:
         return {f"{metric}_mean": None, f"{metric}_half_width": None, f"{metric}_n": 0}
-    width = interval_width(cell)
+    width = known_half_width(cell)
     return {
         f"{metric}_mean": cell.mean,
         f"{metric}_half_width": width if isfinite(width) else None,

@@ -25,7 +25,7 @@ from equimetric.studies.statistics import (
     two_way_interval,
 )
 
-__all__ = ["Judgement", "higher_is_better", "judge_study", "score_rows", "summarise"]
+__all__ = ["Judgement", "higher_is_better", "judge_study", "mean_interval", "score_rows"]
 
 ESTIMANDS: Mapping[str, Estimand] = {"seeds and classes": NEW_CLASSES, "seeds": THESE_CLASSES}
 
@@ -48,9 +48,9 @@ class Judgement:
         self.trained = [row for row in self.scores if study.kind_of(row) == "trained"]
 
     @property
-    def region(self) -> float:
+    def equivalence_margin(self) -> float:
         """Differences that do not matter, in the metric's own unit."""
-        return self.study.judged.equivalence / 100
+        return self.study.statistics.equivalence / 100
 
     @cached_property
     def pairs(self) -> RowComparisons | None:
@@ -69,7 +69,7 @@ class Judgement:
     @property
     def baseline(self) -> str | None:
         """The row that others are compared with: the one that the study names, else its first method."""
-        named = self.study.judged.baseline
+        named = self.study.statistics.baseline
         if named in self.scores:
             return named
         trained = [row for row in self.study.methods if row in self.trained]
@@ -81,9 +81,9 @@ class Judgement:
         return compare_rows(
             rows,
             baseline=baseline,
-            region=self.region,
-            estimand=ESTIMANDS[self.study.judged.estimand],
-            confidence=self.study.judged.confidence,
+            equivalence_margin=self.equivalence_margin,
+            estimand=ESTIMANDS[self.study.statistics.estimand],
+            confidence=self.study.statistics.confidence,
             higher_is_better=higher_is_better(self.metric),
         )
 
@@ -127,12 +127,14 @@ def is_without_seeds(runs: Sequence[RunRecord]) -> bool:
     return all(run.kind == "baseline" for run in runs) and len({run.seed for run in runs}) == 1
 
 
-def summarise(study: StudyRecord, row: str, metric: str, runs: Sequence[RunRecord]) -> TwoWayInterval | Interval | None:
+def mean_interval(
+    study: StudyRecord, row: str, metric: str, runs: Sequence[RunRecord]
+) -> TwoWayInterval | Interval | None:
     """The mean of a row with its interval: over seeds and classes, or over seeds where there are no scores of classes.
 
     None where no run measured the metric.
     """
-    judged = study.judged
+    judged = study.statistics
     scores = score_rows(runs, metric)
     if scores is not None and study.values_by_seed(row, metric, runs):
         return two_way_interval(scores, estimand=ESTIMANDS[judged.estimand], confidence=judged.confidence)
@@ -148,7 +150,7 @@ def higher_is_better(metric: str) -> bool:
         return True
 
 
-def interval_width(interval: TwoWayInterval | Interval) -> float:
+def known_half_width(interval: TwoWayInterval | Interval) -> float:
     """Half width; NaN where one seed leaves it unknown."""
     width = interval.half_width
     return float("nan") if isnan(width) or getattr(interval, "seeds_unknown", False) else width

@@ -127,9 +127,9 @@ class StudyRecord:
 
     Attributes:
         runs: the final runs of the study itself, and its baselines.
-        joined: fold models side by side, a run for each repetition.
-        swept: the final runs at the points of sweeps.
-        probed: further measurements of final runs; `point` is the name of the probe.
+        joined_runs: fold models side by side, a run for each repetition.
+        sweep_runs: the final runs at the points of sweeps.
+        probe_runs: further measurements of final runs; `point` is the name of the probe.
         shifts: point of a sweep → distance of its test classes from the training classes, where that is known.
         searches: by row, where parameters were tuned.
         recipes: row → method and options, of trained rows.
@@ -137,8 +137,8 @@ class StudyRecord:
         protocol: name and version; `departures` are the keys in which the study differs from it.
         primary_metric: orders the methods and is plotted; larger must be better.
         across: "item" or "class" where one modality is searched for by the other.
-        shown: the metrics that become columns of the table; empty for all measured ones.
-        judged: how differences are judged.
+        table_metrics: the metrics that become columns of the table; empty for all measured ones.
+        statistics: how differences are judged.
         ledger: what is fair about it, where that was checked.
         configuration: the complete TOML file that repeats the study or the run.
         fingerprint: hash of the data: images, labels, class names.
@@ -158,17 +158,17 @@ class StudyRecord:
     galleries: Mapping[str, tuple[GalleryRow, ...]] = field(default_factory=dict)
     primary_metric: str = "map@r"
     across: str | None = None
-    shown: tuple[str, ...] = ()
-    joined: tuple[RunRecord, ...] = ()
-    swept: tuple[RunRecord, ...] = ()
-    probed: tuple[RunRecord, ...] = ()
+    table_metrics: tuple[str, ...] = ()
+    joined_runs: tuple[RunRecord, ...] = ()
+    sweep_runs: tuple[RunRecord, ...] = ()
+    probe_runs: tuple[RunRecord, ...] = ()
     shifts: Mapping[str, float] = field(default_factory=dict)
     searches: Mapping[str, SearchRecord] = field(default_factory=dict)
     recipes: Mapping[str, tuple[str, Mapping[str, object]]] = field(default_factory=dict)
     dataset: str = ""
     protocol: str = ""
     departures: Mapping[str, str] = field(default_factory=dict)
-    judged: StatisticsConfig = field(default_factory=StatisticsConfig)
+    statistics: StatisticsConfig = field(default_factory=StatisticsConfig)
     ledger: Ledger | None = None
     configuration: str = ""
     fingerprint: str = ""
@@ -240,7 +240,7 @@ class StudyRecord:
             [
                 {
                     "method": run.method,
-                    "kind": "joined" if run in self.joined else run.kind,
+                    "kind": "joined" if run in self.joined_runs else run.kind,
                     "point": run.point,
                     "seed": run.seed,
                     "fold": run.fold,
@@ -251,7 +251,7 @@ class StudyRecord:
                     "code": run.code,
                     "error": run.error,
                 }
-                for run in (*self.runs, *self.joined, *self.swept)
+                for run in (*self.runs, *self.joined_runs, *self.sweep_runs)
             ]
         )
 

@@ -114,7 +114,7 @@ def load_run_record(folder: Path) -> StudyRecord:
         conditions=describe_conditions(config, dataset),
         runs=(record,),
         galleries={} if dataset is None else galleries(folder.name, [(config.method, folder)], dataset),
-        shown=shown_metrics(config),
+        table_metrics=shown_metrics(config),
         primary_metric=config.evaluation.selected_by,
         across=config.evaluation.across,
         recipes={config.method: (config.method, config.options)},

@@ -107,23 +107,25 @@ def load_study(
         conditions=conditions(study, dataset),
         runs=tuple(own_folder(run_record(run, runs_at, index), folder) for run in runs),
         galleries={} if dataset is None else galleries(study.name, folders, dataset),
-        shown=shown_metrics(study),
+        table_metrics=shown_metrics(study),
         primary_metric=study.evaluation.selected_by,
         across=study.evaluation.across,
-        joined=tuple(joined_record(run, runs_at, index, runs) for run in ended if run.outcome.key.role == "joined"),
-        swept=tuple(
+        joined_runs=tuple(
+            joined_record(run, runs_at, index, runs) for run in ended if run.outcome.key.role == "joined"
+        ),
+        sweep_runs=tuple(
             run_record(run, runs_at, index)
             for run in ended
             if run.outcome.key.role in ("final", "baseline") and run.planned.point != BASE
         ),
-        probed=tuple(run_record(run, runs_at, index) for run in ended if run.outcome.key.role == "probe"),
+        probe_runs=tuple(run_record(run, runs_at, index) for run in ended if run.outcome.key.role == "probe"),
         shifts=stored.get("shifts", {}),
         searches=read_searches(study, index),
         recipes={row.name: (row.method, row.options) for row in list_rows(study).values() if row.kind == "trained"},
         dataset=name_data(study),
         protocol=f"{study.protocol} {study.protocol_version}" if study.protocol_version else "",
         departures=study.departures,
-        judged=study.statistics,
+        statistics=study.statistics,
         ledger=Ledger.load(folder),
         configuration=to_toml(study),
         fingerprint=stored.get("fingerprint", ""),

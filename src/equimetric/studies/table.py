@@ -11,7 +11,7 @@ from typing import Literal
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import METRICS, Metric
-from equimetric.studies.judgement import Judgement, interval_width, summarise
+from equimetric.studies.judgement import Judgement, known_half_width, mean_interval
 from equimetric.studies.records import PLAIN, Kind, RunRecord, StudyRecord
 from equimetric.studies.statistics import Interval, RowComparison, TwoWayInterval, comparison_notes
 from equimetric.studies.variance import variance_notes
@@ -143,7 +143,7 @@ class ComparisonTable:
     @staticmethod
     def half_width(column: Column, cell: Cell) -> str:
         """' ± 0.4', or nothing where it is unknown."""
-        width = interval_width(cell)
+        width = known_half_width(cell)
         return "" if isnan(width) else f" ± {column.number(width)}"
 
     @staticmethod
@@ -174,19 +174,21 @@ def comparison_table(study: StudyRecord) -> ComparisonTable:
 
 def joined_table(study: StudyRecord) -> ComparisonTable | None:
     """The same of fold models side by side; None where there are none."""
-    if not study.joined:
+    if not study.joined_runs:
         return None
-    rows = {row: [run for run in study.joined if run.method == row] for row in study.methods}
+    rows = {row: [run for run in study.joined_runs if run.method == row] for row in study.methods}
     title = f"{study.title}: fold models side by side (concatenated)"
     return make_table(study, title, {row: runs for row, runs in rows.items() if runs})
 
 
 def sweep_tables(study: StudyRecord) -> dict[str, ComparisonTable]:
     """The same at every point of a sweep."""
-    points = dict.fromkeys(run.point for run in study.swept)
+    points = dict.fromkeys(run.point for run in study.sweep_runs)
     tables = {}
     for point in points:
-        rows = {row: [run for run in study.swept if (run.method, run.point) == (row, point)] for row in study.methods}
+        rows = {
+            row: [run for run in study.sweep_runs if (run.method, run.point) == (row, point)] for row in study.methods
+        }
         found = {row: runs for row, runs in rows.items() if runs}
         tables[point] = make_table(study, f"{study.title}: {point}", found)
     return tables
@@ -195,7 +197,7 @@ def sweep_tables(study: StudyRecord) -> dict[str, ComparisonTable]:
 def make_table(study: StudyRecord, title: str, runs: Mapping[str, Sequence[RunRecord]]) -> ComparisonTable:
     """The table of some rows with their runs."""
     measured = [metric for one in runs.values() for run in one if run.status == "done" for metric in run.metrics]
-    wanted = dict.fromkeys([study.primary_metric, *(study.shown or measured)])
+    wanted = dict.fromkeys([study.primary_metric, *(study.table_metrics or measured)])
     metrics = [name for name in wanted if name in measured or name == study.primary_metric]
     rows = [_row(study, row, of_row, metrics) for row, of_row in runs.items()]
     judgement = Judgement(study, study.primary_metric, runs)
@@ -211,7 +213,7 @@ def _row(study: StudyRecord, method: str, runs: Sequence[RunRecord], metrics: Se
     return Row(
         method=method,
         kind=study.kind_of(method),
-        cells=tuple(summarise(study, method, metric, runs) for metric in metrics),
+        cells=tuple(mean_interval(study, method, metric, runs) for metric in metrics),
         done=len(done),
         failed=len(runs) - len(done),
         seconds=sum(run.seconds for run in done) / len(done) if done else None,
@@ -248,7 +250,7 @@ def _column(study: StudyRecord, metric: str, cells: Iterable[Cell | None]) -> Co
     percent = all(0 <= value <= 1 for value in values) and max(values, default=1) >= 0.01 and shown_in_percent(metric)
     fewest, most, without_interval = (1, 2, 1) if percent else (0, 6, 3)
     scale = 100 if percent else 1
-    widths = [scale * width for cell in found if (width := interval_width(cell)) > 0]
+    widths = [scale * width for cell in found if (width := known_half_width(cell)) > 0]
     if not widths:
         return Column(metric, percent, without_interval)
     # The narrowest interval keeps at least one digit, or it would read as ± 0.
@@ -289,14 +291,14 @@ def _footnotes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str], 
 
 def _interval_notes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str]) -> Iterable[str]:
     """What ± is over, by metric, and which rows have none."""
-    confidence = f"{100 * study.judged.confidence:g} %"
+    confidence = f"{100 * study.statistics.confidence:g} %"
     by_class = [
         name for place, name in enumerate(metrics) if any(isinstance(row.cells[place], TwoWayInterval) for row in rows)
     ]
     repeated = [row for row in rows if row.seeds > 1]
     others = [name for name in metrics if name not in by_class]
     if by_class and repeated:
-        what = "new seeds and new classes" if study.judged.estimand == "seeds and classes" else "new seeds"
+        what = "new seeds and new classes" if study.statistics.estimand == "seeds and classes" else "new seeds"
         first = repeated[-1]
         models = f", the mean of {first.folds} fold models each" if first.folds > 1 else ""
         yield (

@@ -53,7 +53,7 @@ def test_all_pairs_are_compared_the_better_score_first(found):
 
 def test_the_verdict_agrees_with_the_adjusted_p(found):
     rows = table({f"row {i}": 0.35 * i for i in range(8)})
-    crowded = compare_rows(rows, region=0)
+    crowded = compare_rows(rows, equivalence_margin=0)
     assert {one.verdict for one in crowded.comparisons} == {"better", "undecided"}
     for one in (*crowded.comparisons, *found.comparisons):
         assert (one.verdict == "better") == (one.adjusted_p < 0.05)
@@ -65,8 +65,8 @@ def test_a_pair_reads_both_ways(found):
     assert (one.verdict, other.verdict) == ("better", "worse")
     assert (one.first, other.first, other.interval.low) == ("margin", "triplet", -one.interval.high)
     assert other.effect.standardised == -one.effect.standardised < 0
-    assert one.beyond_region
-    assert other.beyond_region
+    assert one.beyond_margin
+    assert other.beyond_margin
 
 
 def test_letters_ranks_and_ties(found):
@@ -217,18 +217,18 @@ def test_possible_ranks():
     assert possible_ranks("abc", [("a", "c")]) == {"a": (1, 2), "b": (1, 3), "c": (2, 3)}
 
 
-def errors(gains, region, repetitions):
+def errors(gains, margin, repetitions):
     """Shares of tables with a wrong better or worse, and with a wrong practically equal."""
     wrong = np.zeros(2)
     for repetition in range(repetitions):
         rows = table(gains, seed=derive_seed("errors", repetition), n=5, c=20)
-        verdicts = compare_rows(rows, region=region).comparisons
+        verdicts = compare_rows(rows, equivalence_margin=margin).comparisons
         truth = {one: gains[one.first] - gains[one.second] for one in verdicts}
         wrong[0] += any(
             (one.verdict == "better" and gain <= 0) or (one.verdict == "worse" and gain >= 0)
             for one, gain in truth.items()
         )
-        wrong[1] += any(one.verdict == "practically equal" and abs(gain) > 100 * region for one, gain in truth.items())
+        wrong[1] += any(one.verdict == "practically equal" and abs(gain) > 100 * margin for one, gain in truth.items())
     return wrong / repetitions
 
 

@@ -51,11 +51,11 @@ def test_verdicts_exclude_one_another(low, high, verdict):
 
 
 def test_the_region_is_an_argument():
-    assert decide(interval(0.6, 2.0), region=0.03) == "practically equal"
-    assert decide(interval(0.1, 0.4), region=0) == "better"
-    assert decide(interval(-0.1, 0.4), region=0) == "undecided"
+    assert decide(interval(0.6, 2.0), equivalence_margin=0.03) == "practically equal"
+    assert decide(interval(0.1, 0.4), equivalence_margin=0) == "better"
+    assert decide(interval(-0.1, 0.4), equivalence_margin=0) == "undecided"
     with pytest.raises(EquimetricError, match="give a half width of 0 or more"):
-        decide(interval(0, 1), region=-0.1)
+        decide(interval(0, 1), equivalence_margin=-0.1)
 
 
 def test_one_seed_decides_nothing():

@@ -118,7 +118,7 @@ def least_sentence(pairs: RowComparisons, tied: Sequence[str]) -> list[str]:
         return []
     if any(one.simultaneous.seeds_unknown for one in open_):
         return ["One seed does not tell how much seeds matter: run two or more."]
-    needed = [seeds_needed(one.simultaneous, one.region) for one in open_]
+    needed = [seeds_needed(one.simultaneous, one.equivalence_margin) for one in open_]
     counted = [seeds for seeds in needed if seeds is not None]
     now = min(min(one.simultaneous.seeds, default=0) for one in open_)
     if not counted:
@@ -149,7 +149,7 @@ def undecided_sentences(pairs: RowComparisons) -> list[str]:
     best, *tied = pairs.tied_with_best
     found = [(name, pairs.between(best, name)) for name in tied]
     return [
-        f"{best} and {name}: {describe_seeds_needed(one.simultaneous, one.region)}"
+        f"{best} and {name}: {describe_seeds_needed(one.simultaneous, one.equivalence_margin)}"
         for name, one in found
         if one.verdict == "undecided"
     ]

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from equimetric.report.section import section
 from equimetric.report.study_literature import published_matches
-from equimetric.studies.judgement import Judgement, higher_is_better, interval_width, judge_study
+from equimetric.studies.judgement import Judgement, higher_is_better, judge_study, known_half_width
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.statistics import RowComparison
 from equimetric.studies.table import Cell, Column, ComparisonTable, Row, comparison_table, joined_table
@@ -139,7 +139,7 @@ def leaderboard_section(study: StudyRecord) -> Mapping[str, Any]:
         "published": published,
         "reachable": any(run.folder for run in study.runs),
         "verdicts": verdicts,
-        "confidence": f"{100 * study.judged.confidence:g}",
+        "confidence": f"{100 * study.statistics.confidence:g}",
         "width": BAR,
     }
 
@@ -200,7 +200,7 @@ def cell_span(cells: Sequence[Cell | None]) -> tuple[float, float]:
 
 def interval_ends(cell: Cell) -> tuple[float, float]:
     """Lower and upper end; the mean twice where there is no interval."""
-    width = interval_width(cell)
+    width = known_half_width(cell)
     width = width if isfinite(width) else 0.0
     return cell.mean - width, cell.mean + width
 

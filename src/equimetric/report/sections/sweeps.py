@@ -11,7 +11,7 @@ from equimetric.report.figure import Figure, import_altair
 from equimetric.report.palette import looks
 from equimetric.report.section import section
 from equimetric.report.tables import plain_table
-from equimetric.studies.judgement import interval_width
+from equimetric.studies.judgement import known_half_width
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import Column, sweep_tables
 
@@ -46,7 +46,7 @@ def sweeps_section(study: StudyRecord) -> Mapping[str, Any] | None:
             for row in table.rows:
                 cell = row.cells[0]
                 if cell is not None:
-                    half = interval_width(cell)
+                    half = known_half_width(cell)
                     ends = {"low": cell.mean - half, "high": cell.mean + half} if half > 0 else {}
                     found = {"mean": cell.mean, **ends}
                     shown = {key: round(column.scale * one, 4) for key, one in found.items()}

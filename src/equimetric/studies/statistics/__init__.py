@@ -50,13 +50,13 @@ from equimetric.studies.statistics.two_way import (
     two_way_interval,
 )
 from equimetric.studies.statistics.variance_shares import VarianceComponent, balanced_scores, variance_components
-from equimetric.studies.statistics.verdicts import REGION, Verdict, classes_needed, decide, seeds_needed
+from equimetric.studies.statistics.verdicts import EQUIVALENCE_MARGIN, Verdict, classes_needed, decide, seeds_needed
 
 __all__ = [
+    "EQUIVALENCE_MARGIN",
     "FEWEST_DATASETS",
     "NEW_CLASSES",
     "POINTS",
-    "REGION",
     "THESE_CLASSES",
     "ClassScores",
     "DatasetRanking",

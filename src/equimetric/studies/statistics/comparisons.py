@@ -25,7 +25,7 @@ from equimetric.studies.statistics.two_way import (
     two_way_difference,
     two_way_interval,
 )
-from equimetric.studies.statistics.verdicts import REGION, Verdict, decide, reverse_verdict
+from equimetric.studies.statistics.verdicts import EQUIVALENCE_MARGIN, Verdict, decide, reverse_verdict
 
 __all__ = ["RowComparison", "RowComparisons", "compare_rows"]
 
@@ -47,14 +47,14 @@ class RowComparison:
     simultaneous: TwoWayInterval
     adjusted_p: float
     verdict: Verdict
-    region: float
+    equivalence_margin: float
     comparisons: int
     effect: EffectSize
 
     @property
-    def beyond_region(self) -> bool:
+    def beyond_margin(self) -> bool:
         """Whether the whole interval lies outside the region: the difference is certain, and it matters."""
-        return self.simultaneous.low > self.region or self.simultaneous.high < -self.region
+        return self.simultaneous.low > self.equivalence_margin or self.simultaneous.high < -self.equivalence_margin
 
     @property
     def minimum_detectable(self) -> float:
@@ -138,7 +138,7 @@ def compare_rows(
     rows: Mapping[str, ClassScores],
     *,
     baseline: str | None = None,
-    region: float = REGION,
+    equivalence_margin: float = EQUIVALENCE_MARGIN,
     estimand: Estimand = NEW_CLASSES,
     confidence: float = 0.95,
     higher_is_better: bool = True,
@@ -162,8 +162,8 @@ def compare_rows(
             interval=interval,
             simultaneous=wide,
             adjusted_p=p,
-            verdict=decide(wide, region, higher_is_better=higher_is_better),
-            region=region,
+            verdict=decide(wide, equivalence_margin, higher_is_better=higher_is_better),
+            equivalence_margin=equivalence_margin,
             comparisons=sum(not interval.seeds_unknown for interval in intervals),
             effect=effect_size(rows[a], rows[b]),
         )

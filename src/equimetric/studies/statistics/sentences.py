@@ -34,29 +34,31 @@ POINTS = Unit(100.0, 2, "points")
 
 def verdict_sentence(comparison: RowComparison, unit: Unit = POINTS) -> str:
     """The verdict with difference, interval and p; where it is undecided, with what would tell."""
-    found, region = comparison.simultaneous, unit.number(comparison.region)
+    found, margin = comparison.simultaneous, unit.number(comparison.equivalence_margin)
     names = f"{comparison.first} and {comparison.second}"
     if comparison.verdict in ("better", "worse"):
         low, high = sorted((abs(found.low), abs(found.high)))
         text = f"{comparison.first} is {comparison.verdict} than {comparison.second} by {unit.amount(abs(found.mean))} "
         text += f"({unit.number(low)} to {unit.number(high)}; {_p_text(comparison)})"
-        matters = "surely more" if comparison.beyond_region else "perhaps less"
-        return f"{text}, {matters} than the {region} that matter." if comparison.region else f"{text}."
+        matters = "surely more" if comparison.beyond_margin else "perhaps less"
+        return f"{text}, {matters} than the {margin} that matter." if comparison.equivalence_margin else f"{text}."
     # The interval of a single seed would be too narrow to show.
     ends = "" if found.seeds_unknown else f" ({unit.number(found.low, '+')} to {unit.number(found.high, '+')})"
     difference = f"{unit.amount(found.mean, '+')}{ends}"
     if comparison.verdict == "undecided":
-        return f"{names} cannot be told apart: {difference}. {describe_seeds_needed(found, comparison.region)}"
-    text = f"{names} are practically equal: {difference} is within ± {region}."
+        return (
+            f"{names} cannot be told apart: {difference}. {describe_seeds_needed(found, comparison.equivalence_margin)}"
+        )
+    text = f"{names} are practically equal: {difference} is within ± {margin}."
     certain = found.low > 0 or found.high < 0
     return f"{text} The sign is certain, but so small a difference does not matter." if certain else text
 
 
-def describe_seeds_needed(interval: TwoWayInterval, region: float) -> str:
+def describe_seeds_needed(interval: TwoWayInterval, margin: float) -> str:
     """The seeds or classes with which an undecided difference would be decided if it stays as it is."""
     if interval.seeds_unknown:
         return "One seed does not tell how much seeds matter: run two or more."
-    seeds, classes = seeds_needed(interval, region), classes_needed(interval, region)
+    seeds, classes = seeds_needed(interval, margin), classes_needed(interval, margin)
     more_classes = f"{classes:,} classes (now {interval.classes:,}) would tell." if classes else ""
     if seeds is not None:
         more_seeds = f"If it stays as it is, {seeds} seeds (now {min(interval.seeds)})"
@@ -80,7 +82,7 @@ def comparison_notes(table: RowComparisons, unit: Unit = POINTS) -> tuple[str, .
     notes = [
         f"Intervals are for {found[0].estimand}: {'; '.join(bases)}.",
         f"{count} verdict{'s hold together' if count > 1 else ' holds'} with {confidence} confidence; differences "
-        f"within ± {unit.amount(table.comparisons[0].region)} count as practically equal.",
+        f"within ± {unit.amount(table.comparisons[0].equivalence_margin)} count as practically equal.",
     ]
     seeds = [n for interval in found for n in interval.seeds]
     if seeds:

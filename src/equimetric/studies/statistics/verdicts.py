@@ -12,24 +12,28 @@ from equimetric.errors import EquimetricError
 from equimetric.studies.statistics.power import least_number, project_interval
 from equimetric.studies.statistics.two_way import THESE_CLASSES, TwoWayInterval
 
-__all__ = ["REGION", "Verdict", "classes_needed", "decide", "reverse_verdict", "seeds_needed"]
+__all__ = ["EQUIVALENCE_MARGIN", "Verdict", "classes_needed", "decide", "reverse_verdict", "seeds_needed"]
 
 Verdict: TypeAlias = Literal["better", "worse", "practically equal", "undecided"]
 
-REGION = 0.005
+EQUIVALENCE_MARGIN = 0.005
 """Half width of the region of practical equivalence: half a point of a metric between 0 and 1."""
 
 MOST_SEEDS = 1000
 MOST_CLASSES = 100_000
 
 
-def decide(interval: TwoWayInterval, region: float = REGION, *, higher_is_better: bool = True) -> Verdict:
-    """What the interval of first − second says of the first row; `region` is in the unit of the scores."""
-    if not region >= 0:
-        raise EquimetricError(f"the region of practical equivalence is {region}; give a half width of 0 or more")
+def decide(
+    interval: TwoWayInterval, equivalence_margin: float = EQUIVALENCE_MARGIN, *, higher_is_better: bool = True
+) -> Verdict:
+    """What the interval of first − second says of the first row; `equivalence_margin` is in the unit of the scores."""
+    if not equivalence_margin >= 0:
+        raise EquimetricError(
+            f"the region of practical equivalence is {equivalence_margin}; give a half width of 0 or more"
+        )
     if interval.seeds_unknown:
         return "undecided"
-    if -region <= interval.low and interval.high <= region:
+    if -equivalence_margin <= interval.low and interval.high <= equivalence_margin:
         return "practically equal"
     if interval.low > 0:
         return "better" if higher_is_better else "worse"
@@ -45,7 +49,7 @@ def reverse_verdict(verdict: Verdict) -> Verdict:
     return "better" if verdict == "worse" else verdict
 
 
-def seeds_needed(interval: TwoWayInterval, region: float = REGION) -> int | None:
+def seeds_needed(interval: TwoWayInterval, equivalence_margin: float = EQUIVALENCE_MARGIN) -> int | None:
     """Seeds with which an undecided difference would be decided if it stays as it is; None if 1,000 are too few.
 
     None means that the classes limit the comparison: more seeds do not help.
@@ -54,12 +58,12 @@ def seeds_needed(interval: TwoWayInterval, region: float = REGION) -> int | None
         return None
 
     def suffices(seeds: int) -> bool:
-        return decide(project_interval(interval, seeds=seeds), region) != "undecided"
+        return decide(project_interval(interval, seeds=seeds), equivalence_margin) != "undecided"
 
     return least_number(suffices, min(interval.seeds), MOST_SEEDS)
 
 
-def classes_needed(interval: TwoWayInterval, region: float = REGION) -> int | None:
+def classes_needed(interval: TwoWayInterval, equivalence_margin: float = EQUIVALENCE_MARGIN) -> int | None:
     """Test classes with which it would be decided with the same seeds; None if 100,000 are too few.
 
     None as well where the estimand is these classes.
@@ -68,6 +72,6 @@ def classes_needed(interval: TwoWayInterval, region: float = REGION) -> int | No
         return None
 
     def suffices(classes: int) -> bool:
-        return decide(project_interval(interval, classes=classes), region) != "undecided"
+        return decide(project_interval(interval, classes=classes), equivalence_margin) != "undecided"
 
     return least_number(suffices, interval.classes, MOST_CLASSES)
