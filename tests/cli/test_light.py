@@ -10,8 +10,8 @@ import pytest
 
 from equimetric import recipes
 from equimetric.backbones import BACKBONES
+from equimetric.cli.catalogue import list_backbones, list_datasets, list_methods, list_transforms
 from equimetric.cli.command import COMMANDS
-from equimetric.cli.completion import list_backbones, list_datasets, list_methods, list_transforms
 from equimetric.data import TRANSFORMS, dataset_descriptions
 
 # Not pydantic: typer itself may load it to parse arguments.

@@ -149,6 +149,6 @@ def test_a_worker_that_dies_leaves_the_rest_to_the_others(tmp_path, monkeypatch)
     em.compare(
         study,
         output=tmp_path / "runs",
-        begin=lambda plan: missing.extend(job for row in plan.rows for job in plan.ready(row)),
+        begin=lambda plan: missing.extend(job for row in plan.rows for job in plan.ready_jobs(row)),
     )
     assert [(job.row, job.config.seed) for job in missing] == killed

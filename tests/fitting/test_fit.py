@@ -15,7 +15,7 @@ from equimetric.fitting import fit as fit_module
 from equimetric.fitting.budget import Budget
 from equimetric.fitting.choice import choose_candidate
 from equimetric.fitting.configurations import run_toml, study_toml
-from equimetric.fitting.fit import carry_out
+from equimetric.fitting.fit import run_plan
 from equimetric.fitting.plan import UNTRAINED, Candidate, make_plan, variations
 from equimetric.runs.access_log import read_test_accesses
 from equimetric.runs.configuration import RunConfig
@@ -54,9 +54,9 @@ def fitted(plan, tmp_path_factory):
     """A fit whose search ends with the base objectives."""
     patch = pytest.MonkeyPatch()
     patch.setattr(fit_module, "has_onnx", lambda: False)
-    patch.setattr(choice_module, "MOST_CANDIDATES", 2)
+    patch.setattr(choice_module, "MAX_CANDIDATES", 2)
     with patch.context(), fit_module.quiet_warnings():
-        yield carry_out(plan, tmp_path_factory.mktemp("out") / "model", Budget(600), notify=lambda _: None)
+        yield run_plan(plan, tmp_path_factory.mktemp("out") / "model", Budget(600), notify=lambda _: None)
     patch.undo()
 
 
@@ -167,11 +167,11 @@ def test_a_second_start_repeats_no_trial(fitted, plan, monkeypatch, tmp_path):
         raise AssertionError("a trial was repeated")
 
     monkeypatch.setattr(choice_module, "train_trial", fail)
-    monkeypatch.setattr(choice_module, "MOST_CANDIDATES", 2)
+    monkeypatch.setattr(choice_module, "MAX_CANDIDATES", 2)
     trials = trials_of(fitted)
     with fit_module.quiet_warnings():
         again = choose_candidate(plan, trials, Budget(600), RunCache())
-    assert [one.scores for one in again.tried] == [one.scores for one in fitted.choice.tried]
+    assert [one.scores for one in again.candidates] == [one.scores for one in fitted.choice.candidates]
     # Another seed is another trial.
     other = replace(plan, values={**plan.values, "seed": 1})
     with pytest.raises(AssertionError, match="a trial was repeated"), fit_module.quiet_warnings():
@@ -179,16 +179,16 @@ def test_a_second_start_repeats_no_trial(fitted, plan, monkeypatch, tmp_path):
 
 
 def test_what_was_kept_is_used_where_the_time_is_up(fitted, plan, monkeypatch):
-    monkeypatch.setattr(choice_module, "MOST_CANDIDATES", 2)
+    monkeypatch.setattr(choice_module, "MAX_CANDIDATES", 2)
     ticks = count(step=100)
     with fit_module.quiet_warnings():
         choice = choose_candidate(plan, trials_of(fitted), Budget(300, lambda: float(next(ticks))), RunCache())
     assert not choice.stopped
-    assert [one.scores for one in choice.tried] == [one.scores for one in fitted.choice.tried]
+    assert [one.scores for one in choice.candidates] == [one.scores for one in fitted.choice.candidates]
 
 
 def test_trials_that_were_kept_tell_how_long_others_take(fitted, plan, monkeypatch):
-    kept = choice_module.try_fold(plan.run(plan.candidates[0]), trials_of(fitted), RunCache())
+    kept = choice_module.try_fold(plan.run_config(plan.candidates[0]), trials_of(fitted), RunCache())
     monkeypatch.setattr(choice_module, "read_trial", lambda _: kept.model_copy(update={"seconds": 40.0}))
     tried = choice_module.try_candidate(plan, plan.candidates[0], trials_of(fitted), RunCache())
     assert tried.seconds == 120.0
@@ -208,7 +208,7 @@ def test_changed_images_make_other_trials_and_another_run(tmp_path, fitted, plan
     changed = short(make_plan(root, backbone="small_cnn"), "contrastive")
     cache = RunCache()
     keys = [
-        choice_module.trial_key(one.run(one.candidates[0]), cache.data(one.run(one.candidates[0])))
+        choice_module.trial_key(one.run_config(one.candidates[0]), cache.data(one.run_config(one.candidates[0])))
         for one in (plan, changed)
     ]
     assert keys[0].content != keys[1].content
@@ -219,15 +219,16 @@ def test_the_search_stops_where_the_time_is_up(plan, tmp_path):
     with fit_module.quiet_warnings():
         choice = choose_candidate(plan, tmp_path, Budget(300, lambda: float(next(ticks))), RunCache())
     assert choice.stopped
-    assert [one.candidate.name for one in choice.tried] == ["raw features", "principal components", "contrastive"]
+    assert [one.candidate.name for one in choice.candidates] == ["raw features", "principal components", "contrastive"]
 
 
 def test_what_needs_no_training_is_compared_on_the_same_folds(fitted, plan):
-    names = [one.candidate.name for one in fitted.choice.tried]
+    names = [one.candidate.name for one in fitted.choice.candidates]
     assert names == ["raw features", "principal components", "contrastive", "multi_similarity"]
-    start = fitted.choice.tried[1]
+    start = fitted.choice.candidates[1]
     trials = [
-        choice_module.try_fold(plan.run(plan.candidates[0], fold), trials_of(fitted), RunCache()) for fold in range(3)
+        choice_module.try_fold(plan.run_config(plan.candidates[0], fold), trials_of(fitted), RunCache())
+        for fold in range(3)
     ]
     for name in ("map@r", "tar@far=0.1"):
         # The start of a trained candidate is the untrained one.
@@ -255,7 +256,7 @@ def test_a_full_disk_is_one_sentence(plan, tmp_path, monkeypatch):
 
     monkeypatch.setattr(choice_module, "write_atomically", full)
     with pytest.raises(StorageError, match="the disk is full; make room there"), fit_module.quiet_warnings():
-        carry_out(plan, tmp_path / "model", Budget(600), notify=lambda _: None)
+        run_plan(plan, tmp_path / "model", Budget(600), notify=lambda _: None)
     assert not (tmp_path / "model").exists()
 
 

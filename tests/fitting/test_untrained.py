@@ -9,8 +9,8 @@ import equimetric as em
 from equimetric.fitting import choice as choice_module
 from equimetric.fitting import fit as fit_module
 from equimetric.fitting.budget import Budget
-from equimetric.fitting.choice import CandidateChoice, TriedCandidate
-from equimetric.fitting.fit import carry_out, describe_training
+from equimetric.fitting.choice import CandidateChoice, ScoredCandidate
+from equimetric.fitting.fit import describe_training, run_plan
 from equimetric.fitting.outcome import FitOutcome
 from equimetric.fitting.plan import UNTRAINED, Candidate, make_plan
 
@@ -21,7 +21,7 @@ ARCFACE = Candidate("arcface")
 def choice_of(**values):
     candidates = {"raw": RAW, "start": START, "arcface": ARCFACE}
     folds = {name: value if isinstance(value, tuple) else (value,) * 3 for name, value in values.items()}
-    tried = [TriedCandidate(candidates[name], {"map@r": fmean(each)}, each, 1.0) for name, each in folds.items()]
+    tried = [ScoredCandidate(candidates[name], {"map@r": fmean(each)}, each, 1.0) for name, each in folds.items()]
     return CandidateChoice(tuple(tried))
 
 
@@ -78,8 +78,8 @@ def fitted(tmp_path_factory):
     said = []
     with pytest.MonkeyPatch.context() as patch, fit_module.quiet_warnings():
         patch.setattr(fit_module, "has_onnx", lambda: False)
-        patch.setattr(choice_module, "MOST_CANDIDATES", 3)
-        yield carry_out(plan, folder / "model", Budget(600), notify=said.append), said
+        patch.setattr(choice_module, "MAX_CANDIDATES", 3)
+        yield run_plan(plan, folder / "model", Budget(600), notify=said.append), said
 
 
 def test_what_no_training_beats_is_exported(fitted):

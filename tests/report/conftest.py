@@ -17,7 +17,7 @@ from equimetric.search_space import Uniform
 from equimetric.studies.ledger import Ledger, LedgerEntry
 from equimetric.studies.outcomes import ClassList
 from equimetric.studies.profiles import MethodProfile, StudyImages
-from equimetric.studies.query_scores import QueryScores
+from equimetric.studies.query_scores import QueryComparison
 from equimetric.studies.records import SearchRecord
 from equimetric.studies.search import ScoredTrial, SearchChoice
 
@@ -154,7 +154,7 @@ def judged_study(run, study_of, picture, ledger) -> StudyRecord:
         galleries={
             "triplet": (GalleryRow(picture(), HOSTILE_CLASS, ((picture(seed=1), "class 1", False),)),),
         },
-        queries=QueryScores(
+        queries=QueryComparison(
             "map@r",
             np.arange(24),
             tuple(np.repeat(names, 2).tolist()),
@@ -167,7 +167,7 @@ def judged_study(run, study_of, picture, ledger) -> StudyRecord:
         fingerprint="5443616d",
         environment={"python": "3.11", "torch": "2.13"},
         openings={"train": 10, "evaluate": 1},
-        prob_runs=(one("triplet", 0, 0.1, point="blur"),),
+        probe_runs=(one("triplet", 0, 0.1, point="blur"),),
     )
 
 

@@ -111,7 +111,7 @@ def test_verdicts_are_against_the_row_that_is_chosen(window, judged_study):
     shown = page.inner_text('tr[data-row="margin_miner"] .verdict')
     assert shown.startswith(f"{found.verdict} {100 * found.interval.mean:.1f}".replace("-", "−"))
     effect = page.inner_text('tr[data-row="margin_miner"] .effect')
-    assert effect == f"{found.effect.standardised:.1f}".replace("-", "−")
+    assert effect == f"{found.effect.standardized:.1f}".replace("-", "−")
     assert page.inner_text('tr[data-row="triplet"] .verdict') == "–"
 
 

@@ -12,7 +12,7 @@ from equimetric.evaluation import evaluate
 from equimetric.evaluation.threshold_profile import threshold_profile
 from equimetric.report import render_html
 from equimetric.report.pictures import Thumbnails
-from equimetric.report.retrieval_data import retrieval_faults, shown_rows
+from equimetric.report.retrieval_data import collect_rows, retrieval_faults
 from equimetric.report.section import SECTIONS
 from equimetric.report.sections.accuracy_consistency import find_front, pareto_front
 from equimetric.report.sections.explorer import compared_methods, fit_classes
@@ -152,10 +152,10 @@ def test_faults_are_the_worst_first(closer):
 def test_pictures_stop_where_there_is_no_room(closer):
     faults = retrieval_faults(closer["profiles"]["contrastive"], closer["images"])
     pictures = Thumbnails(closer["images"], 2000)
-    assert not pictures.add(*shown_rows(faults))
-    assert pictures.found == {}
+    assert not pictures.add(*collect_rows(faults))
+    assert pictures.data_urls == {}
     assert pictures.add(0)
-    assert pictures.found[0].startswith("data:image/png")
+    assert pictures.data_urls[0].startswith("data:image/png")
 
 
 def test_hostile_class_names_end_no_element(known):

@@ -106,7 +106,7 @@ def test_any_class_can_be_looked_up(page, spaces):
     assert row.locator("th").inner_text() == "<script>alert(1)</script>"
     method = page.locator("#explorer-method-A").input_value()
     distances = pair_distances(prepare_sets(spaces[method].embeddings, spaces[method].labels))
-    place = page.evaluate("equimetric.explorer.panels[0].place")
+    place = page.evaluate("equimetric.explorer.panels[0].index")
     threshold = page.evaluate("equimetric.explorer.panels[0].method.thresholds")[place]
     assert percent(row.locator("td").first.inner_text()) == pytest.approx(
         class_rates(distances, threshold).far[23], abs=5e-5

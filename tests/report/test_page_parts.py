@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from equimetric.report import render_html
-from equimetric.report.label_places import CHARACTER, LINE, place_labels
+from equimetric.report.label_placement import CHARACTER, LINE, place_labels
 from equimetric.report.member_tables import cost_table
 from equimetric.report.memory_cells import format_bytes
-from equimetric.report.page_room import METHODS_BYTES, OTHER_BYTES, PAGE_BYTES, picture_room
+from equimetric.report.page_budget import METHODS_BYTES, OTHER_BYTES, PAGE_BYTES, image_byte_budget
 from equimetric.report.section import SECTIONS
 from equimetric.report.sections.compare import most_changed
 from equimetric.report.sections.explorer import fit_methods
@@ -27,10 +27,10 @@ def known(study, closer, class_list) -> object:
 
 def test_pictures_leave_room_for_the_thresholds(known):
     many = replace(known, profiles={f"m{k}": known.profiles["contrastive"] for k in range(40)})
-    assert picture_room(many) < picture_room(known)
-    assert picture_room(many) + METHODS_BYTES + OTHER_BYTES <= PAGE_BYTES
-    parts = [picture_room(known, name) for name in ("faults", "gallery", "compare")]
-    assert sum(parts) == pytest.approx(picture_room(known), abs=3)
+    assert image_byte_budget(many) < image_byte_budget(known)
+    assert image_byte_budget(many) + METHODS_BYTES + OTHER_BYTES <= PAGE_BYTES
+    parts = [image_byte_budget(known, name) for name in ("faults", "gallery", "compare")]
+    assert sum(parts) == pytest.approx(image_byte_budget(known), abs=3)
 
 
 def test_many_methods_are_shown_in_less_detail(known):

@@ -58,7 +58,7 @@ def test_every_section_renders_and_escapes(name, judged_study, embeddings, close
     known = {"contrastive": closer["profiles"]["contrastive"]}
     profiles = {**known, **dict.fromkeys(judged_study.methods, known["contrastive"])}
     record = replace(judged_study, **{**closer, "recipes": recipes, "runs": runs, "profiles": profiles})
-    rendered = render_section(section, record if isinstance(record, section.of) else embeddings)
+    rendered = render_section(section, record if isinstance(record, section.record_types) else embeddings)
     assert rendered.name == name
     assert rendered.title
     assert rendered.body

@@ -15,7 +15,7 @@ from equimetric.errors import EquimetricError, StorageError
 from equimetric.stopping import Stopped, stop_on_signals
 from equimetric.studies import comparison
 from equimetric.studies.engines import local, open_engine
-from equimetric.studies.schedule import do_all
+from equimetric.studies.schedule import execute_plan
 
 WORKER = """
 import json, os, signal, sys, time
@@ -31,7 +31,7 @@ for line in sys.stdin:
     seed = job["config"]["seed"]
     Path(sys.argv[1], f"begun{seed}").touch()
     CASE
-    print(json.dumps({"step": 5, "figures": {"loss": 0.5}}), flush=True)
+    print(json.dumps({"step": 5, "metrics": {"loss": 0.5}}), flush=True)
     print(json.dumps({"outcome": {"key": job["key"], "status": "done"}}), flush=True)
 """
 
@@ -55,7 +55,7 @@ def plan(tmp_path):
 
 def run_all(plan, watch=lambda *_: None):
     with open_engine("local", 2) as engine:
-        do_all(plan, engine, watch)
+        execute_plan(plan, engine, watch)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_the_run_of_a_worker_that_dies_is_named_and_the_others_are_done(plan, wo
     workers(DIES)
     ended = []
     with pytest.raises(EquimetricError, match=r"run 'contrastive', seed 0, ended without a result \(exit code 1\)"):
-        run_all(plan, lambda job, step, figures: figures is None and ended.append(job.config.seed))
+        run_all(plan, lambda job, step, metrics: metrics is None and ended.append(job.config.seed))
     assert sorted(ended) == [1, 2, 3]
 
 
@@ -147,7 +147,7 @@ def test_notices_of_workers_are_warnings(workers, tmp_path):
     workers(SAYS)
     reports = []
     with pytest.warns(UserWarning, match="seed 0 waits"):
-        run_all(plan_of({**STUDY, "seeds": [0]}, tmp_path), lambda job, step, figures: reports.append((step, figures)))
+        run_all(plan_of({**STUDY, "seeds": [0]}, tmp_path), lambda job, step, metrics: reports.append((step, metrics)))
     assert reports == [(0, {}), (5, {"loss": 0.5}), (600, None)]
 
 
@@ -156,12 +156,12 @@ def test_runs_are_done_seed_by_seed_and_baselines_first(workers, tmp_path):
     study = {**STUDY, "seeds": [3, 1], "baselines": ["untrained"], "methods": {"margin": {}, "contrastive": {}}}
     begun = []
 
-    def note_begin(job, step, figures):
-        if figures == {}:
+    def note_begin(job, step, metrics):
+        if metrics == {}:
             begun.append((job.row, job.config.seed))
 
     with open_engine("local", 1) as engine:
-        do_all(plan_of(study, tmp_path), engine, note_begin)
+        execute_plan(plan_of(study, tmp_path), engine, note_begin)
     assert begun == [
         ("untrained", 3),
         ("untrained", 1),
@@ -184,7 +184,7 @@ def test_a_stopped_study_says_how_much_is_finished(equimetric, monkeypatch, tmp_
     def stop(*_):
         raise Stopped(signal.SIGTERM)
 
-    monkeypatch.setattr(comparison, "do_all", stop)
+    monkeypatch.setattr(comparison, "execute_plan", stop)
     code, _, err = equimetric("compare", file, "--output", tmp_path / "runs")
     assert code == 143
     assert err == "equimetric: stopped; 0 of 3 runs are finished; run the same command again to resume\n"

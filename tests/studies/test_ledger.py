@@ -12,7 +12,7 @@ from equimetric.runs.data import RunData
 from equimetric.runs.key import IRRELEVANT_KEYS
 from equimetric.studies.ledger import Ledger, check_conditions, check_fairness, check_selection
 from equimetric.studies.ledger.conditions import flatten
-from equimetric.studies.ledger.factors import FACTORS, OF_THE_METHOD, factor_of_key
+from equimetric.studies.ledger.factors import FACTORS, METHOD_KEYS, factor_of_key
 
 BASE = {
     "data": {"name": "digits", "transform": "none"},
@@ -243,7 +243,7 @@ def test_every_condition_belongs_to_a_factor():
         assert factor_of_key(key).name in FACTORS
     assert factor_of_key("data.options.root").name == "data"
     assert factor_of_key("optimizer.groups.adversary.lr").name == "optimizer"
-    assert set(OF_THE_METHOD) == {"method", "options", "learner", "optimizer.objective_lr"}
+    assert set(METHOD_KEYS) == {"method", "options", "learner", "optimizer.objective_lr"}
 
 
 def test_it_is_stored_with_a_checksum(runs, data, tmp_path):

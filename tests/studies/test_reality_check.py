@@ -82,13 +82,13 @@ def test_trials_never_see_the_test_classes_and_leave_no_folder(finished):
 def test_the_best_trial_by_the_mean_over_folds_is_what_final_runs_use(finished):
     search = finished.record.searches["Contrastive"]
     index = StudyIndex(finished.folder)
-    for number, trial in enumerate(search.tried):
+    for number, trial in enumerate(search.trials):
         folds = index.trials_of("Contrastive")[number]
         assert trial.score == pytest.approx(sum(one.validation["map@r"] for one in folds.values()) / 2)
-    assert search.tuned.score == max(trial.score for trial in search.tried)
+    assert search.choice.score == max(trial.score for trial in search.trials)
     for config in finished.folder.glob("Contrastive/[0-9]*/config.toml"):
         text = config.read_text()
-        assert all(f"{name} = {value!r}" in text for name, value in search.tuned.params.items())
+        assert all(f"{name} = {value!r}" in text for name, value in search.choice.params.items())
 
 
 def test_separated_accuracy_is_the_mean_of_the_folds_and_joined_that_of_the_embeddings_side_by_side(finished):
@@ -147,14 +147,14 @@ def test_a_finished_study_does_nothing_and_another_range_searches_again(finished
 
 
 def stop(plan, planned):
-    planned.extend(job for row in plan.rows for job in plan.ready(row))
+    planned.extend(job for row in plan.rows for job in plan.ready_jobs(row))
     raise RuntimeError("enough")
 
 
 def test_what_is_proposed_does_not_depend_on_where_a_study_was_cut(finished, study, tmp_path):
     """The index up to any line, as after a SIGKILL there: the same trials are left to do."""
     lines = (finished.folder / "index.jsonl").read_bytes().splitlines(keepends=True)
-    chosen = {row: search.tried for row, search in finished.record.searches.items()}
+    chosen = {row: search.trials for row, search in finished.record.searches.items()}
     for end in range(5, len(lines), 3):
         folder = tmp_path / str(end) / "mini"
         folder.mkdir(parents=True)
@@ -164,7 +164,7 @@ def test_what_is_proposed_does_not_depend_on_where_a_study_was_cut(finished, stu
             done = plan.trials(plan.rows[row])
             assert done == list(tried[: len(done)])
             if len(done) < len(tried):
-                assert all(job.params == tried[len(done)].params for job in plan.ready(row))
+                assert all(job.params == tried[len(done)].params for job in plan.ready_jobs(row))
 
 
 def run_command(file, output, *arguments, **environment):

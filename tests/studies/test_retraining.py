@@ -65,7 +65,10 @@ def test_the_study_is_only_read(store, found):
 
 def test_a_page_shows_what_the_new_runs_found(store, found):
     located = {"data.options.file": str(store / "moved.npz")}
-    before, after = load_study(store / "store"), load_study(store / "store", retrained=store / "again", located=located)
+    before, after = (
+        load_study(store / "store"),
+        load_study(store / "store", retrained_folder=store / "again", data_options=located),
+    )
     assert not before.profiles
     assert set(after.profiles) == {"raw_features", "untrained", "Contrastive", "arcface"}
     assert [dict(run.metrics) for run in after.runs] == [dict(run.metrics) for run in before.runs]

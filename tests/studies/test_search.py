@@ -8,7 +8,7 @@ from equimetric.errors import EquimetricError
 from equimetric.search_space import Choice, Integer, LogUniform, Uniform
 from equimetric.studies.search import ScoredTrial, best_trial, budget, edge_notes, propose
 from equimetric.studies.search.results import parameter_importance
-from equimetric.studies.search_table import SearchConfig
+from equimetric.studies.search_config import SearchConfig
 
 SPACE = {
     "margin": Uniform(-0.2, 2.0),

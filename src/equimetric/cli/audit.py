@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from equimetric.cli.catalogue import complete
 from equimetric.cli.command import TRAIN, command
-from equimetric.cli.completion import complete
 from equimetric.cli.console import build_table, console, show
 from equimetric.errors import unknown_name
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["audit_command"]
 
-UNFAIR = 1
+EXIT_UNFAIR = 1
 """Exit code of a comparison that is not fair, or not shown to be."""
 
 FORMATS = ("text", "json", "md")
@@ -79,7 +79,7 @@ def audit_command(
     else:
         show_ledger(ledger)
     if ledger.verdict != "fair":
-        raise typer.Exit(UNFAIR)
+        raise typer.Exit(EXIT_UNFAIR)
 
 
 def show_ledger(ledger: "Ledger") -> None:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from equimetric.cli.catalogue import complete, list_backbones
 from equimetric.cli.command import LOOK_UP, command
-from equimetric.cli.completion import complete, list_backbones
 from equimetric.cli.console import build_table, console
 from equimetric.weight_sources import LIBRARY_MODELS, describe_library_weights, describe_weights
 

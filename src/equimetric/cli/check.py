@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_certificate_command"]
 
-SHIFTED = 1
+EXIT_SHIFTED = 1
 """Exit code where the threshold should be calibrated again."""
 
 
@@ -74,7 +74,7 @@ def check_certificate_command(
     else:
         show(repr(answer))
     if answer.shifted:
-        raise typer.Exit(SHIFTED)
+        raise typer.Exit(EXIT_SHIFTED)
 
 
 def require_cohort(certificate: "Certificate", cohort: "Cohort | None") -> None:

@@ -22,7 +22,7 @@ __all__ = [
     "build_bar",
     "build_table",
     "console",
-    "format_figures",
+    "format_metrics",
     "literal",
     "progress_bar",
     "show",
@@ -122,7 +122,7 @@ def build_bar(estimate_seconds: float = 30) -> "Progress":
     )
 
 
-def format_figures(figures: Mapping[str, float]) -> str:
+def format_metrics(figures: Mapping[str, float]) -> str:
     """'loss 0.412  best map@r 0.561  images/s 1650'."""
     return "  ".join(
         f"{name} {value:.0f}" if value >= 100 else f"{name} {value:.3f}" for name, value in figures.items()

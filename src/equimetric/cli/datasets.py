@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from equimetric.cli.catalogue import complete, list_datasets, list_transforms
 from equimetric.cli.command import LOOK_UP, command
-from equimetric.cli.completion import complete, list_datasets, list_transforms
 from equimetric.cli.console import build_table, console
 from equimetric.errors import EquimetricError
 from equimetric.files import IS_FOLDER, unreadable_reason

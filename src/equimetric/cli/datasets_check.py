@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_command"]
 
-FOUND = 1
+EXIT_FAULTS = 1
 """Exit code where a problem was found; 0 is a clean data set, 2 a user's mistake."""
 
 
@@ -65,7 +65,7 @@ def check_command(
     else:
         show_problems(dataset, split, alike)
     if alike or dataset.unreadable:
-        raise typer.Exit(FOUND)
+        raise typer.Exit(EXIT_FAULTS)
 
 
 def load_readable(config: "DataConfig") -> "tuple[Dataset, Split]":

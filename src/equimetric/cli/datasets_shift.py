@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from equimetric.cli.catalogue import complete, list_backbones
 from equimetric.cli.command import LOOK_UP, command
-from equimetric.cli.completion import complete, list_backbones
 from equimetric.cli.console import build_table, console, show_path
 from equimetric.cli.datasets import DATA_SOURCE, parse_source
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equimetric.cli.catalogue import complete, list_methods
 from equimetric.cli.command import EVALUATE, command
-from equimetric.cli.completion import complete, list_methods
 from equimetric.cli.console import show_path
 from equimetric.errors import EquimetricError
 

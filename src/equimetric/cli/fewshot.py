@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from equimetric.cli.catalogue import complete, list_methods
 from equimetric.cli.command import EVALUATE, command
-from equimetric.cli.completion import complete, list_methods
 from equimetric.cli.console import show
 from equimetric.errors import EquimetricError
 

@@ -12,7 +12,7 @@ from equimetric.escaping import one_line
 from equimetric.progress import format_seconds
 
 if TYPE_CHECKING:
-    from equimetric.fitting import Fitted, Plan
+    from equimetric.fitting import FitResult, Plan
 
 __all__ = ["fit_command"]
 
@@ -65,7 +65,7 @@ def fit_command(
     Features, trials and the run are kept in OUT.fit: the same command after a stop goes on from there.
     """
     from equimetric.fitting.budget import Budget
-    from equimetric.fitting.fit import carry_out, quiet_warnings, require_new
+    from equimetric.fitting.fit import quiet_warnings, require_new, run_plan
     from equimetric.fitting.plan import make_plan
 
     budget = Budget(60 * minutes)
@@ -77,7 +77,7 @@ def fit_command(
         if dry_run:
             return
         show("Progress", "bold")
-        fitted = carry_out(plan, out, budget, licence=licence, notify=show_line)
+        fitted = run_plan(plan, out, budget, licence=licence, notify=show_line)
     show_fitted(fitted, minutes)
 
 
@@ -97,7 +97,7 @@ def show_plan(plan: "Plan", minutes: float) -> None:
     show_line(f"time: {minutes:g} minutes for all of it")
 
 
-def show_fitted(fitted: "Fitted", minutes: float) -> None:
+def show_fitted(fitted: "FitResult", minutes: float) -> None:
     """The test classes, the certificate's rates, and where everything is."""
     from equimetric.fitting.report import outcome_table
     from equimetric.report import print_table

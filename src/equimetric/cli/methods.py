@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from equimetric.cli.catalogue import MethodSummary, complete, list_methods
 from equimetric.cli.command import LOOK_UP, command
-from equimetric.cli.completion import MethodSummary, complete, list_methods
 from equimetric.cli.console import build_table, console, literal, show
 from equimetric.errors import unknown_name
 from equimetric.families import FAMILIES

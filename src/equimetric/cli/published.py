@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from equimetric.cli.catalogue import complete
 from equimetric.cli.command import LOOK_UP, command
-from equimetric.cli.completion import complete
 from equimetric.cli.console import console, show_path
 from equimetric.errors import EquimetricError
 

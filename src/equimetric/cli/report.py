@@ -85,11 +85,11 @@ def report_command(
 
     if form is not None and form not in (*FORMATS, *FIGURES):
         raise unknown_name("format", form, (*FORMATS, *FIGURES))
-    located = parse_overrides(context.args)
+    data_options = parse_overrides(context.args)
     if row and retrain is None:
         raise EquimetricError("--row says which rows are trained again; give --retrain FOLDER with it")
-    found = [] if retrain is None else train_again(source, retrain, located, row or [])
-    record = load_record(source, labels, retrained=retrain, located=located, pictures=pictures)
+    found = [] if retrain is None else train_again(source, retrain, data_options, row or [])
+    record = load_record(source, labels, retrained_folder=retrain, data_options=data_options, pictures=pictures)
     if isinstance(record, StudyRecord) and found:
         record = replace(record, statement=(*record.statement, describe_retrained(found, len(record.methods))))
     folder = output or (source / "report" if source.is_dir() else source.with_name(f"{source.stem}-report"))
@@ -114,7 +114,7 @@ def report_command(
         show_failures(record)
 
 
-def train_again(source: Path, runs: Path, located: "Mapping[str, Any]", only: list[str]) -> "list[RetrainedRow]":
+def train_again(source: Path, runs: Path, data_options: "Mapping[str, Any]", only: list[str]) -> "list[RetrainedRow]":
     """Train the first run of rows of a study again, and say how its scores compare with those of the index."""
     from equimetric.studies.retraining import retrain_rows
 
@@ -125,7 +125,7 @@ def train_again(source: Path, runs: Path, located: "Mapping[str, Any]", only: li
         def advance(row: str, step: int, steps: int) -> None:
             bar.update(task, description=row, completed=step, total=steps)
 
-        for found in retrain_rows(source, runs, located, advance, only=only):
+        for found in retrain_rows(source, runs, data_options, advance, only=only):
             show(str(found))
             rows.append(found)
     return rows

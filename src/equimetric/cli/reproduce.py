@@ -11,7 +11,7 @@ from equimetric.cli.console import progress_bar, show, show_error
 
 __all__ = ["reproduce_command"]
 
-DIFFERENT = 1
+EXIT_DIFFERENT = 1
 """Exit code where a score differs; 0 where all are equal, 2 a user's mistake."""
 
 
@@ -51,4 +51,4 @@ def reproduce_command(
     if not repeated:
         raise EquimetricError(f"{str(folder)!r} has no finished run to reproduce")
     if different:
-        raise typer.Exit(DIFFERENT)
+        raise typer.Exit(EXIT_DIFFERENT)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from equimetric.cli.console import build_bar, format_figures, literal
+from equimetric.cli.console import build_bar, format_metrics, literal
 from equimetric.escaping import one_line
 from equimetric.progress import format_seconds, share_bar
 
@@ -60,7 +60,7 @@ class StudyProgress:
             return
         begun = []
         for row in plan.rows:
-            for job in plan.ready(row):
+            for job in plan.ready_jobs(row):
                 step = saved_step(RunFolder(job.folder)) if job.key.role == "final" else None
                 if step:
                     self.steps[job.key.content] = step
@@ -69,19 +69,19 @@ class StudyProgress:
             self.say("; ".join([f"{self.ended} of {self.runs} runs are done", *begun]))
         steps = plan.study.training.steps
         self.ended_steps = steps * self.ended
-        self.study = self.progress.add_task("", total=steps * self.runs, figures="")
+        self.study = self.progress.add_task("", total=steps * self.runs, metrics="")
         self.show_study()
 
-    def watch(self, job: "Job", step: int, figures: Mapping[str, float] | None) -> None:
+    def watch(self, job: "Job", step: int, metrics: Mapping[str, float] | None) -> None:
         """Show the steps of a run, and its score and time when it has ended."""
         name = job.key.content
         if name not in self.tasks:
-            self.tasks[name] = self.progress.add_task(label(job), total=job.steps or None, figures="")
-        if figures is None:
+            self.tasks[name] = self.progress.add_task(label(job), total=job.steps or None, metrics="")
+        if metrics is None:
             self.end_run(job)
         elif step:
             self.steps[name] = step
-            self.progress.update(self.tasks[name], completed=step, figures=format_figures(figures))
+            self.progress.update(self.tasks[name], completed=step, metrics=format_metrics(metrics))
             self.show_study()
         if self.progress.disable and time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES:
             self.say(self.summary())

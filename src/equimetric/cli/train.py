@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from equimetric.cli.command import TRAIN, command
-from equimetric.cli.console import format_figures, literal, progress_bar, show, show_path
+from equimetric.cli.console import format_metrics, literal, progress_bar, show, show_path
 from equimetric.errors import EquimetricError
 from equimetric.escaping import one_line
 
@@ -79,7 +79,7 @@ def train_command(
         def update(step: int, figures: Mapping[str, float]) -> None:
             if not figures and is_first_process():
                 progress.console.print(literal(f"resumed at step {step:,} of {run.training.steps:,}"))
-            progress.update(task, completed=step, figures=format_figures(figures))
+            progress.update(task, completed=step, figures=format_metrics(figures))
 
         trained = train(run, folder=folder, progress=update, profile=True)
     if not is_first_process():

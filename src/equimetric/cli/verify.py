@@ -11,7 +11,7 @@ from equimetric.cli.console import show
 
 __all__ = ["verify_command"]
 
-DIFFERS = 1
+EXIT_DIFFERENT = 1
 """Exit code where the certificate does not hold."""
 
 
@@ -59,7 +59,7 @@ def verify_command(
         show(str(found))
         show(found.verdict)
     if not found.holds:
-        raise typer.Exit(DIFFERS)
+        raise typer.Exit(EXIT_DIFFERENT)
 
 
 def verify_gallery(folder: Path, as_json: bool) -> None:
@@ -79,4 +79,4 @@ def verify_gallery(folder: Path, as_json: bool) -> None:
         verdict = "is what was written" if found.holds else "is damaged; restore it from a copy"
         show(f"The gallery of {len(gallery):,} images {verdict} ({found.bytes:,} bytes read).")
     if not found.holds:
-        raise typer.Exit(DIFFERS)
+        raise typer.Exit(EXIT_DIFFERENT)

@@ -7,14 +7,14 @@ May use everything but the command line; decides what the other rooms leave to t
 * `plan`        the configuration that follows
 * `budget`      the time
 * `choice`      trials on folds of training and validation classes
-* `normalisation`  whether a cohort normalises similarities
+* `normalization`  whether a cohort normalises similarities
 * `outcome`     the test classes, opened once
 * `configurations`  files for `train` and `compare`
 * `report`      one page
 * `fit`         all of it
 """
 
-from equimetric.fitting.fit import Fitted, fit_model
+from equimetric.fitting.fit import FitResult, fit_model
 from equimetric.fitting.plan import Plan, make_plan
 
-__all__ = ["Fitted", "Plan", "fit_model", "make_plan"]
+__all__ = ["FitResult", "Plan", "fit_model", "make_plan"]

@@ -15,7 +15,7 @@ from equimetric.progress import format_seconds
 
 __all__ = ["Budget"]
 
-LEAST_RESERVE, RESERVED_SHARE = 45.0, 0.2
+MIN_RESERVE_SECONDS, RESERVED_SHARE = 45.0, 0.2
 """Seconds, or share of the budget, for what follows the search: the last training, calibration, export, report."""
 
 
@@ -45,7 +45,7 @@ class Budget:
     @property
     def reserve(self) -> float:
         """Seconds to be kept for the end."""
-        return max(LEAST_RESERVE, RESERVED_SHARE * self.seconds)
+        return max(MIN_RESERVE_SECONDS, RESERVED_SHARE * self.seconds)
 
     @property
     def left(self) -> float:
@@ -60,7 +60,7 @@ class Budget:
     def require(self, seconds: float, what: str) -> None:
         """Raise an error, before anything slow begins, where something will take longer than there is time for."""
         if seconds > self.left:
-            needed = (self.spent + seconds) / (1 - RESERVED_SHARE) + LEAST_RESERVE
+            needed = (self.spent + seconds) / (1 - RESERVED_SHARE) + MIN_RESERVE_SECONDS
             raise EquimetricError(
                 f"{what} take about {format_seconds(seconds)}, more than fits into {self.seconds / 60:g} minutes; "
                 f"give --minutes {int(needed / 60) + 1} or more"

@@ -35,16 +35,16 @@ from equimetric.runs.regimes import fit_to_data
 from equimetric.runs.run_cache import RunCache
 from equimetric.training import TrialResult, train_trial
 
-__all__ = ["CandidateChoice", "Notify", "TriedCandidate", "choose_candidate"]
+__all__ = ["CandidateChoice", "Notify", "ScoredCandidate", "choose_candidate"]
 
-MOST_CANDIDATES = 16
+MAX_CANDIDATES = 16
 """Candidates that are tried at most, however much time there is: validation classes are few."""
 
 Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class TriedCandidate:
+class ScoredCandidate:
     """A candidate with its validation scores, the means over the folds, and the seconds of its trials.
 
     `values`, by which candidates are compared, hold for each fold the mean of two scores: MAP@R, for search, and the
@@ -61,7 +61,7 @@ class TriedCandidate:
         """The mean over the folds."""
         return fmean(self.values)
 
-    def gain(self, other: TriedCandidate) -> tuple[float, float]:
+    def gain(self, other: ScoredCandidate) -> tuple[float, float]:
         """By how much it is above another one, fold by fold, and the standard error of that mean."""
         gains = [own - its for own, its in zip(self.values, other.values, strict=True)]
         return fmean(gains), stdev(gains) / math.sqrt(len(gains))
@@ -77,29 +77,29 @@ class CandidateChoice:
     """The best of the candidates that were tried.
 
     Attributes:
-        tried: all of them, in the order of the trials; raw features first.
+        candidates: all of them, in the order of the trials; raw features first.
         stopped: whether the time was up before the last one.
     """
 
-    tried: tuple[TriedCandidate, ...]
+    candidates: tuple[ScoredCandidate, ...]
     stopped: bool = False
 
     @property
-    def best(self) -> TriedCandidate:
+    def best(self) -> ScoredCandidate:
         """The one with the largest value, where it gains more than a standard error on raw features; else these."""
-        leader, raw = self.leader, self.tried[0]
+        leader, raw = self.leader, self.candidates[0]
         gain, error = leader.gain(raw)
         return leader if gain > error else raw
 
     @property
-    def leader(self) -> TriedCandidate:
+    def leader(self) -> ScoredCandidate:
         """The one with the largest value; the first of equal ones, so what needs no training before what does."""
-        return max(self.tried, key=lambda tried: tried.value)
+        return max(self.candidates, key=lambda one: one.value)
 
     @property
-    def best_trained(self) -> TriedCandidate:
+    def best_trained(self) -> ScoredCandidate:
         """The best of those that were trained."""
-        return max((tried for tried in self.tried if tried.candidate.trains), key=lambda tried: tried.value)
+        return max((one for one in self.candidates if one.candidate.trains), key=lambda one: one.value)
 
     def describe(self) -> str:
         """What was chosen and, where it was not trained, why."""
@@ -130,38 +130,38 @@ def choose_candidate(
     determines it, so a second start repeats none of them. What needs no training and the first objective are tried in
     any case.
     """
-    tried: list[TriedCandidate] = []
-    for candidate in proposals(plan, tried):
-        trained = [one.seconds for one in tried if one.candidate.trains]
+    scored: list[ScoredCandidate] = []
+    for candidate in proposals(plan, scored):
+        trained = [one.seconds for one in scored if one.candidate.trains]
         if trained and budget.left < max(trained) and not is_kept(plan, candidate, folder, cache):
-            return CandidateChoice(tuple(tried), stopped=True)
-        tried.append(try_candidate(plan, candidate, folder, cache))
-        notify(f"{tried[-1].describe()} ({budget.describe()})")
-    return CandidateChoice(tuple(tried))
+            return CandidateChoice(tuple(scored), stopped=True)
+        scored.append(try_candidate(plan, candidate, folder, cache))
+        notify(f"{scored[-1].describe()} ({budget.describe()})")
+    return CandidateChoice(tuple(scored))
 
 
-def proposals(plan: Plan, tried: list[TriedCandidate]) -> Iterator[Candidate]:
-    """All candidates, then those beside the best trained so far; `tried` grows meanwhile."""
+def proposals(plan: Plan, scored: list[ScoredCandidate]) -> Iterator[Candidate]:
+    """All candidates, then those beside the best trained so far; `scored` grows meanwhile."""
     yield from UNTRAINED
     yield from plan.candidates
-    while len(tried) < MOST_CANDIDATES:
-        known = {one.candidate for one in tried}
-        best = CandidateChoice(tuple(tried)).best_trained.candidate
+    while len(scored) < MAX_CANDIDATES:
+        known = {one.candidate for one in scored}
+        best = CandidateChoice(tuple(scored)).best_trained.candidate
         neighbour = next((one for one in variations(best, plan) if one not in known), None)
         if neighbour is None:
             return
         yield neighbour
 
 
-def try_candidate(plan: Plan, candidate: Candidate, folder: Path, cache: RunCache) -> TriedCandidate:
+def try_candidate(plan: Plan, candidate: Candidate, folder: Path, cache: RunCache) -> ScoredCandidate:
     """The mean of the trials of all folds."""
     began = time.monotonic()
-    results = [try_fold(plan.run(candidate, fold), folder, cache) for fold in range(FOLDS)]
+    results = [try_fold(plan.run_config(candidate, fold), folder, cache) for fold in range(FOLDS)]
     scores = {name: fmean(result.validation[name] for result in results) for name in results[0].validation}
     values = tuple(fmean(result.validation[name] for name in plan.chosen_by) for result in results)
     # What an earlier start has kept is read at once; its own seconds say what the next candidate may take.
     seconds = max(time.monotonic() - began, sum(result.seconds for result in results))
-    return TriedCandidate(candidate, scores, values, seconds)
+    return ScoredCandidate(candidate, scores, values, seconds)
 
 
 def try_fold(config: RunConfig, folder: Path, cache: RunCache) -> TrialResult:
@@ -177,7 +177,7 @@ def try_fold(config: RunConfig, folder: Path, cache: RunCache) -> TrialResult:
 
 def is_kept(plan: Plan, candidate: Candidate, folder: Path, cache: RunCache) -> bool:
     """Whether an earlier start has left all trials of a candidate, so that it takes no time."""
-    files = [trial_file(plan.run(candidate, fold), folder, cache) for fold in range(FOLDS)]
+    files = [trial_file(plan.run_config(candidate, fold), folder, cache) for fold in range(FOLDS)]
     return all(read_trial(file) is not None for file in files)
 
 

@@ -18,7 +18,7 @@ __all__ = ["PLAN", "STUDY", "run_toml", "study_toml"]
 PLAN, STUDY = "plan.toml", "study.toml"
 STUDY_NAME = "fit"
 
-OF_A_RUN = """\
+RUN_HEADER = """\
 Written by `equimetric fit`: the run behind the model, to be trained again, changed as you like, and exported. From
 any folder:
 
@@ -29,7 +29,7 @@ Unchanged, the same model comes out. Keys that are not here have their defaults;
 which ones there are.
 """
 
-OF_A_STUDY = """\
+STUDY_HEADER = """\
 Written by `equimetric fit`: the objectives that it began with, with their defaults and under the same conditions.
 From any folder, a table with intervals and a report, both in runs/{name}:
 
@@ -46,12 +46,12 @@ NO_TRAINING = (
     "Without training, as validation classes preferred; for an objective write its name, and remove [learner]."
 )
 
-OF_KEYS = {
+KEY_COMMENTS = {
     "method": "One of `equimetric methods`.",
     "name": "The name of the study, and of its folder below runs.",
     "seeds": "One run of each method for each seed; with more of them, intervals are narrower.",
 }
-OF_TABLES = {
+TABLE_COMMENTS = {
     "[data.options]": "damaged = 'skip' leaves out files that cannot be read; min_images, classes with fewer images.",
     "[data.parts]": (
         "Classes by name, none in two lists; those of no list are left out. Move classes between train and validation "
@@ -87,8 +87,8 @@ def run_toml(plan: Plan, candidate: Candidate, cohort: CohortOverride) -> str:
     """A file for `equimetric train`: the run of a candidate, whose test figures are those of the fitted model."""
     values = with_cohort(plan.run_values(candidate), cohort)
     load_config(values, RunConfig)
-    above = OF_KEYS if candidate.trains else {**OF_KEYS, "method": NO_TRAINING}
-    header = OF_A_RUN.format(file=PLAN, part=plan.parts.calibration, far=plan.far)
+    above = KEY_COMMENTS if candidate.trains else {**KEY_COMMENTS, "method": NO_TRAINING}
+    header = RUN_HEADER.format(file=PLAN, part=plan.parts.calibration, far=plan.far)
     return comment(header + PRIVATE) + "\n" + commented(values, above)
 
 
@@ -100,8 +100,8 @@ def study_toml(plan: Plan, cohort: CohortOverride) -> str:
     begin = {"name": STUDY_NAME, "seeds": [0, 1, 2], "baselines": [candidate.method for candidate in UNTRAINED]}
     study = {**begin, **values, "methods": methods}
     load_config(study, StudyConfig)
-    header = OF_A_STUDY.format(file=STUDY, name=STUDY_NAME)
-    return comment(header + PRIVATE) + "\n" + commented(study, OF_KEYS) + TUNING
+    header = STUDY_HEADER.format(file=STUDY, name=STUDY_NAME)
+    return comment(header + PRIVATE) + "\n" + commented(study, KEY_COMMENTS) + TUNING
 
 
 def with_cohort(values: dict[str, Any], cohort: CohortOverride) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def commented(values: dict[str, Any], of_keys: Mapping[str, str]) -> str:
     for line in text.splitlines(keepends=True):
         if line.startswith("["):
             # From the first table on, keys are those of tables.
-            above = {key: known for key, known in OF_TABLES.items() if comment_of(known) not in lines}
+            above = {key: known for key, known in TABLE_COMMENTS.items() if comment_of(known) not in lines}
         lines += [comment_of(known) for start, known in above.items() if line.startswith(start)]
         lines.append(line)
     return "".join(lines)

@@ -20,7 +20,7 @@ from equimetric.files import sync_folder, write_atomically
 from equimetric.fitting.budget import Budget
 from equimetric.fitting.choice import CandidateChoice, Notify, choose_candidate
 from equimetric.fitting.configurations import PLAN, STUDY, run_toml, study_toml
-from equimetric.fitting.normalisation import choose_normalisation, describe_normalisation
+from equimetric.fitting.normalization import choose_normalization, describe_normalization
 from equimetric.fitting.outcome import FitOutcome, open_test_classes
 from equimetric.fitting.plan import BACKBONE, Plan, make_plan
 from equimetric.fitting.report import render_report
@@ -38,13 +38,13 @@ from equimetric.runs.run_cache import RunCache
 from equimetric.threads import use_threads
 from equimetric.training import train
 
-__all__ = ["Fitted", "carry_out", "fit_model", "quiet_warnings", "require_new"]
+__all__ = ["FitResult", "fit_model", "quiet_warnings", "require_new", "run_plan"]
 
 REPORT = "report.html"
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FitResult:
     """A finished fit.
 
     Attributes:
@@ -81,7 +81,7 @@ def fit_model(
     label: str | None = None,
     licence: str = "unknown",
     notify: Notify = lambda _: None,
-) -> Fitted:
+) -> FitResult:
     """Fit an embedding and a threshold to a folder of classes, or to a list of images, and export both.
 
     minutes      time budget of the whole
@@ -98,7 +98,7 @@ def fit_model(
     require_new(target)
     plan = make_plan(source, far=far, seed=seed, backbone=backbone, path=path, label=label)
     with quiet_warnings():
-        return carry_out(plan, target, budget, licence=licence, notify=notify)
+        return run_plan(plan, target, budget, licence=licence, notify=notify)
 
 
 @contextmanager
@@ -131,29 +131,29 @@ def require_new(target: Path) -> None:
     require_writable(target, "folder")
 
 
-def carry_out(plan: Plan, target: Path, budget: Budget, *, licence: str = "unknown", notify: Notify) -> Fitted:
+def run_plan(plan: Plan, target: Path, budget: Budget, *, licence: str = "unknown", notify: Notify) -> FitResult:
     """Do what a plan says: features, trials, training, threshold, export, test, report."""
     with explain_write_errors(target):
-        return do_all_stages(plan, target, budget, licence, notify)
+        return run_stages(plan, target, budget, licence, notify)
 
 
-def do_all_stages(plan: Plan, target: Path, budget: Budget, licence: str, notify: Notify) -> Fitted:
+def run_stages(plan: Plan, target: Path, budget: Budget, licence: str, notify: Notify) -> FitResult:
     """From features to the exported folder; what is finished is kept beside it."""
     work, cache = work_folder(target), RunCache()
-    extract_features(plan, budget, cache, notify)
+    precompute_features(plan, budget, cache, notify)
     choice = choose_candidate(plan, work / "trials", budget, cache, notify)
     best = choice.best.candidate
     stopped = "; the time for trials is up" if choice.stopped else ""
     notify(f"{choice.describe()}{stopped}")
-    trained = train_chosen(plan.run(best), work / "runs", cache)
+    trained = train_chosen(plan.run_config(best), work / "runs", cache)
     notify(f"{describe_training(trained.result)}; {budget.describe()}")
-    notify(describe_normalisation(trained.result.cohort))
-    cohort = choose_normalisation(trained.result.cohort)
+    notify(describe_normalization(trained.result.cohort))
+    cohort = choose_normalization(trained.result.cohort)
     exported = work / "export" / target.name
     certificate = export_model(plan, trained, cohort, exported, licence)
     notify(f"calibrated and exported; {budget.describe()}")
     outcome = open_test_classes(trained.folder, certificate)
-    finished = Fitted(target, trained.folder, plan, choice, certificate, outcome, budget.spent)
+    finished = FitResult(target, trained.folder, plan, choice, certificate, outcome, budget.spent)
     write_atomically(exported / PLAN, run_toml(plan, best, cohort))
     write_atomically(exported / STUDY, study_toml(plan, cohort))
     write_atomically(exported / REPORT, render_report(finished, trained.result))
@@ -167,9 +167,9 @@ def work_folder(target: Path) -> Path:
     return target.with_name(f"{target.name}.fit")
 
 
-def extract_features(plan: Plan, budget: Budget, cache: RunCache, notify: Notify) -> None:
+def precompute_features(plan: Plan, budget: Budget, cache: RunCache, notify: Notify) -> None:
     """Compute the features of all images, unless they are there; stops where that takes longer than there is time."""
-    config = plan.run(plan.candidates[0])
+    config = plan.run_config(plan.candidates[0])
     with use_threads(config.training.threads):
         data = cache.data(config)
         backbone = build_learner(fit_to_data(config, data.shape), data.shape, cache=cache).frozen_backbone()

@@ -29,7 +29,7 @@ LABEL_COLUMNS = ("label", "class", "class_name")
 
 NAMES_SHOWN, COLUMNS_SHOWN = 3, 12
 
-LEAST_IMAGES = 2
+MIN_IMAGES_PER_CLASS = 2
 """Images of a class: one alone has nothing to be found by."""
 
 
@@ -128,7 +128,7 @@ def read_source(source: Path, *, path: str | None = None, label: str | None = No
 
     path, label   the columns of a list; by default the first of the usual names that it has
     """
-    options = {"damaged": "skip", "min_images": LEAST_IMAGES}
+    options = {"damaged": "skip", "min_images": MIN_IMAGES_PER_CLASS}
     if unreadable_reason(source) == IS_FOLDER:
         if path is not None or label is not None:
             raise EquimetricError("a folder has no columns; leave them out, or give a .csv or .parquet list of images")

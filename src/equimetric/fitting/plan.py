@@ -11,9 +11,9 @@ from typing import Any
 from equimetric.backbones import BACKBONES
 from equimetric.configuration import load_config
 from equimetric.dotted import set_dotted
+from equimetric.fitting.class_split import ClassParts, choose_far, divide_classes
 from equimetric.fitting.inspection import Inspection, inspect_data, read_source
-from equimetric.fitting.normalisation import LEAST_GAIN, STRENGTH
-from equimetric.fitting.parts import ClassParts, choose_far, divide_classes
+from equimetric.fitting.normalization import MIN_RELATIVE_GAIN, STRENGTH
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.image_size import fit_images
 from equimetric.runs.regimes import MAX_DEFAULT_DIM
@@ -29,7 +29,7 @@ FOLDS = 3
 BACKBONE = "efficientnet_lite0"
 """Its weights are in a package, so nothing is downloaded."""
 
-LEAST_DIM, MOST_DIM = 32, 512
+MIN_DIM, MAX_DIM = 32, 512
 """Dimensions of a candidate: beyond these, search costs more than the embedding gains."""
 
 LEARNERS_WITHOUT_STEPS = {"raw_features": "raw features", "untrained": "principal components"}
@@ -94,14 +94,14 @@ class Plan:
         lists = self.parts.fold(fold, FOLDS).lists()
         return {**values, "data": {**values["data"], "parts": lists}}
 
-    def run(self, candidate: Candidate, fold: int = 0) -> RunConfig:
+    def run_config(self, candidate: Candidate, fold: int = 0) -> RunConfig:
         """The configuration of a run, checked."""
         return fit_images(load_config(self.run_values(candidate, fold), RunConfig))
 
     def largest_dim(self, fold: int) -> int:
         """Dimensions of a candidate, no more than there are principal components of a fold's training features."""
         images = sum(self.inspection.images[name] for name in self.parts.fold(fold, FOLDS).train)
-        return min(MOST_DIM, BACKBONES[self.values["model"]["backbone"]].num_features, images - 1)
+        return min(MAX_DIM, BACKBONES[self.values["model"]["backbone"]].num_features, images - 1)
 
     def describe(self) -> Iterator[str]:
         """The plan in words, one line for each stage."""
@@ -122,7 +122,7 @@ class Plan:
         )
         yield (
             f"cohort normalisation by the {self.parts.cohort} classes (mean form, strength {STRENGTH:g}), where it "
-            f"raises TAR at FAR {self.far:g} on validation classes by {LEAST_GAIN:.0%} or more"
+            f"raises TAR at FAR {self.far:g} on validation classes by {MIN_RELATIVE_GAIN:.0%} or more"
         )
         yield f"threshold for FAR {self.far:g}, calibrated on the {self.parts.calibration} classes"
         yield "test classes opened once, at the end"
@@ -131,13 +131,13 @@ class Plan:
 
 def variations(best: Candidate, plan: Plan) -> Iterator[Candidate]:
     """Neighbours of a candidate: a larger and a smaller learning rate, dimensions beside its own."""
-    config, changes = plan.run(best), dict(best.changes)
+    config, changes = plan.run_config(best), dict(best.changes)
     most = min(plan.largest_dim(fold) for fold in range(FOLDS))
     dim = config.model.dim or min(MAX_DEFAULT_DIM, most)
     steps: list[tuple[str, float]] = [
         ("optimizer.lr", float(f"{config.optimizer.lr * factor:.1g}")) for factor in (3.0, 1 / 3)
     ]
-    steps += [("model.dim", other) for other in (dim // 2, 2 * dim) if LEAST_DIM <= other <= most]
+    steps += [("model.dim", other) for other in (dim // 2, 2 * dim) if MIN_DIM <= other <= most]
     for key, value in steps:
         yield Candidate(best.method, tuple({**changes, key: value}.items()))
 

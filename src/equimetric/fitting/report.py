@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from equimetric.evaluation import format_score
-from equimetric.fitting.normalisation import describe_normalisation
+from equimetric.fitting.normalization import describe_normalization
 from equimetric.progress import format_seconds
 from equimetric.report.page import render_page
 from equimetric.report.section import RenderedSection, render_template
@@ -15,7 +15,7 @@ from equimetric.runs.result import RunResult
 
 if TYPE_CHECKING:
     from equimetric.fitting.choice import CandidateChoice
-    from equimetric.fitting.fit import Fitted
+    from equimetric.fitting.fit import FitResult
     from equimetric.fitting.outcome import FitOutcome
 
 __all__ = ["outcome_table", "render_report"]
@@ -39,25 +39,25 @@ model.same("a.jpg", "b.jpg")  # at the certified threshold</pre>
 """
 
 
-def render_report(fitted: Fitted, result: RunResult) -> str:
+def render_report(fitted: FitResult, result: RunResult) -> str:
     """The whole page: what was found, planned and chosen, what the test classes showed, and the certificate."""
     plan = fitted.plan
     classes = [f"{part} ({len(names)}): {', '.join(names)}" for part, names in plan.parts.fold().lists().items()]
     sections = [
-        section("results", "Test classes", TABLE, table=outcome_table(fitted.outcome)),
-        section("threshold", "Threshold", TEXT, text=str(fitted.certificate)),
-        section("data", "What was found in the data", LIST, lines=list(plan.inspection.describe())),
-        section("plan", "The plan", LIST, lines=list(plan.describe())),
-        section("choice", "What validation classes chose", TABLE, table=choice_table(fitted.choice, result)),
-        section("classes", "Which classes were for what", LIST, lines=classes),
-        section("use", "How to use it", USE, name=fitted.folder.name),
+        render_part("results", "Test classes", TABLE, table=outcome_table(fitted.outcome)),
+        render_part("threshold", "Threshold", TEXT, text=str(fitted.certificate)),
+        render_part("data", "What was found in the data", LIST, lines=list(plan.inspection.describe())),
+        render_part("plan", "The plan", LIST, lines=list(plan.describe())),
+        render_part("choice", "What validation classes chose", TABLE, table=choice_table(fitted.choice, result)),
+        render_part("classes", "Which classes were for what", LIST, lines=classes),
+        render_part("use", "How to use it", USE, name=fitted.folder.name),
     ]
     title = f"{fitted.folder.name}: an embedding of {len(plan.inspection.dataset):,} images"
     took = f"Written by Equimetric after {format_seconds(fitted.seconds)}."
     return render_page(kind="fit", name=fitted.folder.name, title=title, sections=sections, footer=took)
 
 
-def section(key: str, title: str, template: str, **data: Any) -> RenderedSection:
+def render_part(key: str, title: str, template: str, **data: Any) -> RenderedSection:
     """A section of the page."""
     return RenderedSection(key, title, render_template(title), render_template(template, **data))
 
@@ -83,14 +83,16 @@ def choice_table(choice: CandidateChoice, result: RunResult) -> PlainTable:
     rows = [
         TableRow(
             (
-                TableCell(tried.candidate.name),
+                TableCell(scored.candidate.name),
                 *(
-                    TableCell(format_score(name, tried.scores[name]).strip(), emphasis="bold" if tried is best else "")
+                    TableCell(
+                        format_score(name, scored.scores[name]).strip(), emphasis="bold" if scored is best else ""
+                    )
                     for name in names
                 ),
             )
         )
-        for tried in choice.tried
+        for scored in choice.candidates
     ]
     columns = (TableColumn("candidate", is_text=True), *map(TableColumn, names))
     return PlainTable("Validation classes, mean of the folds", columns, tuple(rows), choice_notes(choice, result))
@@ -102,6 +104,6 @@ def choice_notes(choice: CandidateChoice, result: RunResult) -> tuple[str, ...]:
     notes = [f"{chosen[0].upper()}{chosen[1:]}."]
     if choice.stopped:
         notes.append("The time for trials was up before all candidates were tried.")
-    notes.append(describe_normalisation(result.cohort))
+    notes.append(describe_normalization(result.cohort))
     # Those of the cohort speak of the one that the run chose by itself.
     return (*notes, *(note for note in result.notes if note not in cohort_notes(result.cohort)))

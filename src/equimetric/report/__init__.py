@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from equimetric.report.critical_difference import critical_difference_diagram
     from equimetric.report.figure import Figure, render_figure, write_figures
-    from equimetric.report.figures import critical_difference_diagram
     from equimetric.report.literature import (
         hyperparameter_records,
         hyperparameter_table,
@@ -75,7 +75,7 @@ _MODULES = {
     **dict.fromkeys(("ComparisonTable", "comparison_table"), "studies.table"),
     "EmbeddingsRecord": "studies.embeddings_record",
     **dict.fromkeys(("Figure", "render_figure", "write_figures"), "report.figure"),
-    "critical_difference_diagram": "report.figures",
+    "critical_difference_diagram": "report.critical_difference",
     "figures_of": "report.section",
     **dict.fromkeys(("hyperparameter_records", "hyperparameter_table", "overview_table"), "report.literature"),
     **dict.fromkeys(("printed_tables", "result_records"), "report.literature"),

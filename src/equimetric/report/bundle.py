@@ -15,7 +15,7 @@ from equimetric.report.figure import VEGA_LITE, import_converter
 
 __all__ = ["content_policy", "page_scripts", "page_style", "vega_bundle"]
 
-FIRST = "core.js"
+FIRST_SCRIPT = "core.js"
 """The script that the others build on."""
 
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
@@ -44,7 +44,7 @@ def vega_bundle() -> str:
 def page_scripts(*, figures: bool) -> list[str]:
     """The scripts in the order they run; that of the figures where the page has any."""
     own = [file for file in (files("equimetric.report") / "assets").iterdir() if file.name.endswith(".js")]
-    ordered = sorted(own, key=lambda file: (file.name != FIRST, file.name))
+    ordered = sorted(own, key=lambda file: (file.name != FIRST_SCRIPT, file.name))
     return [*([vega_bundle()] if figures else []), *(file.read_text(encoding="utf-8") for file in ordered)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from equimetric.report.figure import Figure, import_altair
-from equimetric.report.palette import looks
+from equimetric.report.palette import line_styles
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import ComparisonTable
 
@@ -52,7 +52,7 @@ def draw_curves(curves: dict[str, dict[int, list[float]]], methods: list[str], s
         for method, curve in curves.items()
         for step, at_step in curve.items()
     ]
-    look = looks(methods)
+    look = line_styles(methods)
     domain = list(curves)
     chosen = alt.selection_point(fields=["method"], bind="legend")
     x = alt.X("step:Q", title="training step", scale=alt.Scale(nice=False))

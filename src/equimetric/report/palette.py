@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import cycle
 from typing import NamedTuple
 
-__all__ = ["MARKERS", "PALETTE", "Look", "looks"]
+__all__ = ["MARKERS", "PALETTE", "LineStyle", "line_styles"]
 
 # Okabe and Ito (2008), distinct under every common colour-vision deficiency; without black and yellow, which vanish
 # on a dark and on a light page.
@@ -14,7 +14,7 @@ SHAPES = ("circle", "square", "triangle-up", "triangle-down", "diamond", "cross"
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 
 
-class Look(NamedTuple):
+class LineStyle(NamedTuple):
     """Colour, marker and dash of a line."""
 
     colour: str
@@ -22,8 +22,8 @@ class Look(NamedTuple):
     dash: tuple[int, ...]
 
 
-def looks(names: Iterable[str]) -> dict[str, Look]:
+def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     """A look for each name; cycles of different lengths, so that combinations repeat late."""
     dashes = [dash for dash in DASHES for _ in PALETTE]
     found = zip(names, cycle(PALETTE), cycle(SHAPES), cycle(dashes), strict=False)
-    return {name: Look(colour, shape, dash) for name, colour, shape, dash in found}
+    return {name: LineStyle(colour, shape, dash) for name, colour, shape, dash in found}

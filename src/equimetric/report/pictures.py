@@ -13,30 +13,30 @@ from equimetric.studies.profiles import StudyImages
 __all__ = ["Thumbnails"]
 
 SIDE = 64
-SMALL = 40
+MAX_PIXELATED_SIDE = 40
 """Images up to this side are kept as they are: their pixels stay visible."""
 
 
 class Thumbnails:
     """The thumbnails of rows of a data set; rows that no longer fit have none."""
 
-    def __init__(self, images: StudyImages, room: int, side: int = SIDE) -> None:
+    def __init__(self, images: StudyImages, byte_budget: int, side: int = SIDE) -> None:
         self.images = images
-        self.room = room
+        self.byte_budget = byte_budget
         self.side = side
-        self.found: dict[int, str] = {}
+        self.data_urls: dict[int, str] = {}
 
     def add(self, *rows: int) -> bool:
-        """Make thumbnails of all these rows; False, and none of them, where there is no room, or nothing to show."""
+        """Make thumbnails of all these rows; False, and none of them, where they do not fit or cannot be made."""
         if self.images.dataset is None:
             return False
-        unknown = [row for row in dict.fromkeys(rows) if row not in self.found]
+        unknown = [row for row in dict.fromkeys(rows) if row not in self.data_urls]
         new = {row: thumbnail(self.images.image(row), self.side) for row in unknown}
         size = sum(map(len, new.values()))
-        if size > self.room:
+        if size > self.byte_budget:
             return False
-        self.room -= size
-        self.found |= new
+        self.byte_budget -= size
+        self.data_urls |= new
         return True
 
 
@@ -47,6 +47,6 @@ def thumbnail(image: NDArray[np.uint8], side: int = SIDE) -> str:
     pixels = Image.fromarray(np.ascontiguousarray(image[0] if image.shape[0] == 1 else image.transpose(1, 2, 0)))
     pixels.thumbnail((side, side), Image.Resampling.LANCZOS)
     stream = io.BytesIO()
-    kind = "png" if max(image.shape[1:]) <= SMALL or image.shape[0] == 1 else "jpeg"
+    kind = "png" if max(image.shape[1:]) <= MAX_PIXELATED_SIDE or image.shape[0] == 1 else "jpeg"
     pixels.save(stream, format=kind, optimize=True, **({"quality": 72} if kind == "jpeg" else {}))
     return f"data:image/{kind};base64," + base64.b64encode(stream.getvalue()).decode("ascii")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from equimetric.studies.profiles import MethodProfile, StudyImages
 
-__all__ = ["retrieval_faults", "shown_rows"]
+__all__ = ["collect_rows", "retrieval_faults"]
 
 SCORES = ("map@r", "r_precision", "recall@1", "precision@1")
 QUERIES, CLASSES, CONFUSED, HUBS, DUPLICATES = 8, 6, 8, 8, 6
@@ -53,7 +53,7 @@ def retrieval_faults(profile: MethodProfile, images: StudyImages) -> dict[str, A
         ],
         "confused": confused_classes(rows, labels, neighbours, images),
         "hubs": hubs(labels, neighbours, images),
-        "duplicates": near_duplicates(rows, labels, neighbours, profile.run.nearest, images),
+        "duplicates": closest_class_pairs(rows, labels, neighbours, profile.run.nearest, images),
     }
 
 
@@ -87,7 +87,7 @@ def hubs(labels: NDArray[Any], neighbours: NDArray[Any], images: StudyImages) ->
     return [{"image": row, "times": count, "wrong": mistaken[row]} for row, count in times.most_common(HUBS)]
 
 
-def near_duplicates(
+def closest_class_pairs(
     rows: NDArray[Any],
     labels: NDArray[Any],
     neighbours: NDArray[Any],
@@ -108,7 +108,7 @@ def near_duplicates(
     return list(found.values())
 
 
-def shown_rows(faults: Mapping[str, Any]) -> list[int]:
+def collect_rows(faults: Mapping[str, Any]) -> list[int]:
     """All rows whose images the faults of a method show."""
     queries = [*faults["queries"], *faults["classes"]]
     rows = [row for query in queries for row in (query["query"], *(near for near, _ in query["neighbours"]))]

@@ -27,8 +27,8 @@ def search_table(study: StudyRecord) -> PlainTable | None:
     notes = [
         f"{method}: {sentence}."
         for method, search in study.searches.items()
-        if search.tuned
-        for sentence in search.tuned.at_edge.values()
+        if search.choice
+        for sentence in search.choice.at_edge.values()
     ]
     notes.append("Share of the variance of trials that each parameter explains (fANOVA).")
     return PlainTable(f"{study.title}: tuning", columns, rows, tuple(notes))
@@ -36,7 +36,7 @@ def search_table(study: StudyRecord) -> PlainTable | None:
 
 def search_cells(method: str, search: SearchRecord) -> tuple[TableCell, ...]:
     """The cells of one method."""
-    tuned = search.tuned
+    tuned = search.choice
     name = TableCell(method, {"method": method})
     if tuned is None:
         return (name, *(TableCell("–") for _ in range(4)))
@@ -56,7 +56,7 @@ def search_cells(method: str, search: SearchRecord) -> tuple[TableCell, ...]:
 def importance(search: SearchRecord) -> dict[str, float]:
     """Shares of the variance; empty where the package that computes them is not installed."""
     try:
-        return parameter_importance(search.space, search.tried)
+        return parameter_importance(search.space, search.trials)
     except EquimetricError:
         return {}
 

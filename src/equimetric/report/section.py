@@ -63,7 +63,7 @@ class Section:
         order: its place in the page, smallest first.
         template: Jinja template of the content. All data are escaped, unless they are `Markup` already.
         link: the text of its link at the top of the page, a template too; none where it is empty.
-        of: the records that it can show: studies, embeddings, or both.
+        record_types: the records that it can show: studies, embeddings, or both.
         data: computes what the template shows from a record; None leaves the section out.
 
     """
@@ -73,7 +73,7 @@ class Section:
     order: int
     template: str
     link: str
-    of: tuple[type, ...]
+    record_types: tuple[type, ...]
     data: SectionData
 
 
@@ -91,12 +91,12 @@ SECTIONS: Registry[Section] = Registry("report section", "equimetric.report.sect
 
 
 def section(
-    name: str, *, title: str, order: int, template: str, link: str = "", of: tuple[type, ...] = (StudyRecord,)
+    name: str, *, title: str, order: int, template: str, link: str = "", record_types: tuple[type, ...] = (StudyRecord,)
 ) -> Callable[[Data], Data]:
     """Register a function from a record to the data of a section; see `Section` for the arguments."""
 
     def decorate(data: Data) -> Data:
-        SECTIONS.add(name, Section(name, title, order, template, link, of, data), module=data.__module__)
+        SECTIONS.add(name, Section(name, title, order, template, link, record_types, data), module=data.__module__)
         return data
 
     return decorate
@@ -104,7 +104,7 @@ def section(
 
 def sections_for(record: object) -> list[Section]:
     """The sections that can show a record, in the order of the page."""
-    chosen = (section for section in SECTIONS.values() if isinstance(record, section.of))
+    chosen = (section for section in SECTIONS.values() if isinstance(record, section.record_types))
     return sorted(chosen, key=lambda section: (section.order, section.name))
 
 

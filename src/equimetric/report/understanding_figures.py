@@ -13,7 +13,7 @@ from equimetric.explain.mining import mining_sketch
 from equimetric.explain.planes import digit_planes
 from equimetric.explain.sphere import negative_distances, sphere_density
 from equimetric.report.figure import Figure, import_altair
-from equimetric.report.palette import PALETTE, looks
+from equimetric.report.palette import PALETTE, line_styles
 
 __all__ = ["mining_figure", "pads_figure", "plane_figures", "selection_figure", "sphere_figure"]
 
@@ -25,7 +25,7 @@ SELECTIONS = {
     "distance_weighted": "distance-weighted",
     "pads": "PADS, at its start",
 }
-TAKEN_DIM = 16
+SELECTION_DIM = 16
 
 
 def sphere_figure() -> Figure:
@@ -55,7 +55,7 @@ def draw_sphere() -> Any:
 @lru_cache(maxsize=1)
 def example_distances() -> dict[str, Any]:
     """Distances of the negatives that each selection takes of one batch."""
-    return negative_distances(tuple(SELECTIONS), TAKEN_DIM)
+    return negative_distances(tuple(SELECTIONS), SELECTION_DIM)
 
 
 def selection_figure() -> Figure:
@@ -64,8 +64,9 @@ def selection_figure() -> Figure:
         "selections",
         draw_selections,
         "Histogram of the distances of the negatives that each selection takes from one batch.",
-        f"What selections take from one batch of 32 classes × 4 points in {TAKEN_DIM} dimensions: hard and semi-hard "
-        "the near negatives, distance-weighted all distances below 1.4 alike, PADS by a distribution that it adapts.",
+        f"What selections take from one batch of 32 classes × 4 points in {SELECTION_DIM} dimensions: "
+        "hard and semi-hard the near negatives, distance-weighted all distances below 1.4 alike, PADS by a "
+        "distribution that it adapts.",
     )
 
 
@@ -95,7 +96,7 @@ def draw_selections() -> Any:
 
 def lines(alt: Any, values: list[dict[str, Any]], names: Sequence[str], field: str, *axes: str) -> Any:
     """Lines that colour and dash tell apart; the axes are x, its title, y, its title."""
-    look = looks(names)
+    look = line_styles(names)
     x, x_title, y, y_title = axes
     return (
         alt.Chart(alt.Data(values=values))

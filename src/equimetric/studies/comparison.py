@@ -24,7 +24,7 @@ from equimetric.studies.ledger import Ledger, check_fairness
 from equimetric.studies.plan import StudyPlan
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.rows import find_points, run_config
-from equimetric.studies.schedule import Watcher, adopt_finished, do_all, forget_damaged, ignore_progress
+from equimetric.studies.schedule import Watcher, adopt_finished, execute_plan, forget_damaged, ignore_progress
 from equimetric.studies.search import budget
 from equimetric.studies.store import load_study, save_study
 from equimetric.studies.study_file import load_study_config
@@ -88,9 +88,9 @@ def compare(
         begin(plan)
     try:
         with stop_on_signals():
-            extract_features(plan, [row for row in plan.rows if plan.ready(row)])
+            extract_features(plan, [row for row in plan.rows if plan.ready_jobs(row)])
             with open_engine(engine, jobs or plan.study.workers) as opened:
-                do_all(plan, opened, watch or ignore_progress)
+                execute_plan(plan, opened, watch or ignore_progress)
     except Stopped as stop:
         raise Stopped(stop.number, f"stopped; {count_finished(plan)}; run the same command again to resume") from None
     except StorageError as error:

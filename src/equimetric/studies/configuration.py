@@ -8,19 +8,19 @@ from pydantic import Field, field_validator, model_validator
 
 from equimetric.configuration import Options, Strict
 from equimetric.runs.configuration import Conditions, LearnerConfig
-from equimetric.studies.search_table import SearchConfig, SpaceConfig
+from equimetric.studies.search_config import SearchConfig, SpaceConfig
 
 __all__ = ["ArmConfig", "Baseline", "MethodConfig", "StatisticsConfig", "StudyConfig", "SweepConfig", "is_condition"]
 
 Baseline: TypeAlias = Literal["raw_pixels", "raw_features", "pretrained", "untrained"]
 
-OF_THE_STUDY = ("study.toml", "data.json", "index.jsonl", "index.json", "ledger.json", "report")
+STUDY_FILES = ("study.toml", "data.json", "index.jsonl", "index.json", "ledger.json", "report")
 """Files and folders of a study beside the folders of its rows."""
 
-OF_THE_SYSTEM = {"con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("com", "lpt") for n in range(1, 10))}
+RESERVED_NAMES = {"con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("com", "lpt") for n in range(1, 10))}
 """Names that some systems keep for devices, with any ending."""
 
-LONGEST_NAME = 200
+MAX_NAME_BYTES = 200
 """Bytes; file systems take 255, and files beside the folder have longer names."""
 
 ALWAYS_VARIED = ("optimizer.objective_lr",)
@@ -151,7 +151,7 @@ class StudyConfig(Conditions):
     def _methods_are_folders(cls, methods: dict[str, MethodConfig]) -> dict[str, MethodConfig]:
         for name in methods:
             # Some file systems do not tell capitals from small letters.
-            if check_folder_name(name).casefold() in (*get_args(Baseline), *OF_THE_STUDY):
+            if check_folder_name(name).casefold() in (*get_args(Baseline), *STUDY_FILES):
                 raise ValueError(f"{name!r} names a baseline or a file of the study; choose another name")
         return methods
 
@@ -230,8 +230,8 @@ def check_folder_name(name: str) -> str:
     spelt = all(c.isalnum() or c in "._-+ " for c in name) and name == name.strip()
     if not name or name.startswith(".") or name.endswith(".") or not spelt:
         raise ValueError(f"{name!r} cannot be a folder name; use letters, digits and . _ - +")
-    if len(name.encode()) > LONGEST_NAME:
-        raise ValueError(f"{name[:20] + '…'!r} is too long for a folder name; use at most {LONGEST_NAME} letters")
-    if name.casefold().partition(".")[0] in OF_THE_SYSTEM:
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise ValueError(f"{name[:20] + '…'!r} is too long for a folder name; use at most {MAX_NAME_BYTES} letters")
+    if name.casefold().partition(".")[0] in RESERVED_NAMES:
         raise ValueError(f"{name!r} is a device on some systems and cannot be a folder name; choose another")
     return name

@@ -20,7 +20,7 @@ from equimetric.files import explain_write_error, make_folder, write_atomically
 from equimetric.runs.key import RunKey
 from equimetric.studies.outcomes import ClassList, Outcome
 
-__all__ = ["INDEX", "PlannedRun", "StudyIndex", "place", "require_inside"]
+__all__ = ["INDEX", "PlannedRun", "StudyIndex", "planned_run_key", "require_inside"]
 
 INDEX = "index.jsonl"
 INDEX_VERSION = 1
@@ -67,8 +67,8 @@ class StudyIndex:
 
     def plan(self, runs: Iterable[PlannedRun]) -> None:
         """Add runs to the study as it stands."""
-        new = [run for run in runs if place(run) not in self.planned]
-        self.planned |= {place(run): run for run in new}
+        new = [run for run in runs if planned_run_key(run) not in self.planned]
+        self.planned |= {planned_run_key(run): run for run in new}
         self._append({"planned": asdict(run)} for run in new)
 
     def record(self, outcome: Outcome, classes: ClassList | None = None) -> None:
@@ -105,7 +105,7 @@ class StudyIndex:
         if "planned" in values:
             run = PlannedRun(**{**values["planned"], "key": RunKey(**values["planned"]["key"])})
             require_inside(self.file, run.folder)
-            self.planned[place(run)] = run
+            self.planned[planned_run_key(run)] = run
         elif "outcome" in values:
             self._keep(Outcome.from_json(values["outcome"]))
         elif "classes" in values:
@@ -177,7 +177,7 @@ def require_inside(file: Path, folder: str) -> None:
         )
 
 
-def place(run: PlannedRun) -> tuple[str, str, str]:
+def planned_run_key(run: PlannedRun) -> tuple[str, str, str]:
     """What identifies a planned run: at another point of a sweep the same run may stand for another cell."""
     return run.key.content, run.point, run.key.method
 

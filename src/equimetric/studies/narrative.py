@@ -10,9 +10,9 @@ from equimetric.runs.key import RunKey
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.records import PLAIN
 
-__all__ = ["conditions", "describe_conditions", "shown_metrics", "statement"]
+__all__ = ["conditions", "describe_conditions", "list_metrics", "statement"]
 
-SHOWN = ("map@r", "r_precision", "recall@1")
+DEFAULT_METRICS = ("map@r", "r_precision", "recall@1")
 """Columns of the table, where runs report them; result.json has all metrics."""
 
 DEVIATIONS = {
@@ -22,14 +22,14 @@ DEVIATIONS = {
 """Data option and value → what a reader must know when comparing with published figures."""
 
 
-def shown_metrics(study: Conditions) -> tuple[str, ...]:
+def list_metrics(study: Conditions) -> tuple[str, ...]:
     """The metric that selects weights, then the default columns, or all metrics of a list that the user gave.
 
     With a cohort, each is followed by the same without it.
     """
     names = study.evaluation.names()
     usual = study.evaluation.ks is None and study.evaluation.metrics == EvaluationConfig().metrics
-    chosen = [name for name in SHOWN if name in names] if usual else names
+    chosen = [name for name in DEFAULT_METRICS if name in names] if usual else names
     shown = dict.fromkeys([study.evaluation.selected_by, *chosen])
     if study.evaluation.cohort is None:
         return tuple(shown)

@@ -10,7 +10,7 @@ from equimetric.runs.damage import read_intact_result
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import Role, RunKey
 from equimetric.studies.configuration import StudyConfig
-from equimetric.studies.index import PlannedRun, StudyIndex, place, require_inside
+from equimetric.studies.index import PlannedRun, StudyIndex, planned_run_key, require_inside
 from equimetric.studies.outcomes import Outcome, outcome_of_run
 
 __all__ = ["read_old_index"]
@@ -23,7 +23,7 @@ ADVICE = "run `equimetric compare` with the study's file again: it keeps the fin
 def read_old_index(folder: Path, study: StudyConfig, index: StudyIndex) -> None:
     """Fill the index, in memory alone, with the runs of a study and their ends, which are read from their folders."""
     runs = list_runs(folder, study)
-    index.planned |= {place(run): run for run in runs}
+    index.planned |= {planned_run_key(run): run for run in runs}
     for run in runs:
         outcome = read_outcome(folder / run.folder, run.key, study.evaluation.selected_by)
         if outcome is not None:

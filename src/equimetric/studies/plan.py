@@ -64,7 +64,7 @@ class StudyPlan:
     def count_runs_of(self, row: RowSpec) -> int:
         """The runs of one row."""
         trials = budget(row.space, self.study.search) if self.study.search else 0
-        joined = len(row.seeds) * len(self.points) if self.joins(row) else 0
+        joined = len(row.seeds) * len(self.points) if self.has_joined_models(row) else 0
         repetitions = len(row.seeds) * len(row.folds)
         return trials * len(row.folds) + repetitions * (len(self.points) + len(self.probes_of(row))) + joined
 
@@ -73,7 +73,7 @@ class StudyPlan:
         runs = sum(job.key.content in self.index.outcomes for job in self.known_jobs())
         return runs + sum(len(folds) for row in self.rows for folds in self.index.trials_of(row).values())
 
-    def ready(self, name: str) -> list[Job]:
+    def ready_jobs(self, name: str) -> list[Job]:
         """The jobs of a row that can be done now and have not ended."""
         row = self.rows[name]
         if not self.is_tuned(self.rows[row.base or name]):
@@ -103,16 +103,16 @@ class StudyPlan:
         """The folds of a row's next trial that have not ended."""
         search = self.study.search
         assert search is not None
-        tried = self.trials(row)
-        number = len(tried)
+        trials = self.trials(row)
+        number = len(trials)
         begun = self.index.trials_of(row.name).get(number, {})
         known = dict(next(iter(begun.values())).params) if begun else self._proposed.get((row.name, number))
-        params = known or propose(row.space, tried, search, row.name)
+        params = known or propose(row.space, trials, search, row.name)
         self._proposed[row.name, number] = params
         jobs = []
         for fold in row.folds:
             config = run_config(self.study, row, seed=search.seed + number, fold=fold, params=params)
-            key = self.key(config, row, "trial", trial=number)
+            key = self.make_key(config, row, "trial", trial=number)
             job = Job(key, self.folder, config, params=params, search=self.index.searches[row.name])
             jobs.append(job)
         return [job for job in jobs if job.key.content not in self.index.outcomes]
@@ -164,7 +164,7 @@ class StudyPlan:
             if before is not None and not self.is_done(before):
                 return
             start = {} if before is None or row.kind == "baseline" else {"model.start": str(before.folder)}
-            before = self.run(row, seed, fold, point, params, start)
+            before = self.make_run_job(row, seed, fold, point, params, start)
             yield before
 
     def chosen_params(self, row: RowSpec) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class StudyPlan:
         tuned = self.search_choice(row)
         return {} if tuned is None else row.tuned_options(tuned.params)
 
-    def run(
+    def make_run_job(
         self,
         row: RowSpec,
         seed: int,
@@ -185,11 +185,11 @@ class StudyPlan:
         conditions = {**self.points[point], **start}
         config = run_config(self.study, row, seed=seed, fold=fold, params=params, point=conditions)
         role: Role = "baseline" if row.kind == "baseline" else "final"
-        return self.job(config, row, role, point, params)
+        return self.make_job(config, row, role, point, params)
 
     # Fold models side by side.
 
-    def joins(self, row: RowSpec) -> bool:
+    def has_joined_models(self, row: RowSpec) -> bool:
         """Whether there are fold models to join, or a baseline of as many dimensions as they have together."""
         several = self.study.cross_validation and self.study.data.folds > 1
         return several and (len(row.folds) > 1 or row.name == "pretrained")
@@ -206,7 +206,7 @@ class StudyPlan:
         """The fold models of every repetition, and the job that joins them."""
         if row.name not in self._joined:
             groups: dict[tuple[int, str], list[Job]] = {}
-            for job in self.runs(row) if self.joins(row) else ():
+            for job in self.runs(row) if self.has_joined_models(row) else ():
                 groups.setdefault((job.key.seed, job.point), []).append(job)
             whole = [members for members in groups.values() if len(members) == len(row.folds)]
             joined = [(members, self.join_job(row, members)) for members in whole]
@@ -221,7 +221,7 @@ class StudyPlan:
         if row.name == "pretrained":
             dim = (first.config.model.dim or 1) * self.study.data.folds
             model = first.config.model.model_copy(update={"dim": dim})
-            return self.job(first.config.model_copy(update={"model": model}), row, "joined", first.point, {})
+            return self.make_job(first.config.model_copy(update={"model": model}), row, "joined", first.point, {})
         contents = [member.key.content for member in members]
         content = hashlib.sha256(json.dumps(["joined", *contents]).encode()).hexdigest()[:12]
         key = RunKey(row.name, first.key.seed, ALL_FOLDS, None, "joined", content)
@@ -272,13 +272,13 @@ class StudyPlan:
 
     # What the index keeps of a job.
 
-    def job(self, config: RunConfig, row: RowSpec, role: Role, point: str, params: Mapping[str, Any]) -> Job:
+    def make_job(self, config: RunConfig, row: RowSpec, role: Role, point: str, params: Mapping[str, Any]) -> Job:
         """A run with its key and folder."""
-        key = self.key(config, row, role, point=point)
+        key = self.make_key(config, row, role, point=point)
         first = point == BASE and role != "joined" and (key.seed, key.fold) == (row.seeds[0], row.folds[0])
         return Job(key, self.folder / row.name / key.folder, config, point, params, profile=first)
 
-    def key(
+    def make_key(
         self, config: RunConfig, row: RowSpec, role: Role, *, point: str = BASE, trial: int | None = None
     ) -> RunKey:
         """The key of a run of a row."""
@@ -313,17 +313,17 @@ def search_identity(study: StudyConfig, row: RowSpec, data_fingerprint: str) -> 
 def find_trials(index: StudyIndex, row: RowSpec, metric: str) -> list[ScoredTrial]:
     """The trials of a row that have ended in all folds, in order: mean over the folds of the best validation score."""
     folds = index.trials_of(row.name)
-    tried: list[ScoredTrial] = []
-    while all(fold in folds.get(len(tried), {}) for fold in row.folds):
-        ended = [folds[len(tried)][fold] for fold in row.folds]
-        tried.append(ScoredTrial(ended[0].params, sum(one.score(metric) for one in ended) / len(ended)))
-    return tried
+    trials: list[ScoredTrial] = []
+    while all(fold in folds.get(len(trials), {}) for fold in row.folds):
+        ended = [folds[len(trials)][fold] for fold in row.folds]
+        trials.append(ScoredTrial(ended[0].params, sum(one.score(metric) for one in ended) / len(ended)))
+    return trials
 
 
-def find_choice(row: RowSpec, tried: Sequence[ScoredTrial]) -> SearchChoice | None:
+def find_choice(row: RowSpec, trials: Sequence[ScoredTrial]) -> SearchChoice | None:
     """What the trials of a row say; None where there are none."""
-    if not tried:
+    if not trials:
         return None
-    best = best_trial(tried)
-    params = tried[best].params
-    return SearchChoice(params, best, tried[best].score, len(tried), edge_notes(row.space, params))
+    best = best_trial(trials)
+    params = trials[best].params
+    return SearchChoice(params, best, trials[best].score, len(trials), edge_notes(row.space, params))

@@ -15,14 +15,14 @@ from equimetric.errors import DamagedFileError
 from equimetric.runs.folder import RunFolder
 from equimetric.studies.profiles import StudyImages
 
-__all__ = ["Image", "QueryScores", "query_scores"]
+__all__ = ["Image", "QueryComparison", "compare_queries"]
 
 Image: TypeAlias = NDArray[np.uint8]
 """An image of shape (C, H, W) with C = 1 (grey) or C = 3 (RGB)."""
 
 
 @dataclass(frozen=True, eq=False)
-class QueryScores:
+class QueryComparison:
     """One score for each test query and row, the mean over the row's runs; and what its first run retrieves.
 
     Attributes:
@@ -44,7 +44,9 @@ class QueryScores:
     images: StudyImages | None = None
 
 
-def query_scores(metric: str, runs: Iterable[tuple[str, Path]], images: StudyImages | None) -> QueryScores | None:
+def compare_queries(
+    metric: str, runs: Iterable[tuple[str, Path]], images: StudyImages | None
+) -> QueryComparison | None:
     """The scores of the queries that all runs have in common; None where fewer than two rows have kept any.
 
     `runs` are rows with the folders of their finished runs.
@@ -69,4 +71,4 @@ def query_scores(metric: str, runs: Iterable[tuple[str, Path]], images: StudyIma
         return None
     names = tuple(str(label) if images is None else images.class_names[int(label)] for label in labels)
     scores = {row: np.mean(values, axis=0) for row, values in found.items()}
-    return QueryScores(metric, index, names, scores, neighbours, min(map(len, found.values())), images)
+    return QueryComparison(metric, index, names, scores, neighbours, min(map(len, found.values())), images)

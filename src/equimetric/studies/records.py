@@ -17,7 +17,7 @@ from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.ledger.record import Ledger
 from equimetric.studies.outcomes import ClassList
 from equimetric.studies.profiles import MethodProfile, StudyImages
-from equimetric.studies.query_scores import Image, QueryScores
+from equimetric.studies.query_scores import Image, QueryComparison
 from equimetric.studies.search import ScoredTrial, SearchChoice
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ class SearchRecord:
     """The search of one row: what was tuned in which ranges, every trial in order, and what was chosen."""
 
     space: Mapping[str, SearchSpace]
-    tried: tuple[ScoredTrial, ...]
-    tuned: SearchChoice | None
+    trials: tuple[ScoredTrial, ...]
+    choice: SearchChoice | None
     budget: int
 
 
@@ -174,7 +174,7 @@ class StudyRecord:
     fingerprint: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     openings: Mapping[str, int] = field(default_factory=dict)
-    queries: QueryScores | None = None
+    queries: QueryComparison | None = None
     spaces: Mapping[str, EmbeddingsRecord] = field(default_factory=dict)
     profiles: Mapping[str, MethodProfile] = field(default_factory=dict)
     images: StudyImages | None = None
@@ -263,7 +263,7 @@ class StudyRecord:
             [
                 {"method": method, "trial": number, **trial.params, "score": trial.score}
                 for method, search in self.searches.items()
-                for number, trial in enumerate(search.tried)
+                for number, trial in enumerate(search.trials)
             ]
         )
 

@@ -22,7 +22,7 @@ from equimetric.runs.folder import RunFolder
 from equimetric.runs.profile import RunProfile, certify
 from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.gallery import galleries
-from equimetric.studies.narrative import describe_conditions, shown_metrics
+from equimetric.studies.narrative import describe_conditions, list_metrics
 from equimetric.studies.outcomes import class_scores
 from equimetric.studies.profiles import load_profiles, study_images
 from equimetric.studies.records import PLAIN, RunRecord, StudyRecord
@@ -38,30 +38,31 @@ def load_record(
     source: Path,
     labels: Path | None = None,
     *,
-    retrained: Path | None = None,
-    located: Mapping[str, Any] | None = None,
+    retrained_folder: Path | None = None,
+    data_options: Mapping[str, Any] | None = None,
     pictures: bool = True,
 ) -> StudyRecord | EmbeddingsRecord:
     """The record behind a report: of a study, a run, or embeddings with their labels.
 
-    `retrained` and `located` are those of `load_study`; without `pictures` no image of the data is in the record.
+    `retrained_folder` and `data_options` are those of `load_study`; without `pictures` the record has
+    no image of the data.
     """
-    record = find_record(source, labels, retrained, located)
+    record = find_record(source, labels, retrained_folder, data_options)
     return record if pictures or isinstance(record, EmbeddingsRecord) else without_pictures(record)
 
 
 def find_record(
-    source: Path, labels: Path | None, retrained: Path | None, located: Mapping[str, Any] | None
+    source: Path, labels: Path | None, retrained_folder: Path | None, data_options: Mapping[str, Any] | None
 ) -> StudyRecord | EmbeddingsRecord:
     """The record of whatever lies at a path."""
-    if not is_study(source) and (retrained or located):
+    if not is_study(source) and (retrained_folder or data_options):
         raise EquimetricError(f"{str(source)!r} is no study; only studies are trained again, or have their data moved")
     if not source.is_dir():
         return load_embeddings_record(source, labels)
     if labels is not None:
         raise EquimetricError(f"{str(source)!r} has its own labels; a file of labels goes only with an .npy file")
     if is_study(source):
-        return load_study(source, retrained=retrained, located=located)
+        return load_study(source, retrained_folder=retrained_folder, data_options=data_options)
     if (source / "config.toml").exists():
         return load_run_record(source)
     raise EquimetricError(
@@ -114,7 +115,7 @@ def load_run_record(folder: Path) -> StudyRecord:
         conditions=describe_conditions(config, dataset),
         runs=(record,),
         galleries={} if dataset is None else galleries(folder.name, [(config.method, folder)], dataset),
-        table_metrics=shown_metrics(config),
+        table_metrics=list_metrics(config),
         primary_metric=config.evaluation.selected_by,
         across=config.evaluation.across,
         recipes={config.method: (config.method, config.options)},

@@ -20,7 +20,7 @@ from equimetric.training import train
 
 __all__ = ["Reproduction", "changes", "find_runs", "reproduce_run", "scores"]
 
-COMPARED = ("equimetric", "code", "protocol", "python", "torch", "numpy", "platform", "cuda")
+COMPARED_FACTS = ("equimetric", "code", "protocol", "python", "torch", "numpy", "platform", "cuda")
 """What of the environment may explain a difference."""
 
 
@@ -95,7 +95,8 @@ def scores(result: RunResult | Outcome) -> dict[str, float]:
 
 def changes(then: Mapping[str, object], now: Mapping[str, object]) -> dict[str, tuple[object, object]]:
     """What of the environment has changed."""
-    return {name: (then[name], now.get(name)) for name in COMPARED if name in then and then[name] != now.get(name)}
+    names = (name for name in COMPARED_FACTS if name in then)
+    return {name: (then[name], now.get(name)) for name in names if then[name] != now.get(name)}
 
 
 def find_runs(folder: Path) -> Iterator[Path]:

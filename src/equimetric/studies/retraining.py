@@ -17,7 +17,7 @@ from equimetric.studies.index import PlannedRun
 from equimetric.studies.outcomes import Outcome
 from equimetric.studies.reproduction import Reproduction, changes, scores
 from equimetric.studies.rows import BASE, list_rows, run_config
-from equimetric.studies.store import ADVICE, WHERE, locate_data, read_index, require_study
+from equimetric.studies.store import ADVICE, DATA_OPTIONS_PREFIX, locate_data, read_index, require_study
 from equimetric.training import train
 
 __all__ = ["RetrainedRow", "describe_retrained", "retrain_rows"]
@@ -58,7 +58,7 @@ def retrain_rows(
     if data.fingerprint != wanted:
         raise EquimetricError(
             f"the data have the fingerprint {data.fingerprint}, those of the study had {wanted}; say where the same "
-            f"images and labels are, by keys such as --{WHERE}file"
+            f"images and labels are, by keys such as --{DATA_OPTIONS_PREFIX}file"
         )
     cache, rows = RunCache(), list_rows(study)
     found = first_runs(index.planned.values(), index.outcomes)

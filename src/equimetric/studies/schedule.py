@@ -14,17 +14,17 @@ from equimetric.studies.engines import Engine, JobEnd, JobLost, JobMessage, JobP
 from equimetric.studies.jobs import Job, describe_run
 from equimetric.studies.plan import StudyPlan
 
-__all__ = ["Watcher", "adopt_finished", "do_all", "forget_damaged", "ignore_progress"]
+__all__ = ["Watcher", "adopt_finished", "execute_plan", "forget_damaged", "ignore_progress"]
 
 Watcher = Callable[[Job, int, Mapping[str, float] | None], None]
-"""Called with a job, the number of its steps so far, and its figures, which are None when it has ended."""
+"""Called with a job, the number of its steps so far, and its metrics, which are None when it has ended."""
 
 
-def ignore_progress(job: Job, step: int, figures: Mapping[str, float] | None) -> None:
+def ignore_progress(job: Job, step: int, metrics: Mapping[str, float] | None) -> None:
     """Show nothing."""
 
 
-def do_all(plan: StudyPlan, engine: Engine, watch: Watcher = ignore_progress) -> None:
+def execute_plan(plan: StudyPlan, engine: Engine, watch: Watcher = ignore_progress) -> None:
     """Do all that is left of a study. A job whose process dies is left to the next start; the others are done."""
     waiting: list[tuple[tuple[int, int], int, Job]] = []
     arrivals = count()
@@ -32,15 +32,15 @@ def do_all(plan: StudyPlan, engine: Engine, watch: Watcher = ignore_progress) ->
     running = 0
     lost: list[EquimetricError] = []
 
-    def look_at(rows: Iterable[str]) -> None:
+    def submit_ready(rows: Iterable[str]) -> None:
         for row in rows:
-            jobs = [job for job in plan.ready(row) if job.key.content not in seen]
+            jobs = [job for job in plan.ready_jobs(row) if job.key.content not in seen]
             plan.index.plan(plan.index_entry(job) for job in jobs if job.key.trial is None)
             seen.update(job.key.content for job in jobs)
             for job in jobs:
                 heappush(waiting, (urgency(plan, job), next(arrivals), job))
 
-    look_at(plan.rows)
+    submit_ready(plan.rows)
     while waiting or running:
         while waiting and running < engine.slots:
             _, _, job = heappop(waiting)
@@ -49,7 +49,7 @@ def do_all(plan: StudyPlan, engine: Engine, watch: Watcher = ignore_progress) ->
             running += 1
         event = engine.next_event()
         if isinstance(event, JobProgress):
-            watch(event.job, event.step, event.figures)
+            watch(event.job, event.step, event.metrics)
         elif isinstance(event, JobMessage):
             warnings.warn(event.text, stacklevel=2)
         elif isinstance(event, JobLost):
@@ -59,7 +59,7 @@ def do_all(plan: StudyPlan, engine: Engine, watch: Watcher = ignore_progress) ->
             running -= 1
             plan.index.record(event.outcome, event.classes)
             watch(event.job, event.job.steps, None)
-            look_at(plan.dependents(event.job.row))
+            submit_ready(plan.dependents(event.job.row))
     if lost:
         raise lost[0]
 
@@ -77,11 +77,11 @@ def forget_damaged(plan: StudyPlan, *, retry_failed: bool) -> None:
         outcome = plan.index.outcomes.get(job.key.content)
         if outcome is None or not (retry_failed or outcome.status == "done"):
             continue
-        if (job.has_folder and not is_whole(job, retry_failed)) or (retry_failed and outcome.status == "failed"):
+        if (job.has_folder and not is_intact(job, retry_failed)) or (retry_failed and outcome.status == "failed"):
             plan.index.forget(job.key.content)
 
 
-def is_whole(job: Job, retry_failed: bool) -> bool:
+def is_intact(job: Job, retry_failed: bool) -> bool:
     """Whether the folder of a run holds its result, undamaged."""
     try:
         result = read_intact_result(RunFolder(job.folder))

@@ -23,12 +23,12 @@ from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.gallery import galleries
 from equimetric.studies.index import INDEX, PlannedRun, StudyIndex
 from equimetric.studies.ledger.record import Ledger
-from equimetric.studies.narrative import conditions, shown_metrics, statement
+from equimetric.studies.narrative import conditions, list_metrics, statement
 from equimetric.studies.old_index import read_old_index
 from equimetric.studies.outcomes import Outcome
 from equimetric.studies.plan import StudyPlan, find_choice, find_trials
 from equimetric.studies.profiles import load_profiles, study_images
-from equimetric.studies.query_scores import query_scores
+from equimetric.studies.query_scores import compare_queries
 from equimetric.studies.records import PLAIN, RunRecord, SearchRecord, StudyRecord
 from equimetric.studies.rows import BASE, list_rows
 from equimetric.studies.search import budget
@@ -41,14 +41,14 @@ OWN_FILES = {"arrays": "file", "features": "file", "folder": "root", "manifest":
 ENVIRONMENT = ("equimetric", "code", "protocol", "python", "torch", "numpy", "platform", "processor", "cores", "cuda")
 """What a report says of the machines of a study, by the names of environment.json."""
 
-WHERE = "data.options."
+DATA_OPTIONS_PREFIX = "data.options."
 """Keys that say where the data are now; everything else is part of the study."""
 
 ADVICE = "run `equimetric compare` with the study's file again: it keeps the finished runs"
 
 
 @dataclass(frozen=True, eq=False)
-class EndedRun:
+class FinishedRun:
     """A planned run with its end."""
 
     planned: PlannedRun
@@ -75,24 +75,25 @@ def save_study(plan: StudyPlan) -> None:
 
 
 def load_study(
-    folder: str | Path, *, retrained: Path | None = None, located: Mapping[str, Any] | None = None
+    folder: str | Path, *, retrained_folder: Path | None = None, data_options: Mapping[str, Any] | None = None
 ) -> StudyRecord:
     """The record of a study from its folder: every run that has ended, and the shared conditions.
 
-    `retrained` is where runs are in place of the study's own folder: those that `retrain_rows` has trained again.
-    `located` are keys `data.options.…` that say where the data are now.
+    `retrained_folder` is where runs are in place of the study's own folder: those that `retrain_rows` has
+    trained again.
+    `data_options` are keys `data.options.…` that say where the data are now.
     """
     folder = Path(folder)
-    runs_at = retrained or folder
+    runs_at = retrained_folder or folder
     require_study(folder)
     stored = read_json(folder / "data.json", dict, ADVICE)
     study, index = read_index(folder)
     planned = list(index.planned.values())
-    ended = [EndedRun(run, index.outcomes[run.key.content]) for run in planned if run.key.content in index.outcomes]
+    ended = [FinishedRun(run, index.outcomes[run.key.content]) for run in planned if run.key.content in index.outcomes]
     runs = [run for run in ended if run.outcome.key.role in ("final", "baseline") and run.planned.point == BASE]
     if not runs:
         raise EquimetricError(f"study {study.name!r} has no finished run yet; run `equimetric compare` first")
-    dataset = find_images(locate_data(study, located), stored.get("fingerprint", ""))
+    dataset = find_images(locate_data(study, data_options), stored.get("fingerprint", ""))
     images = None if dataset is None else study_images(dataset)
     folders = [(run.planned.key.method, runs_at / run.planned.folder) for run in runs if run.outcome.status == "done"]
     seeded = [
@@ -107,7 +108,7 @@ def load_study(
         conditions=conditions(study, dataset),
         runs=tuple(own_folder(run_record(run, runs_at, index), folder) for run in runs),
         galleries={} if dataset is None else galleries(study.name, folders, dataset),
-        table_metrics=shown_metrics(study),
+        table_metrics=list_metrics(study),
         primary_metric=study.evaluation.selected_by,
         across=study.evaluation.across,
         joined_runs=tuple(
@@ -129,9 +130,9 @@ def load_study(
         ledger=Ledger.load(folder),
         configuration=to_toml(study),
         fingerprint=stored.get("fingerprint", ""),
-        environment={} if retrained else read_environment([path for _, path in folders]),
-        openings={} if retrained else count_test_accesses([path for _, path in folders]),
-        queries=query_scores(study.evaluation.selected_by, folders, images),
+        environment={} if retrained_folder else read_environment([path for _, path in folders]),
+        openings={} if retrained_folder else count_test_accesses([path for _, path in folders]),
+        queries=compare_queries(study.evaluation.selected_by, folders, images),
         profiles=load_profiles(seeded),
         images=images,
     )
@@ -148,14 +149,15 @@ def require_study(folder: Path) -> None:
         raise EquimetricError(f"{str(folder)!r} is not the folder of a study; give a folder such as runs/demo")
 
 
-def locate_data(study: StudyConfig, located: Mapping[str, Any] | None) -> StudyConfig:
+def locate_data(study: StudyConfig, data_options: Mapping[str, Any] | None) -> StudyConfig:
     """The study with its data where they are now."""
-    for key in located or ():
-        if not key.startswith(WHERE):
+    for key in data_options or ():
+        if not key.startswith(DATA_OPTIONS_PREFIX):
             raise EquimetricError(
-                f"{key!r} would make another study; a report takes keys {WHERE}NAME, which say where its data are now"
+                f"{key!r} would make another study; a report takes keys {DATA_OPTIONS_PREFIX}NAME, "
+                "which say where its data are now"
             )
-    return load_config(study, StudyConfig, located)
+    return load_config(study, StudyConfig, data_options)
 
 
 def read_environment(folders: Sequence[Path]) -> dict[str, str]:
@@ -184,7 +186,7 @@ def name_data(study: StudyConfig) -> str:
     return (place.parent if data.name == "manifest" else place).stem or study.name
 
 
-def joined_record(run: EndedRun, runs_folder: Path, index: StudyIndex, runs: Sequence[EndedRun]) -> RunRecord:
+def joined_record(run: FinishedRun, runs_folder: Path, index: StudyIndex, runs: Sequence[FinishedRun]) -> RunRecord:
     """The record of fold models side by side, whose time is that of all their trainings."""
     record = run_record(run, runs_folder, index)
     trained = (one.outcome for one in runs if one.planned.key.method == record.method)
@@ -221,14 +223,14 @@ def read_searches(study: StudyConfig, index: StudyIndex) -> dict[str, SearchReco
     searches = {}
     for row in list_rows(study).values():
         if row.space:
-            tried = find_trials(index, row, study.evaluation.selected_by)
+            trials = find_trials(index, row, study.evaluation.selected_by)
             searches[row.name] = SearchRecord(
-                row.space, tuple(tried), find_choice(row, tried), budget(row.space, study.search)
+                row.space, tuple(trials), find_choice(row, trials), budget(row.space, study.search)
             )
     return searches
 
 
-def run_record(run: EndedRun, runs_folder: Path, index: StudyIndex) -> RunRecord:
+def run_record(run: FinishedRun, runs_folder: Path, index: StudyIndex) -> RunRecord:
     """The part of a run that tables and report need; a damaged folder makes it a failed run that names the way out."""
     outcome, key = run.outcome, run.outcome.key
     folder = runs_folder / run.planned.folder

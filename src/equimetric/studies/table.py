@@ -247,7 +247,7 @@ def _column(study: StudyRecord, metric: str, cells: Iterable[Cell | None]) -> Co
     found = [cell for cell in cells if cell is not None]
     values = [value for method in study.methods for value in study.values(method, metric)]
     values = values or [cell.mean for cell in found]
-    percent = all(0 <= value <= 1 for value in values) and max(values, default=1) >= 0.01 and shown_in_percent(metric)
+    percent = all(0 <= value <= 1 for value in values) and max(values, default=1) >= 0.01 and is_percentage(metric)
     fewest, most, without_interval = (1, 2, 1) if percent else (0, 6, 3)
     scale = 100 if percent else 1
     widths = [scale * width for cell in found if (width := known_half_width(cell)) > 0]
@@ -258,7 +258,7 @@ def _column(study: StudyRecord, metric: str, cells: Iterable[Cell | None]) -> Co
     return Column(metric, percent, min(max(decimals, fewest), most))
 
 
-def shown_in_percent(metric: str) -> bool:
+def is_percentage(metric: str) -> bool:
     """Whether `evaluate` shows a metric in percent; true for one that this version does not know."""
     try:
         return METRICS[Metric.parse(metric.removesuffix(PLAIN)).family].percent

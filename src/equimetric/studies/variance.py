@@ -12,7 +12,7 @@ from equimetric.studies.statistics import VarianceComponent, variance_components
 
 __all__ = ["variance_notes"]
 
-SHOWN = 0.005
+MIN_SHOWN_SHARE = 0.005
 """Shares below this are not worth a word."""
 
 
@@ -57,7 +57,7 @@ def test_components(study: StudyRecord) -> Sequence[VarianceComponent]:
 
 def trial_variances(study: StudyRecord) -> str:
     """How far trials of a search lie apart: the median over methods of their standard deviation and of their range."""
-    scores = [[trial.score for trial in search.tried] for search in study.searches.values() if len(search.tried) > 1]
+    scores = [[trial.score for trial in search.trials] for search in study.searches.values() if len(search.trials) > 1]
     if not scores:
         return ""
     deviation = float(np.median([np.std(one, ddof=1) for one in scores]))
@@ -71,4 +71,4 @@ def trial_variances(study: StudyRecord) -> str:
 def describe(components: Sequence[VarianceComponent]) -> str:
     """'class 83 %, seed × class 16 %, seed 0.5 %', largest first."""
     ordered = sorted(components, key=lambda one: -one.share)
-    return ", ".join(f"{one.name} {100 * one.share:.3g} %" for one in ordered if one.share >= SHOWN)
+    return ", ".join(f"{one.name} {100 * one.share:.3g} %" for one in ordered if one.share >= MIN_SHOWN_SHARE)

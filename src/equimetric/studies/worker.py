@@ -52,9 +52,9 @@ def main() -> None:
 def execute(job: Job, send: Send, cache: RunCache | None = None) -> None:
     """Execute a job and report its progress and its end; `cache` is what the jobs of this worker have in common."""
 
-    def report(step: int, figures: Mapping[str, float]) -> None:
-        if step % STEPS_BETWEEN_REPORTS == 0 or not figures:
-            send({"step": step, "figures": dict(figures)})
+    def report(step: int, metrics: Mapping[str, float]) -> None:
+        if step % STEPS_BETWEEN_REPORTS == 0 or not metrics:
+            send({"step": step, "metrics": dict(metrics)})
 
     try:
         outcome, classes = run_job(job, report, cache)

@@ -64,7 +64,7 @@ def test_a_pair_reads_both_ways(found):
     one, other = found.between("margin", "triplet"), found.between("triplet", "margin")
     assert (one.verdict, other.verdict) == ("better", "worse")
     assert (one.first, other.first, other.interval.low) == ("margin", "triplet", -one.interval.high)
-    assert other.effect.standardised == -one.effect.standardised < 0
+    assert other.effect.standardized == -one.effect.standardized < 0
     assert one.beyond_margin
     assert other.beyond_margin
 

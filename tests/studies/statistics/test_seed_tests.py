@@ -168,10 +168,10 @@ def test_effect_sizes():
     found = effect_size(row(A), row(B))
     pooled = math.sqrt((np.var(A, ddof=1) + np.var(B, ddof=1)) / 2)
     assert (found.difference, found.points(1)) == (pytest.approx(0.323), pytest.approx(0.323))
-    assert found.standardised == pytest.approx(0.323 / pooled)
+    assert found.standardized == pytest.approx(0.323 / pooled)
     assert effect_size(row(A), row([59], seeds=None)).deviation == pytest.approx(0.3232130360407313)
-    assert math.isnan(effect_size(row([60], seeds=None), row([59], seeds=None)).standardised)
-    assert effect_size(row([2, 2], seeds="ab"), row([3, 3], seeds="ab")).standardised == -math.inf
+    assert math.isnan(effect_size(row([60], seeds=None), row([59], seeds=None)).standardized)
+    assert effect_size(row([2, 2], seeds="ab"), row([3, 3], seeds="ab")).standardized == -math.inf
 
 
 def test_simultaneous_confidences_follow_holm_where_it_rejects_and_bonferroni_elsewhere():

@@ -60,12 +60,12 @@
     const decimals = shown === 0 || shown >= 10 ? 2 : shown >= 1 ? 3 : 4;
     return `${shown.toFixed(decimals)} %`;
   };
-  const showThreshold = (method, place) => equimetric.number((method.scored ? -1 : 1) * method.thresholds[place], 4);
+  const showThreshold = (method, index) => equimetric.number((method.scored ? -1 : 1) * method.thresholds[index], 4);
 
   /** The rates of one class that is shipped with its counts. */
-  const ratesOf = (one, place) => {
-    const far = one.negative[place] / one.negatives;
-    const frr = 1 - one.positive[place] / one.positives;
+  const ratesOf = (one, index) => {
+    const far = one.negative[index] / one.negatives;
+    const frr = 1 - one.positive[index] / one.positives;
     return { far, frr, utility: harmonic(far, frr) };
   };
 
@@ -81,7 +81,7 @@
     constructor(values, side, name) {
       this.values = values;
       this.side = side;
-      this.place = 0;
+      this.index = 0;
       this.root = element("article", { class: "threshold-panel" });
       this.choose(name);
     }
@@ -92,8 +92,8 @@
 
     choose(name) {
       this.name = name;
-      this.extra = null;
-      this.all = null;
+      this.lookedUpClass = null;
+      this.classTable = null;
       const { method } = this;
       this.far = method.negative.map((count) => count / method.negatives);
       this.quantiles = Object.fromEntries(Object.entries(method.quantiles).map(([key, text]) => [key, unpackShares(text)]));
@@ -114,22 +114,22 @@
         );
         if (name === this.name) {
           const columns = packed.kept.length;
-          this.all = { names: packed.names, kept: packed.kept, columns, positives, negatives,
+          this.classTable = { names: packed.names, kept: packed.kept, columns, positives, negatives,
             positive: accumulate(positive, columns), negative: accumulate(negative, columns) };
           this.fillClassList();
-          this.move(this.place);
+          this.move(this.index);
         }
       };
       this.ready = work();
     }
 
-    quantile(kind, percentile, place) {
+    quantile(kind, percentile, index) {
       const { levels, thresholds } = this.method;
-      return this.quantiles[kind][Math.round((percentile / 100) * (levels - 1)) * thresholds.length + place];
+      return this.quantiles[kind][Math.round((percentile / 100) * (levels - 1)) * thresholds.length + index];
     }
 
     row(kind, percentile) {
-      return this.method.thresholds.map((_, place) => this.quantile(kind, percentile, place));
+      return this.method.thresholds.map((_, index) => this.quantile(kind, percentile, index));
     }
 
     /** Build everything that does not move with the slider. */
@@ -146,7 +146,7 @@
       this.worst = element("tbody");
       this.search = element("input", { type: "search", id: `explorer-class-${this.side}`, list: `explorer-classes-${this.side}`, placeholder: "name of a class" });
       this.list = element("datalist", { id: `explorer-classes-${this.side}` });
-      this.search.addEventListener("input", () => this.pick(this.search.value));
+      this.search.addEventListener("input", () => this.lookUpClass(this.search.value));
       const names = (kind) => {
         const { classes, named } = method.groups[kind];
         return `${named.join(", ")}${classes > named.length ? ` and ${classes - named.length} more` : ""}`;
@@ -184,41 +184,41 @@
     }
 
     fillClassList() {
-      if (this.all && this.list) {
+      if (this.classTable && this.list) {
         const box = document.getElementById(`explorer-search-${this.side}`);
         box?.removeAttribute("hidden");
-        this.list.replaceChildren(...this.all.names.slice(0, 500).map((name) => element("option", { value: name })));
+        this.list.replaceChildren(...this.classTable.names.slice(0, 500).map((name) => element("option", { value: name })));
       }
     }
 
     /** Show one more class, by its name, above the worst. */
-    pick(name) {
-      if (this.extra) {
-        this.extra.root.remove();
-        this.extra = null;
+    lookUpClass(name) {
+      if (this.lookedUpClass) {
+        this.lookedUpClass.root.remove();
+        this.lookedUpClass = null;
       }
-      const index = this.all ? this.all.names.indexOf(name) : -1;
-      if (index >= 0) {
-        this.extra = this.classRow({ name, index });
-        this.extra.root.classList.add("picked");
-        this.worst.prepend(this.extra.root);
+      const classIndex = this.classTable ? this.classTable.names.indexOf(name) : -1;
+      if (classIndex >= 0) {
+        this.lookedUpClass = this.classRow({ name, classIndex });
+        this.lookedUpClass.root.classList.add("picked");
+        this.worst.prepend(this.lookedUpClass.root);
       }
-      this.move(this.place);
+      this.move(this.index);
     }
 
     /** The rates of any class at the nearest threshold that the page has for it. */
-    anyClass(index, place) {
-      const { all } = this;
-      const column = index * all.columns + nearest(all.kept, place);
-      const far = all.negative[column] / all.negatives[index];
-      const frr = 1 - all.positive[column] / all.positives[index];
+    classRates(classIndex, index) {
+      const { classTable } = this;
+      const column = classIndex * classTable.columns + nearest(classTable.kept, index);
+      const far = classTable.negative[column] / classTable.negatives[classIndex];
+      const frr = 1 - classTable.positive[column] / classTable.positives[classIndex];
       return { far, frr, utility: harmonic(far, frr) };
     }
 
-    x(place) {
+    x(index) {
       const { thresholds } = this.method;
       const first = thresholds[0], last = thresholds[thresholds.length - 1];
-      const share = (thresholds[place] - first) / (last - first);
+      const share = (thresholds[index] - first) / (last - first);
       return MARGIN.left + (this.method.scored ? 1 - share : share) * (WIDTH - MARGIN.left - MARGIN.right);
     }
 
@@ -229,7 +229,7 @@
     /** The fan of utility curves. */
     draw() {
       const { method } = this;
-      const x = (place) => this.x(place), y = (value) => this.y(value);
+      const x = (index) => this.x(index), y = (value) => this.y(value);
       const last = method.thresholds.length - 1;
       const [from, to] = [method.calibration[0], method.calibration[1] - 1].map(x);
       const label = `Utility of the classes of ${this.name} against the threshold. The values at the chosen threshold are in the table below.`;
@@ -271,10 +271,10 @@
       const { bins, shade } = this.method.density;
       const shades = bytes(shade);
       const cells = [];
-      for (let place = 0; place + 1 < this.method.thresholds.length; place++) {
-        const left = Math.min(this.x(place), this.x(place + 1)), width = Math.abs(this.x(place + 1) - this.x(place)) + 0.3;
+      for (let index = 0; index + 1 < this.method.thresholds.length; index++) {
+        const left = Math.min(this.x(index), this.x(index + 1)), width = Math.abs(this.x(index + 1) - this.x(index)) + 0.3;
         for (let bin = 0; bin < bins; bin++) {
-          const value = shades[place * bins + bin];
+          const value = shades[index * bins + bin];
           if (value > 0) {
             cells.push(svg("rect", { x: left.toFixed(1), y: this.y((bin + 1) / bins).toFixed(1), width: width.toFixed(1),
               height: (this.y(0) - this.y(1 / bins) + 0.3).toFixed(1), opacity: (value / 255 * 0.55).toFixed(2) }));
@@ -302,23 +302,23 @@
     }
 
     /** Everything that the slider moves. */
-    move(place) {
-      this.place = place;
+    move(index) {
+      this.index = index;
       const { method, cells } = this;
       if (!cells) {
         return;
       }
-      const at = this.x(place);
+      const at = this.x(index);
       this.marker.setAttribute("x1", at);
       this.marker.setAttribute("x2", at);
-      cells.threshold.textContent = showThreshold(method, place);
-      cells.far.textContent = `${percent(this.far[place])} (${method.negative[place].toLocaleString("en")} of ${method.negatives.toLocaleString("en")})`;
-      cells.frr.textContent = `${percent(1 - method.positive[place] / method.positives)} (${(method.positives - method.positive[place]).toLocaleString("en")} of ${method.positives.toLocaleString("en")})`;
-      cells.classFar.textContent = `${percent(this.quantile("far", 50, place))}, ${percent(this.quantile("far", 90, place))}`;
-      cells.classFrr.textContent = `${percent(this.quantile("frr", 50, place))}, ${percent(this.quantile("frr", 90, place))}`;
-      cells.utility.textContent = `${method.mean[place].toFixed(3)} ± ${method.deviation[place].toFixed(3)}`;
-      for (const row of [...this.rows, ...(this.extra ? [this.extra] : [])]) {
-        const rates = row.one.index === undefined ? ratesOf(row.one, place) : this.anyClass(row.one.index, place);
+      cells.threshold.textContent = showThreshold(method, index);
+      cells.far.textContent = `${percent(this.far[index])} (${method.negative[index].toLocaleString("en")} of ${method.negatives.toLocaleString("en")})`;
+      cells.frr.textContent = `${percent(1 - method.positive[index] / method.positives)} (${(method.positives - method.positive[index]).toLocaleString("en")} of ${method.positives.toLocaleString("en")})`;
+      cells.classFar.textContent = `${percent(this.quantile("far", 50, index))}, ${percent(this.quantile("far", 90, index))}`;
+      cells.classFrr.textContent = `${percent(this.quantile("frr", 50, index))}, ${percent(this.quantile("frr", 90, index))}`;
+      cells.utility.textContent = `${method.mean[index].toFixed(3)} ± ${method.deviation[index].toFixed(3)}`;
+      for (const row of [...this.rows, ...(this.lookedUpClass ? [this.lookedUpClass] : [])]) {
+        const rates = row.one.classIndex === undefined ? ratesOf(row.one, index) : this.classRates(row.one.classIndex, index);
         row.cells[0].textContent = percent(rates.far);
         row.cells[1].textContent = percent(rates.frr);
         row.cells[2].textContent = rates.utility.toFixed(3);
@@ -344,14 +344,14 @@
 
     const update = () => {
       const [first, second] = panels;
-      const place = Number(slider.value);
-      first.move(place);
+      const index = Number(slider.value);
+      first.move(index);
       if (second) {
-        const same = link.value === "far" ? nearest(second.far, first.far[place]) : nearest(second.method.thresholds, first.method.thresholds[place]);
+        const same = link.value === "far" ? nearest(second.far, first.far[index]) : nearest(second.method.thresholds, first.method.thresholds[index]);
         second.move(same);
       }
       const { method } = first;
-      slider.setAttribute("aria-valuetext", `${method.scored ? "score" : "distance"} ${showThreshold(method, place)}, false accept rate ${percent(first.far[place])}`);
+      slider.setAttribute("aria-valuetext", `${method.scored ? "score" : "distance"} ${showThreshold(method, index)}, false accept rate ${percent(first.far[index])}`);
     };
     const reset = () => {
       const { method } = panels[0];

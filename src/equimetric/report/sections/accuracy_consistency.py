@@ -7,7 +7,7 @@ from typing import Any
 
 from equimetric.escaping import one_line
 from equimetric.report.figure import Figure, import_altair
-from equimetric.report.label_places import LabelPlace, place_labels
+from equimetric.report.label_placement import LabelOffset, place_labels
 from equimetric.report.palette import PALETTE
 from equimetric.report.section import section
 from equimetric.studies.records import StudyRecord
@@ -15,7 +15,7 @@ from equimetric.studies.table import comparison_table
 
 __all__ = ["accuracy_consistency_section", "pareto_front"]
 
-ACCURACY = ("recall@1", "precision@1")
+ACCURACY_METRICS = ("recall@1", "precision@1")
 
 WIDTH, HEIGHT = 800, 340
 """Pixels of the plane where names are placed; a page that is wider has more room."""
@@ -51,7 +51,7 @@ def accuracy_consistency_section(study: StudyRecord) -> Mapping[str, Any] | None
 
 def measure(study: StudyRecord, method: str, kind: str) -> dict[str, Any] | None:
     """Mean and range of both scores of a method; OPIS of its stored thresholds where the study did not measure it."""
-    metric = next((name for name in ACCURACY if study.values(method, name)), None)
+    metric = next((name for name in ACCURACY_METRICS if study.values(method, name)), None)
     if metric is None:
         return None
     profile = study.profiles.get(method)
@@ -105,7 +105,7 @@ def domain(points: Sequence[Mapping[str, Any]], name: str) -> tuple[float, float
     return low - margin, high + margin
 
 
-def labelled(points: Sequence[Mapping[str, Any]]) -> dict[LabelPlace, list[Mapping[str, Any]]]:
+def labelled(points: Sequence[Mapping[str, Any]]) -> dict[LabelOffset, list[Mapping[str, Any]]]:
     """The points whose names find a place, by that place; those of the front first."""
     order = sorted(points, key=lambda point: not point["front"])
     (left, right), (low, high) = domain(points, "accuracy"), domain(points, "opis")
@@ -118,7 +118,7 @@ def labelled(points: Sequence[Mapping[str, Any]]) -> dict[LabelPlace, list[Mappi
         for one in order
     ]
     places = place_labels(pixels, WIDTH)
-    groups: dict[LabelPlace, list[Mapping[str, Any]]] = {}
+    groups: dict[LabelOffset, list[Mapping[str, Any]]] = {}
     for point, place in zip(order, places, strict=True):
         if place is not None:
             groups.setdefault(place, []).append(point)

@@ -12,9 +12,9 @@ from equimetric.studies.table import ComparisonTable, comparison_table
 
 __all__ = ["answer_section"]
 
-SPACE = "\N{NO-BREAK SPACE}"
+NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
-MOST_NAMES = 8
+MAX_NAMES = 8
 """Names in a sentence; the table has the others."""
 
 TEMPLATE = """
@@ -58,9 +58,9 @@ def answer_section(study: StudyRecord) -> Mapping[str, Any]:
 def answer(study: StudyRecord, table: ComparisonTable, pairs: RowComparisons | None) -> list[str]:
     """Who is best, who is not, how sure that is."""
     column = table.columns[0]
-    unit = f"{SPACE}%" if column.percent else ""
+    unit = f"{NO_BREAK_SPACE}%" if column.percent else ""
     scores = {
-        row.method: f"{column.number(cell.mean)}{table.half_width(column, cell)}{unit}".replace(" ", SPACE)
+        row.method: f"{column.number(cell.mean)}{table.half_width(column, cell)}{unit}".replace(" ", NO_BREAK_SPACE)
         for row in table.rows
         if (cell := row.cells[0]) is not None
     }
@@ -157,5 +157,5 @@ def undecided_sentences(pairs: RowComparisons) -> list[str]:
 
 def names(given: Sequence[str]) -> str:
     """'a, b and c', at most eight of them."""
-    *first, last = given if len(given) <= MOST_NAMES else (*given[:MOST_NAMES], f"{len(given) - MOST_NAMES} others")
+    *first, last = given if len(given) <= MAX_NAMES else (*given[:MAX_NAMES], f"{len(given) - MAX_NAMES} others")
     return f"{', '.join(first)} and {last}" if first else last

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equimetric.report.figure import Figure, import_altair
-from equimetric.report.page_room import picture_room
+from equimetric.report.page_budget import image_byte_budget
 from equimetric.report.palette import PALETTE
 from equimetric.report.pictures import Thumbnails
 from equimetric.report.section import section
 from equimetric.studies.judgement import Judgement, judge_study
-from equimetric.studies.query_scores import QueryScores
+from equimetric.studies.query_scores import QueryComparison
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import comparison_table
 
@@ -28,7 +28,7 @@ STEPS = 10_000
 BINS = 20
 """Bins on each side of zero."""
 
-CHANGED, EXTREMES = 60, 12
+MAX_CHANGED_QUERIES, EXTREMES = 60, 12
 """Queries that are shown: those that methods differ in most, these two ends of the two methods shown first."""
 
 NEIGHBOURS = 5
@@ -91,7 +91,9 @@ def compare_section(study: StudyRecord) -> Mapping[str, Any] | None:
         "classes": list(listed.names),
         "counts": list(listed.queries),
         "scores": {row: pack(values) for row, values in means.items()},
-        "queries": None if queries is None else query_payload(queries, shown, order, picture_room(study, "compare")),
+        "queries": None
+        if queries is None
+        else query_payload(queries, shown, order, image_byte_budget(study, "compare")),
     }
     first, second = pair
     return {
@@ -121,7 +123,7 @@ def pack(values: NDArray[np.float64]) -> str:
     return base64.b64encode(np.round(STEPS * values.clip(0, 1)).astype("<u2").tobytes()).decode("ascii")
 
 
-def most_changed(queries: QueryScores, pair: tuple[str, str]) -> list[int]:
+def most_changed(queries: QueryComparison, pair: tuple[str, str]) -> list[int]:
     """The queries that A wins and loses most of the two rows shown first, then those that all rows differ in most."""
     scores = queries.scores
     chosen: list[int] = []
@@ -131,20 +133,22 @@ def most_changed(queries: QueryScores, pair: tuple[str, str]) -> list[int]:
         ends = zip(order[:EXTREMES], order[::-1][:EXTREMES], strict=True)
         chosen = [int(place) for end in ends for place in end if differences[place] != 0]
     spread = np.ptp(np.stack(list(scores.values())), axis=0)
-    others = [int(place) for place in np.argsort(-spread, kind="stable")[:CHANGED] if spread[place] > 0]
-    return list(dict.fromkeys([*chosen, *others]))[:CHANGED]
+    others = [int(place) for place in np.argsort(-spread, kind="stable")[:MAX_CHANGED_QUERIES] if spread[place] > 0]
+    return list(dict.fromkeys([*chosen, *others]))[:MAX_CHANGED_QUERIES]
 
 
-def query_payload(queries: QueryScores, shown: Sequence[int], order: Sequence[str], room: int) -> dict[str, Any]:
+def query_payload(
+    queries: QueryComparison, shown: Sequence[int], order: Sequence[str], byte_budget: int
+) -> dict[str, Any]:
     """The scores of all queries by row; for those that are shown, what each row retrieves, with pictures that fit.
 
     Images, labels and neighbours are by row of the data set; rows of the table come in `order`, the two
-    that are shown first at its head, until there is no room.
+    that are shown first at its head, within `byte_budget`.
     """
     scores = {row: pack(values) for row, values in queries.scores.items()}
     if queries.images is None or not shown:
         return {"scores": scores, "shown": []}
-    pictures = Thumbnails(queries.images, room, side=SIDE)
+    pictures = Thumbnails(queries.images, byte_budget, side=SIDE)
     rows = [int(queries.index[place]) for place in shown]
     pictures.add(*rows)
     neighbours = {
@@ -163,7 +167,7 @@ def query_payload(queries: QueryScores, shown: Sequence[int], order: Sequence[st
         "scores": scores,
         "shown": [{"query": place, "row": row} for place, row in zip(shown, rows, strict=True)],
         "neighbours": neighbours,
-        "images": {str(row): source for row, source in pictures.found.items()},
+        "images": {str(row): source for row, source in pictures.data_urls.items()},
         "labels": {str(row): label for row, label in labels.items()},
         "names": {str(label): queries.images.class_names[label] for label in sorted(set(labels.values()))},
     }

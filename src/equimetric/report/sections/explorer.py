@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from equimetric.report.page_room import METHODS_BYTES, OTHER_BYTES, PAGE_BYTES, picture_room
+from equimetric.report.page_budget import METHODS_BYTES, OTHER_BYTES, PAGE_BYTES, image_byte_budget
 from equimetric.report.section import section
 from equimetric.report.threshold_data import all_classes, method_thresholds
 from equimetric.runs.profile import RunProfile
@@ -59,7 +59,7 @@ classes; its bound for new classes has 95 % confidence.</li></ul>
     link="Thresholds",
     order=34,
     template=TEMPLATE,
-    of=(StudyRecord, EmbeddingsRecord),
+    record_types=(StudyRecord, EmbeddingsRecord),
 )
 def explorer_section(record: StudyRecord | EmbeddingsRecord) -> Mapping[str, Any] | None:
     """All methods with stored thresholds, or embeddings alone."""
@@ -75,7 +75,7 @@ def explorer_section(record: StudyRecord | EmbeddingsRecord) -> Mapping[str, Any
     order = [row.method for row in ranked if row.method in found]
     seeds = ", ".join(sorted({str(found[row].seed) for row in order}))
     runs = {row: found[row].run for row in order}
-    pictures = picture_room(record) if record.images is not None and record.images.dataset is not None else 0
+    pictures = image_byte_budget(record) if record.images is not None and record.images.dataset is not None else 0
     shown = compared_methods(record, order)
     return explore(runs, shown, class_names(record), f"the test classes, seed {seeds}", pictures)
 
@@ -127,11 +127,11 @@ def compared_methods(study: StudyRecord, order: list[str]) -> list[str]:
     return order[:2]
 
 
-def fit_classes(profiles: Mapping[str, Any], names: Mapping[int, str], room: int) -> dict[str, Any]:
-    """All classes of the profiles, at as many thresholds as fit into the room; none where not even a few do."""
+def fit_classes(profiles: Mapping[str, Any], names: Mapping[int, str], byte_budget: int) -> dict[str, Any]:
+    """All classes of the profiles, at as many thresholds as fit into `byte_budget`; none where not even a few do."""
     for stride in STRIDES:
         packed = {row: all_classes(profile, names, stride) for row, profile in profiles.items()}
-        if len(json.dumps(packed)) <= room:
+        if len(json.dumps(packed)) <= byte_budget:
             return packed
     return {}
 

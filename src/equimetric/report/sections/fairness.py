@@ -92,7 +92,7 @@ def fairness_section(study: StudyRecord) -> Mapping[str, Any]:
         "budgets": [
             {
                 "method": method,
-                "used": len(search.tried),
+                "used": len(search.trials),
                 "budget": search.budget,
                 "tuned": ", ".join(search.space) or "nothing",
             }

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from equimetric.escaping import printable
-from equimetric.report.page_room import picture_room
+from equimetric.report.page_budget import image_byte_budget
 from equimetric.report.pictures import Thumbnails
-from equimetric.report.retrieval_data import retrieval_faults, shown_rows
+from equimetric.report.retrieval_data import collect_rows, retrieval_faults
 from equimetric.report.section import section
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import comparison_table
@@ -38,7 +38,7 @@ def faults_section(study: StudyRecord) -> Mapping[str, Any] | None:
     images = study.images
     if images is None or not study.profiles:
         return None
-    pictures, methods, without = Thumbnails(images, picture_room(study, "faults")), {}, []
+    pictures, methods, without = Thumbnails(images, image_byte_budget(study, "faults")), {}, []
     # Baselines last.
     ranked = sorted(comparison_table(study).rows, key=lambda row: row.kind == "baseline")
     for row in (row.method for row in ranked if row.method in study.profiles):
@@ -47,7 +47,7 @@ def faults_section(study: StudyRecord) -> Mapping[str, Any] | None:
         if found is None:
             continue
         places = profile.run.map
-        fits = images.dataset is None or pictures.add(*shown_rows(found))
+        fits = images.dataset is None or pictures.add(*collect_rows(found))
         mapped = places is not None and pictures.add(*places.rows.tolist())
         if not fits:
             without.append(row)
@@ -57,29 +57,29 @@ def faults_section(study: StudyRecord) -> Mapping[str, Any] | None:
             if places is None
             else {
                 "rows": places.rows.tolist(),
-                "places": scale_places(places.places),
+                "places": scale_coordinates(places.places),
                 "pictured": mapped,
             },
         }
     if not methods:
         return None
     mapped_rows = (row for one in methods.values() if one["map"] for row in one["map"]["rows"])
-    listed_rows = (row for one in methods.values() if one["faults"] for row in shown_rows(one["faults"]))
-    rows = sorted({*pictures.found, *mapped_rows, *listed_rows})
+    listed_rows = (row for one in methods.values() if one["faults"] for row in collect_rows(one["faults"]))
+    rows = sorted({*pictures.data_urls, *mapped_rows, *listed_rows})
     return {
         "without": without,
         "values": {
             "methods": methods,
-            "images": {str(row): source for row, source in sorted(pictures.found.items())},
+            "images": {str(row): source for row, source in sorted(pictures.data_urls.items())},
             "names": {str(row): printable(images.class_name(row)) for row in rows},
         },
     }
 
 
-def scale_places(places: Any) -> list[list[int]]:
+def scale_coordinates(places: Any) -> list[list[int]]:
     """Places in a plane as whole numbers of a square of 1000 × 1000, both axes to one scale."""
     low, high = places.min(axis=0), places.max(axis=0)
     widest = float((high - low).max()) or 1.0
-    centred = (places - (low + high) / 2) / widest + 0.5
-    found: list[list[int]] = np.rint(centred * GRID).astype(int).tolist()
+    scaled = (places - (low + high) / 2) / widest + 0.5
+    found: list[list[int]] = np.rint(scaled * GRID).astype(int).tolist()
     return found

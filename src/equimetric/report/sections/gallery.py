@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from equimetric.report.page_room import picture_room
+from equimetric.report.page_budget import image_byte_budget
 from equimetric.report.section import section
 from equimetric.studies.records import GalleryRow, Image, StudyRecord
 from equimetric.studies.table import comparison_table
@@ -15,10 +15,10 @@ from equimetric.studies.table import comparison_table
 __all__ = ["gallery_section"]
 
 # Images are shown at 52 pixels at most; half as much again is enough for dense screens and keeps the page small.
-_LARGEST_SIDE = 80
+_MAX_SIDE = 80
 
 # Images up to this side are enlarged with visible pixels.
-_LARGEST_PIXELATED = 64
+_MAX_PIXELATED_SIDE = 64
 
 TEMPLATE = """
 {% macro picture(image, description) %}
@@ -64,13 +64,13 @@ def gallery_section(study: StudyRecord) -> Mapping[str, Any] | None:
     best_first = sorted(comparison_table(study).rows, key=lambda row: row.kind == "baseline")
     galleries: list[dict[str, Any]] = []
     without: list[str] = []
-    room = picture_room(study, "gallery")
+    byte_budget = image_byte_budget(study, "gallery")
     for row in best_first:
         if row.method not in study.galleries:
             continue
         queries = list(map(query, study.galleries[row.method]))
-        room -= sum(map(size_of, queries))
-        if room >= 0 or not galleries:
+        byte_budget -= sum(map(size_of, queries))
+        if byte_budget >= 0 or not galleries:
             galleries.append({"method": row.method, "kind": row.kind, "queries": queries})
         else:
             without.append(row.method)
@@ -92,7 +92,7 @@ def query(row: GalleryRow) -> dict[str, Any]:
 
 def picture(image: Image) -> dict[str, Any]:
     """An image of shape (C, H, W) inline, and whether its pixels stay visible when it is enlarged."""
-    return {"source": data_uri(image), "enlarged": max(image.shape[1:]) <= _LARGEST_PIXELATED}
+    return {"source": data_uri(image), "enlarged": max(image.shape[1:]) <= _MAX_PIXELATED_SIDE}
 
 
 def data_uri(image: Image) -> str:
@@ -100,9 +100,9 @@ def data_uri(image: Image) -> str:
     from PIL import Image as Pillow
 
     pixels = Pillow.fromarray(np.ascontiguousarray(image[0] if image.shape[0] == 1 else image.transpose(1, 2, 0)))
-    pixels.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE), Pillow.Resampling.LANCZOS)
+    pixels.thumbnail((_MAX_SIDE, _MAX_SIDE), Pillow.Resampling.LANCZOS)
     stream = io.BytesIO()
     # A study shows a thousand photographs, which are a fifth of the size as JPEG.
-    kind = "jpeg" if image.shape[0] == 3 and max(image.shape[1:]) > _LARGEST_PIXELATED else "png"
+    kind = "jpeg" if image.shape[0] == 3 and max(image.shape[1:]) > _MAX_PIXELATED_SIDE else "png"
     pixels.save(stream, format=kind, optimize=True, **({"quality": 76} if kind == "jpeg" else {}))
     return f"data:image/{kind};base64," + base64.b64encode(stream.getvalue()).decode("ascii")

@@ -251,7 +251,7 @@ def describe_comparison(one: RowComparison, column: Column) -> dict[str, Any]:
     scale, decimals = column.scale, column.decimals
     low, mean, high = (scale * end for end in (one.simultaneous.low, one.interval.mean, one.simultaneous.high))
     ends = "" if one.simultaneous.seeds_unknown else f" ({signed(low, decimals)} to {signed(high, decimals)})"
-    size = one.effect.standardised
+    size = one.effect.standardized
     known = isfinite(size)
     return {
         "verdict": one.verdict,

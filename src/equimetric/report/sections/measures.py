@@ -25,7 +25,7 @@ TEMPLATE = """
 """
 
 
-@section("measures", title="Measured", link="Measured", order=10, template=TEMPLATE, of=(EmbeddingsRecord,))
+@section("measures", title="Measured", link="Measured", order=10, template=TEMPLATE, record_types=(EmbeddingsRecord,))
 def measures_section(record: EmbeddingsRecord) -> Mapping[str, Any]:  # noqa: ARG001  (the template reads the record)
     """Metrics and facts, which the template takes from the record."""
     return {}

@@ -10,7 +10,7 @@ from equimetric.studies.records import StudyRecord
 
 __all__ = ["reproduce_section"]
 
-NAMES = {
+ENVIRONMENT_TITLES = {
     "equimetric": "Equimetric",
     "code": "Code",
     "protocol": "Protocol version of runs",
@@ -50,7 +50,7 @@ TEMPLATE = """
 def reproduce_section(study: StudyRecord) -> Mapping[str, Any] | None:
     """Nothing where neither configuration nor environment are known."""
     codes = list(dict.fromkeys(run.code for run in study.runs if run.code))
-    facts = {NAMES[name]: value for name, value in study.environment.items() if name in NAMES}
+    facts = {ENVIRONMENT_TITLES[name]: value for name, value in study.environment.items() if name in ENVIRONMENT_TITLES}
     if codes and "Code" not in facts:
         facts["Code"] = ", ".join(codes)
     if study.fingerprint:

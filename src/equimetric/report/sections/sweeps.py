@@ -8,7 +8,7 @@ from typing import Any
 
 from equimetric.escaping import one_line
 from equimetric.report.figure import Figure, import_altair
-from equimetric.report.palette import looks
+from equimetric.report.palette import line_styles
 from equimetric.report.section import section
 from equimetric.report.tables import plain_table
 from equimetric.studies.judgement import known_half_width
@@ -82,7 +82,7 @@ def draw_sweep(name: str, values: list[dict[str, Any]], column: Column) -> Any:
     """Lines with bands; a logarithmic axis where values double."""
     alt = import_altair()
     rows = list(dict.fromkeys(value["row"] for value in values))
-    look = looks(rows)
+    look = line_styles(rows)
     numbers = sorted({value["value"] for value in values})
     grows = numbers[0] > 0 and numbers[-1] >= 8 * numbers[0]
     chosen = alt.selection_point(fields=["row"], bind="legend")

@@ -44,8 +44,8 @@ def tuning_section(study: StudyRecord) -> Mapping[str, Any] | None:
     edges = [
         (method, sentence)
         for method, search in study.searches.items()
-        if search.tuned
-        for sentence in search.tuned.at_edge.values()
+        if search.choice
+        for sentence in search.choice.at_edge.values()
     ]
     shares = {method: found for method, search in study.searches.items() if (found := importance(search))}
     return {"table": table, "edges": edges, "history": history_figure(study), "shares": importance_figure(shares)}
@@ -53,7 +53,7 @@ def tuning_section(study: StudyRecord) -> Mapping[str, Any] | None:
 
 def history_figure(study: StudyRecord) -> Figure | None:
     """The best validation score after each trial, for every method; None without two trials."""
-    searches = {method: search for method, search in study.searches.items() if len(search.tried) > 1}
+    searches = {method: search for method, search in study.searches.items() if len(search.trials) > 1}
     if not searches:
         return None
     return Figure(
@@ -71,7 +71,7 @@ def draw_history(searches: Mapping[str, SearchRecord], metric: str) -> Any:
     values = []
     for method, search in searches.items():
         best = float("-inf")
-        for number, trial in enumerate(search.tried):
+        for number, trial in enumerate(search.trials):
             if isfinite(trial.score) and trial.score > 0:
                 best = max(best, trial.score)
                 values.append(

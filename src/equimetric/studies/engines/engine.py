@@ -15,11 +15,11 @@ __all__ = ["Engine", "Event", "JobEnd", "JobLost", "JobMessage", "JobProgress"]
 
 @dataclass(frozen=True)
 class JobProgress:
-    """A job has taken some steps; `figures` to show."""
+    """A job has taken some steps; `metrics` to show."""
 
     job: Job
     step: int
-    figures: Mapping[str, float]
+    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from equimetric.workers import start_interpreter
 
 __all__ = ["LocalEngine"]
 
-SECONDS_BETWEEN_LOOKS = 0.05
+POLL_SECONDS = 0.05
 
 
 @dataclass(eq=False)
@@ -77,7 +77,7 @@ class LocalEngine:
             return StorageError(message["cannot_write"])
         if "notice" in message:
             return JobMessage(job, message["notice"])
-        return JobProgress(job, message["step"], message["figures"])
+        return JobProgress(job, message["step"], message["metrics"])
 
     def next_event(self) -> Event:
         """Wait for the next event."""
@@ -93,7 +93,7 @@ class LocalEngine:
         for worker in self.workers:
             # One that ended its job before it looked at the signal would wait for the next one.
             while worker.job is not None and worker.process.poll() is None:
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+                time.sleep(POLL_SECONDS)
             worker.process.kill()
             worker.process.wait()
 

@@ -35,7 +35,7 @@ class RayEngine:
         self.slots = slots
         self.connection = ExitStack()
         self.ray = self.connection.enter_context(connect_ray(slots))
-        self.task = self.ray.remote(num_cpus=1, max_retries=0)(do_job)
+        self.task = self.ray.remote(num_cpus=1, max_retries=0)(run_remote_job)
         self.running: dict[Any, Job] = {}
 
     def start(self, job: Job) -> None:
@@ -73,7 +73,7 @@ class RayEngine:
         self.connection.close()
 
 
-def do_job(values: Mapping[str, Any], members: Sequence[Files]) -> dict[str, Any]:
+def run_remote_job(values: Mapping[str, Any], members: Sequence[Files]) -> dict[str, Any]:
     """What a task does: the job in a temporary folder; its outcome and the files of its run."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     job = Job.from_json(values)

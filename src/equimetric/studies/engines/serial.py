@@ -29,8 +29,8 @@ class SerialEngine:
         if self.job is not None:
             job, self.job = self.job, None
 
-            def report(step: int, figures: Mapping[str, float]) -> None:
-                self.events.put(JobProgress(job, step, figures))
+            def report(step: int, metrics: Mapping[str, float]) -> None:
+                self.events.put(JobProgress(job, step, metrics))
 
             self.events.put(JobEnd(job, *run_job(job, report)))
         return self.events.get()

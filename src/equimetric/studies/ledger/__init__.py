@@ -5,17 +5,17 @@
 """
 
 from equimetric.studies.ledger.conditions import check_conditions, check_repetitions, check_tuning
+from equimetric.studies.ledger.data_overlap import check_data
 from equimetric.studies.ledger.description import ComparisonDescription, audit_description, example_names, load_example
-from equimetric.studies.ledger.factors import FACTORS, OF_THE_METHOD, Factor
+from equimetric.studies.ledger.factors import FACTORS, METHOD_KEYS, Factor
 from equimetric.studies.ledger.fairness import check_fairness
-from equimetric.studies.ledger.parts import check_data
 from equimetric.studies.ledger.record import LEDGER_FILE, Ledger, LedgerEntry, StudyFacts
 from equimetric.studies.ledger.selection import check_selection, note_on_test_accesses
 
 __all__ = [
     "FACTORS",
     "LEDGER_FILE",
-    "OF_THE_METHOD",
+    "METHOD_KEYS",
     "ComparisonDescription",
     "Factor",
     "Ledger",

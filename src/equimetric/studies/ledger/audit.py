@@ -12,9 +12,9 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import CONFIG, RunFolder
 from equimetric.studies.configuration import StudyConfig
+from equimetric.studies.ledger.data_overlap import check_data
 from equimetric.studies.ledger.description import audit_description, example_names, load_example
 from equimetric.studies.ledger.fairness import check_runs
-from equimetric.studies.ledger.parts import check_data
 from equimetric.studies.ledger.record import Ledger, LedgerEntry, StudyFacts, waive
 from equimetric.studies.ledger.selection import note_on_test_accesses
 from equimetric.studies.rows import BASE, list_rows, run_config

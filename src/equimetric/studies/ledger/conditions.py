@@ -17,7 +17,7 @@ from equimetric.runs.configuration import Conditions, ModelConfig, RunConfig
 from equimetric.runs.data import RunData
 from equimetric.runs.embedding import embed_images
 from equimetric.runs.key import IRRELEVANT_KEYS
-from equimetric.studies.ledger.factors import FACTORS, OF_THE_METHOD, Factor, check_varies, factor_of_key, is_declared
+from equimetric.studies.ledger.factors import FACTORS, METHOD_KEYS, Factor, check_varies, factor_of_key, is_declared
 from equimetric.studies.ledger.record import LedgerEntry
 from equimetric.studies.ledger.settings import (
     FLOAT_BITS,
@@ -33,10 +33,10 @@ __all__ = ["RunsByRow", "check_conditions", "check_repetitions", "check_tuning",
 RunsByRow: TypeAlias = Mapping[str, Sequence[RunConfig]]
 """Row of the table → configurations of its final runs."""
 
-OF_TRAINING = ("optimizer", "batch", "training", "data.fold")
+TRAINING_KEYS = ("optimizer", "batch", "training", "data.fold")
 """What a row that does not train cannot have."""
 
-OF_NO_NETWORK = {
+MISSING_KEYS_BY_BASELINE = {
     "raw_pixels": ("model",),
     "raw_features": ("model.dim", "model.head", "model.head_init", "model.dropout"),
     "pretrained": ("model.head_init",),
@@ -90,7 +90,7 @@ def flat_conditions(config: RunConfig) -> Iterator[tuple[str, str]]:
     values = config.model_dump(include=set(Conditions.model_fields), exclude=IRRELEVANT_KEYS)
     values["training"]["device"] = choose_device(config.training.device)
     values["model"]["pretrained"] = describe_pretrained(config.model)
-    return ((key, text) for key, text in flatten(values) if key not in OF_THE_METHOD and not is_exempt(key, config))
+    return ((key, text) for key, text in flatten(values) if key not in METHOD_KEYS and not is_exempt(key, config))
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -127,7 +127,7 @@ def is_exempt(key: str, config: RunConfig) -> bool:
     """Whether the row of this run cannot have a condition."""
     if not is_baseline(config):
         return False
-    exempt = (*OF_TRAINING, *OF_NO_NETWORK.get(config.learner.name, ()))
+    exempt = (*TRAINING_KEYS, *MISSING_KEYS_BY_BASELINE.get(config.learner.name, ()))
     return any(key == table or key.startswith(f"{table}.") for table in exempt)
 
 

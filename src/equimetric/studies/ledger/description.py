@@ -28,10 +28,10 @@ def read_unstated(value: Any) -> Any:
 
 
 Unstated = BeforeValidator(read_unstated)
-Text = Annotated[str | None, Unstated]
-Count = Annotated[Annotated[int, Field(ge=0)] | None, Unstated]
-Number = Annotated[float | None, Unstated]
-Answer = Annotated[bool | None, Unstated]
+OptionalStr = Annotated[str | None, Unstated]
+OptionalCount = Annotated[Annotated[int, Field(ge=0)] | None, Unstated]
+OptionalFloat = Annotated[float | None, Unstated]
+OptionalBool = Annotated[bool | None, Unstated]
 Holds: TypeAlias = Callable[["MethodSettings"], object]
 """Whether a method meets a requirement: False where it does not, None where that is not stated."""
 
@@ -39,34 +39,38 @@ Holds: TypeAlias = Callable[["MethodSettings"], object]
 class MethodSettings(Strict):
     """How one method of a comparison was trained and evaluated; a key that is left out is not stated."""
 
-    data: Text = Field(None, description="images and split")
-    backbone: Text = Field(None, description="network without its head")
-    pretrained: Text = Field(None, description="initial weights, 'none' from scratch")
-    networks: Count = Field(1, description="networks whose outputs form one embedding")
-    dim: Count = Field(None, description="dimension of the embedding that is evaluated, of all networks together")
-    bits: Count = Field(FLOAT_BITS, description="bits of each dimension: 1 for signs")
-    transform: Text = Field(None, description="crops and augmentation")
-    image_size: Count = Field(None, description="side of the images that enter the network")
-    bounding_boxes: Answer = Field(None, description="whether images are cropped to boxes")
-    optimizer: Text = Field(None, description="update rule of the network")
-    lr: Number = Field(None, description="learning rate of the network")
+    data: OptionalStr = Field(None, description="images and split")
+    backbone: OptionalStr = Field(None, description="network without its head")
+    pretrained: OptionalStr = Field(None, description="initial weights, 'none' from scratch")
+    networks: OptionalCount = Field(1, description="networks whose outputs form one embedding")
+    dim: OptionalCount = Field(
+        None, description="dimension of the embedding that is evaluated, of all networks together"
+    )
+    bits: OptionalCount = Field(FLOAT_BITS, description="bits of each dimension: 1 for signs")
+    transform: OptionalStr = Field(None, description="crops and augmentation")
+    image_size: OptionalCount = Field(None, description="side of the images that enter the network")
+    bounding_boxes: OptionalBool = Field(None, description="whether images are cropped to boxes")
+    optimizer: OptionalStr = Field(None, description="update rule of the network")
+    lr: OptionalFloat = Field(None, description="learning rate of the network")
     frozen_batch_norm: Annotated[bool | Literal["statistics", "no batch norm"] | None, Unstated] = Field(
         None, description="true, false, 'statistics' alone, or 'no batch norm'"
     )
-    batch_size: Count = Field(None, description="images of a step")
-    batch_shape: Text = Field(None, description="classes × samples")
-    normalized: Answer = Field(None, description="whether embeddings have unit length")
-    geometry: Text = Field(None, description="how embeddings are compared")
-    epochs: Count = Field(None, description="training budget, at most")
-    steps: Count = Field(None, description="training budget, at most")
-    trials: Count = Field(None, description="configurations that were tried to tune it; 0 without tuning")
-    repetitions: Count = Field(None, description="independent runs behind the reported figure")
-    intervals: Answer = Field(None, description="whether figures have intervals")
+    batch_size: OptionalCount = Field(None, description="images of a step")
+    batch_shape: OptionalStr = Field(None, description="classes × samples")
+    normalized: OptionalBool = Field(None, description="whether embeddings have unit length")
+    geometry: OptionalStr = Field(None, description="how embeddings are compared")
+    epochs: OptionalCount = Field(None, description="training budget, at most")
+    steps: OptionalCount = Field(None, description="training budget, at most")
+    trials: OptionalCount = Field(None, description="configurations that were tried to tune it; 0 without tuning")
+    repetitions: OptionalCount = Field(None, description="independent runs behind the reported figure")
+    intervals: OptionalBool = Field(None, description="whether figures have intervals")
     selected_on: Annotated[Literal["validation classes", "test classes", "nothing"] | None, Unstated] = Field(
         None, description="what epochs and hyper-parameters were selected on; 'nothing' where they were fixed before"
     )
-    disjoint_classes: Answer = Field(None, description="whether training, validation and test classes are disjoint")
-    near_duplicates: Count = Field(None, description="images, or nearly equal ones, found in two parts")
+    disjoint_classes: OptionalBool = Field(
+        None, description="whether training, validation and test classes are disjoint"
+    )
+    near_duplicates: OptionalCount = Field(None, description="images, or nearly equal ones, found in two parts")
     reported: dict[str, float] = Field(default_factory=dict, description="metric → reported value; not compared")
 
 

@@ -14,9 +14,9 @@ from typing import Literal, TypeAlias
 from equimetric.errors import unknown_name
 
 __all__ = [
-    "CAUSES",
+    "CAUSE_COUNT",
     "FACTORS",
-    "OF_THE_METHOD",
+    "METHOD_KEYS",
     "Factor",
     "FactorName",
     "check_varies",
@@ -43,10 +43,10 @@ FactorName: TypeAlias = Literal[
     "near_duplicates",
 ]
 
-CAUSES = 6
+CAUSE_COUNT = 6
 """How many of the factors are causes of the Reality Check."""
 
-OF_THE_METHOD = ("method", "options", "learner", "optimizer.objective_lr")
+METHOD_KEYS = ("method", "options", "learner", "optimizer.objective_lr")
 """Keys of a run that differ between the methods of every study."""
 
 
@@ -62,9 +62,9 @@ class Factor:
         keys: dotted keys of a run's configuration, or tables of them; the longest that fits decides.
         fields: keys of a described method, which must be stated.
         optional: further ones, which need not be stated where no method does.
-        shown: keys and fields that say enough where all are equal.
+        summary_keys: keys and fields that say enough where all are equal.
         cause: number among the causes of the Reality Check.
-        refused: whether a study with this fault does not start.
+        blocks_start: whether a study with this fault does not start.
     """
 
     name: FactorName
@@ -74,9 +74,9 @@ class Factor:
     keys: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    shown: tuple[str, ...] = ()
+    summary_keys: tuple[str, ...] = ()
     cause: int | None = None
-    refused: bool = True
+    blocks_start: bool = True
 
     @property
     def wrong(self) -> str:
@@ -92,7 +92,7 @@ _LISTED = (
         keys=("model",),
         fields=("backbone", "pretrained"),
         optional=("networks",),
-        shown=("model.backbone", "model.pretrained", "backbone", "pretrained"),
+        summary_keys=("model.backbone", "model.pretrained", "backbone", "pretrained"),
         cause=1,
     ),
     Factor(
@@ -110,7 +110,7 @@ _LISTED = (
         keys=("data.transform", "data.options.size", "data.options.crop_to_box", "data.options.decoding"),
         fields=("transform",),
         optional=("image_size", "bounding_boxes"),
-        shown=("data.transform", "transform"),
+        summary_keys=("data.transform", "transform"),
         cause=3,
     ),
     Factor(
@@ -120,7 +120,7 @@ _LISTED = (
         keys=("optimizer", "training.ema"),
         fields=("optimizer",),
         optional=("lr",),
-        shown=("optimizer.name", "optimizer.lr", "optimizer", "lr"),
+        summary_keys=("optimizer.name", "optimizer.lr", "optimizer", "lr"),
         cause=4,
     ),
     Factor(
@@ -129,7 +129,7 @@ _LISTED = (
         remedy="freeze batch normalisation for all methods or for none",
         keys=("model.frozen_batch_norm",),
         fields=("frozen_batch_norm",),
-        shown=("model.frozen_batch_norm", "frozen_batch_norm"),
+        summary_keys=("model.frozen_batch_norm", "frozen_batch_norm"),
         cause=5,
     ),
     Factor(
@@ -138,7 +138,7 @@ _LISTED = (
         fault="missing intervals",
         remedy="repeat every method with several seeds and report intervals",
         cause=6,
-        refused=False,
+        blocks_start=False,
     ),
     Factor(
         "data",
@@ -146,7 +146,7 @@ _LISTED = (
         remedy="train and test every method on the same images, split in the same way",
         keys=("data",),
         fields=("data",),
-        shown=("data.name", "data"),
+        summary_keys=("data.name", "data"),
     ),
     Factor(
         "batch",
@@ -155,7 +155,7 @@ _LISTED = (
         keys=("batch",),
         fields=("batch_size",),
         optional=("batch_shape",),
-        shown=("batch.kind", "batch.classes", "batch.samples", "batch_size", "batch_shape"),
+        summary_keys=("batch.kind", "batch.classes", "batch.samples", "batch_size", "batch_shape"),
     ),
     Factor(
         "normalization",
@@ -164,14 +164,14 @@ _LISTED = (
         keys=("evaluation.geometry",),
         fields=("normalized",),
         optional=("geometry",),
-        shown=("evaluation.geometry", "normalized", "geometry"),
+        summary_keys=("evaluation.geometry", "normalized", "geometry"),
     ),
     Factor(
         "evaluation",
         noun="evaluation",
         remedy="measure every method by the same metrics, cohort and gallery",
         keys=("evaluation",),
-        shown=("evaluation.selected_by",),
+        summary_keys=("evaluation.selected_by",),
     ),
     Factor(
         "budget",
@@ -179,14 +179,14 @@ _LISTED = (
         remedy="give every method the same steps, validations and patience",
         keys=("training",),
         fields=("budget",),
-        shown=("training.steps", "training.validate_every", "training.patience", "budget"),
+        summary_keys=("training.steps", "training.validate_every", "training.patience", "budget"),
     ),
     Factor(
         "tuning",
         noun="tuning budget",
         remedy="tune every method with the same number of trials",
         fields=("trials",),
-        shown=("trials",),
+        summary_keys=("trials",),
     ),
     Factor(
         "computation",
@@ -200,7 +200,7 @@ _LISTED = (
             "training.compile",
             "training.log_every",
         ),
-        shown=("training.device", "training.precision"),
+        summary_keys=("training.device", "training.precision"),
     ),
     Factor(
         "selection",
@@ -245,7 +245,7 @@ def is_declared(key: str, factor: Factor, varies: Iterable[str]) -> bool:
 def check_varies(varies: Iterable[str]) -> None:
     """Raise an error for a name that is neither a factor nor a key or field of one."""
     fields = [field for factor in _LISTED for field in (*factor.fields, *factor.optional)]
-    tables = {key.partition(".")[0] for key in (*_FACTOR_OF, *OF_THE_METHOD)}
+    tables = {key.partition(".")[0] for key in (*_FACTOR_OF, *METHOD_KEYS)}
     for name in varies:
         if name not in FACTORS and name not in fields and name.partition(".")[0] not in tables:
             raise unknown_name("name in varies", name, [*FACTORS, *fields, *sorted(tables)])

@@ -14,8 +14,8 @@ from equimetric.studies.ledger.conditions import (
     embedding_dims,
     note_on_batches,
 )
+from equimetric.studies.ledger.data_overlap import check_data
 from equimetric.studies.ledger.metrics import note_on_metrics
-from equimetric.studies.ledger.parts import check_data
 from equimetric.studies.ledger.record import Ledger, LedgerEntry, SelectedOn, StudyFacts, waive
 from equimetric.studies.ledger.selection import check_selection
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from equimetric.checksums import json_document, read_json
 from equimetric.errors import DamagedFileError, EquimetricError, unknown_name
 from equimetric.files import write_atomically
-from equimetric.studies.ledger.factors import CAUSES, FACTORS, Factor, FactorName
+from equimetric.studies.ledger.factors import CAUSE_COUNT, FACTORS, Factor, FactorName
 
 __all__ = ["LEDGER_FILE", "EntryStatus", "Ledger", "LedgerEntry", "SelectedOn", "StudyFacts", "Verdict", "waive"]
 
@@ -135,19 +135,19 @@ class Ledger(BaseModel):
         waived = [entry.line.wrong for entry in self.waived]
         if self.verdict == "fair":
             excepted = any(entry.line.cause for entry in self.waived)
-            found = "no other cause" if excepted else f"none of the {CAUSES} causes"
+            found = "no other cause" if excepted else f"none of the {CAUSE_COUNT} causes"
             head = f"Fair but for what is waived ({', '.join(waived)})" if waived else "Fair"
             parts, waived = [f"{found} of unfair comparisons"], []
         else:
             head = self.verdict.capitalize()
-            counted = f"{len(causes)} of {CAUSES} causes of unfair comparisons ({', '.join(causes)})"
+            counted = f"{len(causes)} of {CAUSE_COUNT} causes of unfair comparisons ({', '.join(causes)})"
             parts = [counted, *list_nouns("also: ", others)] if causes else list_nouns("", others)
         parts += list_nouns("not stated: ", unstated) + list_nouns("declared to vary: ", declared)
         return f"{head}: {'; '.join(parts + list_nouns('waived: ', waived))}."
 
     def raise_unfair(self) -> None:
         """Raise one error for the faults that a study must not start with: cause, rows, remedy."""
-        refused = [entry for entry in self.faults if entry.line.refused]
+        refused = [entry for entry in self.faults if entry.line.blocks_start]
         if not refused:
             return
         found = "; ".join(f"{entry.line.wrong} ({entry.finding})" for entry in refused)

@@ -62,7 +62,7 @@ def note_on_test_accesses(folders: Mapping[str, Sequence[Path]]) -> list[str]:
     if not again:
         return [f"Test classes were opened once by each of {len(opened):,} final runs."]
     listed = "; ".join(
-        f"{Path(*folder.parts[-2:])} {len(accesses)} times ({describe_looks(accesses[1:])})"
+        f"{Path(*folder.parts[-2:])} {len(accesses)} times ({describe_accesses(accesses[1:])})"
         for folder, accesses in list(again.items())[:RUNS_SHOWN]
     )
     more = f"; and {len(again) - RUNS_SHOWN:,} more" if len(again) > RUNS_SHOWN else ""
@@ -72,6 +72,6 @@ def note_on_test_accesses(folders: Mapping[str, Sequence[Path]]) -> list[str]:
     ]
 
 
-def describe_looks(accesses: Sequence[RecordedAccess]) -> str:
+def describe_accesses(accesses: Sequence[RecordedAccess]) -> str:
     """'evaluate 2026-01-31, calibrate 2026-02-01'."""
     return ", ".join(f"{access.command} {access.date[:10]}" for access in accesses[:RUNS_SHOWN])

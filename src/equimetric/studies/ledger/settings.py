@@ -73,7 +73,7 @@ def describe_dimension(dim: int, bits: int) -> str:
 
 def describe_shared(factor: Factor, stated: Mapping[str, Mapping[str, str | None]]) -> str:
     """The values that all methods share, of the keys that say enough."""
-    chosen = [key for key in stated if key in factor.shown] or list(stated)
+    chosen = [key for key in stated if key in factor.summary_keys] or list(stated)
     values = [(key.rpartition(".")[2], next(iter(stated[key].values()), NOT_SET)) for key in chosen]
     return ", ".join(f"{key} {value}" for key, value in values if value != NOT_SET) or "the same for all"
 

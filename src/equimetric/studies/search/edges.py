@@ -10,7 +10,7 @@ from equimetric.search_space import Choice, LogUniform, SearchSpace
 
 __all__ = ["edge_notes"]
 
-NEAR = 0.02
+EDGE_SHARE = 0.02
 """Share of a range, or of its orders of magnitude, that counts as its end."""
 
 
@@ -21,8 +21,8 @@ def edge_notes(space: Mapping[str, SearchSpace], params: Mapping[str, Any]) -> d
         if isinstance(one, Choice):
             continue
         share = position(one, float(params[name]))
-        if share <= NEAR or share >= 1 - NEAR:
-            end = f"lower end {one.low:g}" if share <= NEAR else f"upper end {one.high:g}"
+        if share <= EDGE_SHARE or share >= 1 - EDGE_SHARE:
+            end = f"lower end {one.low:g}" if share <= EDGE_SHARE else f"upper end {one.high:g}"
             notes[name] = f"{name} = {params[name]:.4g} lies at the {end} of its range; the best value may lie beyond"
     return notes
 

@@ -20,7 +20,7 @@ from equimetric.errors import EquimetricError
 from equimetric.extras import import_extra
 from equimetric.search_space import Choice, Integer, LogUniform, SearchSpace, Uniform
 from equimetric.seeding import derive_seed
-from equimetric.studies.search_table import SearchConfig
+from equimetric.studies.search_config import SearchConfig
 
 __all__ = ["ScoredTrial", "budget", "propose"]
 
@@ -55,18 +55,18 @@ def count_points(space: Space, search: SearchConfig) -> int | None:
     return math.prod(len(grid_values(one, search.points)) for one in space.values())
 
 
-def propose(space: Space, tried: Sequence[ScoredTrial], search: SearchConfig, row: str) -> dict[str, Any]:
-    """The parameters of trial number len(tried) of a row.
+def propose(space: Space, trials: Sequence[ScoredTrial], search: SearchConfig, row: str) -> dict[str, Any]:
+    """The parameters of trial number len(trials) of a row.
 
     A grid, and a search over few enough combinations, takes them one after the other. A random search and the beginning
     of a Bayesian one take a quasi-random sequence (scrambled Sobol), which covers the space evenly.
     """
-    number, points = len(tried), count_points(space, search)
+    number, points = len(trials), count_points(space, search)
     if points is not None and points <= search.trials:
         return grid_point(space, search.points, number)
     if search.kind == "random" or number < search.startup:
         return quasi_random_point(space, number, derive_seed(search.seed, "search", row))
-    return ask_optuna(space, tried, search, derive_seed(search.seed, "search", row, number))
+    return ask_optuna(space, trials, search, derive_seed(search.seed, "search", row, number))
 
 
 def grid_point(space: Space, points: int, number: int) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def from_unit(space: SearchSpace, share: float) -> Any:
     return space.low + share * (space.high - space.low)
 
 
-def ask_optuna(space: Space, tried: Sequence[ScoredTrial], search: SearchConfig, seed: int) -> dict[str, Any]:
+def ask_optuna(space: Space, trials: Sequence[ScoredTrial], search: SearchConfig, seed: int) -> dict[str, Any]:
     """What a fresh sampler proposes after the trials so far."""
     optuna = import_optuna()
     samplers = {
@@ -118,17 +118,17 @@ def ask_optuna(space: Space, tried: Sequence[ScoredTrial], search: SearchConfig,
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study = recorded_study(space, tried, samplers[search.sampler]())
+        study = recorded_study(space, trials, samplers[search.sampler]())
         trial = study.ask(distributions(space))
     return {name: trial.params[name] for name in space}
 
 
-def recorded_study(space: Space, tried: Sequence[ScoredTrial], sampler: Any = None) -> Any:
+def recorded_study(space: Space, trials: Sequence[ScoredTrial], sampler: Any = None) -> Any:
     """An Optuna study in memory that holds the trials so far."""
     optuna = import_optuna()
     study = optuna.create_study(direction="maximize", sampler=sampler)
     known = distributions(space)
-    for one in tried:
+    for one in trials:
         study.add_trial(optuna.trial.create_trial(params=dict(one.params), distributions=known, value=one.score))
     return study
 

@@ -12,7 +12,7 @@ from equimetric.studies.search.proposals import ScoredTrial, import_optuna, reco
 
 __all__ = ["SearchChoice", "best_trial", "parameter_importance"]
 
-FEWEST_FOR_IMPORTANCE = 8
+MIN_TRIALS_FOR_IMPORTANCE = 8
 """Trials below which shares of variance are chance."""
 
 
@@ -35,14 +35,14 @@ class SearchChoice:
     at_edge: Mapping[str, str]
 
 
-def best_trial(tried: Sequence[ScoredTrial]) -> int:
+def best_trial(trials: Sequence[ScoredTrial]) -> int:
     """The number of the trial with the largest score, the first of equal ones."""
-    return max(range(len(tried)), key=lambda number: (tried[number].score, -number))
+    return max(range(len(trials)), key=lambda number: (trials[number].score, -number))
 
 
-def parameter_importance(space: Mapping[str, SearchSpace], tried: Sequence[ScoredTrial]) -> dict[str, float]:
+def parameter_importance(space: Mapping[str, SearchSpace], trials: Sequence[ScoredTrial]) -> dict[str, float]:
     """Share of the variance of scores that each parameter explains (fANOVA); empty for few trials or equal scores."""
-    enough = len(tried) >= FEWEST_FOR_IMPORTANCE and len({one.score for one in tried}) > 1
+    enough = len(trials) >= MIN_TRIALS_FOR_IMPORTANCE and len({one.score for one in trials}) > 1
     if not space or not enough:
         return {}
     if len(space) == 1:
@@ -51,5 +51,5 @@ def parameter_importance(space: Mapping[str, SearchSpace], tried: Sequence[Score
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-        shares = optuna.importance.get_param_importances(recorded_study(space, tried), evaluator=evaluator)
+        shares = optuna.importance.get_param_importances(recorded_study(space, trials), evaluator=evaluator)
     return {name: float(shares[name]) for name in space if name in shares}

@@ -12,7 +12,7 @@ from equimetric.intervals import Interval, t_interval
 from equimetric.studies.statistics.class_scores import ClassScores, average_folds
 from equimetric.studies.statistics.comparisons import RowComparison, RowComparisons, compare_rows
 from equimetric.studies.statistics.datasets import (
-    FEWEST_DATASETS,
+    MIN_DATASETS,
     DatasetRanking,
     FriedmanTest,
     friedman_test,
@@ -54,7 +54,7 @@ from equimetric.studies.statistics.verdicts import EQUIVALENCE_MARGIN, Verdict, 
 
 __all__ = [
     "EQUIVALENCE_MARGIN",
-    "FEWEST_DATASETS",
+    "MIN_DATASETS",
     "NEW_CLASSES",
     "POINTS",
     "THESE_CLASSES",

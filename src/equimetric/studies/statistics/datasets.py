@@ -15,7 +15,7 @@ from equimetric.studies.statistics.multiplicity import holm
 from equimetric.studies.statistics.seed_tests import smallest_p, wilcoxon_test
 
 __all__ = [
-    "FEWEST_DATASETS",
+    "MIN_DATASETS",
     "DatasetRanking",
     "FriedmanTest",
     "friedman_test",
@@ -23,7 +23,7 @@ __all__ = [
     "rank_over_datasets",
 ]
 
-FEWEST_DATASETS = 6
+MIN_DATASETS = 6
 """Data sets from which on ranks over them are tested; with fewer, verdicts are per data set."""
 
 
@@ -143,9 +143,9 @@ def rank_over_datasets(
     if len(methods) != k or len(set(methods)) < k:
         raise EquimetricError(f"scores of {k} methods need {k} different names, got {len(set(methods))}")
     difference = nemenyi_critical_difference(k, n, confidence)
-    if n < FEWEST_DATASETS:
+    if n < MIN_DATASETS:
         raise EquimetricError(
-            f"{n} data set{'s are' if n > 1 else ' is'} too few to rank methods over them, {FEWEST_DATASETS} are "
+            f"{n} data set{'s are' if n > 1 else ' is'} too few to rank methods over them, {MIN_DATASETS} are "
             f"needed: with {n}, mean ranks of {k} methods would have to differ by {difference:.1f}. Verdicts are per "
             "data set: read those of each one for itself"
         )

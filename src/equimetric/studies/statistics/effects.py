@@ -22,7 +22,7 @@ class EffectSize:
     deviation: float
 
     @property
-    def standardised(self) -> float:
+    def standardized(self) -> float:
         """The difference in standard deviations over seeds (Cohen's d); infinite without spread."""
         if self.deviation == 0:
             return math.copysign(math.inf, self.difference) if self.difference else 0.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from equimetric.errors import EquimetricError
 from equimetric.studies.statistics.class_scores import ClassScores, Pairing, pair_rows
 from equimetric.studies.statistics.seed_tests import (
-    MOST_FLIPS,
+    MAX_FLIPPED_PAIRS,
     SignFlipTest,
     TTest,
     WilcoxonTest,
@@ -49,6 +49,6 @@ def compare_seeds(a: ClassScores, b: ClassScores, confidence: float = 0.95) -> S
         paired.pairing,
         seeds,
         paired_t_test(difference, zeros, confidence),
-        sign_flip_test(difference, zeros) if len(difference) <= MOST_FLIPS else None,
+        sign_flip_test(difference, zeros) if len(difference) <= MAX_FLIPPED_PAIRS else None,
         wilcoxon_test(difference, zeros),
     )

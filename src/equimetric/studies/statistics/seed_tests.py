@@ -15,7 +15,7 @@ from equimetric.errors import EquimetricError
 from equimetric.intervals import Values, check_values, t_quantile
 
 __all__ = [
-    "MOST_FLIPS",
+    "MAX_FLIPPED_PAIRS",
     "SignFlipTest",
     "TTest",
     "TestName",
@@ -29,7 +29,7 @@ __all__ = [
 
 TestName: TypeAlias = Literal["t", "sign flips", "Wilcoxon"]
 
-MOST_FLIPS = 24
+MAX_FLIPPED_PAIRS = 24
 """Pairs up to which all sign patterns are counted."""
 
 
@@ -94,9 +94,10 @@ def sign_flip_test(a: Values, b: Values) -> SignFlipTest:
     """
     difference = _paired_differences(a, b, least=1)
     n = len(difference)
-    if n > MOST_FLIPS:
+    if n > MAX_FLIPPED_PAIRS:
         raise EquimetricError(
-            f"the exact sign-flip test of {n} pairs would need 2^{n} sums; use paired_t_test above {MOST_FLIPS} pairs"
+            f"the exact sign-flip test of {n} pairs would need 2^{n} sums; "
+            f"use paired_t_test above {MAX_FLIPPED_PAIRS} pairs"
         )
     # Fix the first sign: a pattern and its negative have the same distance from zero.
     sums = difference[:1]

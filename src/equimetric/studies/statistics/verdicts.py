@@ -19,8 +19,8 @@ Verdict: TypeAlias = Literal["better", "worse", "practically equal", "undecided"
 EQUIVALENCE_MARGIN = 0.005
 """Half width of the region of practical equivalence: half a point of a metric between 0 and 1."""
 
-MOST_SEEDS = 1000
-MOST_CLASSES = 100_000
+MAX_SEEDS = 1000
+MAX_CLASSES = 100_000
 
 
 def decide(
@@ -60,7 +60,7 @@ def seeds_needed(interval: TwoWayInterval, equivalence_margin: float = EQUIVALEN
     def suffices(seeds: int) -> bool:
         return decide(project_interval(interval, seeds=seeds), equivalence_margin) != "undecided"
 
-    return least_number(suffices, min(interval.seeds), MOST_SEEDS)
+    return least_number(suffices, min(interval.seeds), MAX_SEEDS)
 
 
 def classes_needed(interval: TwoWayInterval, equivalence_margin: float = EQUIVALENCE_MARGIN) -> int | None:
@@ -74,4 +74,4 @@ def classes_needed(interval: TwoWayInterval, equivalence_margin: float = EQUIVAL
     def suffices(classes: int) -> bool:
         return decide(project_interval(interval, classes=classes), equivalence_margin) != "undecided"
 
-    return least_number(suffices, interval.classes, MOST_CLASSES)
+    return least_number(suffices, interval.classes, MAX_CLASSES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from equimetric.studies.records import StudyRecord
 
-__all__ = ["METHODS_BYTES", "OTHER_BYTES", "PAGE_BYTES", "picture_room"]
+__all__ = ["METHODS_BYTES", "OTHER_BYTES", "PAGE_BYTES", "image_byte_budget"]
 
 PAGE_BYTES = 8_000_000
 OTHER_BYTES = 2_300_000
@@ -17,7 +17,7 @@ PICTURES_BYTES = 4_000_000
 SHARES = {"faults": 0.4, "gallery": 0.35, "compare": 0.25}
 
 
-def picture_room(study: StudyRecord, *sections: str) -> int:
+def image_byte_budget(study: StudyRecord, *sections: str) -> int:
     """Bytes for the images of some sections; the more methods have thresholds, the fewer."""
     runs = [profile.run for profile in study.profiles.values()]
     variants = sum((run.thresholds is not None) + (run.plain is not None) for run in runs)

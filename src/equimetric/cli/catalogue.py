@@ -50,11 +50,11 @@ def list_methods() -> dict[str, MethodSummary]:
         loss = losses[recipe["loss"]]
         selection = selections[recipe.get("selection") or "all"]
         reference = references[recipe.get("references") or first_of(loss, "references", "batch")]
-        methods[recipe["name"]] = summarise_method(recipe, loss, selection, reference)
+        methods[recipe["name"]] = summarize_method(recipe, loss, selection, reference)
     return methods
 
 
-def summarise_method(
+def summarize_method(
     recipe: Mapping[str, Any], loss: Declaration, selection: Declaration, references: Declaration
 ) -> MethodSummary:
     """A recipe with what it inherits from its parts, as `equimetric.objectives.recipe.Recipe` does."""

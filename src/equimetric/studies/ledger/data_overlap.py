@@ -26,7 +26,7 @@ __all__ = ["SharedImages", "check_data", "find_shared_images"]
 SEARCH_VERSION = 1
 """Raised whenever the same images give other pairs, so that older searches are not used."""
 
-MOST_PAIRS = 1000
+MAX_DUPLICATE_PAIRS = 1000
 """Pairs at which a search ends: far more than a fair comparison has."""
 
 EXAMPLES_SHOWN = 3
@@ -36,7 +36,7 @@ class SharedImages(BaseModel):
     """Images, or nearly equal ones, in two parts.
 
     Attributes:
-        pairs: how many, at most `MOST_PAIRS`.
+        pairs: how many, at most `MAX_DUPLICATE_PAIRS`.
         equal: how many of these are equal byte for byte.
         examples: the most similar ones, in words.
         threshold: by how much near-duplicates differ at most, in words.
@@ -76,7 +76,7 @@ def check_images(folds: Sequence[RunData]) -> LedgerEntry:
     if not worst.pairs:
         finding = f"none among {len(folds[0].dataset):,} images ({worst.threshold})"
         return LedgerEntry(factor="near_duplicates", status="met", finding=finding)
-    count = f"{worst.pairs:,}{' or more' if worst.pairs >= MOST_PAIRS else ''}"
+    count = f"{worst.pairs:,}{' or more' if worst.pairs >= MAX_DUPLICATE_PAIRS else ''}"
     if folds[0].dataset.lookalike_reason and not worst.equal:
         finding = f"none is equal; {count} pairs are similar ({worst.threshold}): {folds[0].dataset.lookalike_reason}"
         return LedgerEntry(factor="near_duplicates", status="met", finding=finding)
@@ -107,7 +107,7 @@ def search_images(data: RunData, thumbnails: dict[str, Tensor]) -> SharedImages:
     if dataset.fingerprint not in thumbnails:
         thumbnails.clear()
         thumbnails[dataset.fingerprint] = grey_thumbnails(dataset.images)
-    pairs = near_duplicates(dataset, data.split, limit=MOST_PAIRS, thumbnails=thumbnails[dataset.fingerprint])
+    pairs = near_duplicates(dataset, data.split, limit=MAX_DUPLICATE_PAIRS, thumbnails=thumbnails[dataset.fingerprint])
     return SharedImages(
         pairs=len(pairs),
         equal=sum(pair.exact for pair in pairs),
@@ -128,8 +128,8 @@ def search_vectors(data: RunData) -> SharedImages:
             if other != part:
                 examples.append(f"{other} vector {first} = {part} vector {row}")
     return SharedImages(
-        pairs=min(len(examples), MOST_PAIRS),
-        equal=min(len(examples), MOST_PAIRS),
+        pairs=min(len(examples), MAX_DUPLICATE_PAIRS),
+        equal=min(len(examples), MAX_DUPLICATE_PAIRS),
         examples=tuple(examples[:EXAMPLES_SHOWN]),
         threshold="equal feature vectors",
     )
@@ -137,7 +137,9 @@ def search_vectors(data: RunData) -> SharedImages:
 
 def search_key(data: RunData) -> str:
     """Hash of all that determines what is found."""
-    digest = hashlib.sha256(f"{SEARCH_VERSION} {MAX_BITS} {MAX_DIFFERENCE} {MOST_PAIRS} {data.fingerprint}".encode())
+    digest = hashlib.sha256(
+        f"{SEARCH_VERSION} {MAX_BITS} {MAX_DIFFERENCE} {MAX_DUPLICATE_PAIRS} {data.fingerprint}".encode()
+    )
     for part, rows in data.split.parts().items():
         digest.update(part.encode() + rows.contiguous().numpy().tobytes())
     return digest.hexdigest()[:32]

@@ -1,7 +1,7 @@
 import pytest
 
 from equimetric.errors import EquimetricError
-from equimetric.fitting.parts import choose_far, divide_classes, part_sizes
+from equimetric.fitting.class_split import choose_far, divide_classes, part_sizes
 
 
 def alone(classes):

@@ -11,7 +11,7 @@ from equimetric.data import Dataset, Split, transform
 from equimetric.errors import EquimetricError
 from equimetric.runs.configuration import DataConfig
 from equimetric.runs.data import RunData, load_run_data
-from equimetric.studies.ledger import check_data, parts
+from equimetric.studies.ledger import check_data, data_overlap
 from equimetric.studies.ledger.record import Ledger, waive
 
 ROWS = torch.arange(32)
@@ -27,8 +27,10 @@ def cache(monkeypatch, tmp_path):
 def searches(monkeypatch):
     """How many images were looked at."""
     counted = []
-    thumbnails = parts.grey_thumbnails
-    monkeypatch.setattr(parts, "grey_thumbnails", lambda images: counted.append(len(images)) or thumbnails(images))
+    thumbnails = data_overlap.grey_thumbnails
+    monkeypatch.setattr(
+        data_overlap, "grey_thumbnails", lambda images: counted.append(len(images)) or thumbnails(images)
+    )
     return counted
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from equimetric.fitting.normalisation import choose_normalisation, describe_normalisation
+from equimetric.fitting.normalization import choose_normalization, describe_normalization
 from equimetric.fitting.outcome import BoundedRate
 from equimetric.runs.evaluation import CohortOverride
 from equimetric.runs.result import CohortSetting
@@ -13,16 +13,16 @@ def setting(mild, plain=0.4, full=0.9):
 
 
 def test_a_clear_gain_of_the_mild_form_takes_the_cohort():
-    assert choose_normalisation(setting(0.43)) == CohortOverride("cohort", 0.5, "mean")
-    assert "by 12 cohort classes" in describe_normalisation(setting(0.43))
-    assert "from 40.0% to 43.0% at FAR 0.01" in describe_normalisation(setting(0.43))
+    assert choose_normalization(setting(0.43)) == CohortOverride("cohort", 0.5, "mean")
+    assert "by 12 cohort classes" in describe_normalization(setting(0.43))
+    assert "from 40.0% to 43.0% at FAR 0.01" in describe_normalization(setting(0.43))
 
 
 @pytest.mark.parametrize("mild", [0.3, 0.4, 0.415])
 def test_without_one_there_is_no_cohort_whatever_the_full_form_gains(mild):
-    assert choose_normalisation(setting(mild)) == CohortOverride("none")
-    assert describe_normalisation(setting(mild)).startswith("No cohort normalisation")
-    assert choose_normalisation(None) == CohortOverride("none")
+    assert choose_normalization(setting(mild)) == CohortOverride("none")
+    assert describe_normalization(setting(mild)).startswith("No cohort normalisation")
+    assert choose_normalization(None) == CohortOverride("none")
 
 
 @pytest.mark.parametrize(

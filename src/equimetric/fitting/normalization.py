@@ -9,29 +9,29 @@ from __future__ import annotations
 from equimetric.runs.evaluation import CohortOverride
 from equimetric.runs.result import CohortSetting
 
-__all__ = ["LEAST_GAIN", "STRENGTH", "choose_normalisation", "describe_normalisation"]
+__all__ = ["MIN_RELATIVE_GAIN", "STRENGTH", "choose_normalization", "describe_normalization"]
 
-STRENGTH, LEAST_GAIN = 0.5, 0.02
+STRENGTH, MIN_RELATIVE_GAIN = 0.5, 0.02
 """Of the mean form; the true accept rate that validation classes must gain."""
 
 
-def choose_normalisation(setting: CohortSetting | None) -> CohortOverride:
+def choose_normalization(setting: CohortSetting | None) -> CohortOverride:
     """The cohort for all parts of a run that tried several on validation classes; "none" without a clear gain."""
-    if setting is None or validation_gain(setting) < LEAST_GAIN:
+    if setting is None or validation_gain(setting) < MIN_RELATIVE_GAIN:
         return CohortOverride("none")
     return CohortOverride(setting.part, STRENGTH, "mean")
 
 
-def describe_normalisation(setting: CohortSetting | None) -> str:
+def describe_normalization(setting: CohortSetting | None) -> str:
     """What was decided, and by which gain."""
     if setting is None:
         return "No cohort was tried."
     plain = true_accept_rate(setting, 0.0)
     change = f"from {plain:.1%} to {plain + validation_gain(setting):.1%} at FAR {setting.far:g}"
-    if validation_gain(setting) < LEAST_GAIN:
+    if validation_gain(setting) < MIN_RELATIVE_GAIN:
         return (
             f"No cohort normalisation: on validation classes it changed the true accept rate {change}, and "
-            f"{LEAST_GAIN:.0%} more are asked for."
+            f"{MIN_RELATIVE_GAIN:.0%} more are asked for."
         )
     return (
         f"Cohort normalisation by {setting.classes} {setting.part} classes, mean form, strength {STRENGTH:g}: on "

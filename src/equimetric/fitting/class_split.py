@@ -23,7 +23,7 @@ SHARES = {"test": 0.16, "calibration": 0.25, "cohort": 0.1, "validation": 0.12}
 came down from 3.2 to 2.4 times the target rate, in its worst tenth from 5.1 to 3.3 times (raw features of photographs).
 """
 
-LARGEST_GROUP = 0.1
+MAX_GROUP_SHARE = 0.1
 """Share of the classes: a larger group of classes that share images trains."""
 
 RATES = (0.01, 0.02, 0.05, 0.1)
@@ -81,7 +81,7 @@ def divide_classes(groups: Sequence[Sequence[str]], seed: int = 0) -> ClassParts
     classes = sum(map(len, groups))
     order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(derive_seed(seed, "class parts")))
     shuffled = [tuple(groups[place]) for place in order.tolist()]
-    large = [group for group in shuffled if len(group) > max(1, LARGEST_GROUP * classes)]
+    large = [group for group in shuffled if len(group) > max(1, MAX_GROUP_SHARE * classes)]
     others = [group for group in shuffled if group not in large]
     training, free = tuple(name for group in large for name in group), sum(map(len, others))
     sentence = (
