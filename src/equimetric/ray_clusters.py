@@ -15,7 +15,7 @@ __all__ = ["connect_ray"]
 
 @contextmanager
 def connect_ray(cpus: int | None) -> Iterator[Any]:
-    """The module ray, connected to a cluster; one that is started here has so many CPUs, by default all.
+    """Yield the `ray` module connected to a cluster; a cluster started here gets `cpus` CPUs, all by default.
 
     A connection that was made here ends here.
     """

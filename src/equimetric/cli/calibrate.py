@@ -111,28 +111,28 @@ def calibrate_command(
     require_figure_folder(plots)
     require_run_for_part(part, source)
     cost = join_costs(cost_accept, cost_reject, prior)
-    of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
-    found = load_embeddings(source, labels, part, cohort=of_cohort, command="calibrate")
+    cohort_options = CohortOptions(cohort, cohort_strength, cohort_form)
+    embeddings = load_embeddings(source, labels, part, cohort=cohort_options, command="calibrate")
     if trials is not None:
         check_trials({"--frr": frr, **costs, "--fpir": fpir, "--plots": plots, "--out": out, "--folds": folds}, task)
-        show_trial_threshold(found, source, labels, trials, 1e-3 if far is None else far, geometry, as_json)
+        show_trial_threshold(embeddings, source, labels, trials, 1e-3 if far is None else far, geometry, as_json)
         return
-    pooled = pool_embeddings(found, source)
-    compared_by = geometry or found.geometry
+    pooled = pool_embeddings(embeddings, source)
+    compared_by = geometry or embeddings.geometry
     if geometry is None and compared_by not in ("cosine", "euclidean"):
         raise EquimetricError(
             f"embeddings compared by {compared_by} have no threshold to calibrate; give --geometry cosine or euclidean"
         )
-    options: dict[str, Any] = {"geometry": compared_by, "cohort": found.cohort, "seed": seed, "progress": True}
+    options: dict[str, Any] = {"geometry": compared_by, "cohort": embeddings.cohort, "seed": seed, "progress": True}
     if folds is not None:
         options["folds"] = folds
     certificate: Certificate | IdentificationCertificate
     figures: list[Path] = []
     if task == "identification":
-        certificate = calibrate_on(found, source, [1e-2 if fpir is None else fpir], options)
+        certificate = calibrate_on(embeddings, source, [1e-2 if fpir is None else fpir], options)
     else:
-        result = calibrate(**pooled, **found.origin, far=far, frr=frr, cost=cost, **options)
-        certificate = Certificate.from_calibration(result)
+        result = calibrate(**pooled, **embeddings.origin, far=far, frr=frr, cost=cost, **options)
+        certificate = Certificate.of(result)
         figures = [] if plots is None else write_plots(result, plots)
     if out is not None:
         certificate.save(out)

@@ -106,16 +106,16 @@ def load_embeddings(
     from equimetric.runs.origin import describe_preprocessing, weights_sha256
 
     override = CohortOverride(cohort.source, **cohort.given())
-    config, found = embed_run(source, part, parents=parents, cohort=override, condition=condition)
+    config, embedded = embed_run(source, part, parents=parents, cohort=override, condition=condition)
     if part == "test":
         record_test_access(source, command)
-    arrays = found.arrays()
+    arrays = embedded.arrays()
     used = arrays.pop("cohort", None)
     across = config.evaluation.across is not None
-    pooled = {} if across else {"embeddings": found.embeddings, "labels": found.labels}
+    pooled = {} if across else {"embeddings": embedded.embeddings, "labels": embedded.labels}
     origin = {
         # Across modalities the labels are of either search, not class ids.
-        "class_names": None if across else found.class_names,
+        "class_names": None if across else embedded.class_names,
         "model": weights_sha256(source),
         "preprocessing": describe_preprocessing(source),
     }
@@ -129,13 +129,13 @@ def require_run_for_part(part: str, *sources: Path | None) -> None:
         raise EquimetricError(f"--part chooses classes of a run, and {str(sources[0])!r} is no run's folder")
 
 
-def pool_embeddings(found: EmbeddingSource, source: Path) -> dict[str, Any]:
+def pool_embeddings(embeddings: EmbeddingSource, source: Path) -> dict[str, Any]:
     """All embeddings and labels to calibrate on; an error where there are two sets of them."""
-    if not found.pooled:
+    if not embeddings.pooled:
         raise EquimetricError(
             f"{str(source)!r} has a separate gallery; a threshold is calibrated on one set of labelled embeddings"
         )
-    return found.pooled
+    return embeddings.pooled
 
 
 def load_cohort(source: Path, options: CohortOptions) -> "Cohort | None":
@@ -145,8 +145,8 @@ def load_cohort(source: Path, options: CohortOptions) -> "Cohort | None":
 
     if options.source == "none":
         return None
-    found = read_cohort(source, beside=True) if options.source is None else read_cohort(options.source)
-    if found is None and options.given():
+    cohort = read_cohort(source, beside=True) if options.source is None else read_cohort(options.source)
+    arrays: dict[str, Any] = cohort or {}
+    if cohort is None and options.given():
         raise EquimetricError("there is no cohort to normalise by; give its file by --cohort")
-    arrays: dict[str, Any] = found or {}
     return Cohort(**arrays, **options.given()) if arrays else None

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from equimetric.evaluation import Evaluation
 
 __all__ = ["evaluate_command"]
+
+ClassNames: TypeAlias = dict[int | str, int | str]
+"""Label → printed name."""
 
 PLOTS = {
     "utility": ("opis",),
@@ -155,7 +158,7 @@ def evaluate_command(
     .npy and .safetensors files are read from disk as needed, and may be larger than memory. A run is evaluated on its
     test classes, with its own metrics and geometry unless others are given: the figures are those of its result.
     """
-    from equimetric.evaluation import ClassThresholds, evaluate
+    from equimetric.evaluation import evaluate
     from equimetric.evaluation.class_names import name_classes
 
     require_figure_folder(plots)
@@ -166,82 +169,112 @@ def evaluate_command(
             raise EquimetricError("--condition all prints one table; beside it give --metrics, --part and --json alone")
         show_conditions(source, part, None if metrics is None else split_names(metrics), as_json)
         return
-    of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
-    found = load_embeddings(source, labels, part, parents, of_cohort, command="evaluate", condition=condition)
+    cohort_options = CohortOptions(cohort, cohort_strength, cohort_form)
+    embeddings = load_embeddings(source, labels, part, parents, cohort_options, command="evaluate", condition=condition)
     if gallery is not None:
         if compare is not None or trials is not None:
             raise EquimetricError("--gallery takes the place of one set; leave --compare and --trials out")
-        found = search_in(found, source, gallery, parents)
+        embeddings = search_in(embeddings, source, gallery, parents)
     if trials is not None:
         from equimetric.cli.trials import show_trials
 
         if compare is not None or parents is not None:
             raise EquimetricError("--trials verifies the listed pairs alone; leave --compare and --parents out")
-        show_trials(found, source, labels, trials, metrics, geometry, plots, as_json)
+        show_trials(embeddings, source, labels, trials, metrics, geometry, plots, as_json)
         return
-    wanted = choose_metrics(found, metrics, ks)
+    wanted = choose_metrics(embeddings, metrics, ks)
     drawn = [name for needed in PLOTS.values() for name in needed] if plots is not None else []
     gaps = [] if class_thresholds is None else [gap_metric(class_thresholds)]
-    names = list(dict.fromkeys([*wanted, *drawn, *gaps]))
-    options: dict[str, Any] = {"geometry": geometry or found.geometry, "block_rows": block_rows, "progress": True}
+    options: dict[str, Any] = {"geometry": geometry or embeddings.geometry, "block_rows": block_rows, "progress": True}
     options |= {"jobs": jobs, "engine": engine}
     if overlap is not None:
         options["overlap"] = overlap
-    result = evaluate(**found.arrays, metrics=names, cohort=found.cohort, **options)
-    class_names: dict[int | str, int | str] = dict(
-        zip(result.class_labels, name_classes(result.class_labels, found.origin.get("class_names")), strict=True)
+    names = list(dict.fromkeys([*wanted, *drawn, *gaps]))
+    result = evaluate(**embeddings.arrays, metrics=names, cohort=embeddings.cohort, **options)
+    class_names: ClassNames = dict(
+        zip(result.class_labels, name_classes(result.class_labels, embeddings.origin.get("class_names")), strict=True)
     )
-    summary = result.to_dict()
-    values = summary.pop("metrics")
-    document = {**{name: values[name] for name in wanted}, **summary}
-    lines = [repr(result)]
+    report = EvaluationReport(result, wanted)
     for name in gaps:
-        needed = result.detail(ClassThresholds, name)
-        assert needed is not None
-        document["class_thresholds"] = needed.rename_classes(class_names).to_dict()
-        lines.append(repr(needed.rename_classes(class_names)))
+        report.add_class_thresholds(name, class_names)
     if intervals:
-        ends = {name: interval for name in wanted if (interval := interval_or_none(result, name)) is not None}
-        document["intervals"] = {name: [one.low, one.high] for name, one in ends.items()}
-        lines += ["95 % intervals, whole classes resampled:"]
-        lines += [f"  {name}  {one.low:.4f} to {one.high:.4f}" for name, one in ends.items()]
+        report.add_intervals()
     if compare is not None:
-        other = load_embeddings(compare, None, part, parents, of_cohort, command="evaluate", condition=condition)
-        require_same_terms(found, other, source, compare, geometry)
-        comparison = result.compare(evaluate(**other.arrays, metrics=wanted, cohort=other.cohort, **options))
-        document["comparison"] = comparison.to_dict()
-        lines += [f"Compared with {name_text(str(compare))}:", repr(comparison)]
+        other = load_embeddings(compare, None, part, parents, cohort_options, command="evaluate", condition=condition)
+        require_same_terms(embeddings, other, source, compare, geometry)
+        report.add_comparison(evaluate(**other.arrays, metrics=wanted, cohort=other.cohort, **options), compare)
     if plots is not None:
-        files = [*write_plots(result, plots, class_names), *write_cohort_plot(found, plots, block_rows)]
-        lines += [f"figure: {name_text(str(file))}" for file in files]
+        report.add_figures(
+            [*write_plots(result, plots, class_names), *write_cohort_plot(embeddings, plots, block_rows)]
+        )
     if as_json:
-        typer.echo(json.dumps(document))
+        typer.echo(json.dumps(report.document))
     else:
-        show("\n".join(lines))
+        show("\n".join(report.lines))
+
+
+class EvaluationReport:
+    """What is printed of an evaluation: `document`, one JSON object, or `lines` of text."""
+
+    def __init__(self, result: "Evaluation", metrics: list[str]) -> None:
+        self.result = result
+        self.metrics = metrics
+        summary = result.to_dict()
+        values = summary.pop("metrics")
+        self.document: dict[str, Any] = {**{name: values[name] for name in metrics}, **summary}
+        self.lines = [repr(result)]
+
+    def add_class_thresholds(self, name: str, class_names: ClassNames) -> None:
+        """The threshold that each class needs for a target rate."""
+        from equimetric.evaluation import ClassThresholds
+
+        detail = self.result.detail(ClassThresholds, name)
+        assert detail is not None
+        thresholds = detail.named(class_names)
+        self.document["class_thresholds"] = thresholds.to_dict()
+        self.lines.append(repr(thresholds))
+
+    def add_intervals(self) -> None:
+        """The interval of every metric that can be resampled by class."""
+        candidates = {name: interval_or_none(self.result, name) for name in self.metrics}
+        intervals = {name: interval for name, interval in candidates.items() if interval is not None}
+        self.document["intervals"] = {name: [interval.low, interval.high] for name, interval in intervals.items()}
+        self.lines.append("95 % intervals, whole classes resampled:")
+        self.lines += [f"  {name}  {one.low:.4f} to {one.high:.4f}" for name, one in intervals.items()]
+
+    def add_comparison(self, other: "Evaluation", source: Path) -> None:
+        """Differences to other embeddings of the same queries."""
+        comparison = self.result.compare(other)
+        self.document["comparison"] = comparison.to_dict()
+        self.lines += [f"Compared with {name_text(str(source))}:", repr(comparison)]
+
+    def add_figures(self, files: list[Path]) -> None:
+        """The paths of figures."""
+        self.lines += [f"figure: {name_text(str(file))}" for file in files]
 
 
 def require_same_terms(
-    found: EmbeddingSource, other: EmbeddingSource, source: Path, compare: Path, geometry: str | None
+    embeddings: EmbeddingSource, other: EmbeddingSource, source: Path, compare: Path, geometry: str | None
 ) -> None:
     """Raise an error where two spaces would be compared by different geometries, parents or normalisation."""
-    if geometry is None and other.geometry != found.geometry:
+    if geometry is None and other.geometry != embeddings.geometry:
         raise EquimetricError(
-            f"{str(source)!r} is compared by {found.geometry} and {str(compare)!r} by {other.geometry}; "
+            f"{str(source)!r} is compared by {embeddings.geometry} and {str(compare)!r} by {other.geometry}; "
             "give --geometry to compare both alike"
         )
-    if ("parents" in other.arrays) != ("parents" in found.arrays):
+    if ("parents" in other.arrays) != ("parents" in embeddings.arrays):
         raise EquimetricError(
             f"only one of {str(source)!r} and {str(compare)!r} is compared within parents; give --parents for both"
         )
-    if (found.cohort is None) != (other.cohort is None):
+    if (embeddings.cohort is None) != (other.cohort is None):
         raise EquimetricError("only one of the two is normalised by a cohort; give --cohort to compare both alike")
 
 
-def search_in(found: EmbeddingSource, source: Path, gallery: Path, parents: str | None) -> EmbeddingSource:
+def search_in(embeddings: EmbeddingSource, source: Path, gallery: Path, parents: str | None) -> EmbeddingSource:
     """The embeddings of a file as queries, those of another as their gallery."""
     if source.is_dir() or gallery.is_dir():
         raise EquimetricError("--gallery takes two files of embeddings; a run has queries and gallery of its own")
-    if "gallery_embeddings" in found.arrays:
+    if "gallery_embeddings" in embeddings.arrays:
         raise EquimetricError(f"{str(source)!r} has a gallery of its own; leave --gallery out")
     from equimetric.evaluation.files import read_embeddings
 
@@ -249,7 +282,7 @@ def search_in(found: EmbeddingSource, source: Path, gallery: Path, parents: str 
     if "gallery_embeddings" in searched:
         raise EquimetricError(f"{str(gallery)!r} has queries and a gallery; --gallery takes one set of embeddings")
     arrays = {f"gallery_{name}": searched[name] for name in ("embeddings", "labels", "parents") if name in searched}
-    return replace(found, arrays={**found.arrays, **arrays})
+    return replace(embeddings, arrays={**embeddings.arrays, **arrays})
 
 
 def show_conditions(run: Path, part: str, metrics: list[str] | None, as_json: bool) -> None:
@@ -279,7 +312,7 @@ def interval_or_none(result: "Evaluation", name: str) -> Any:
         return None
 
 
-def write_plots(result: "Evaluation", folder: Path, class_names: dict[int | str, int | str]) -> list[Path]:
+def write_plots(result: "Evaluation", folder: Path, class_names: ClassNames) -> list[Path]:
     """Write each figure as a PNG file."""
 
     def drawing(name: str) -> tuple[str, Any]:
@@ -290,14 +323,14 @@ def write_plots(result: "Evaluation", folder: Path, class_names: dict[int | str,
     return save_figures(folder, map(drawing, PLOTS))
 
 
-def write_cohort_plot(found: EmbeddingSource, folder: Path, block_rows: int | None) -> list[Path]:
+def write_cohort_plot(embeddings: EmbeddingSource, folder: Path, block_rows: int | None) -> list[Path]:
     """Write what the cohort changes, plain beside normalised; nothing without a cohort, or within parents."""
-    if found.cohort is None or "parents" in found.arrays:
+    if embeddings.cohort is None or "parents" in embeddings.arrays:
         return []
     from equimetric.evaluation import compare_cohort
     from equimetric.evaluation.cohort_plots import plot_cohort
 
-    effect = compare_cohort(**found.arrays, cohort=found.cohort, block_rows=block_rows)
+    effect = compare_cohort(**embeddings.arrays, cohort=embeddings.cohort, block_rows=block_rows)
     return save_figures(folder, [("cohort", partial(plot_cohort, effect))])
 
 
@@ -323,12 +356,12 @@ def split_names(text: str) -> list[str]:
     return names
 
 
-def choose_metrics(found: EmbeddingSource, metrics: str | None, ks: str | None) -> list[str]:
+def choose_metrics(embeddings: EmbeddingSource, metrics: str | None, ks: str | None) -> list[str]:
     """The metrics that are named, else those of the run, else the usual ones."""
     if metrics is not None:
         return split_names(metrics)
-    if ks is None and found.metrics is not None:
-        return found.metrics
+    if ks is None and embeddings.metrics is not None:
+        return embeddings.metrics
     from equimetric.evaluation import default_metrics
 
     try:

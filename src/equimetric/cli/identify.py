@@ -103,20 +103,20 @@ def identify_command(
 
     require_figure_folder(plots)
     require_run_for_part(part, source)
-    of_cohort = CohortOptions(cohort, cohort_strength, cohort_form)
-    found = load_embeddings(source, labels, part, cohort=of_cohort, command="identify")
+    cohort_options = CohortOptions(cohort, cohort_strength, cohort_form)
+    embeddings = load_embeddings(source, labels, part, cohort=cohort_options, command="identify")
     rates = sorted(read_numbers(fpir, "--fpir", float))
     options: dict[str, Any] = {
         **{"by": by, "k": k, "enrolled": enrolled, "strangers": strangers, "repeats": repeats, "seed": seed},
-        **{"geometry": geometry or found.geometry, "cohort": found.cohort, "progress": True},
+        **{"geometry": geometry or embeddings.geometry, "cohort": embeddings.cohort, "progress": True},
     }
     certificate = None
     if out is not None:
-        certificate = calibrate_on(found, source, rates, options)
+        certificate = calibrate_on(embeddings, source, rates, options)
         certificate.save(out)
-    result = evaluate_identification(**found.arrays, fpir=rates, **options)
+    result = evaluate_identification(**embeddings.arrays, fpir=rates, **options)
     curve = gallery_size_curve(
-        **found.arrays,
+        **embeddings.arrays,
         threshold=result.points[len(rates) // 2].threshold,
         sizes=None if sizes is None else read_numbers(sizes, "--sizes", int),
         extrapolate=() if extrapolate is None else read_numbers(extrapolate, "--extrapolate", int),
@@ -135,15 +135,15 @@ def identify_command(
         show_path("certificate", out)
 
 
-def calibrate_on(found: EmbeddingSource, source: Path, rates: list[float], options: dict[str, Any]) -> Any:
+def calibrate_on(embeddings: EmbeddingSource, source: Path, rates: list[float], options: dict[str, Any]) -> Any:
     """The certificate of a single rate, from one set of embeddings."""
     from equimetric.calibration.identification import calibrate_identification
 
     if len(rates) != 1:
         raise EquimetricError("a certificate is for one rate; give --out with a single --fpir, such as --fpir 1e-2")
     given = {name: value for name, value in options.items() if value is not None}
-    model: dict[str, Any] = {name: found.origin.get(name) for name in ("model", "preprocessing")}
-    return calibrate_identification(**pool_embeddings(found, source), fpir=rates[0], **model, **given)
+    model: dict[str, Any] = {name: embeddings.origin.get(name) for name in ("model", "preprocessing")}
+    return calibrate_identification(**pool_embeddings(embeddings, source), fpir=rates[0], **model, **given)
 
 
 def read_numbers(text: str, option: str, kind: type) -> list[Any]:

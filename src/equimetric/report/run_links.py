@@ -12,7 +12,7 @@ __all__ = ["RunLinks", "links_to_runs"]
 
 @dataclass(frozen=True)
 class RunLinks:
-    """How a page reaches the runs of its study while it lies where it was written.
+    """Relative links from a report page to its run folders, valid as long as the page is not moved.
 
     Attributes:
         base: the study's folder from that of the page, as a URL that ends in a slash.

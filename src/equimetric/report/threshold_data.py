@@ -107,7 +107,7 @@ def density(utility: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def describe_certificate(point: CertifiedPoint) -> dict[str, Any]:
-    """The certificate in plain types, None for a bound that there is not."""
+    """The certificate as plain types; a missing bound is None."""
     return {name: None if math.isnan(value) else value for name, value in vars(point).items()}
 
 

@@ -19,6 +19,8 @@ from equimetric.runs.configuration import Conditions
 from equimetric.runs.damage import read_intact_result
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
+from equimetric.runs.key import Role
+from equimetric.runs.openings import read_test_accesses
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.gallery import galleries
 from equimetric.studies.index import INDEX, PlannedRun, StudyIndex
@@ -88,19 +90,19 @@ def load_study(
     require_study(folder)
     stored = read_json(folder / "data.json", dict, ADVICE)
     study, index = read_index(folder)
-    planned = list(index.planned.values())
-    ended = [FinishedRun(run, index.outcomes[run.key.content]) for run in planned if run.key.content in index.outcomes]
-    runs = [run for run in ended if run.outcome.key.role in ("final", "baseline") and run.planned.point == BASE]
+    finished = [
+        FinishedRun(planned, index.outcomes[planned.key.content])
+        for planned in index.planned.values()
+        if planned.key.content in index.outcomes
+    ]
+    runs = select_runs(finished, "final", "baseline", swept=False)
     if not runs:
         raise EquimetricError(f"study {study.name!r} has no finished run yet; run `equimetric compare` first")
     dataset = find_images(locate_data(study, data_options), stored.get("fingerprint", ""))
     images = None if dataset is None else study_images(dataset)
-    folders = [(run.planned.key.method, runs_at / run.planned.folder) for run in runs if run.outcome.status == "done"]
-    seeded = [
-        (run.planned.key.method, run.planned.key.seed, runs_at / run.planned.folder)
-        for run in runs
-        if run.outcome.status == "done"
-    ]
+    done = [run for run in runs if run.outcome.status == "done"]
+    folders = [(run.planned.key.method, runs_at / run.planned.folder) for run in done]
+    seeded = [(run.planned.key.method, run.planned.key.seed, runs_at / run.planned.folder) for run in done]
     return StudyRecord(
         name=study.name,
         title=study.title or f"Comparison {study.name}",
@@ -111,15 +113,11 @@ def load_study(
         table_metrics=list_metrics(study),
         primary_metric=study.evaluation.selected_by,
         across=study.evaluation.across,
-        joined_runs=tuple(
-            joined_record(run, runs_at, index, runs) for run in ended if run.outcome.key.role == "joined"
-        ),
+        joined_runs=tuple(joined_record(run, runs_at, index, runs) for run in select_runs(finished, "joined")),
         sweep_runs=tuple(
-            run_record(run, runs_at, index)
-            for run in ended
-            if run.outcome.key.role in ("final", "baseline") and run.planned.point != BASE
+            run_record(run, runs_at, index) for run in select_runs(finished, "final", "baseline", swept=True)
         ),
-        probe_runs=tuple(run_record(run, runs_at, index) for run in ended if run.outcome.key.role == "probe"),
+        probe_runs=tuple(run_record(run, runs_at, index) for run in select_runs(finished, "probe")),
         shifts=stored.get("shifts", {}),
         searches=read_searches(study, index),
         recipes={row.name: (row.method, row.options) for row in list_rows(study).values() if row.kind == "trained"},
@@ -136,6 +134,15 @@ def load_study(
         profiles=load_profiles(seeded),
         images=images,
     )
+
+
+def select_runs(finished: Sequence[FinishedRun], *roles: Role, swept: bool | None = None) -> list[FinishedRun]:
+    """The runs of these roles; `swept` keeps those at points of sweeps alone, or those of the study itself alone."""
+    return [
+        run
+        for run in finished
+        if run.outcome.key.role in roles and (swept is None or swept == (run.planned.point != BASE))
+    ]
 
 
 def is_study(folder: Path) -> bool:
@@ -162,13 +169,13 @@ def locate_data(study: StudyConfig, data_options: Mapping[str, Any] | None) -> S
 
 def read_environment(folders: Sequence[Path]) -> dict[str, str]:
     """Versions and hardware behind runs; several values of one kind are listed."""
-    found: dict[str, list[str]] = {}
+    facts: dict[str, list[str]] = {}
     for folder in folders:
         with suppress(EquimetricError):
             for name, value in (RunFolder(folder).environment() or {}).items():
                 if name in ENVIRONMENT and value is not None:
-                    found.setdefault(name, []).append(str(value))
-    return {name: ", ".join(dict.fromkeys(values)) for name, values in found.items()}
+                    facts.setdefault(name, []).append(str(value))
+    return {name: ", ".join(dict.fromkeys(values)) for name, values in facts.items()}
 
 
 def count_test_accesses(folders: Sequence[Path]) -> dict[str, int]:

@@ -23,23 +23,23 @@
     const counts = new Map();
     for (const value of differences) {
       if (value !== 0) {
-        const place = value > 0 ? Math.ceil(value / width) - 1 : Math.floor(value / width);
-        counts.set(place, (counts.get(place) ?? 0) + 1);
+        const bin = value > 0 ? Math.ceil(value / width) - 1 : Math.floor(value / width);
+        counts.set(bin, (counts.get(bin) ?? 0) + 1);
       }
     }
-    return [...counts].map(([place, count]) => ({
-      low: place * width,
-      high: (place + 1) * width,
+    return [...counts].map(([bin, count]) => ({
+      low: bin * width,
+      high: (bin + 1) * width,
       count,
-      side: place >= 0 ? "A" : "B",
+      side: bin >= 0 ? "A" : "B",
     }));
   };
 
-  /** The places with the largest values, and those with the smallest. */
+  /** The indices with the largest values, and those with the smallest. */
   const extremes = (values, many) => {
     const order = [...values.keys()].sort((one, other) => values[other] - values[one] || one - other);
-    const largest = order.slice(0, many).filter((place) => values[place] > 0);
-    const smallest = order.slice(-many).reverse().filter((place) => values[place] < 0);
+    const largest = order.slice(0, many).filter((index) => values[index] > 0);
+    const smallest = order.slice(-many).reverse().filter((index) => values[index] < 0);
     return [largest, smallest];
   };
 
@@ -49,7 +49,7 @@
     return { wins, losses, equal: values.length - wins - losses };
   };
 
-  const fillTable = (place, data, classes, a, b) => {
+  const fillTable = (container, data, classes, a, b) => {
     const shown = (value, sign = false) => number(data.scale * value, data.decimals, sign);
     const heading = element("tr", {}, [
       element("th", { scope: "col" }, "Class"),
@@ -65,14 +65,14 @@
       ]),
     );
     const empty = element("tr", {}, element("td", { colspan: 5 }, "none"));
-    place.replaceChildren(element("thead", {}, heading), element("tbody", {}, rows.length ? rows : [empty]));
+    container.replaceChildren(element("thead", {}, heading), element("tbody", {}, rows.length ? rows : [empty]));
   };
 
   /** What a method retrieves for a query: a letter and its neighbours. */
-  const strip = (queries, letter, method, place) => {
-    const { row } = queries.shown[place];
-    const found = queries.neighbours[method]?.[place];
-    // Names in place of pictures where the page has not had room for all of them.
+  const strip = (queries, letter, method, index) => {
+    const { row } = queries.shown[index];
+    const found = queries.neighbours[method]?.[index];
+    // Names in place of pictures where the page has no bytes left for them.
     const pictured = (found ?? []).every((one) => queries.images[one]);
     const neighbours = (found ?? []).map((one) => ({
       source: pictured ? queries.images[one] : undefined,
@@ -84,9 +84,9 @@
   };
 
   /** Each query with its scores, and what both methods retrieve. */
-  const fillQueries = (place, data, places, methods, scores) => {
+  const fillQueries = (container, data, indices, methods, scores) => {
     const shown = (value) => number(data.scale * value, data.decimals);
-    const items = places.map((one) => {
+    const items = indices.map((one) => {
       const { query, row } = data.queries.shown[one];
       const name = data.queries.names[data.queries.labels[row]];
       const [a, b] = scores.map((values) => shown(values[query]));
@@ -98,7 +98,7 @@
         element("div", {}, [strip(data.queries, `A ${a}`, methods[0], one), strip(data.queries, `B ${b}`, methods[1], one)]),
       ]);
     });
-    place.replaceChildren(...(items.length ? items : [element("li", { class: "empty" }, "none")]));
+    container.replaceChildren(...(items.length ? items : [element("li", { class: "empty" }, "none")]));
   };
 
   const compareQueries = (data, first, second) => {
@@ -109,7 +109,7 @@
       return;
     }
     const [a, b] = [unpack(scores[first], data.steps), unpack(scores[second], data.steps)];
-    const { wins, losses, equal } = count([...a].map((value, place) => value - b[place]));
+    const { wins, losses, equal } = count([...a].map((value, index) => value - b[index]));
     words.textContent = `Of ${a.length.toLocaleString("en")} test queries, ${wins.toLocaleString("en")} score higher with A, ${losses.toLocaleString("en")} with B, ${equal.toLocaleString("en")} alike.`;
     const wanted = document.getElementById("compare-query-wins");
     if (wanted) {
@@ -121,7 +121,7 @@
 
   const compare = async (data, first, second) => {
     const [a, b] = [unpack(data.scores[first], data.steps), unpack(data.scores[second], data.steps)];
-    const differences = [...a].map((value, place) => Math.round(data.steps * (value - b[place])) / data.steps);
+    const differences = [...a].map((value, index) => Math.round(data.steps * (value - b[index])) / data.steps);
     const { wins, losses, equal } = count(differences);
     const verdict = equimetric.data("leaderboard")?.against?.[second]?.[first];
     const judged = verdict ? ` Over all queries, A against B: ${verdict.text}.` : "";

@@ -29,9 +29,9 @@ const equimetric = {};
 
   /** Tell readers of the screen what has changed. */
   equimetric.announce = (words) => {
-    const place = document.getElementById("announcements");
-    if (place) {
-      place.textContent = words;
+    const container = document.getElementById("announcements");
+    if (container) {
+      container.textContent = words;
     }
   };
 

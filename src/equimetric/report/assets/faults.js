@@ -48,10 +48,10 @@
   /** The galleries of one method at a time. */
   const showFaults = (values, app) => {
     const names = Object.keys(values.methods).filter((name) => values.methods[name].faults);
-    const place = element("div", { class: "galleries" });
-    const show = (name) => place.replaceChildren(...galleries(values, values.methods[name].faults));
+    const container = element("div", { class: "galleries" });
+    const show = (name) => container.replaceChildren(...galleries(values, values.methods[name].faults));
     if (names.length) {
-      app.append(chooser("faults-method", "Method", names, show), place);
+      app.append(chooser("faults-method", "Method", names, show), container);
       show(names[0]);
     }
   };
@@ -85,7 +85,7 @@
       const classes = [...new Set(rows.map((row) => values.names[row]))];
       dots = rows.map((row, i) => svg("circle", { cx: places[i][0], cy: SIDE - places[i][1], r: 8, fill: COLOURS[classes.indexOf(values.names[row]) % COLOURS.length] }));
       dots.forEach((dot, i) => dot.addEventListener("pointerenter", () => choose(i)));
-      const across = places.map((place) => place[0]), down = places.map((place) => SIDE - place[1]);
+      const across = places.map(([x]) => x), down = places.map(([, y]) => SIDE - y);
       const left = Math.min(...across) - 25, top = Math.min(...down) - 25;
       drawing.setAttribute("viewBox", `${left} ${top} ${Math.max(...across) - left + 25} ${Math.max(...down) - top + 25}`);
       drawing.replaceChildren(...dots);

@@ -5,10 +5,10 @@
   const OPTIONS = { ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: { disableDefaultStyle: true } };
 
   /** Draw a specification into an element; returns the promise of its Vega view. */
-  const draw = async (place, spec) => {
-    const drawn = await window.vegaEmbed(place, spec, OPTIONS);
-    // The words of the place itself describe the figure.
-    place.querySelector("svg")?.setAttribute("aria-hidden", "true");
+  const draw = async (container, spec) => {
+    const drawn = await window.vegaEmbed(container, spec, OPTIONS);
+    // The label of the container describes the figure.
+    container.querySelector("svg")?.setAttribute("aria-hidden", "true");
     return drawn.view;
   };
 

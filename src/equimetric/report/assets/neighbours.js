@@ -15,9 +15,9 @@
     element(
       "ol",
       {},
-      neighbours.map(({ source, name, right }, place) =>
+      neighbours.map(({ source, name, right }, index) =>
         element("li", { class: `${right ? "right" : "wrong"}${source ? "" : " worded"}` }, [
-          equimetric.picture(source, name, `neighbour ${place + 1}, ${right ? "same class" : "another class"}`),
+          equimetric.picture(source, name, `neighbour ${index + 1}, ${right ? "same class" : "another class"}`),
           element("span", { class: "mark", "aria-hidden": "true" }, right ? "\u2713" : "\u2717"),
           ...(right || !source ? [] : [element("span", { class: "caption", "aria-hidden": "true" }, name)]),
         ]),

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from equimetric.escaping import printable
 from equimetric.report.page_budget import image_byte_budget
 from equimetric.report.pictures import Thumbnails
 from equimetric.report.retrieval_data import collect_rows, retrieval_faults
 from equimetric.report.section import section
+from equimetric.studies.profiles import MethodProfile
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import comparison_table
 
@@ -42,24 +44,15 @@ def faults_section(study: StudyRecord) -> Mapping[str, Any] | None:
     # Baselines last.
     ranked = sorted(comparison_table(study).rows, key=lambda row: row.kind == "baseline")
     for row in (row.method for row in ranked if row.method in study.profiles):
-        profile = study.profiles[row]
-        found = retrieval_faults(profile, images)
-        if found is None:
+        faults = retrieval_faults(study.profiles[row], images)
+        if faults is None:
             continue
-        places = profile.run.map
-        fits = images.dataset is None or pictures.add(*collect_rows(found))
-        mapped = places is not None and pictures.add(*places.rows.tolist())
+        fits = images.dataset is None or pictures.add(*collect_rows(faults))
         if not fits:
             without.append(row)
         methods[row] = {
-            "faults": found if fits else None,
-            "map": None
-            if places is None
-            else {
-                "rows": places.rows.tolist(),
-                "places": scale_coordinates(places.places),
-                "pictured": mapped,
-            },
+            "faults": faults if fits else None,
+            "map": map_entry(study.profiles[row], pictures),
         }
     if not methods:
         return None
@@ -76,10 +69,19 @@ def faults_section(study: StudyRecord) -> Mapping[str, Any] | None:
     }
 
 
-def scale_coordinates(places: Any) -> list[list[int]]:
-    """Places in a plane as whole numbers of a square of 1000 × 1000, both axes to one scale."""
-    low, high = places.min(axis=0), places.max(axis=0)
+def map_entry(profile: MethodProfile, pictures: Thumbnails) -> dict[str, Any] | None:
+    """The map of a method, with its thumbnails where all of them fit; None where it has none."""
+    places = profile.run.map
+    if places is None:
+        return None
+    rows = places.rows.tolist()
+    return {"rows": rows, "places": scale_coordinates(places.places), "pictured": pictures.add(*rows)}
+
+
+def scale_coordinates(coordinates: NDArray[Any]) -> list[list[int]]:
+    """Coordinates in a plane as whole numbers of a square of 1000 × 1000, both axes to one scale."""
+    low, high = coordinates.min(axis=0), coordinates.max(axis=0)
     widest = float((high - low).max()) or 1.0
-    scaled = (places - (low + high) / 2) / widest + 0.5
-    found: list[list[int]] = np.rint(scaled * GRID).astype(int).tolist()
-    return found
+    scaled = (coordinates - (low + high) / 2) / widest + 0.5
+    grid: list[list[int]] = np.rint(scaled * GRID).astype(int).tolist()
+    return grid

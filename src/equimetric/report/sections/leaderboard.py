@@ -157,39 +157,47 @@ def leaderboard_rows(
     if joined is not None:
         by_method = {row.method: row.cells[0] for row in joined.rows}
         columns.insert(1, joined.columns[0])
-        for method, found in cells.items():
-            found.insert(1, by_method.get(method))
+        for method, method_cells in cells.items():
+            method_cells.insert(1, by_method.get(method))
     # Bars compare the methods; baselines far away would press them together.
     trained = [cells[row.method] for row in table.rows if row.kind == "trained"] or list(cells.values())
-    spans = [cell_span([found[place] for found in trained]) for place in range(len(columns))]
+    spans = [cell_span([method_cells[index] for method_cells in trained]) for index in range(len(columns))]
     rows = []
     for row in table.rows:
-        shown = [
+        row_cells = [
             cell_data(table, column, cell, span, row)
             for column, cell, span in zip(columns, cells[row.method], spans, strict=True)
         ]
-        shown[0]["emphasis"] = row.emphasis
+        row_cells[0]["emphasis"] = row.emphasis
+        judged = row.method in chosen or row.method == table.baseline
         rows.append(
             {
-                "name": row.method,
-                "kind": row.kind,
-                "tied": bool(row.emphasis),
-                "judged": row.method in chosen or row.method == table.baseline,
-                "cells": shown,
+                **row_entry(row),
+                "judged": judged,
+                "cells": row_cells,
                 "verdict": chosen.get(row.method, {"text": "–", "size": "–", "difference": 0, "effect": 0}),
-                "group": row.group,
                 "published": published.get(row.method, ()),
-                "runs": row.runs,
-                "done": row.done,
-                "failed": row.failed,
                 "folders": run_folders(study, row.method),
-                "seconds": row.seconds or 0,
-                "duration": row.duration,
-                "parameters": row.parameters or 0,
-                "size": row.size,
             }
         )
     return rows
+
+
+def row_entry(row: Row) -> dict[str, Any]:
+    """What the template shows of a row beside its scores."""
+    return {
+        "name": row.method,
+        "kind": row.kind,
+        "tied": bool(row.emphasis),
+        "group": row.group,
+        "runs": row.runs,
+        "done": row.done,
+        "failed": row.failed,
+        "seconds": row.seconds or 0,
+        "duration": row.duration,
+        "parameters": row.parameters or 0,
+        "size": row.size,
+    }
 
 
 def cell_span(cells: Sequence[Cell | None]) -> tuple[float, float]:
@@ -214,15 +222,15 @@ def cell_data(
         return empty
     low, high = span
 
-    def place(value: float) -> float:
+    def scale(value: float) -> float:
         return round(4 + (BAR - 8) * (value - low) / (high - low), 1)
 
     drawn = None
     if low <= cell.mean <= high and high > low:
         ends = interval_ends(cell)
         known = ends[1] > ends[0]
-        low_end, high_end = (place(ends[0]), place(ends[1])) if known else (None, None)
-        drawn = {"mean": place(cell.mean), "low": low_end, "high": high_end}
+        low_end, high_end = (scale(ends[0]), scale(ends[1])) if known else (None, None)
+        drawn = {"mean": scale(cell.mean), "low": low_end, "high": high_end}
     return {
         **empty,
         "mean": column.number(cell.mean),
@@ -238,9 +246,9 @@ def verdict_data(judgement: Judgement, table: ComparisonTable) -> dict[str, Any]
     column = table.columns[0]
     against = {}
     for chosen in judgement.scores if table.baseline is not None else ():
-        found = judgement.against(chosen)
-        if found is not None:
-            compared = (found.between(name, chosen) for name in found.rows if name != chosen)
+        comparisons = judgement.against(chosen)
+        if comparisons is not None:
+            compared = (comparisons.between(name, chosen) for name in comparisons.rows if name != chosen)
             against[chosen] = {one.first: describe_comparison(one, column) for one in compared}
     return {"baseline": table.baseline, "higher": higher_is_better(judgement.metric), "against": against}
 
@@ -282,9 +290,9 @@ def run_folders(study: StudyRecord, method: str) -> list[dict[str, str]]:
 
 def published_texts(study: StudyRecord) -> dict[str, list[str]]:
     """Row → published values of the same method, data and metric, with their papers."""
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for match in published_matches(study):
         if match["published"] is not None:
             text = f"{match['metric']} {match['published']:.4g} ({match['paper']})"
-            found.setdefault(match["row"], []).append(text)
-    return found
+            texts.setdefault(match["row"], []).append(text)
+    return texts

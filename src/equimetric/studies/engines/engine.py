@@ -1,4 +1,4 @@
-"""What the scheduler knows of an engine: it starts jobs, and gives events, one at a time."""
+"""The engine interface used by the scheduler: start jobs, then read their events one at a time."""
 
 from __future__ import annotations
 

@@ -174,7 +174,10 @@ def compare_rows(
 
 
 def _adjust(intervals: list[TwoWayInterval], confidence: float) -> tuple[list[float], list[TwoWayInterval]]:
-    """Holm's p-values and simultaneous intervals; comparisons that one seed leaves open claim nothing and count not."""
+    """Holm-adjusted p-values and simultaneous intervals.
+
+    Comparisons without a defined p-value (a single seed) are excluded from the adjustment.
+    """
     p_values = [interval.p_value for interval in intervals]
     tested = [p for p in p_values if not math.isnan(p)]
     found = iter(zip(holm(tested), simultaneous_confidences(tested, confidence), strict=True) if tested else ())
