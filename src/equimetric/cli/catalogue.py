@@ -41,10 +41,10 @@ class MethodSummary:
 def list_methods() -> dict[str, MethodSummary]:
     """Every loss with the parts it names first, and every recipe, by name."""
     losses, selections, references = (
-        {found.name: found for found in read_declarations(f"equimetric.{package}", decorator)}
+        {declaration.name: declaration for declaration in read_declarations(f"equimetric.{package}", decorator)}
         for package, decorator in (("losses", "loss"), ("selection", "selection"), ("references", "references"))
     )
-    plain = ({"name": name, "title": found.keywords.get("title", name), "loss": name} for name, found in losses.items())
+    plain = ({"name": name, "title": loss.keywords.get("title", name), "loss": name} for name, loss in losses.items())
     methods = {}
     for recipe in (*plain, *recipe_rows()):
         loss = losses[recipe["loss"]]
@@ -107,27 +107,29 @@ class DatasetSummary:
 def list_datasets() -> dict[str, DatasetSummary]:
     """Every data set by name; archives have the options of `ArchiveLoader` beside their own."""
     shared = read_options("equimetric.data.archive", "ArchiveLoader", "__call__")
-    found = {}
+    summaries = {}
     for declared in sorted(read_declarations("equimetric.data", "dataset"), key=lambda declared: declared.name):
         is_archive = any(decorator.endswith(".loader") for decorator in declared.decorators)
         options = {**(shared if is_archive else {}), **declared.options}
-        found[declared.name] = DatasetSummary(
+        summaries[declared.name] = DatasetSummary(
             name=declared.name,
             description=declared.docstring.partition("\n")[0],
             required=tuple(name for name, value in options.items() if value is Parameter.empty),
             options={name: value for name, value in options.items() if value is not Parameter.empty},
         )
-    return found
+    return summaries
 
 
 def list_transforms() -> dict[str, str]:
     """Name → description of every transform."""
-    return {found.name: found.summary for found in read_declarations("equimetric.data", "image_transform")}
+    return {
+        declaration.name: declaration.summary for declaration in read_declarations("equimetric.data", "image_transform")
+    }
 
 
 def list_backbones() -> dict[str, Declaration]:
     """Every backbone defined here by name, as it is declared."""
-    return {found.name: found for found in read_declarations("equimetric.backbones", "backbone")}
+    return {declaration.name: declaration for declaration in read_declarations("equimetric.backbones", "backbone")}
 
 
 def complete(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:

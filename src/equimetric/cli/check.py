@@ -60,11 +60,11 @@ def check_certificate_command(
     if cohort is not None and known.cohort is None:
         raise EquimetricError("this certificate is of distances, which no cohort normalises; leave --cohort out")
     if source.is_dir():
-        found = load_embeddings(source, None, part, cohort=certified_options(known, cohort), command="check")
-        model, preprocessing = found.origin["model"], found.origin["preprocessing"]
-        options: dict[str, Any] = {"model": model, "preprocessing": preprocessing, "cohort": found.cohort}
-        require_cohort(known, found.cohort)
-        answer = known.check(found.pooled["embeddings"], **options)
+        embeddings = load_embeddings(source, None, part, cohort=certified_options(known, cohort), command="check")
+        model, preprocessing = embeddings.origin["model"], embeddings.origin["preprocessing"]
+        options: dict[str, Any] = {"model": model, "preprocessing": preprocessing, "cohort": embeddings.cohort}
+        require_cohort(known, embeddings.cohort)
+        answer = known.check(embeddings.pooled["embeddings"], **options)
     else:
         from_file = certified_cohort(known, cohort)
         require_cohort(known, from_file)
@@ -100,7 +100,7 @@ def certified_cohort(certificate: "Certificate", file: str | None) -> "Cohort | 
     from equimetric.evaluation.files import read_cohort
 
     known = certificate.cohort
-    found = None if file is None or known is None else read_cohort(file)
-    if found is None or known is None:
+    arrays = None if file is None or known is None else read_cohort(file)
+    if arrays is None or known is None:
         return None
-    return Cohort(**found, form=known.form, strength=known.strength, nearest=known.nearest)
+    return Cohort(**arrays, form=known.form, strength=known.strength, nearest=known.nearest)

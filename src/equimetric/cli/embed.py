@@ -58,11 +58,11 @@ def embed_command(
 
         tables = tables_on_ray(model, runtime=runtime)  # type: ignore[arg-type]
     listed = list_image_files(images, column)
-    found = embed_files(load_exported(model, runtime=runtime), listed, out, tables=tables)  # type: ignore[arg-type]
-    for reason in found.damaged[:DAMAGED_SHOWN]:
+    result = embed_files(load_exported(model, runtime=runtime), listed, out, tables=tables)  # type: ignore[arg-type]
+    for reason in result.damaged[:DAMAGED_SHOWN]:
         show_error(f"left out: {reason}")
-    if len(found.damaged) > DAMAGED_SHOWN:
-        show_error(f"left out: {len(found.damaged) - DAMAGED_SHOWN} more")
-    before = f", {found.resumed} of them before" if found.resumed else ""
-    show(f"{found.images - len(found.damaged)} of {found.images} images embedded{before}")
-    show_path("embeddings", found.file)
+    if len(result.damaged) > DAMAGED_SHOWN:
+        show_error(f"left out: {len(result.damaged) - DAMAGED_SHOWN} more")
+    before = f", {result.resumed} of them before" if result.resumed else ""
+    show(f"{result.images - len(result.damaged)} of {result.images} images embedded{before}")
+    show_path("embeddings", result.file)

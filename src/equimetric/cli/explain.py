@@ -61,23 +61,23 @@ def explain_command(
         return
     curves = []
     for name, words in split_options(methods):
-        found = find_objective(name, parse_options(words))
-        shown = weight_curves(found, same_side=same_side, other_side=other_side)
+        loss = find_objective(name, parse_options(words))
+        shown = weight_curves(loss, same_side=same_side, other_side=other_side)
         curves.append(replace(shown, name=" ".join([shown.name, *words])))
     show_path("Figure", draw_weights(curves, out))
 
 
 def split_options(words: list[str]) -> list[tuple[str, list[str]]]:
     """['triplet', 'margin=0.2', 'raw'] → [('triplet', ['margin=0.2']), ('raw', [])]."""
-    found: list[tuple[str, list[str]]] = []
+    groups: list[tuple[str, list[str]]] = []
     for word in words:
         if "=" not in word:
-            found.append((word, []))
-        elif not found:
+            groups.append((word, []))
+        elif not groups:
             raise EquimetricError(f"the option {word!r} has no method before it; write for example: triplet {word}")
         else:
-            found[-1][1].append(word)
-    return found
+            groups[-1][1].append(word)
+    return groups
 
 
 def parse_options(words: list[str]) -> dict[str, Any]:
@@ -94,21 +94,21 @@ def find_objective(name: str, options: dict[str, Any]) -> "Objective | Objective
 
     if ":" not in name:
         return build_objective(name, options, Context(classes=2, dim=64, images=1))
-    found = import_object(name)
-    if isinstance(found, Objective | ObjectiveSum):
+    target = import_object(name)
+    if isinstance(target, Objective | ObjectiveSum):
         if options:
             raise EquimetricError(f"{name!r} is an objective that is made already; it takes no {next(iter(options))}")
-        return found
-    if not callable(found):
-        raise EquimetricError(f"{name!r} is {type(found).__name__}, not a loss; give a function of pairs or a module")
-    if isinstance(found, type):
+        return target
+    if not callable(target):
+        raise EquimetricError(f"{name!r} is {type(target).__name__}, not a loss; give a function of pairs or a module")
+    if isinstance(target, type):
         try:
-            found, options = found(**options), {}
+            target, options = target(**options), {}
         except TypeError as error:
             raise EquimetricError(
                 f"{name!r} cannot be made without options: {error}; add them as name=value, or give an object of it"
             ) from None
-    built: Objective | ObjectiveSum = objective(found, **options)
+    built: Objective | ObjectiveSum = objective(target, **options)
     return built
 
 

@@ -72,7 +72,7 @@ def index_command(
     from equimetric.deployment.indexing import LEFT_OUT, index_source
 
     given = {"url": url, "collection": collection}
-    found = index_source(
+    result = index_source(
         model,
         images,
         out,
@@ -84,11 +84,11 @@ def index_command(
         store=store,
         **{name: value for name, value in given.items() if value is not None},
     )
-    for name, reason in found.left_out[:LEFT_OUT_SHOWN]:
+    for name, reason in result.left_out[:LEFT_OUT_SHOWN]:
         show_error(f"left out: {name} ({reason})")
-    if len(found.left_out) > LEFT_OUT_SHOWN:
-        show_error(f"left out: {len(found.left_out) - LEFT_OUT_SHOWN} more, all in {out / LEFT_OUT}")
-    counts = {"added": found.added, "replaced": found.replaced, "there already": found.unchanged}
+    if len(result.left_out) > LEFT_OUT_SHOWN:
+        show_error(f"left out: {len(result.left_out) - LEFT_OUT_SHOWN} more, all in {out / LEFT_OUT}")
+    counts = {"added": result.added, "replaced": result.replaced, "there already": result.unchanged}
     done = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count or what == "added")
-    show(f"{done}; the gallery has {len(found.gallery):,} images")
+    show(f"{done}; the gallery has {len(result.gallery):,} images")
     show_path("gallery", out)

@@ -100,12 +100,12 @@ def describe_points(sweep: Mapping[str, Any]) -> str:
 
 def describe_search(table: Mapping[str, Any]) -> str:
     """'margin -0.2…2 uniform, temperature 0.01…100 log'."""
-    found = []
+    ranges = []
     for name, space in table.get("search", {}).items():
         (kind, bounds), *_ = space.items()
         values = ", ".join(map(format_value, bounds)) if kind == "choice" else "…".join(map(format_value, bounds))
-        found.append(f"{name} {values}" + ("" if kind == "choice" else f" {kind}"))
-    return "; ".join(found)
+        ranges.append(f"{name} {values}" + ("" if kind == "choice" else f" {kind}"))
+    return "; ".join(ranges)
 
 
 def format_value(value: object) -> str:

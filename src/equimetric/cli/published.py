@@ -74,11 +74,14 @@ def published_command(
             raise EquimetricError(
                 "--metric chooses a column of the Reality Check's table, not of --reality; leave one out"
             )
-        found = published.compare_improvements(reality, metric=metric or "P@1")
-        tables = [*(report.improvement_table(found, base) for base in published.BASES), report.trend_table(found)]
-        show_tables(tables, report.improvement_records(found), output)
+        improvements = published.compare_improvements(reality, metric=metric or "P@1")
+        tables = [
+            *(report.improvement_table(improvements, base) for base in published.BASES),
+            report.trend_table(improvements),
+        ]
+        show_tables(tables, report.improvement_records(improvements), output)
         if figure:
-            report.draw_improvements(found, figure)
+            report.draw_improvements(improvements, figure)
             if output == "table":
                 show_path("Figure", figure)
     elif hyperparameters:

@@ -40,6 +40,6 @@ def remove_command(
     if not names and label is None:
         raise EquimetricError("nothing is named that could be removed; give names of images, or --label")
     opened = Gallery.open(gallery)
-    found = choose_items(opened, names or (), label)
-    opened.remove(found)
-    show(f"{len(found):,} removed; the gallery has {len(opened):,} images")
+    ids = choose_items(opened, names or (), label)
+    opened.remove(ids)
+    show(f"{len(ids):,} removed; the gallery has {len(opened):,} images")

@@ -88,10 +88,10 @@ def report_command(
     data_options = parse_overrides(context.args)
     if row and retrain is None:
         raise EquimetricError("--row says which rows are trained again; give --retrain FOLDER with it")
-    found = [] if retrain is None else train_again(source, retrain, data_options, row or [])
+    retrained = [] if retrain is None else train_again(source, retrain, data_options, row or [])
     record = load_record(source, labels, retrained_folder=retrain, data_options=data_options, pictures=pictures)
-    if isinstance(record, StudyRecord) and found:
-        record = replace(record, statement=(*record.statement, describe_retrained(found, len(record.methods))))
+    if isinstance(record, StudyRecord) and retrained:
+        record = replace(record, statement=(*record.statement, describe_retrained(retrained, len(record.methods))))
     folder = output or (source / "report" if source.is_dir() else source.with_name(f"{source.stem}-report"))
     if form in FIGURES:
         for file in write_figures(figures_of(record), folder, form):
@@ -125,7 +125,7 @@ def train_again(source: Path, runs: Path, data_options: "Mapping[str, Any]", onl
         def advance(row: str, step: int, steps: int) -> None:
             bar.update(task, description=row, completed=step, total=steps)
 
-        for found in retrain_rows(source, runs, data_options, advance, only=only):
-            show(str(found))
-            rows.append(found)
+        for retrained_row in retrain_rows(source, runs, data_options, advance, only=only):
+            show(str(retrained_row))
+            rows.append(retrained_row)
     return rows

@@ -44,10 +44,10 @@ def reproduce_command(
     for run in islice(find_runs(folder), first):
         with progress_bar() as bar:
             task = bar.add_task(run.name, total=None, figures="")
-            found = reproduce_run(run, lambda step, _: bar.update(task, completed=step))  # noqa: B023
+            reproduction = reproduce_run(run, lambda step, _: bar.update(task, completed=step))  # noqa: B023
         repeated += 1
-        different += not found.matches
-        (show if found.matches else show_error)(str(found))
+        different += not reproduction.matches
+        (show if reproduction.matches else show_error)(str(reproduction))
     if not repeated:
         raise EquimetricError(f"{str(folder)!r} has no finished run to reproduce")
     if different:

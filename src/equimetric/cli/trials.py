@@ -19,7 +19,7 @@ __all__ = ["show_trial_threshold", "show_trials"]
 
 
 def show_trials(
-    found: EmbeddingSource,
+    embeddings: EmbeddingSource,
     source: Path,
     labels: Path | None,
     trials: Path,
@@ -29,7 +29,9 @@ def show_trials(
     as_json: bool,
 ) -> None:
     """Print the rates of the listed pairs; classes are resampled for the intervals, because labels are known."""
-    result = verify_trials(found, source, labels, trials, geometry, None if metrics is None else parse_rates(metrics))
+    result = verify_trials(
+        embeddings, source, labels, trials, geometry, None if metrics is None else parse_rates(metrics)
+    )
     if plots is not None:
         save_figures(plots, [("trials", result.plot)])
     if as_json:
@@ -41,7 +43,7 @@ def show_trials(
 
 
 def show_trial_threshold(
-    found: EmbeddingSource,
+    embeddings: EmbeddingSource,
     source: Path,
     labels: Path | None,
     trials: Path,
@@ -50,11 +52,11 @@ def show_trial_threshold(
     as_json: bool,
 ) -> None:
     """Print the threshold of a false accept rate on exactly the listed pairs, with both rates and their intervals."""
-    result = verify_trials(found, source, labels, trials, geometry, [far])
+    result = verify_trials(embeddings, source, labels, trials, geometry, [far])
     point = result.calibrate(far)
     # With a cohort a threshold is of the score, which is accepted above it.
-    threshold = point.threshold if found.cohort is None else -point.threshold
-    accepts = f"{'distance <' if found.cohort is None else 'score >'} threshold"
+    threshold = point.threshold if embeddings.cohort is None else -point.threshold
+    accepts = f"{'distance <' if embeddings.cohort is None else 'score >'} threshold"
     document = {**asdict(point), "threshold": threshold, "accepts": accepts, "resampled": result.resampled}
     if as_json:
         typer.echo(json.dumps(document))
@@ -63,7 +65,7 @@ def show_trial_threshold(
         f"{name} {value:.3g}" + ("" if ends is None else f" ({ends[0]:.3g} … {ends[1]:.3g})")
         for name, value, ends in (("FAR", point.far, point.far_interval), ("FRR", point.frr, point.frr_interval))
     ]
-    accepted = "distances below" if found.cohort is None else "scores above"
+    accepted = "distances below" if embeddings.cohort is None else "scores above"
     show(
         f"Calibration for FAR {far:g} on {len(result.same)} listed pairs: accept {accepted} {threshold:.6g}\n"
         f"  {', '.join(rates)} ({result.confidence:.0%}, {result.resampled} resampled)\n"
@@ -72,7 +74,7 @@ def show_trial_threshold(
 
 
 def verify_trials(
-    found: EmbeddingSource,
+    embeddings: EmbeddingSource,
     source: Path,
     labels: Path | None,
     trials: Path,
@@ -83,14 +85,14 @@ def verify_trials(
     from equimetric.evaluation.trial_lists import read_ids
     from equimetric.evaluation.trials import evaluate_trials
 
-    if not found.pooled:
+    if not embeddings.pooled:
         raise EquimetricError(
             f"{str(source)!r} has a separate gallery; a trial list names rows of one set of embeddings"
         )
     ids = None if source.is_dir() else read_ids(source, labels)
     options: dict[str, Any] = {} if far is None else {"far": far}
-    options |= {"geometry": geometry or found.geometry, "cohort": found.cohort}
-    return evaluate_trials(found.pooled["embeddings"], ids, trials, labels=found.pooled["labels"], **options)
+    options |= {"geometry": geometry or embeddings.geometry, "cohort": embeddings.cohort}
+    return evaluate_trials(embeddings.pooled["embeddings"], ids, trials, labels=embeddings.pooled["labels"], **options)
 
 
 def parse_rates(metrics: str) -> list[float]:

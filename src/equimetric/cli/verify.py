@@ -50,15 +50,15 @@ def verify_command(
     if is_gallery_folder(folder):
         verify_gallery(folder, as_json)
         return
-    found = verify_model(folder, program=program)
+    verification = verify_model(folder, program=program)
     if task is not None:
         load_exported(folder, task=task)
     if as_json:
-        typer.echo(json.dumps(found.to_dict()))
+        typer.echo(json.dumps(verification.to_dict()))
     else:
-        show(str(found))
-        show(found.verdict)
-    if not found.holds:
+        show(str(verification))
+        show(verification.verdict)
+    if not verification.holds:
         raise typer.Exit(EXIT_DIFFERENT)
 
 
@@ -67,16 +67,16 @@ def verify_gallery(folder: Path, as_json: bool) -> None:
     from equimetric.gallery import Gallery
 
     gallery = Gallery.open(folder)
-    found = gallery.check()
+    check = gallery.check()
     if as_json:
-        result = {"holds": found.holds, "problems": found.problems, "skipped": found.skipped, "bytes": found.bytes}
+        result = {"holds": check.holds, "problems": check.problems, "skipped": check.skipped, "bytes": check.bytes}
         typer.echo(json.dumps({"items": len(gallery), **result}))
     else:
-        for problem in found.problems:
+        for problem in check.problems:
             show(problem)
-        for name in found.skipped:
+        for name in check.skipped:
             show(f"{name} was written by an earlier version, without checksums; Gallery.save writes a copy with them")
-        verdict = "is what was written" if found.holds else "is damaged; restore it from a copy"
-        show(f"The gallery of {len(gallery):,} images {verdict} ({found.bytes:,} bytes read).")
-    if not found.holds:
+        verdict = "is what was written" if check.holds else "is damaged; restore it from a copy"
+        show(f"The gallery of {len(gallery):,} images {verdict} ({check.bytes:,} bytes read).")
+    if not check.holds:
         raise typer.Exit(EXIT_DIFFERENT)

@@ -84,8 +84,8 @@ class Figure:
         spec["description"] = self.description
         if spec.get("width") == "container":
             spec["autosize"] = {"type": "fit-x", "contains": "padding"}
-        found: dict[str, Any] = json.loads(printable(json.dumps(spec, ensure_ascii=False)))
-        return found
+        escaped: dict[str, Any] = json.loads(printable(json.dumps(spec, ensure_ascii=False)))
+        return escaped
 
 
 def import_altair() -> Any:

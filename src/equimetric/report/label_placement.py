@@ -39,15 +39,15 @@ def place_labels(points: Sequence[tuple[float, float, str]], width: float) -> li
     Names that come first are placed first.
     """
     taken: list[Box] = [(x - POINT, y - POINT, x + POINT, y + POINT) for x, y, _ in points]
-    found: list[LabelOffset | None] = []
+    offsets: list[LabelOffset | None] = []
     for x, y, name in points:
         boxes = ((offset, label_box(x, y, offset, name)) for offset in LABEL_OFFSETS)
         free = ((offset, box) for offset, box in boxes if is_free(box, taken, width))
         offset, box = next(free, (None, None))
         if box is not None:
             taken.append(box)
-        found.append(offset)
-    return found
+        offsets.append(offset)
+    return offsets
 
 
 def label_box(x: float, y: float, offset: LabelOffset, name: str) -> Box:

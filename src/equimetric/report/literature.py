@@ -37,13 +37,13 @@ def overview_table(results: Sequence[PublishedResult]) -> PlainTable:
     )
     rows = []
     for paper, dataset in dict.fromkeys((result.paper, result.dataset) for result in results):
-        found = [result for result in results if (result.paper, result.dataset) == (paper, dataset)]
+        own = [result for result in results if (result.paper, result.dataset) == (paper, dataset)]
         cells = (
             text_cell("paper", paper),
             text_cell("dataset", dataset),
-            number_cell("results", len(found)),
-            number_cell("methods", len({result.method for result in found})),
-            text_cell("metrics", ", ".join(dict.fromkeys(result.metric for result in found))),
+            number_cell("results", len(own)),
+            number_cell("methods", len({result.method for result in own})),
+            text_cell("metrics", ", ".join(dict.fromkeys(result.metric for result in own))),
         )
         rows.append(TableRow(cells, paper))
     citations = tuple(f"{paper}: {citation}." for paper, citation in PAPERS.items())
@@ -55,9 +55,9 @@ def result_records(results: Iterable[PublishedResult]) -> PlainTable:
     return record_table("Published results", RESULT_FIELDS, map(describe_result, results))
 
 
-def hyperparameter_records(found: Iterable[Hyperparameter]) -> PlainTable:
+def hyperparameter_records(parameters: Iterable[Hyperparameter]) -> PlainTable:
     """One row per hyperparameter, with all its fields, for programs."""
-    return record_table("Tuned hyperparameters", HYPERPARAMETER_FIELDS, map(describe_hyperparameter, found))
+    return record_table("Tuned hyperparameters", HYPERPARAMETER_FIELDS, map(describe_hyperparameter, parameters))
 
 
 def printed_tables(results: Iterable[PublishedResult]) -> list[PlainTable]:
@@ -66,12 +66,12 @@ def printed_tables(results: Iterable[PublishedResult]) -> list[PlainTable]:
     for result in results:
         tables.setdefault((result.paper, result.table, result.dataset), []).append(result)
     return [
-        _printed_table(f"{paper}, {table}" if dataset in table else f"{paper}, {table}: {dataset}", found)
-        for (paper, table, dataset), found in tables.items()
+        _printed_table(f"{paper}, {table}" if dataset in table else f"{paper}, {table}: {dataset}", cells)
+        for (paper, table, dataset), cells in tables.items()
     ]
 
 
-def hyperparameter_table(found: Iterable[Hyperparameter]) -> PlainTable:
+def hyperparameter_table(parameters: Iterable[Hyperparameter]) -> PlainTable:
     """Range and optimum of every hyperparameter as printed, and the optimum of our option."""
     columns = (
         TableColumn("method", is_text=True),
@@ -86,7 +86,7 @@ def hyperparameter_table(found: Iterable[Hyperparameter]) -> PlainTable:
         TableColumn("our optimum"),
     )
     rows = []
-    for one in found:
+    for one in parameters:
         cells = (
             text_cell("method", one.method),
             text_cell("dataset", one.dataset),
@@ -162,10 +162,12 @@ def _notes(results: Sequence[PublishedResult]) -> Iterator[str]:
     for result in results:
         for note in filter(None, result.note.split("; ")):
             noted.setdefault(note, []).append(result)
-    for note, found in noted.items():
+    for note, noted_results in noted.items():
         if note == BOLD:
             yield "Bold as in the paper."
         else:
             several = len({one.backbone for one in results if not one.quoted}) > 1
-            names = (f"{one.method} ({one.backbone})" if several and not one.quoted else _label(one) for one in found)
-            yield f"{note}: {'all' if len(found) == len(results) else ', '.join(dict.fromkeys(names))}."
+            names = (
+                f"{one.method} ({one.backbone})" if several and not one.quoted else _label(one) for one in noted_results
+            )
+            yield f"{note}: {'all' if len(noted_results) == len(results) else ', '.join(dict.fromkeys(names))}."

@@ -26,7 +26,7 @@ DIVERSITY = ("disagreement", "unlikeness")
 def member_table(study: StudyRecord) -> PlainTable | None:
     """Every member's accuracy beside the ensemble's, and how much the members differ; None without ensembles."""
     runs = {method: [run for run in study.runs_of(method, "done") if run.members] for method in study.methods}
-    runs = {method: found for method, found in runs.items() if found}
+    runs = {method: own_runs for method, own_runs in runs.items() if own_runs}
     if not runs:
         return None
     metrics = [
@@ -40,8 +40,8 @@ def member_table(study: StudyRecord) -> PlainTable | None:
         judged = "class" if study.across is None else f"{study.across}, across modalities"
         rows.append(TableRow((text(method), text("all together"), text(dim), text(judged), *whole, *differ)))
         for place, member in enumerate(of_method[0].members):
-            found = [(run.seed, run.members[place]["metrics"]) for run in of_method]
-            scores = [mean_of(name, [(seed, values.get(name)) for seed, values in found]) for name in metrics]
+            values_by_seed = [(run.seed, run.members[place]["metrics"]) for run in of_method]
+            scores = [mean_of(name, [(seed, values.get(name)) for seed, values in values_by_seed]) for name in metrics]
             labels = member["labels"] or "class"
             own = (text(method), text(member["name"]), text(member["dim"]), text(labels))
             rows.append(TableRow((*own, *scores, text(None), text(None))))
@@ -58,16 +58,16 @@ def member_table(study: StudyRecord) -> PlainTable | None:
 def cost_table(study: StudyRecord) -> PlainTable | None:
     """Dimensions, parameters, forward passes, time and memory of every method; None where no method is an ensemble."""
     runs = {method: study.runs_of(method, "done") for method in study.methods}
-    known = {method: found for method, found in runs.items() if found and found[0].cost}
-    if not any(run.members for found in known.values() for run in found):
+    known = {method: own_runs for method, own_runs in runs.items() if own_runs and own_runs[0].cost}
+    if not any(run.members for own_runs in known.values() for run in own_runs):
         return None
-    kinds = known_memory(run for found in known.values() for run in found)
+    kinds = known_memory(run for own_runs in known.values() for run in own_runs)
     rows = []
-    for method, found in known.items():
-        figures = [text(found[0].cost.get(name), name) for name in COSTS]
-        seconds = sum(run.seconds for run in found) / len(found)
+    for method, own_runs in known.items():
+        figures = [text(own_runs[0].cost.get(name), name) for name in COSTS]
+        seconds = sum(run.seconds for run in own_runs) / len(own_runs)
         time = TableCell(f"{seconds:.1f}", {"seconds": seconds})
-        rows.append(TableRow((text(method, "method"), *figures, time, *memory_cells(found, kinds))))
+        rows.append(TableRow((text(method, "method"), *figures, time, *memory_cells(own_runs, kinds))))
     columns = (
         TableColumn("method", is_text=True),
         *(TableColumn(heading) for heading in COSTS.values()),

@@ -25,5 +25,5 @@ class LineStyle(NamedTuple):
 def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     """A look for each name; cycles of different lengths, so that combinations repeat late."""
     dashes = [dash for dash in DASHES for _ in PALETTE]
-    found = zip(names, cycle(PALETTE), cycle(SHAPES), cycle(dashes), strict=False)
-    return {name: LineStyle(colour, shape, dash) for name, colour, shape, dash in found}
+    combinations = zip(names, cycle(PALETTE), cycle(SHAPES), cycle(dashes), strict=False)
+    return {name: LineStyle(colour, shape, dash) for name, colour, shape, dash in combinations}

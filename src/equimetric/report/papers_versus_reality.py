@@ -30,11 +30,11 @@ def improvement_table(improvements: Sequence[Improvement], base: Base) -> PlainT
     """The improvements over one base: a row per source and method, a column per data set, in percent."""
     chosen = [one for one in improvements if one.base == base]
     datasets = _datasets(chosen)
-    found = {(one.source, one.method, one.year, one.dataset): one.percent for one in chosen}
+    percents = {(one.source, one.method, one.year, one.dataset): one.percent for one in chosen}
     rows = []
     for source, method, year in dict.fromkeys((one.source, one.method, one.year) for one in chosen):
         cells = [text_cell("method", method), TableCell(MISSING if year is None else str(year), {"year": year})]
-        cells += [_percent_cell(dataset, found.get((source, method, year, dataset))) for dataset in datasets]
+        cells += [_percent_cell(dataset, percents.get((source, method, year, dataset))) for dataset in datasets]
         rows.append(TableRow((text_cell("source", source), *cells), source))
     columns = (
         *(TableColumn(name, is_text=True) for name in ("source", "method")),
@@ -52,7 +52,9 @@ def improvement_records(improvements: Sequence[Improvement]) -> PlainTable:
 
 def trend_table(improvements: Sequence[Improvement]) -> PlainTable:
     """The mean relative improvement of each year's methods: a row per source and base, a column per year."""
-    trends = {key: {mean.year: mean for mean in average_by_year(found)} for key, found in _series(improvements).items()}
+    trends = {
+        key: {mean.year: mean for mean in average_by_year(series)} for key, series in _series(improvements).items()
+    }
     years = sorted({year for trend in trends.values() for year in trend})
     rows = []
     for (source, base), trend in trends.items():
@@ -114,9 +116,9 @@ def _draw_bars(panel: "Axes", improvements: Sequence[Improvement], colours: Mapp
     methods = list(dict.fromkeys((one.method, one.year) for one in improvements))
     width = 0.8 / len(colours)
     for offset, (dataset, colour) in enumerate(colours.items()):
-        found = [one for one in improvements if one.dataset == dataset]
-        places = [methods.index((one.method, one.year)) + (offset + 0.5) * width - 0.4 for one in found]
-        panel.bar(places, [one.percent for one in found], width, color=colour)
+        own = [one for one in improvements if one.dataset == dataset]
+        places = [methods.index((one.method, one.year)) + (offset + 0.5) * width - 0.4 for one in own]
+        panel.bar(places, [one.percent for one in own], width, color=colour)
     labels = [one_line(method) if year is None else one_line(f"{method} {year}") for method, year in methods]
     panel.set_xticks(range(len(methods)), labels, rotation=40, ha="right", rotation_mode="anchor", fontsize=8)
     panel.axhline(0, color=INK, linewidth=0.8)
@@ -129,11 +131,11 @@ def _draw_trend(panel: "Axes", sources: Mapping[str, Sequence[Improvement]]) -> 
     from matplotlib.ticker import MaxNLocator
 
     shifts = [0.12 * (2 * place - len(sources) + 1) for place in range(len(sources))]
-    for (source, found), colour, marker, shift in zip(
+    for (source, series), colour, marker, shift in zip(
         sources.items(), reversed(PALETTE), MARKERS, shifts, strict=False
     ):
-        dated = [(one.year + shift, one.percent) for one in found if one.year is not None]
-        means = average_by_year(found)
+        dated = [(one.year + shift, one.percent) for one in series if one.year is not None]
+        means = average_by_year(series)
         panel.plot(*zip(*dated, strict=True), marker, color=colour, alpha=0.45, markersize=4) if dated else None
         line = [mean.year + shift for mean in means], [mean.percent for mean in means]
         panel.plot(*line, marker + "-", color=colour, markersize=7, label=one_line(f"{source}, mean of the year"))
@@ -146,17 +148,17 @@ def _draw_trend(panel: "Axes", sources: Mapping[str, Sequence[Improvement]]) -> 
 
 def _series(improvements: Sequence[Improvement]) -> dict[tuple[str, Base], list[Improvement]]:
     """The improvements of each source and base."""
-    found: dict[tuple[str, Base], list[Improvement]] = {}
+    series: dict[tuple[str, Base], list[Improvement]] = {}
     for one in improvements:
-        found.setdefault((one.source, one.base), []).append(one)
-    return found
+        series.setdefault((one.source, one.base), []).append(one)
+    return series
 
 
 def _datasets(improvements: Sequence[Improvement]) -> list[str]:
     """The data sets in the order of the literature, others behind them."""
     order = list(OUR_DATASETS)
-    found = dict.fromkeys(one.dataset for one in improvements)
-    return sorted(found, key=lambda dataset: order.index(dataset) if dataset in order else len(order))
+    datasets = dict.fromkeys(one.dataset for one in improvements)
+    return sorted(datasets, key=lambda dataset: order.index(dataset) if dataset in order else len(order))
 
 
 def _percent_cell(name: str, percent: float | None) -> TableCell:

@@ -47,10 +47,10 @@ def shift_table(study: StudyRecord) -> PlainTable | None:
     rows = []
     for method in study.methods:
         values = [seed_values(study.sweep_runs, method, study.primary_metric, point) for point in ordered]
-        seeds = set.intersection(*(set(found) for found in values))
+        seeds = set.intersection(*(set(by_seed) for by_seed in values))
         if not seeds:
             continue
-        table = np.array([[found[seed] for found in values] for seed in sorted(seeds)])
+        table = np.array([[by_seed[seed] for by_seed in values] for seed in sorted(seeds)])
         curve = shift_curve([study.shifts[point] for point in ordered], table)
         cells = [mean_cell(f"{point}", one) for point, one in zip(ordered, curve.points, strict=True)]
         rows.append(TableRow((TableCell(method, {"method": method}), *cells, mean_cell("area", curve.area))))
@@ -69,13 +69,13 @@ def seed_values(runs: Sequence[RunRecord], method: str, metric: str, point: str)
     for run in runs:
         if run.method == method and run.point == point and isfinite(run.metrics.get(metric, float("nan"))):
             by_seed.setdefault(run.seed, []).append(run.metrics[metric])
-    return {seed: sum(found) / len(found) for seed, found in by_seed.items()}
+    return {seed: sum(folds) / len(folds) for seed, folds in by_seed.items()}
 
 
 def seed_means(runs: Sequence[RunRecord], method: str, value: str) -> Interval | None:
     """The mean over seeds of a value of a probe; None where no run has it."""
-    found = seed_values(runs, method, value, runs[0].point)
-    return t_interval(list(found.values())) if found else None
+    values = seed_values(runs, method, value, runs[0].point)
+    return t_interval(list(values.values())) if values else None
 
 
 def mean_cell(name: str, interval: Interval | None) -> TableCell:

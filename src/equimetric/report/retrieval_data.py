@@ -37,11 +37,11 @@ def retrieval_faults(profile: MethodProfile, images: StudyImages) -> dict[str, A
     first_of = {label: int(next(place for place in order if labels[place] == label)) for label in worst_classes}
 
     def retrieved(place: int) -> dict[str, Any]:
-        found = [int(row) for row in neighbours[place][:NEIGHBOURS] if row >= 0]
+        nearest = [int(row) for row in neighbours[place][:NEIGHBOURS] if row >= 0]
         return {
             "query": int(rows[place]),
             "score": round(float(scores[place]), 4),
-            "neighbours": [[row, bool(images.labels[row] == labels[place])] for row in found],
+            "neighbours": [[row, bool(images.labels[row] == labels[place])] for row in nearest],
         }
 
     return {
@@ -81,9 +81,9 @@ def confused_classes(
 def hubs(labels: NDArray[Any], neighbours: NDArray[Any], images: StudyImages) -> list[dict[str, Any]]:
     """Images that are among the nearest of the most queries, with how often wrongly."""
     flat = neighbours.reshape(-1)
-    found = flat >= 0
+    valid = flat >= 0
     wrong = images.labels[flat.clip(0)] != np.repeat(labels, neighbours.shape[1])
-    times, mistaken = Counter(flat[found].tolist()), Counter(flat[found & wrong].tolist())
+    times, mistaken = Counter(flat[valid].tolist()), Counter(flat[valid & wrong].tolist())
     return [{"image": row, "times": count, "wrong": mistaken[row]} for row, count in times.most_common(HUBS)]
 
 
@@ -99,13 +99,13 @@ def closest_class_pairs(
         return []
     first = neighbours[:, 0]
     apart = np.flatnonzero((first >= 0) & (images.labels[first.clip(0)] != labels) & np.isfinite(nearest))
-    found: dict[frozenset[int], dict[str, Any]] = {}
+    pairs: dict[frozenset[int], dict[str, Any]] = {}
     for place in apart[np.argsort(nearest[apart], kind="stable")].tolist():
         pair = [int(rows[place]), int(first[place])]
-        found.setdefault(frozenset(pair), {"images": pair, "distance": round(float(nearest[place]), 4)})
-        if len(found) == DUPLICATES:
+        pairs.setdefault(frozenset(pair), {"images": pair, "distance": round(float(nearest[place]), 4)})
+        if len(pairs) == DUPLICATES:
             break
-    return list(found.values())
+    return list(pairs.values())
 
 
 def collect_rows(faults: Mapping[str, Any]) -> list[int]:

@@ -120,8 +120,8 @@ def render_section(section: Section, record: Any) -> RenderedSection | None:
 
 def figures_of(record: object) -> list[Figure]:
     """All figures of a record's page, in its order."""
-    found = [data for section in sections_for(record) if (data := section.data(record)) is not None]
-    return list(find_figures(found))
+    shown = [data for section in sections_for(record) if (data := section.data(record)) is not None]
+    return list(find_figures(shown))
 
 
 def find_figures(value: object) -> Iterator[Figure]:

@@ -79,11 +79,11 @@ def study_improvements(study: StudyRecord) -> list[Improvement]:
         for row, (method, _) in study.recipes.items()
         if (value := mean_of(study, row, study.primary_metric)) is not None
     ]
-    found: list[Improvement] = []
+    improvements: list[Improvement] = []
     for base in BASES:
         own = table_improvements(rows, base, source=study.title) if any(row["method"] == base for row in rows) else []
-        found += [*paper_improvements(base), *own] if own else []
-    return found
+        improvements += [*paper_improvements(base), *own] if own else []
+    return improvements
 
 
 def mean_of(study: StudyRecord, row: str, metric: str) -> float | None:

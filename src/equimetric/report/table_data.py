@@ -65,16 +65,16 @@ class PlainTable:
     def records(self) -> list[dict[str, Any]]:
         """The fields of each row, the same ones in every row; `NAME_emphasis` beside columns that emphasise cells."""
         emphasised = {place for row in self.rows for place, cell in enumerate(row.cells) if cell.emphasis}
-        found = []
+        rows = []
         for row in self.rows:
             fields: dict[str, Any] = {}
             for place, (column, cell) in enumerate(zip(self.columns, row.cells, strict=True)):
                 fields |= cell.data
                 if place in emphasised:
                     fields[f"{column.name}_emphasis"] = cell.emphasis
-            found.append(fields)
-        names = list(dict.fromkeys(name for fields in found for name in fields))
-        return [{name: fields.get(name) for name in names} for fields in found]
+            rows.append(fields)
+        names = list(dict.fromkeys(name for fields in rows for name in fields))
+        return [{name: fields.get(name) for name in names} for fields in rows]
 
 
 def record_table(title: str, fields: Sequence[str], records: Iterable[Mapping[str, Any]]) -> PlainTable:

@@ -198,10 +198,16 @@ def _interval_data(metric: str, cell: "Interval | TwoWayInterval | None") -> dic
 
 def _verdict_data(row: "Row") -> list[dict[str, Any]]:
     """The verdict with its difference, interval and p; the letters."""
-    found = row.verdict
+    comparison = row.verdict
     fields: dict[str, Any] = dict.fromkeys(("verdict", "difference", "difference_low", "difference_high", "p"))
-    if found is not None:
-        values = (found.verdict, found.interval.mean, found.simultaneous.low, found.simultaneous.high, found.adjusted_p)
+    if comparison is not None:
+        values = (
+            comparison.verdict,
+            comparison.interval.mean,
+            comparison.simultaneous.low,
+            comparison.simultaneous.high,
+            comparison.adjusted_p,
+        )
         fields = dict(zip(fields, values, strict=True))
     return [fields, {"group": row.group}]
 

@@ -135,12 +135,12 @@ def read_bins(figures: Any) -> list[tuple[float, float]]:
     """(upper end, probability) of the bins that a line of the log of PADS has."""
     if not isinstance(figures, Mapping):
         return []
-    found = []
+    bins = []
     for key, value in figures.items():
         match = re.fullmatch(r"negatives (up to|above) ([0-9.]+)", str(key))
         if match:
-            found.append((float(match[2]) + (0.05 if match[1] == "above" else 0.0), float(value)))
-    return found
+            bins.append((float(match[2]) + (0.05 if match[1] == "above" else 0.0), float(value)))
+    return bins
 
 
 def draw_pads(logged: Sequence[tuple[int, list[tuple[float, float]]]]) -> Any:

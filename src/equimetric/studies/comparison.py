@@ -130,7 +130,7 @@ def choose_baselines(study: StudyConfig, data: RunData) -> StudyConfig:
 
 def load_points(study: StudyConfig, data: RunData) -> dict[str, RunData]:
     """The data of every point of a study's sweeps; loaded once where points share them."""
-    loaded, found = {study.data.model_dump_json(): data}, {}
+    loaded, points = {study.data.model_dump_json(): data}, {}
     for point, conditions in find_points(study).items():
         values = {"data": study.data.model_dump()}
         for key, value in conditions.items():
@@ -140,8 +140,8 @@ def load_points(study: StudyConfig, data: RunData) -> dict[str, RunData]:
         name = config.model_dump_json()
         if name not in loaded:
             loaded[name] = load_run_data(config)
-        found[point] = loaded[name]
-    return found
+        points[point] = loaded[name]
+    return points
 
 
 def check_study(plan: StudyPlan) -> None:

@@ -208,13 +208,13 @@ class StudyConfig(Conditions):
 
     def _own_conditions(self) -> list[tuple[str, str]]:
         """Who changes which condition."""
-        found = [(f"families.{name}", key) for name, table in self.families.items() for key in table]
-        found += [(f"methods.{name}", key) for name, one in self.methods.items() for key in one.conditions]
-        found += [(f"arms.{name}", key) for name, one in self.arms.items() for key in one.conditions]
+        conditions = [(f"families.{name}", key) for name, table in self.families.items() for key in table]
+        conditions += [(f"methods.{name}", key) for name, one in self.methods.items() for key in one.conditions]
+        conditions += [(f"arms.{name}", key) for name, one in self.arms.items() for key in one.conditions]
         searched = {"search": self.search.ranges} if self.search else {}
         searched |= {f"methods.{name}.search": one.search for name, one in self.methods.items() if one.search}
-        found += [(where, key) for where, table in searched.items() for key in table if is_condition(key)]
-        return found
+        conditions += [(where, key) for where, table in searched.items() for key in table if is_condition(key)]
+        return conditions
 
     def conditions(self) -> dict[str, Any]:
         """The part that all runs share."""

@@ -178,19 +178,19 @@ def record_failure(job: Job, error: Exception) -> Outcome:
 
 def run_trial(job: Job, progress: Progress | None, cache: RunCache | None) -> Outcome:
     """A trial of a search: trained and validated; it never sees the test classes, and leaves no folder."""
-    found = train_trial(job.config, progress=progress, cache=cache)
+    trial = train_trial(job.config, progress=progress, cache=cache)
     metric = job.config.evaluation.selected_by
-    lines = (line for line in found.history if metric in line)
+    lines = (line for line in trial.history if metric in line)
     return Outcome(
         job.key,
         "done",
-        validation=found.validation,
+        validation=trial.validation,
         curve=tuple((int(line["step"]), float(line[metric])) for line in lines),
         params=job.params,
         search=job.search,
-        best_step=found.best_step,
-        steps=found.steps,
-        seconds=found.seconds,
+        best_step=trial.best_step,
+        steps=trial.steps,
+        seconds=trial.seconds,
         code=code_fingerprint(),
     )
 

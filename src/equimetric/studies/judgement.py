@@ -42,8 +42,8 @@ class Judgement:
     def __init__(self, study: StudyRecord, metric: str, rows: Mapping[str, Sequence[RunRecord]] | None = None) -> None:
         self.study = study
         self.metric = metric
-        found = rows if rows is not None else {row: study.runs_of(row, "done") for row in study.methods}
-        scores = {row: score_rows(runs, metric) for row, runs in found.items()}
+        runs_by_row = rows if rows is not None else {row: study.runs_of(row, "done") for row in study.methods}
+        scores = {row: score_rows(runs, metric) for row, runs in runs_by_row.items()}
         self.scores = {row: one for row, one in scores.items() if one is not None}
         self.trained = [row for row in self.scores if study.kind_of(row) == "trained"]
 
@@ -103,20 +103,20 @@ def score_rows(runs: Sequence[RunRecord], metric: str) -> ClassScores | None:
     for run in runs:
         if metric in run.per_class and run.classes is not None and run.status == "done":
             by_seed.setdefault(run.seed, []).append(run)
-    folds = max((len(found) for found in by_seed.values()), default=0)
-    whole = {seed: found for seed, found in by_seed.items() if len(found) == folds}
-    if not whole or len({run.classes for found in whole.values() for run in found}) != 1:
+    folds = max((len(seed_runs) for seed_runs in by_seed.values()), default=0)
+    whole = {seed: seed_runs for seed, seed_runs in by_seed.items() if len(seed_runs) == folds}
+    if not whole or len({run.classes for seed_runs in whole.values() for run in seed_runs}) != 1:
         return None
     listed = next(iter(whole.values()))[0].classes
     assert listed is not None
-    values = np.stack([np.stack([run.per_class[metric] for run in found]) for found in whole.values()])
+    values = np.stack([np.stack([run.per_class[metric] for run in seed_runs]) for seed_runs in whole.values()])
     scores = ClassScores(
         average_folds(values),
         seeds=None if is_without_seeds(runs) else list(whole),
         classes=listed.labels,
         weights=listed.weights(),
     )
-    printed = np.mean([np.mean([run.metrics[metric] for run in found]) for found in whole.values()])
+    printed = np.mean([np.mean([run.metrics[metric] for run in seed_runs]) for seed_runs in whole.values()])
     # Queries without a score, or a metric that is no mean over queries: the interval would be for another number.
     unlike = not np.isfinite(values).all() or abs(scores.mean - printed) > SAME_NUMBER
     return None if unlike else scores

@@ -50,8 +50,8 @@ def list_runs(folder: Path, study: StudyConfig) -> list[PlannedRun]:
         return find_runs(folder, study)
     try:
         content = read_any_json(file, ADVICE)
-        found = content if isinstance(content, list) else content["runs"]  # the oldest is the list alone
-        rows = [(RunKey(**row["key"]), str(row["folder"])) for row in found]
+        entries = content if isinstance(content, list) else content["runs"]  # the oldest is the list alone
+        rows = [(RunKey(**row["key"]), str(row["folder"])) for row in entries]
     except (TypeError, KeyError) as error:
         raise DamagedFileError(f"{file} is damaged ({error!r})", ADVICE) from None
     for _, path in rows:
@@ -61,7 +61,7 @@ def list_runs(folder: Path, study: StudyConfig) -> list[PlannedRun]:
 
 def find_runs(folder: Path, study: StudyConfig) -> list[PlannedRun]:
     """The runs of a study without an index: of each row and seed the newest result."""
-    found: dict[tuple[str, int], PlannedRun] = {}
+    runs: dict[tuple[str, int], PlannedRun] = {}
     rows = [*(study.baselines or ()), *study.methods]
     files = [(row, file) for row in rows for file in (folder / row).glob("*-*/result.json")]
     for row, file in sorted(files, key=lambda one: (rows.index(one[0]), one[1].stat().st_mtime)):
@@ -69,5 +69,5 @@ def find_runs(folder: Path, study: StudyConfig) -> list[PlannedRun]:
         if seed.isdecimal():
             role: Role = "baseline" if row in (study.baselines or ()) else "final"
             key = RunKey(row, int(seed), study.data.fold, None, role, content)
-            found[row, int(seed)] = PlannedRun(key, "", str(file.parent.relative_to(folder)))
-    return list(found.values())
+            runs[row, int(seed)] = PlannedRun(key, "", str(file.parent.relative_to(folder)))
+    return list(runs.values())

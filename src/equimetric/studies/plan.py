@@ -135,16 +135,16 @@ class StudyPlan:
         """
         if row.name not in self._runs:
             params = self.chosen_params(row)
-            found = [
+            jobs = [
                 job
                 for seed in row.seeds
                 for points in self.chains()
                 for fold in row.folds
                 for job in self.chain_jobs(row, seed, fold, points, params)
             ]
-            if len(found) < len(row.seeds) * len(row.folds) * len(self.points):
-                return found
-            self._runs[row.name] = found
+            if len(jobs) < len(row.seeds) * len(row.folds) * len(self.points):
+                return jobs
+            self._runs[row.name] = jobs
         return self._runs[row.name]
 
     def chains(self) -> list[list[str]]:

@@ -62,15 +62,15 @@ def load_profiles(runs: Iterable[tuple[str, int, Path]]) -> dict[str, MethodProf
 
     The first run of a row with a profile counts; without one, the first with scores of queries.
     """
-    found: dict[str, MethodProfile] = {}
+    profiles: dict[str, MethodProfile] = {}
     for row, seed, folder in runs:
         run = RunFolder(folder)
         # A damaged run is reported elsewhere.
         with suppress(DamagedFileError):
             arrays = run.profile()
-            if arrays is not None and (row not in found or found[row].run.is_empty):
+            if arrays is not None and (row not in profiles or profiles[row].run.is_empty):
                 per_query = run.per_query() if run.has_per_query() else {}
-                found[row] = MethodProfile(seed, RunProfile.from_arrays(arrays), per_query)
-            elif row not in found and run.has_per_query():
-                found[row] = MethodProfile(seed, per_query=run.per_query())
-    return found
+                profiles[row] = MethodProfile(seed, RunProfile.from_arrays(arrays), per_query)
+            elif row not in profiles and run.has_per_query():
+                profiles[row] = MethodProfile(seed, per_query=run.per_query())
+    return profiles

@@ -51,7 +51,7 @@ def compare_queries(
 
     `runs` are rows with the folders of their finished runs.
     """
-    found: dict[str, list[NDArray[np.float64]]] = {}
+    values_by_row: dict[str, list[NDArray[np.float64]]] = {}
     neighbours: dict[str, NDArray[np.int64]] = {}
     index: NDArray[np.int64] | None = None
     labels = np.empty(0, np.int64)
@@ -65,10 +65,10 @@ def compare_queries(
             if index is None:
                 index, labels = arrays["index"].astype(np.int64), arrays["labels"]
             if np.array_equal(arrays["index"], index):
-                found.setdefault(row, []).append(arrays[metric].astype(np.float64))
+                values_by_row.setdefault(row, []).append(arrays[metric].astype(np.float64))
                 neighbours.setdefault(row, arrays["neighbours"].astype(np.int64))
-    if index is None or len(found) < 2:
+    if index is None or len(values_by_row) < 2:
         return None
     names = tuple(str(label) if images is None else images.class_names[int(label)] for label in labels)
-    scores = {row: np.mean(values, axis=0) for row, values in found.items()}
-    return QueryComparison(metric, index, names, scores, neighbours, min(map(len, found.values())), images)
+    scores = {row: np.mean(values, axis=0) for row, values in values_by_row.items()}
+    return QueryComparison(metric, index, names, scores, neighbours, min(map(len, values_by_row.values())), images)

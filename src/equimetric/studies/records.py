@@ -218,16 +218,16 @@ class StudyRecord:
         alike: dict[str, list[tuple[str, list[tuple[RunRecord, str]]]]] = {}
         for (method, _), noted in groups.items():
             alike.setdefault(noted[0][1], []).append((method, noted))
-        return tuple((self._noted_by(found), note) for note, found in alike.items())
+        return tuple((self._noted_by(methods), note) for note, methods in alike.items())
 
-    def _noted_by(self, found: Sequence[tuple[str, Sequence[tuple[RunRecord, str]]]]) -> str:
+    def _noted_by(self, groups: Sequence[tuple[str, Sequence[tuple[RunRecord, str]]]]) -> str:
         """'margin, seed 3', 'margin, 3 of 10 runs, such as seed 0', 'margin, triplet and 4 more methods, 17 runs'."""
-        (method, noted), *others = found
+        (method, noted), *others = groups
         if others:
-            names = [name for name, _ in found]
+            names = [name for name, _ in groups]
             listed = ", ".join(names[:NAMED_METHODS])
             more = f" and {len(names) - NAMED_METHODS} more methods" if len(names) > NAMED_METHODS else ""
-            return f"{listed}{more}, {sum(len(one) for _, one in found)} runs"
+            return f"{listed}{more}, {sum(len(one) for _, one in groups)} runs"
         first = f"{method}, seed {noted[0][0].seed}"
         runs = len(self.all_runs_of(method))
         return first if len(noted) == 1 else f"{method}, {len(noted)} of {runs} runs, such as seed {noted[0][0].seed}"

@@ -134,11 +134,11 @@ def load_embeddings_record(file: Path, labels: Path | None = None) -> Embeddings
     arrays = read_embeddings(file, labels)
     if "gallery_embeddings" in arrays:
         raise EquimetricError(f"{str(file)!r} has a separate gallery; a report takes one set of labelled embeddings")
-    found = np.asarray(arrays["labels"])
-    if found.ndim != 1:
+    item_labels = np.asarray(arrays["labels"])
+    if item_labels.ndim != 1:
         raise EquimetricError(f"{str(file)!r} has several labels for an item; a report takes one label each")
-    result = evaluate(arrays["embeddings"], found, metrics=list(METRICS))
-    names, ids = np.unique(found, return_inverse=True)
+    result = evaluate(arrays["embeddings"], item_labels, metrics=list(METRICS))
+    names, ids = np.unique(item_labels, return_inverse=True)
     return EmbeddingsRecord(
         name=file.name,
         title=f"Embeddings {file.stem}",
@@ -148,7 +148,7 @@ def load_embeddings_record(file: Path, labels: Path | None = None) -> Embeddings
         metrics={name: float(result[name]) for name in METRICS},
         facts={
             "File": file.name,
-            "Vectors": f"{len(found):,} of {arrays['embeddings'].shape[1]:,} dimensions",
+            "Vectors": f"{len(item_labels):,} of {arrays['embeddings'].shape[1]:,} dimensions",
             "Classes": f"{len(names):,}",
             "Geometry": "cosine",
             "SHA-256": hash_file(file),

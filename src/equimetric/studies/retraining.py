@@ -61,11 +61,11 @@ def retrain_rows(
             f"images and labels are, by keys such as --{DATA_OPTIONS_PREFIX}file"
         )
     cache, rows = RunCache(), list_rows(study)
-    found = first_runs(index.planned.values(), index.outcomes)
+    runs_by_row = first_runs(index.planned.values(), index.outcomes)
     for name in only:
-        if name not in found:
-            raise unknown_name("row", name, found)
-    for row, (planned, outcome) in found.items():
+        if name not in runs_by_row:
+            raise unknown_name("row", name, runs_by_row)
+    for row, (planned, outcome) in runs_by_row.items():
         if only and row not in only:
             continue
         key = planned.key
@@ -83,15 +83,15 @@ def retrain_rows(
         yield RetrainedRow(row, Reproduction(folder, scores(outcome), scores(result), changes(then, now)))
 
 
-def describe_retrained(found: Sequence[RetrainedRow], rows: int) -> str:
+def describe_retrained(retrained: Sequence[RetrainedRow], rows: int) -> str:
     """Which parts of a page are of runs that were trained again, and whether these gave the scores of the study."""
-    differing = {one.row: one.reproduction.differences for one in found if not one.reproduction.matches}
-    wanted = f"each of {rows} rows" if len(found) == rows else f"{len(found)} of {rows} rows"
+    differing = {one.row: one.reproduction.differences for one in retrained if not one.reproduction.matches}
+    wanted = f"each of {rows} rows" if len(retrained) == rows else f"{len(retrained)} of {rows} rows"
     text = (
         "The folders of the runs are gone: thresholds, neighbours, maps, pair weights, memory and scores of single "
         f"queries are of the first run of {wanted}, trained again for this page. "
     )
-    same = len(found) - len(differing)
+    same = len(retrained) - len(differing)
     if not differing:
         return f"{text}All have the scores of the study to the last bit."
     gaps = [(abs(gap), metric, row) for row, metrics in differing.items() for metric, gap in metrics.items()]
@@ -104,11 +104,11 @@ def describe_retrained(found: Sequence[RetrainedRow], rows: int) -> str:
 
 def first_runs(planned: Iterable[PlannedRun], outcomes: Mapping[str, Outcome]) -> dict[str, tuple[PlannedRun, Outcome]]:
     """Row → the first of its runs, without sweeps, that ended well."""
-    found: dict[str, tuple[PlannedRun, Outcome]] = {}
+    runs: dict[str, tuple[PlannedRun, Outcome]] = {}
     for run in planned:
         outcome = outcomes.get(run.key.content)
         if outcome is None or outcome.status != "done":
             continue
         if run.point == BASE and run.key.role in ("final", "baseline"):
-            found.setdefault(run.key.method, (run, outcome))
-    return found
+            runs.setdefault(run.key.method, (run, outcome))
+    return runs

@@ -189,8 +189,8 @@ def sweep_tables(study: StudyRecord) -> dict[str, ComparisonTable]:
         rows = {
             row: [run for run in study.sweep_runs if (run.method, run.point) == (row, point)] for row in study.methods
         }
-        found = {row: runs for row, runs in rows.items() if runs}
-        tables[point] = make_table(study, f"{study.title}: {point}", found)
+        own = {row: runs for row, runs in rows.items() if runs}
+        tables[point] = make_table(study, f"{study.title}: {point}", own)
     return tables
 
 
@@ -244,13 +244,13 @@ def _rank(row: Row) -> tuple[bool, float, str]:
 
 def _column(study: StudyRecord, metric: str, cells: Iterable[Cell | None]) -> Column:
     """Fractions in percent, not all tiny, unless `evaluate` shows them otherwise; two digits for a typical interval."""
-    found = [cell for cell in cells if cell is not None]
+    measured = [cell for cell in cells if cell is not None]
     values = [value for method in study.methods for value in study.values(method, metric)]
-    values = values or [cell.mean for cell in found]
+    values = values or [cell.mean for cell in measured]
     percent = all(0 <= value <= 1 for value in values) and max(values, default=1) >= 0.01 and is_percentage(metric)
     fewest, most, without_interval = (1, 2, 1) if percent else (0, 6, 3)
     scale = 100 if percent else 1
-    widths = [scale * width for cell in found if (width := known_half_width(cell)) > 0]
+    widths = [scale * width for cell in measured if (width := known_half_width(cell)) > 0]
     if not widths:
         return Column(metric, percent, without_interval)
     # The narrowest interval keeps at least one digit, or it would read as ± 0.

@@ -33,10 +33,10 @@ No {{ "trained " if beside }}method beats those on the front in both: {% for nam
 @section("accuracy_consistency", title="Accuracy against consistency", link="Consistency", order=33, template=TEMPLATE)
 def accuracy_consistency_section(study: StudyRecord) -> Mapping[str, Any] | None:
     """The figure, and the methods of the front; None where fewer than two methods have both scores."""
-    found = [point for row in comparison_table(study).rows if (point := measure(study, row.method, row.kind))]
-    if len(found) < 2:
+    points = [point for row in comparison_table(study).rows if (point := measure(study, row.method, row.kind))]
+    if len(points) < 2:
         return None
-    drawn, beside = find_front(found)
+    drawn, beside = find_front(points)
     measured = all(study.values(point["method"], "opis") for point in drawn)
     figure = Figure(
         "accuracy-consistency",

@@ -147,10 +147,10 @@ def baseline_sentence(study: StudyRecord, scores: Mapping[str, str], trained: Se
 def undecided_sentences(pairs: RowComparisons) -> list[str]:
     """For each method tied with the leader, what would tell the two apart."""
     best, *tied = pairs.tied_with_best
-    found = [(name, pairs.between(best, name)) for name in tied]
+    comparisons = [(name, pairs.between(best, name)) for name in tied]
     return [
         f"{best} and {name}: {describe_seeds_needed(one.simultaneous, one.equivalence_margin)}"
-        for name, one in found
+        for name, one in comparisons
         if one.verdict == "undecided"
     ]
 

@@ -157,11 +157,11 @@ def query_payload(
         if method in queries.neighbours
     }
     # What is seen first comes first: both methods of the pair, query by query.
-    for found in zip(*(neighbours[method] for method in order[:2] if method in neighbours), strict=True):
-        pictures.add(*chain(*found))
+    for retrieved in zip(*(neighbours[method] for method in order[:2] if method in neighbours), strict=True):
+        pictures.add(*chain(*retrieved))
     for nearest in chain(*neighbours.values()):
         pictures.add(*nearest)
-    used = dict.fromkeys([*rows, *(row for found in neighbours.values() for one in found for row in one)])
+    used = dict.fromkeys([*rows, *(row for retrieved in neighbours.values() for one in retrieved for row in one)])
     labels = {row: int(queries.images.labels[row]) for row in used}
     return {
         "scores": scores,
@@ -190,7 +190,7 @@ def bin_differences(differences: NDArray[np.float64]) -> list[dict[str, float | 
     width = next(float(power * step) for step in (1, 2, 5, 10) if power * step >= largest / BINS)
     places = np.where(differences > 0, np.ceil(differences / width) - 1, np.floor(differences / width)).astype(int)
     places = places[differences != 0]
-    found, counts = np.unique(places, return_counts=True)
+    bins, counts = np.unique(places, return_counts=True)
     return [
         {
             "low": round(place * width, 6),
@@ -198,7 +198,7 @@ def bin_differences(differences: NDArray[np.float64]) -> list[dict[str, float | 
             "count": count,
             "side": "A" if place >= 0 else "B",
         }
-        for place, count in zip(found.tolist(), counts.tolist(), strict=True)
+        for place, count in zip(bins.tolist(), counts.tolist(), strict=True)
     ]
 
 

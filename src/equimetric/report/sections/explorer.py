@@ -67,14 +67,14 @@ def explorer_section(record: StudyRecord | EmbeddingsRecord) -> Mapping[str, Any
         if record.profile is None or record.profile.thresholds is None:
             return None
         return explore({record.name: record.profile}, [record.name], record.class_names, "these classes", 0)
-    found = {row: profile for row, profile in record.profiles.items() if profile.run.thresholds is not None}
-    if not found:
+    profiles = {row: profile for row, profile in record.profiles.items() if profile.run.thresholds is not None}
+    if not profiles:
         return None
     # Baselines last.
     ranked = sorted(comparison_table(record).rows, key=lambda row: row.kind == "baseline")
-    order = [row.method for row in ranked if row.method in found]
-    seeds = ", ".join(sorted({str(found[row].seed) for row in order}))
-    runs = {row: found[row].run for row in order}
+    order = [row.method for row in ranked if row.method in profiles]
+    seeds = ", ".join(sorted({str(profiles[row].seed) for row in order}))
+    runs = {row: profiles[row].run for row in order}
     pictures = image_byte_budget(record) if record.images is not None and record.images.dataset is not None else 0
     shown = compared_methods(record, order)
     return explore(runs, shown, class_names(record), f"the test classes, seed {seeds}", pictures)

@@ -47,7 +47,7 @@ def tuning_section(study: StudyRecord) -> Mapping[str, Any] | None:
         if search.choice
         for sentence in search.choice.at_edge.values()
     ]
-    shares = {method: found for method, search in study.searches.items() if (found := importance(search))}
+    shares = {method: importances for method, search in study.searches.items() if (importances := importance(search))}
     return {"table": table, "edges": edges, "history": history_figure(study), "shares": importance_figure(shares)}
 
 
@@ -114,8 +114,8 @@ def draw_importance(shares: Mapping[str, Mapping[str, float]]) -> Any:
     alt = import_altair()
     values = [
         {"method": one_line(method), "parameter": one_line(name), "share": round(100 * share, 1)}
-        for method, found in shares.items()
-        for name, share in found.items()
+        for method, importances in shares.items()
+        for name, share in importances.items()
     ]
     base = alt.Chart(alt.Data(values=values)).encode(
         x=alt.X("parameter:N", title="parameter", axis=alt.Axis(labelAngle=-30)),

@@ -52,11 +52,11 @@ def weights_section(study: StudyRecord) -> Mapping[str, Any] | None:
     curves: list[dict[str, Any]] = []
     without: list[tuple[str, str]] = []
     for row, (method, options) in study.recipes.items():
-        found, reason = grid_weights(method, json.dumps(dict(options), sort_keys=True, default=str))
-        if found is None:
+        grid, reason = grid_weights(method, json.dumps(dict(options), sort_keys=True, default=str))
+        if grid is None:
             without.append((row, reason))
         else:
-            curves.append({"name": row, "figure": curve_panel(len(curves), row, found)})
+            curves.append({"name": row, "figure": curve_panel(len(curves), row, grid)})
     batches: list[dict[str, Any]] = []
     for row in study.recipes:
         logged = logged_weights(study, row)
@@ -77,13 +77,13 @@ def grid_weights(method: str, options: str) -> tuple[dict[str, list[float]] | No
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             objective = build_objective(method, json.loads(options), Context(classes=2, dim=64, images=1))
-            found = weight_curves(objective, same_side=COMPANIONS, other_side=AGAINST, points=POINTS)
+            curves = weight_curves(objective, same_side=COMPANIONS, other_side=AGAINST, points=POINTS)
     except EquimetricError as error:
         return None, str(error)
-    sides = {"positive": found.positive.numpy(), "negative": found.negative.numpy()}
+    sides = {"positive": curves.positive.numpy(), "negative": curves.negative.numpy()}
     if not all(np.isfinite(side).all() for side in sides.values()):
         return None, "its weights are not finite at these cosines"
-    return {"cosine": found.similarity.tolist(), **{name: side.tolist() for name, side in sides.items()}}, ""
+    return {"cosine": curves.similarity.tolist(), **{name: side.tolist() for name, side in sides.items()}}, ""
 
 
 def cosines(alt: Any) -> dict[str, Any]:
@@ -91,25 +91,25 @@ def cosines(alt: Any) -> dict[str, Any]:
     return {"scale": alt.Scale(domain=[-1, 1]), "axis": alt.Axis(values=[-1, -0.5, 0, 0.5, 1])}
 
 
-def curve_panel(number: int, name: str, found: Mapping[str, list[float]]) -> Figure:
+def curve_panel(number: int, name: str, grid: Mapping[str, list[float]]) -> Figure:
     """The weights of one method against the cosine of the pair."""
-    largest = {kind: max(map(abs, found[kind])) for kind in ("positive", "negative")}
+    largest = {kind: max(map(abs, grid[kind])) for kind in ("positive", "negative")}
     words = "; ".join(f"largest of a {kind} {value:.3g}" for kind, value in largest.items())
     return Figure(
         f"weights-{number + 1}",
-        lambda: draw_curves(found, largest),
+        lambda: draw_curves(grid, largest),
         f"Weights that {name} gives to a positive and to a negative pair against its cosine; {words}.",
         f"{words[0].upper()}{words[1:]}.",
     )
 
 
-def draw_curves(found: Mapping[str, list[float]], largest: Mapping[str, float]) -> Any:
+def draw_curves(grid: Mapping[str, list[float]], largest: Mapping[str, float]) -> Any:
     """Two lines, each a share of its largest value."""
     alt = import_altair()
     values = [
         {"cosine": round(cosine, 4), "kind": kind, "share": value / (largest[kind] or 1.0), "weight": value}
         for kind in ("positive", "negative")
-        for cosine, value in zip(found["cosine"], found[kind], strict=True)
+        for cosine, value in zip(grid["cosine"], grid[kind], strict=True)
     ]
     scale = alt.Scale(domain=["positive", "negative"], range=[PALETTE[2], PALETTE[0]])
     dash = alt.Scale(domain=["positive", "negative"], range=[[1, 0], [4, 3]])
@@ -130,9 +130,9 @@ def draw_curves(found: Mapping[str, list[float]], largest: Mapping[str, float]) 
 def logged_weights(study: StudyRecord, row: str) -> list[Mapping[str, Any]]:
     """The lines of a method's log with the weights of a batch, of the first run that has them."""
     for run in study.runs_of(row, "done"):
-        found = [entry for entry in run.history if entry.get("kind") == "pair_weights"]
-        if found:
-            return found
+        entries = [entry for entry in run.history if entry.get("kind") == "pair_weights"]
+        if entries:
+            return entries
     return []
 
 

@@ -56,16 +56,18 @@ def audit_study(folder: Path) -> Ledger:
 
     What it declares, waives and found in its data is in its ledger.json; without one, the data are checked now.
     """
-    found = read_study(folder)
+    study_runs = read_study(folder)
     ledger = Ledger.load(folder)
     entries = []
     if ledger is None:
-        facts = StudyFacts(trials=dict(found.trials))
-        ledger = Ledger(title=found.study.title or found.study.name, source=str(folder), entries=(), facts=facts)
-        entries = check_data_now(found)
-    entries += check_runs(found.configs, ledger.facts, varies=ledger.varies)
+        facts = StudyFacts(trials=dict(study_runs.trials))
+        ledger = Ledger(
+            title=study_runs.study.title or study_runs.study.name, source=str(folder), entries=(), facts=facts
+        )
+        entries = check_data_now(study_runs)
+    entries += check_runs(study_runs.configs, ledger.facts, varies=ledger.varies)
     marked, _ = waive(entries, ledger.waivers)
-    return ledger.replace(marked, note_on_test_accesses(found.folders))
+    return ledger.replace(marked, note_on_test_accesses(study_runs.folders))
 
 
 def read_study(folder: Path) -> StudyRuns:
@@ -91,9 +93,11 @@ def read_study(folder: Path) -> StudyRuns:
     return StudyRuns(study, configs, folders, {row: len(index.trials_of(row)) for row in index.searches})
 
 
-def check_data_now(found: StudyRuns) -> list[LedgerEntry]:
+def check_data_now(study_runs: StudyRuns) -> list[LedgerEntry]:
     """The parts of the data of every fold; not stated where the data are not here."""
-    tables = {config.data.model_dump_json(): config.data for configs in found.configs.values() for config in configs}
+    tables = {
+        config.data.model_dump_json(): config.data for configs in study_runs.configs.values() for config in configs
+    }
     with suppress(EquimetricError):
         return check_data([load_run_data(table) for table in tables.values()])
     missing = "the data are not here"

@@ -75,14 +75,14 @@ def check_conditions(
 
 def row_settings(configs: Sequence[RunConfig]) -> dict[str, str | None]:
     """Dotted key → its value as text, or its values where the runs of a row have several."""
-    found: dict[str, list[str]] = {}
+    settings: dict[str, list[str]] = {}
     # Most runs of a row differ in their seed alone.
     for config in {config.model_dump_json(exclude={"seed"}): config for config in configs}.values():
         for key, value in flat_conditions(config):
-            values = found.setdefault(key, [])
+            values = settings.setdefault(key, [])
             if value not in values:
                 values.append(value)
-    return {key: ", ".join(sorted(values)) for key, values in found.items()}
+    return {key: ", ".join(sorted(values)) for key, values in settings.items()}
 
 
 def flat_conditions(config: RunConfig) -> Iterator[tuple[str, str]]:

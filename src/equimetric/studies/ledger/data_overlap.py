@@ -63,8 +63,8 @@ def check_classes(folds: Sequence[RunData]) -> LedgerEntry:
             shared = first[torch.isin(first, second)].tolist()
             if shared:
                 names = list_first([data.dataset.class_names[label] for label in shared])
-                found = f"{len(shared):,} classes are in {part} and in {other}: {names}"
-                return LedgerEntry(factor="classes", status="violated", finding=found)
+                finding = f"{len(shared):,} classes are in {part} and in {other}: {names}"
+                return LedgerEntry(factor="classes", status="violated", finding=finding)
     counts = (f"{len(labels[part]):,} {part}" for part in labels)
     return LedgerEntry(factor="classes", status="met", finding=f"{', '.join(counts)} classes, none in two parts")
 
@@ -72,7 +72,7 @@ def check_classes(folds: Sequence[RunData]) -> LedgerEntry:
 def check_images(folds: Sequence[RunData]) -> LedgerEntry:
     """Whether no image, or a nearly equal one, is in two parts of a fold."""
     thumbnails: dict[str, Tensor] = {}
-    worst = max((find_shared_images(data, thumbnails) for data in folds), key=lambda found: found.pairs)
+    worst = max((find_shared_images(data, thumbnails) for data in folds), key=lambda shared: shared.pairs)
     if not worst.pairs:
         finding = f"none among {len(folds[0].dataset):,} images ({worst.threshold})"
         return LedgerEntry(factor="near_duplicates", status="met", finding=finding)
@@ -94,11 +94,11 @@ def find_shared_images(data: RunData, thumbnails: dict[str, Tensor] | None = Non
     known = recall(file)
     if known is not None:
         return known
-    found = search_vectors(data) if data.vectors else search_images(data, {} if thumbnails is None else thumbnails)
+    shared = search_vectors(data) if data.vectors else search_images(data, {} if thumbnails is None else thumbnails)
     # A cache that cannot be written costs time, nothing else.
     with suppress(OSError):
-        write_atomically(file, json_document(found.model_dump(mode="json")))
-    return found
+        write_atomically(file, json_document(shared.model_dump(mode="json")))
+    return shared
 
 
 def search_images(data: RunData, thumbnails: dict[str, Tensor]) -> SharedImages:

@@ -102,10 +102,10 @@ class ComparisonDescription(Strict):
 
 def refuse_study(values: dict[str, Any]) -> dict[str, Any]:
     """Say where a study belongs, which has other keys."""
-    found = [key for key in ("seeds", "protocol", "baselines", "training", "data") if key in values]
-    if found:
+    study_keys = [key for key in ("seeds", "protocol", "baselines", "training", "data") if key in values]
+    if study_keys:
         raise EquimetricError(
-            f"{found[0]!r} is a key of a study, not of a described comparison: a study is checked by "
+            f"{study_keys[0]!r} is a key of a study, not of a described comparison: a study is checked by "
             "`equimetric compare` before its first step, and `equimetric audit` takes its folder"
         )
     return values
@@ -173,7 +173,7 @@ def check_requirements(methods: Mapping[str, MethodSettings]) -> dict[str, Ledge
     """The entries of what every method must do, whatever the others do."""
     runs = sorted({own.repetitions for own in methods.values() if own.repetitions})
     chosen = sorted({own.selected_on for own in methods.values() if own.selected_on})
-    found = max((own.near_duplicates or 0 for own in methods.values()), default=0)
+    duplicates = max((own.near_duplicates or 0 for own in methods.values()), default=0)
 
     def require(factor: FactorName, key: str, holds: Holds, *, met: str, violated: str) -> LedgerEntry:
         """The methods that violate a requirement (False), else those that do not state its key (None)."""
@@ -212,7 +212,7 @@ def check_requirements(methods: Mapping[str, MethodSettings]) -> dict[str, Ledge
             "near_duplicates",
             lambda own: None if own.near_duplicates is None else own.near_duplicates == 0,
             met="no image in two parts",
-            violated=f"{found:,} images in two parts",
+            violated=f"{duplicates:,} images in two parts",
         ),
     )
     return {entry.factor: entry for entry in entries}

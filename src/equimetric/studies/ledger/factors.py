@@ -231,9 +231,9 @@ def factor_of_key(key: str) -> Factor:
     """The factor that a dotted key of a configuration belongs to: that of the longest table or key it starts with."""
     names = key.split(".")
     for length in range(len(names), 0, -1):
-        found = _FACTOR_OF.get(".".join(names[:length]))
-        if found is not None:
-            return found
+        factor = _FACTOR_OF.get(".".join(names[:length]))
+        if factor is not None:
+            return factor
     raise unknown_name("condition of a run", key, _FACTOR_OF)
 
 

@@ -135,9 +135,9 @@ class Ledger(BaseModel):
         waived = [entry.line.wrong for entry in self.waived]
         if self.verdict == "fair":
             excepted = any(entry.line.cause for entry in self.waived)
-            found = "no other cause" if excepted else f"none of the {CAUSE_COUNT} causes"
+            count = "no other cause" if excepted else f"none of the {CAUSE_COUNT} causes"
             head = f"Fair but for what is waived ({', '.join(waived)})" if waived else "Fair"
-            parts, waived = [f"{found} of unfair comparisons"], []
+            parts, waived = [f"{count} of unfair comparisons"], []
         else:
             head = self.verdict.capitalize()
             counted = f"{len(causes)} of {CAUSE_COUNT} causes of unfair comparisons ({', '.join(causes)})"
@@ -150,11 +150,11 @@ class Ledger(BaseModel):
         refused = [entry for entry in self.faults if entry.line.blocks_start]
         if not refused:
             return
-        found = "; ".join(f"{entry.line.wrong} ({entry.finding})" for entry in refused)
+        faults = "; ".join(f"{entry.line.wrong} ({entry.finding})" for entry in refused)
         remedies = "; ".join(entry.line.remedy for entry in refused)
         waivers = ", ".join(f'{entry.factor} = "reason"' for entry in refused)
         raise EquimetricError(
-            f"unfair comparison: {found}; {remedies}; or waive it in the study, which prints it below every table: "
+            f"unfair comparison: {faults}; {remedies}; or waive it in the study, which prints it below every table: "
             f"[waivers] {waivers}"
         )
 

@@ -57,9 +57,9 @@ def compare_dimensions(
 
     2,048 signs are 2,048 bits, and so are 64 numbers of 32 bits.
     """
-    found = sorted({one for one in dims.values() if one is not None})
+    sizes = sorted({one for one in dims.values() if one is not None})
     names: dict[int, str] = {}
-    for dim, bits in found:
+    for dim, bits in sizes:
         names[dim * bits] = " or ".join(filter(None, (names.get(dim * bits), describe_dimension(dim, bits))))
     names = {size: text + (", equal bits" if " or " in text else "") for size, text in names.items()}
     settings = {name: {key: names[one[0] * one[1]] if one else None} for name, one in dims.items()}

@@ -14,9 +14,9 @@ __all__ = ["conditions_probe"]
 def conditions_probe(folders: Sequence[Path]) -> dict[str, float]:
     """Every metric under every condition at three levels, and the mean relative drop of each kind of condition."""
     (folder,) = folders
-    found = evaluate_conditions(folder)
+    table = evaluate_conditions(folder)
     record_test_access(folder, "conditions probe")
-    values = {f"{metric} under {name}": value for name, row in found.under.items() for metric, value in row.items()}
+    values = {f"{metric} under {name}": value for name, row in table.under.items() for metric, value in row.items()}
     for kind, title in KINDS.items():
-        values |= {f"relative drop of {metric}, {title}": found.mean_drop(metric, kind) for metric in found.clean}
+        values |= {f"relative drop of {metric}, {title}": table.mean_drop(metric, kind) for metric in table.clean}
     return values

@@ -15,11 +15,11 @@ __all__ = ["data_sets_probe"]
 @probe("data-sets", title="One threshold for whole data sets", sweep="data-sets")
 def data_sets_probe(folders: Sequence[Path]) -> dict[str, float]:
     """OPIS and its forms with the data sets of the sweep as members, each with the model that was trained on it."""
-    found = [embed_run(folder, cohort=CohortOverride("none"))[1] for folder in folders]
-    offsets = torch.tensor([0, *(int(part.labels.max()) + 1 for part in found[:-1])]).cumsum(0)
-    labels = torch.cat([part.labels + offset for part, offset in zip(found, offsets, strict=True)])
-    members = torch.cat([torch.full((len(part.labels),), number) for number, part in enumerate(found)])
-    embeddings = torch.cat([part.embeddings for part in found])
+    parts = [embed_run(folder, cohort=CohortOverride("none"))[1] for folder in folders]
+    offsets = torch.tensor([0, *(int(part.labels.max()) + 1 for part in parts[:-1])]).cumsum(0)
+    labels = torch.cat([part.labels + offset for part, offset in zip(parts, offsets, strict=True)])
+    members = torch.cat([torch.full((len(part.labels),), number) for number, part in enumerate(parts)])
+    embeddings = torch.cat([part.embeddings for part in parts])
     return {
         "opis of data sets": threshold_consistency(embeddings, labels, members=members).opis,
         "opis_far of data sets": threshold_consistency(embeddings, labels, members=members, rate="far").opis,

@@ -16,10 +16,10 @@ SHOTS = (2, 5)
 def few_shot_probe(folders: Sequence[Path]) -> dict[str, float]:
     """Every metric before and after adaptation to two and five images of each test class, means over ten episodes."""
     (folder,) = folders
-    found = adapt(folder, shots=SHOTS)
+    adapted = adapt(folder, shots=SHOTS)
     record_test_access(folder, "few-shot probe")
     values = {}
-    for result in found.by_shots:
+    for result in adapted.by_shots:
         for metric in result.few_shot:
             values[f"{metric} before {result.shots} shots"] = result.before(metric).mean
             values[f"{metric} after {result.shots} shots"] = result.after(metric).mean

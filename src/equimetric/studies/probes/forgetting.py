@@ -12,10 +12,10 @@ __all__ = ["forgetting_probe"]
 @probe("forgetting", title="Classes that arrive in rounds", sweep="rounds")
 def forgetting_probe(folders: Sequence[Path]) -> dict[str, float]:
     """The metric on the test classes after each round, on the classes seen so far, forgetting, backward transfer."""
-    found = evaluate_rounds(folders)
-    values = {f"test {found.metric} after round {number}": value for number, value in enumerate(found.test, start=1)}
-    seen = enumerate(found.classes.mean_so_far, start=1)
-    values |= {f"{found.metric} of classes seen after round {number}": float(value) for number, value in seen}
-    values["forgetting"] = float(found.classes.forgetting)
-    values["backward transfer"] = float(found.classes.backward_transfer)
+    rounds = evaluate_rounds(folders)
+    values = {f"test {rounds.metric} after round {number}": value for number, value in enumerate(rounds.test, start=1)}
+    seen = enumerate(rounds.classes.mean_so_far, start=1)
+    values |= {f"{rounds.metric} of classes seen after round {number}": float(value) for number, value in seen}
+    values["forgetting"] = float(rounds.classes.forgetting)
+    values["backward transfer"] = float(rounds.classes.backward_transfer)
     return values

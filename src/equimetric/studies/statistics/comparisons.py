@@ -91,10 +91,10 @@ class RowComparisons:
         for name in (first, second):
             if name not in self.rows:
                 raise unknown_name("row", name, self.rows)
-        found = self._by_pair.get((first, second)) or self._by_pair.get((second, first))
-        if found is None:
+        comparison = self._by_pair.get((first, second)) or self._by_pair.get((second, first))
+        if comparison is None:
             raise EquimetricError(f"{first!r} and {second!r} were not compared; compare all pairs with baseline=None")
-        return found if found.first == first else found.reversed()
+        return comparison if comparison.first == first else comparison.reversed()
 
     @property
     def best(self) -> str:
@@ -180,8 +180,8 @@ def _adjust(intervals: list[TwoWayInterval], confidence: float) -> tuple[list[fl
     """
     p_values = [interval.p_value for interval in intervals]
     tested = [p for p in p_values if not math.isnan(p)]
-    found = iter(zip(holm(tested), simultaneous_confidences(tested, confidence), strict=True) if tested else ())
+    adjusted = iter(zip(holm(tested), simultaneous_confidences(tested, confidence), strict=True) if tested else ())
     open_ = (math.nan, confidence)
-    levels = [open_ if math.isnan(p) else next(found) for p in p_values]
+    levels = [open_ if math.isnan(p) else next(adjusted) for p in p_values]
     wide = [interval.at(level) for interval, (_, level) in zip(intervals, levels, strict=True)]
     return [p for p, _ in levels], wide

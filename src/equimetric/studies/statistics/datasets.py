@@ -113,12 +113,12 @@ def friedman_test(scores: ArrayLike) -> FriedmanTest:
     n, k = array.shape
     if np.ptp(array, axis=1).max() == 0:
         return FriedmanTest(0.0, 1.0, 0.0, (k - 1, (k - 1) * (n - 1)), 1.0)
-    found = friedmanchisquare(*array.T)
-    chi2, degrees = float(found.statistic), (k - 1, (k - 1) * (n - 1))
+    result = friedmanchisquare(*array.T)
+    chi2, degrees = float(result.statistic), (k - 1, (k - 1) * (n - 1))
     # The same order on every data set leaves no variation to compare with.
     rest = n * (k - 1) - chi2
     f = (n - 1) * chi2 / rest if rest > 1e-9 else math.inf
-    return FriedmanTest(chi2, float(found.pvalue), f, degrees, float(fdtrc(*degrees, f)))
+    return FriedmanTest(chi2, float(result.pvalue), f, degrees, float(fdtrc(*degrees, f)))
 
 
 def nemenyi_critical_difference(methods: int, datasets: int, confidence: float = 0.95) -> float:

@@ -119,8 +119,8 @@ def wilcoxon_test(a: Values, b: Values) -> WilcoxonTest:
     difference = _paired_differences(a, b, least=1)
     if not difference.any():
         return WilcoxonTest(0.0, 1.0)
-    found = wilcoxon(difference)
-    return WilcoxonTest(float(found.statistic), float(found.pvalue))
+    result = wilcoxon(difference)
+    return WilcoxonTest(float(result.statistic), float(result.pvalue))
 
 
 def smallest_p(test: TestName, n: int, comparisons: int = 1) -> float:

@@ -34,23 +34,24 @@ POINTS = Unit(100.0, 2, "points")
 
 def verdict_sentence(comparison: RowComparison, unit: Unit = POINTS) -> str:
     """The verdict with difference, interval and p; where it is undecided, with what would tell."""
-    found, margin = comparison.simultaneous, unit.number(comparison.equivalence_margin)
+    interval, margin = comparison.simultaneous, unit.number(comparison.equivalence_margin)
     names = f"{comparison.first} and {comparison.second}"
     if comparison.verdict in ("better", "worse"):
-        low, high = sorted((abs(found.low), abs(found.high)))
-        text = f"{comparison.first} is {comparison.verdict} than {comparison.second} by {unit.amount(abs(found.mean))} "
-        text += f"({unit.number(low)} to {unit.number(high)}; {_p_text(comparison)})"
+        low, high = sorted((abs(interval.low), abs(interval.high)))
+        text = f"{comparison.first} is {comparison.verdict} than {comparison.second} "
+        text += (
+            f"by {unit.amount(abs(interval.mean))} ({unit.number(low)} to {unit.number(high)}; {_p_text(comparison)})"
+        )
         matters = "surely more" if comparison.beyond_margin else "perhaps less"
         return f"{text}, {matters} than the {margin} that matter." if comparison.equivalence_margin else f"{text}."
     # The interval of a single seed would be too narrow to show.
-    ends = "" if found.seeds_unknown else f" ({unit.number(found.low, '+')} to {unit.number(found.high, '+')})"
-    difference = f"{unit.amount(found.mean, '+')}{ends}"
+    ends = "" if interval.seeds_unknown else f" ({unit.number(interval.low, '+')} to {unit.number(interval.high, '+')})"
+    difference = f"{unit.amount(interval.mean, '+')}{ends}"
     if comparison.verdict == "undecided":
-        return (
-            f"{names} cannot be told apart: {difference}. {describe_seeds_needed(found, comparison.equivalence_margin)}"
-        )
+        needed = describe_seeds_needed(interval, comparison.equivalence_margin)
+        return f"{names} cannot be told apart: {difference}. {needed}"
     text = f"{names} are practically equal: {difference} is within ± {margin}."
-    certain = found.low > 0 or found.high < 0
+    certain = interval.low > 0 or interval.high < 0
     return f"{text} The sign is certain, but so small a difference does not matter." if certain else text
 
 
@@ -74,24 +75,24 @@ def describe_seeds_needed(interval: TwoWayInterval, margin: float) -> str:
 
 def comparison_notes(table: RowComparisons, unit: Unit = POINTS) -> tuple[str, ...]:
     """What to print below a table: estimand, verdicts, the smallest p of the seeds, detectable differences."""
-    found = [one.interval for one in table.comparisons if not one.interval.seeds_unknown]
-    if not found:
+    intervals = [one.interval for one in table.comparisons if not one.interval.seeds_unknown]
+    if not intervals:
         return ("No pair of rows can be told apart: one seed does not tell how much seeds matter; run two or more.",)
-    count, confidence = len(found), f"{100 * found[0].confidence:g} %"
+    count, confidence = len(intervals), f"{100 * intervals[0].confidence:g} %"
     bases = dict.fromkeys(one.interval.basis for one in table.comparisons)
     notes = [
-        f"Intervals are for {found[0].estimand}: {'; '.join(bases)}.",
+        f"Intervals are for {intervals[0].estimand}: {'; '.join(bases)}.",
         f"{count} verdict{'s hold together' if count > 1 else ' holds'} with {confidence} confidence; differences "
         f"within ± {unit.amount(table.comparisons[0].equivalence_margin)} count as practically equal.",
     ]
-    seeds = [n for interval in found for n in interval.seeds]
+    seeds = [n for interval in intervals for n in interval.seeds]
     if seeds:
         alone, adjusted = smallest_p("sign flips", max(seeds)), smallest_p("sign flips", max(seeds), count)
         after = f", {adjusted:.2g} after Holm's adjustment for {count} comparisons" if count > 1 else ""
         notes.append(
             f"Over {max(seeds)} seeds, sign flips and Wilcoxon's test allow no p below {alone:.2g}{after}; t-tests do."
         )
-    return (*notes, _detectable_text(found, unit))
+    return (*notes, _detectable_text(intervals, unit))
 
 
 def _detectable_text(intervals: list[TwoWayInterval], unit: Unit) -> str:

@@ -98,7 +98,7 @@ def balanced_scores(
             "components need all combinations: leave out the levels with missing runs, or run them"
         )
     array = np.array([cells[cell] for cell in grid], dtype=np.float64)
-    return array.reshape([len(found) for found in levels.values()]), levels
+    return array.reshape([len(values) for values in levels.values()]), levels
 
 
 def _check_design(values: ArrayLike, factors: Sequence[str], fixed: Sequence[str]) -> tuple[Floats, tuple[str, ...]]:
