@@ -10,7 +10,7 @@ from equimetric.runs.key import RunKey
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.records import PLAIN
 
-__all__ = ["conditions", "describe_conditions", "list_metrics", "statement"]
+__all__ = ["choose_table_metrics", "conditions", "describe_conditions", "statement"]
 
 DEFAULT_METRICS = ("map@r", "r_precision", "recall@1")
 """Columns of the table, where runs report them; result.json has all metrics."""
@@ -22,7 +22,7 @@ DEVIATIONS = {
 """Data option and value → what a reader must know when comparing with published figures."""
 
 
-def list_metrics(study: Conditions) -> tuple[str, ...]:
+def choose_table_metrics(study: Conditions) -> tuple[str, ...]:
     """The metric that selects weights, then the default columns, or all metrics of a list that the user gave.
 
     With a cohort, each is followed by the same without it.

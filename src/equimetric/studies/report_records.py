@@ -22,7 +22,7 @@ from equimetric.runs.folder import RunFolder
 from equimetric.runs.profile import RunProfile, certify
 from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.gallery import galleries
-from equimetric.studies.narrative import describe_conditions, list_metrics
+from equimetric.studies.narrative import choose_table_metrics, describe_conditions
 from equimetric.studies.outcomes import class_scores
 from equimetric.studies.profiles import load_profiles, study_images
 from equimetric.studies.records import PLAIN, RunRecord, StudyRecord
@@ -115,7 +115,7 @@ def load_run_record(folder: Path) -> StudyRecord:
         conditions=describe_conditions(config, dataset),
         runs=(record,),
         galleries={} if dataset is None else galleries(folder.name, [(config.method, folder)], dataset),
-        table_metrics=list_metrics(config),
+        table_metrics=choose_table_metrics(config),
         primary_metric=config.evaluation.selected_by,
         across=config.evaluation.across,
         recipes={config.method: (config.method, config.options)},

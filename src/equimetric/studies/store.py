@@ -25,7 +25,7 @@ from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.gallery import galleries
 from equimetric.studies.index import INDEX, PlannedRun, StudyIndex
 from equimetric.studies.ledger.record import Ledger
-from equimetric.studies.narrative import conditions, list_metrics, statement
+from equimetric.studies.narrative import choose_table_metrics, conditions, statement
 from equimetric.studies.old_index import read_old_index
 from equimetric.studies.outcomes import Outcome
 from equimetric.studies.plan import StudyPlan, find_choice, find_trials
@@ -110,7 +110,7 @@ def load_study(
         conditions=conditions(study, dataset),
         runs=tuple(own_folder(run_record(run, runs_at, index), folder) for run in runs),
         galleries={} if dataset is None else galleries(study.name, folders, dataset),
-        table_metrics=list_metrics(study),
+        table_metrics=choose_table_metrics(study),
         primary_metric=study.evaluation.selected_by,
         across=study.evaluation.across,
         joined_runs=tuple(joined_record(run, runs_at, index, runs) for run in select_runs(finished, "joined")),
