@@ -132,7 +132,7 @@ def calibrate_command(
         certificate = calibrate_on(embeddings, source, [1e-2 if fpir is None else fpir], options)
     else:
         result = calibrate(**pooled, **embeddings.origin, far=far, frr=frr, cost=cost, **options)
-        certificate = Certificate.of(result)
+        certificate = Certificate.from_calibration(result)
         figures = [] if plots is None else write_plots(result, plots)
     if out is not None:
         certificate.save(out)

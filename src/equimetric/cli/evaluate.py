@@ -230,7 +230,7 @@ class EvaluationReport:
 
         detail = self.result.detail(ClassThresholds, name)
         assert detail is not None
-        thresholds = detail.named(class_names)
+        thresholds = detail.rename_classes(class_names)
         self.document["class_thresholds"] = thresholds.to_dict()
         self.lines.append(repr(thresholds))
 

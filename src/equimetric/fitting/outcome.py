@@ -15,6 +15,7 @@ from equimetric.evaluation import Cohort, format_score
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
 from equimetric.fitting.normalization import choose_normalization
+from equimetric.runs.access_log import record_test_access
 from equimetric.runs.cohorts import cohort_rows
 from equimetric.runs.evaluation import LabelledEmbeddings, OpenRun, evaluate_part, open_run
 

@@ -20,7 +20,6 @@ from equimetric.runs.damage import read_intact_result
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import Role
-from equimetric.runs.openings import read_test_accesses
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.gallery import galleries
 from equimetric.studies.index import INDEX, PlannedRun, StudyIndex
