@@ -10,7 +10,7 @@ from equimetric.report import render_html
 from equimetric.report.label_placement import CHARACTER, LINE, place_labels
 from equimetric.report.member_tables import cost_table
 from equimetric.report.memory_cells import format_bytes
-from equimetric.report.page_budget import METHODS_BYTES, OTHER_BYTES, PAGE_BYTES, image_byte_budget
+from equimetric.report.page_budget import PAGE_BYTES, image_byte_budget, other_bytes, threshold_byte_budget
 from equimetric.report.section import SECTIONS
 from equimetric.report.sections.compare import most_changed
 from equimetric.report.sections.explorer import fit_methods
@@ -28,16 +28,22 @@ def known(study, closer, class_list) -> object:
 def test_pictures_leave_room_for_the_thresholds(known):
     many = replace(known, profiles={f"m{k}": known.profiles["contrastive"] for k in range(40)})
     assert image_byte_budget(many) < image_byte_budget(known)
-    assert image_byte_budget(many) + METHODS_BYTES + OTHER_BYTES <= PAGE_BYTES
+    rows = len(many.methods)
+    assert image_byte_budget(many) + threshold_byte_budget(rows, 40) + other_bytes(rows) <= PAGE_BYTES
     parts = [image_byte_budget(known, name) for name in ("faults", "gallery", "compare")]
     assert sum(parts) == pytest.approx(image_byte_budget(known), abs=3)
 
 
 def test_many_methods_are_shown_in_less_detail(known):
     run = known.profiles["contrastive"].run
-    few, many = (fit_methods({f"m{k}": run for k in range(number)}, {}) for number in (2, 60))
+    few, many, most = (
+        fit_methods({f"m{k}": run for k in range(number)}, {}, threshold_byte_budget(number, number))
+        for number in (2, 60, 72)
+    )
     assert (few["m0"]["levels"], many["m0"]["levels"]) == (101, 11)
-    assert len(json.dumps(many)) < METHODS_BYTES
+    for number, methods in ((2, few), (60, many), (72, most)):
+        assert len(json.dumps(methods)) < threshold_byte_budget(number, number)
+    assert len(most["m0"]["worst"]) < len(many["m0"]["worst"]) <= len(few["m0"]["worst"])
     assert many["m0"]["positive"] == few["m0"]["positive"]
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from equimetric.report.page_budget import METHODS_BYTES, OTHER_BYTES, PAGE_BYTES, image_byte_budget
+from equimetric.report.page_budget import PAGE_BYTES, image_byte_budget, other_bytes, threshold_byte_budget
 from equimetric.report.section import section
 from equimetric.report.threshold_data import all_classes, method_thresholds
 from equimetric.runs.profile import RunProfile
@@ -20,7 +20,7 @@ ALL_CLASSES_BYTES = 2_500_000
 """What all classes of the two methods may take together at most."""
 STRIDES = (1, 2, 4, 8)
 WITHOUT_COHORT = " (without its cohort)"
-DETAIL = ((101, 20), (11, 20), (11, 6))
+DETAIL = ((101, 20), (11, 20), (11, 6), (11, 2))
 """Quantiles over the classes, and classes of lowest utility, of each method; a page of very many methods has fewer."""
 
 TEMPLATE = """
@@ -66,7 +66,7 @@ def explorer_section(record: StudyRecord | EmbeddingsRecord) -> Mapping[str, Any
     if isinstance(record, EmbeddingsRecord):
         if record.profile is None or record.profile.thresholds is None:
             return None
-        return explore({record.name: record.profile}, [record.name], record.class_names, "these classes", 0)
+        return explore({record.name: record.profile}, [record.name], record.class_names, "these classes")
     profiles = {row: profile for row, profile in record.profiles.items() if profile.run.thresholds is not None}
     if not profiles:
         return None
@@ -77,16 +77,25 @@ def explorer_section(record: StudyRecord | EmbeddingsRecord) -> Mapping[str, Any
     runs = {row: profiles[row].run for row in order}
     pictures = image_byte_budget(record) if record.images is not None and record.images.dataset is not None else 0
     shown = compared_methods(record, order)
-    return explore(runs, shown, class_names(record), f"the test classes, seed {seeds}", pictures)
+    return explore(runs, shown, class_names(record), f"the test classes, seed {seeds}", len(record.methods), pictures)
 
 
 def explore(
-    runs: Mapping[str, RunProfile], shown: list[str], names: Mapping[int, str], counted: str, pictures: int
+    runs: Mapping[str, RunProfile],
+    shown: list[str],
+    names: Mapping[int, str],
+    counted: str,
+    rows: int = 1,
+    pictures: int = 0,
 ) -> dict[str, Any]:
-    """The data of the section; all classes of the methods that are shown first, beside `pictures` bytes of images."""
-    methods = fit_methods(runs, names)
+    """The data of the section, in a page of so many `rows` with `pictures` bytes of images.
+
+    All classes are there of the methods that are shown first.
+    """
+    variants = len(runs) + sum(run.plain is not None for run in runs.values())
+    methods = fit_methods(runs, names, threshold_byte_budget(rows, variants))
     profiles = {row: profile for row in shown if (profile := runs[row].thresholds) is not None}
-    others = OTHER_BYTES + pictures + len(json.dumps(methods))
+    others = other_bytes(rows) + pictures + len(json.dumps(methods))
     classes = fit_classes(profiles, names, min(ALL_CLASSES_BYTES, PAGE_BYTES - others))
     scored = {method["scored"] for method in methods.values()}
     return {
@@ -97,8 +106,10 @@ def explore(
     }
 
 
-def fit_methods(runs: Mapping[str, RunProfile], names: Mapping[int, str]) -> dict[str, dict[str, Any]]:
-    """The thresholds of all methods, with and without their cohorts, in as much detail as fits a page."""
+def fit_methods(
+    runs: Mapping[str, RunProfile], names: Mapping[int, str], byte_budget: int
+) -> dict[str, dict[str, Any]]:
+    """The thresholds of all methods, with and without their cohorts, in as much detail as fits into `byte_budget`."""
     methods: dict[str, dict[str, Any]] = {}
     for levels, worst in DETAIL:
         for row, run in runs.items():
@@ -106,7 +117,7 @@ def fit_methods(runs: Mapping[str, RunProfile], names: Mapping[int, str]) -> dic
             methods[row] = method_thresholds(run.thresholds, names, run.certified, levels, worst)
             if run.plain is not None:
                 methods[row + WITHOUT_COHORT] = method_thresholds(run.plain, names, None, levels, worst)
-        if len(json.dumps(methods)) <= METHODS_BYTES:
+        if len(json.dumps(methods)) <= byte_budget:
             break
     return methods
 
