@@ -14,7 +14,7 @@ from equimetric.report import render_html
 from equimetric.report.pictures import Thumbnails
 from equimetric.report.retrieval_data import collect_rows, retrieval_faults
 from equimetric.report.section import SECTIONS
-from equimetric.report.sections.accuracy_consistency import find_front, pareto_front
+from equimetric.report.sections.accuracy_consistency import draw_points, find_front, pareto_front
 from equimetric.report.sections.explorer import compared_methods, fit_classes
 from equimetric.report.sections.weights import grid_weights
 from equimetric.report.threshold_data import all_classes, method_thresholds, pack_counts
@@ -99,6 +99,21 @@ def test_baselines_beside_the_methods_are_not_of_their_front():
     assert [point["front"] for point in drawn] == [True, False, True]
 
 
+@pytest.mark.parametrize(("opis", "kind"), [((1.0, 2.0), "linear"), ((1.0, 30.0), "log"), ((0.0, 30.0), "linear")])
+def test_one_very_unequal_method_leaves_the_others_apart(opis, kind):
+    points = [
+        {"method": str(k), "kind": "method", "front": k == 0, "accuracy": 90 + k}
+        | dict.fromkeys(("accuracy_low", "accuracy_high"), 90 + k)
+        | dict.fromkeys(("opis", "opis_low", "opis_high"), value)
+        for k, value in enumerate(opis)
+    ]
+    layers = draw_points(points).to_dict()["layer"]
+    scale = layers[1]["encoding"]["y"]["scale"]
+    assert scale["type"] == kind
+    assert scale["domain"][0] < opis[0] < opis[1] < scale["domain"][1]
+    assert all(layer["encoding"]["y"].get("scale", scale) == scale for layer in layers)
+
+
 def test_consistency_takes_opis_from_stored_thresholds(known, spaces):
     found = SECTIONS["accuracy_consistency"].data(known)
     assert "multi_similarity" in found["front"]
@@ -112,6 +127,13 @@ def test_weights_of_methods_and_why_others_have_none(known):
     negative = dict(zip(found["cosine"], found["negative"], strict=True))
     assert {round(cosine, 3): weight for cosine, weight in negative.items()}[0.6] == pytest.approx(1.0)
     assert "reads the embeddings" in grid_weights("hdc", "{}")[1]
+
+
+def test_methods_with_the_same_weights_share_a_panel(known):
+    recipes = {"a": ("contrastive", {}), "b": ("multi_similarity", {}), "c": ("contrastive", {})}
+    curves = SECTIONS["weights"].data(replace(known, recipes=recipes))["curves"]
+    assert [panel["names"] for panel in curves] == [["a", "c"], ["b"]]
+    assert "a, c" in curves[0]["figure"].description
 
 
 def test_weights_of_batches_are_drawn_where_they_were_logged(known):

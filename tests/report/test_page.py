@@ -13,7 +13,7 @@ from PIL import Image
 from equimetric.errors import EquimetricError
 from equimetric.report import GalleryRow, comparison_table, render_html, to_csv, to_latex, to_markdown, write_report
 from equimetric.report.bundle import page_style, vega_bundle
-from equimetric.report.sections.gallery import data_uri
+from equimetric.report.sections.gallery import UNFOLDED, data_uri
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 HOSTILE = """<script>alert('1')</script><img src=x onerror="alert(2)">"""
@@ -140,6 +140,16 @@ def test_the_gallery_marks_right_and_wrong_in_text_and_symbols(page):
     assert gallery.count("✓") == 3, "one in the key and one per gallery"
     assert gallery.count("✗") == 3
     assert gallery.index("multi_similarity") < gallery.index("raw pixels"), "the best method first, baselines last"
+
+
+def test_galleries_of_many_methods_are_folded(run, study_of, picture):
+    row = GalleryRow(picture(1, 8), "q", ((picture(1, 8), "a", True),))
+    for number, folded in ((UNFOLDED + 1, 0), (UNFOLDED + 3, 3)):
+        names = [f"m{k}" for k in range(number)]
+        made = study_of(*(run(name, 0, 0.5) for name in names), galleries=dict.fromkeys(names, (row,)))
+        shown = Page(render_html(made)).text
+        assert shown.count("more methods") == bool(folded)
+        assert f"{folded} more methods" in shown or not folded
 
 
 def test_pictures_are_the_pixels_given_and_large_ones_are_scaled_down(run, study_of, picture):

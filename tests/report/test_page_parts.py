@@ -50,7 +50,7 @@ def test_many_methods_are_shown_in_less_detail(known):
 def test_no_name_covers_another():
     draw = np.random.default_rng(0)
     points = [(x, y, f"method {k}") for k, (x, y) in enumerate(draw.uniform((0, 0), (300, 200), (30, 2)).tolist())]
-    places = place_labels(points, 300)
+    places = place_labels(points, 300, 200)
     boxes = []
     for (x, y, name), place in zip(points, places, strict=True):
         if place is not None:
@@ -58,6 +58,7 @@ def test_no_name_covers_another():
             boxes.append((left, y + place.dy, left + CHARACTER * len(name)))
     assert 5 < len(boxes) < 30
     assert all(left >= 0 and right <= 300 for left, _, right in boxes)
+    assert all(LINE / 2 <= middle <= 200 - LINE / 2 for _, middle, _ in boxes)
     for k, (left, middle, right) in enumerate(boxes):
         for other_left, other_middle, other_right in boxes[:k]:
             apart = left >= other_right or right <= other_left

@@ -33,8 +33,8 @@ LABEL_OFFSETS = tuple(
 Box = tuple[float, float, float, float]
 
 
-def place_labels(points: Sequence[tuple[float, float, str]], width: float) -> list[LabelOffset | None]:
-    """An offset for the name of each point (x, y, name), in pixels of a plane of some width; None where none is free.
+def place_labels(points: Sequence[tuple[float, float, str]], width: float, height: float) -> list[LabelOffset | None]:
+    """An offset for the name of each point (x, y, name), in pixels of a width × height plane; None where none is free.
 
     Names that come first are placed first.
     """
@@ -42,7 +42,7 @@ def place_labels(points: Sequence[tuple[float, float, str]], width: float) -> li
     offsets: list[LabelOffset | None] = []
     for x, y, name in points:
         boxes = ((offset, label_box(x, y, offset, name)) for offset in LABEL_OFFSETS)
-        free = ((offset, box) for offset, box in boxes if is_free(box, taken, width))
+        free = ((offset, box) for offset, box in boxes if is_free(box, taken, width, height))
         offset, box = next(free, (None, None))
         if box is not None:
             taken.append(box)
@@ -58,8 +58,8 @@ def label_box(x: float, y: float, offset: LabelOffset, name: str) -> Box:
     return left, middle - LINE / 2, left + length, middle + LINE / 2
 
 
-def is_free(box: Box, taken: Sequence[Box], width: float) -> bool:
+def is_free(box: Box, taken: Sequence[Box], width: float, height: float) -> bool:
     """Whether a box lies within the plane and covers none of the others."""
     left, top, right, bottom = box
-    inside = left >= 0 and right <= width
+    inside = left >= 0 and right <= width and top >= 0 and bottom <= height
     return inside and not any(left < r and right > o and top < b and bottom > t for o, t, r, b in taken)

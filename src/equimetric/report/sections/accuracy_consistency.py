@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ ACCURACY_METRICS = ("recall@1", "precision@1")
 
 WIDTH, HEIGHT = 800, 340
 """Pixels of the plane where names are placed; a page that is wider has more room."""
+LOGARITHMIC = 5.0
+"""Ratio of the largest OPIS to the smallest from which the axis is logarithmic: a few methods that treat classes very
+unequally would press all others onto one line."""
 
 TEMPLATE = """
 <p class="lead">Retrieving the right class and treating classes alike are two things.
@@ -98,9 +102,18 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     return sorted((place for place in range(len(points)) if not beaten(place)), key=lambda place: points[place])
 
 
-def domain(points: Sequence[Mapping[str, Any]], name: str) -> tuple[float, float]:
+def is_logarithmic(points: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether OPIS is drawn on a logarithmic axis."""
+    low, high = min(point["opis_low"] for point in points), max(point["opis_high"] for point in points)
+    return low > 0 and high > LOGARITHMIC * low
+
+
+def domain(points: Sequence[Mapping[str, Any]], name: str, logarithmic: bool = False) -> tuple[float, float]:
     """The ends of an axis: those of all ranges, and a little more."""
-    low, high = min(one[f"{name}_low"] for one in points), max(one[f"{name}_high"] for one in points)
+    low, high = min(point[f"{name}_low"] for point in points), max(point[f"{name}_high"] for point in points)
+    if logarithmic:
+        factor = (high / low) ** 0.06
+        return low / factor, high * factor
     margin = 0.06 * (high - low) or 0.5
     return low - margin, high + margin
 
@@ -108,16 +121,19 @@ def domain(points: Sequence[Mapping[str, Any]], name: str) -> tuple[float, float
 def labelled(points: Sequence[Mapping[str, Any]]) -> dict[LabelOffset, list[Mapping[str, Any]]]:
     """The points whose names find a place, by that place; those of the front first."""
     order = sorted(points, key=lambda point: not point["front"])
-    (left, right), (low, high) = domain(points, "accuracy"), domain(points, "opis")
+    logarithmic = is_logarithmic(points)
+    transform = math.log if logarithmic else float
+    left, right = domain(points, "accuracy")
+    low, high = map(transform, domain(points, "opis", logarithmic))
     pixels = [
         (
-            WIDTH * (one["accuracy"] - left) / (right - left),
-            HEIGHT * (high - one["opis"]) / (high - low),
-            one["method"],
+            WIDTH * (point["accuracy"] - left) / (right - left),
+            HEIGHT * (high - transform(point["opis"])) / (high - low),
+            point["method"],
         )
-        for one in order
+        for point in order
     ]
-    places = place_labels(pixels, WIDTH)
+    places = place_labels(pixels, WIDTH, HEIGHT)
     groups: dict[LabelOffset, list[Mapping[str, Any]]] = {}
     for point, place in zip(order, places, strict=True):
         if place is not None:
@@ -128,23 +144,23 @@ def labelled(points: Sequence[Mapping[str, Any]]) -> dict[LabelOffset, list[Mapp
 def draw_points(points: Sequence[Mapping[str, Any]]) -> Any:
     """Points with ranges and names, and the line of the front."""
     alt = import_altair()
+    logarithmic = is_logarithmic(points)
+    opis_title = "OPIS (×10⁻³, logarithmic)" if logarithmic else "OPIS (×10⁻³)"
+    opis_scale = alt.Scale(
+        type="log" if logarithmic else "linear", domain=domain(points, "opis", logarithmic), nice=False
+    )
     x = alt.X(
         "accuracy:Q",
         title="recall@1 (%)",
         axis=alt.Axis(tickCount=8),
         scale=alt.Scale(domain=domain(points, "accuracy"), nice=False),
     )
-    y = alt.Y(
-        "opis:Q",
-        title="OPIS (×10⁻³)",
-        axis=alt.Axis(tickCount=6),
-        scale=alt.Scale(domain=domain(points, "opis"), nice=False),
-    )
+    y = alt.Y("opis:Q", title=opis_title, axis=alt.Axis(tickCount=6, format="~g"), scale=opis_scale)
     base = alt.Chart(alt.Data(values=list(points)))
     across = base.mark_rule(opacity=0.5).encode(
         x=alt.X("accuracy_low:Q", title="recall@1 (%)"), x2="accuracy_high:Q", y=y
     )
-    along = base.mark_rule(opacity=0.5).encode(x=x, y=alt.Y("opis_low:Q", title="OPIS (×10⁻³)"), y2="opis_high:Q")
+    along = base.mark_rule(opacity=0.5).encode(x=x, y=alt.Y("opis_low:Q", title=opis_title), y2="opis_high:Q")
     front = (
         base.transform_filter("datum.front")
         .mark_line(color=PALETTE[1], strokeDash=[5, 3], interpolate="step-after")

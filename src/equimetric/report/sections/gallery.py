@@ -20,6 +20,9 @@ _MAX_SIDE = 80
 # Images up to this side are enlarged with visible pixels.
 _MAX_PIXELATED_SIDE = 64
 
+UNFOLDED = 6
+"""Methods whose galleries are open; a click unfolds the others."""
+
 TEMPLATE = """
 {% macro picture(image, description) %}
 <img src="{{ image.source }}" alt="{{ description }}" title="{{ description }}" width="46" height="46"
@@ -29,6 +32,11 @@ TEMPLATE = """
 <p class="keys"><span class="key right"><span class="mark">✓</span> same class</span> <span class="key wrong"><span class="mark">✗</span> another class, with its name</span></p>
 <div class="galleries">
 {% for gallery in galleries %}
+  {% if loop.index0 == unfolded %}
+</div>
+<details><summary>{{ galleries | length - unfolded }} more methods</summary>
+<div class="galleries">
+  {% endif %}
   <article>
     <h3><span class="name">{{ gallery.method | breakable }}</span>
       {%- if gallery.kind == "baseline" %} <span class="badge">baseline</span>{% endif -%}
@@ -54,6 +62,7 @@ TEMPLATE = """
   </article>
 {% endfor %}
 </div>
+{% if galleries | length > unfolded %}</details>{% endif %}
 {% if without %}<ul class="notes"><li>Left out, to keep the page small: {{ without | join(", ") }}.</li></ul>{% endif %}
 """  # noqa: E501
 
@@ -74,7 +83,9 @@ def gallery_section(study: StudyRecord) -> Mapping[str, Any] | None:
             galleries.append({"method": row.method, "kind": row.kind, "queries": queries})
         else:
             without.append(row.method)
-    return {"galleries": galleries, "without": without} if galleries else None
+    # One method behind a click would save no room.
+    unfolded = len(galleries) if len(galleries) <= UNFOLDED + 1 else UNFOLDED
+    return {"galleries": galleries, "unfolded": unfolded, "without": without} if galleries else None
 
 
 def size_of(query: Mapping[str, Any]) -> int:

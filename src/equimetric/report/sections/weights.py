@@ -23,10 +23,10 @@ POINTS = 61
 
 TEMPLATE = """
 <p class="lead">A loss of pairs acts through one weight for each: how hard it pulls a positive closer and pushes a negative away.
-The curves move one pair of an anchor whose other pairs stay at cosines 0.2, 0.5 and 0.8 (same kind) and 0.5 (other kind); each is drawn as a share of its largest value.</p>
+The curves move one pair of an anchor whose other pairs stay at cosines 0.2, 0.5 and 0.8 (same kind) and 0.5 (other kind); each is drawn as a share of its largest value. Methods with the same curves share a panel.</p>
 <div class="panels">
 {% for method in curves %}
-  <article><h3><span class="name">{{ method.name | breakable }}</span></h3>{{ method.figure | chart }}</article>
+  <article><h3>{% for name in method.names %}<span class="name">{{ name | breakable }}</span>{{ ", " if not loop.last }}{% endfor %}</h3>{{ method.figure | chart }}</article>
 {% endfor %}
 </div>
 {% if without %}
@@ -48,15 +48,19 @@ The curves move one pair of an anchor whose other pairs stay at cosines 0.2, 0.5
 
 @section("weights", title="What methods pull and push", link="Pair weights", order=44, template=TEMPLATE)
 def weights_section(study: StudyRecord) -> Mapping[str, Any] | None:
-    """A panel for each trained method with pair weights, and why others have none."""
-    curves: list[dict[str, Any]] = []
+    """A panel for all trained methods with the same pair weights, and why other methods have none."""
+    rows_of: dict[str, list[str]] = {}
     without: list[tuple[str, str]] = []
     for row, (method, options) in study.recipes.items():
         grid, reason = grid_weights(method, json.dumps(dict(options), sort_keys=True, default=str))
         if grid is None:
             without.append((row, reason))
         else:
-            curves.append({"name": row, "figure": curve_panel(len(curves), row, grid)})
+            rows_of.setdefault(json.dumps(grid), []).append(row)
+    curves = [
+        {"names": rows, "figure": curve_panel(number, rows, json.loads(grid))}
+        for number, (grid, rows) in enumerate(rows_of.items())
+    ]
     batches: list[dict[str, Any]] = []
     for row in study.recipes:
         logged = logged_weights(study, row)
@@ -91,15 +95,15 @@ def cosines(alt: Any) -> dict[str, Any]:
     return {"scale": alt.Scale(domain=[-1, 1]), "axis": alt.Axis(values=[-1, -0.5, 0, 0.5, 1])}
 
 
-def curve_panel(number: int, name: str, grid: Mapping[str, list[float]]) -> Figure:
-    """The weights of one method against the cosine of the pair."""
+def curve_panel(number: int, names: list[str], grid: Mapping[str, list[float]]) -> Figure:
+    """The weights of methods with the same curves against the cosine of the pair."""
     largest = {kind: max(map(abs, grid[kind])) for kind in ("positive", "negative")}
-    words = "; ".join(f"largest of a {kind} {value:.3g}" for kind, value in largest.items())
+    words = ", ".join(f"{kind} {value:.3g}" for kind, value in largest.items())
     return Figure(
         f"weights-{number + 1}",
         lambda: draw_curves(grid, largest),
-        f"Weights that {name} gives to a positive and to a negative pair against its cosine; {words}.",
-        f"{words[0].upper()}{words[1:]}.",
+        f"Weight of a positive and of a negative pair against its cosine: {', '.join(names)}. Largest: {words}.",
+        f"Largest weight: {words}.",
     )
 
 
@@ -118,7 +122,7 @@ def draw_curves(grid: Mapping[str, list[float]], largest: Mapping[str, float]) -
         .mark_line(strokeWidth=2.2)
         .encode(
             x=alt.X("cosine:Q", title="cosine of the pair", **cosines(alt)),
-            y=alt.Y("share:Q", title="weight, of the largest"),
+            y=alt.Y("share:Q", title="weight, share of the largest"),
             color=alt.Color("kind:N", scale=scale),
             strokeDash=alt.StrokeDash("kind:N", scale=dash),
             tooltip=["kind:N", alt.Tooltip("cosine:Q"), alt.Tooltip("weight:Q", format=".4g")],
@@ -148,7 +152,7 @@ def batch_panel(number: int, name: str, logged: list[Mapping[str, Any]]) -> Figu
 def draw_batches(logged: list[Mapping[str, Any]]) -> Any:
     """Coloured cells, a row for each step and kind of pairs."""
     alt = import_altair()
-    values, order = [], []
+    values, order, lowest = [], [], 0.0
     for kind in ("positive", "negative"):
         for line in logged:
             row = f"{kind} {line['step']}"
@@ -156,6 +160,7 @@ def draw_batches(logged: list[Mapping[str, Any]]) -> Any:
             pairs, weights = line[kind]["pairs"], line[kind]["weight"]
             edges = np.linspace(-1, 1, len(pairs) + 1)
             largest = max(map(abs, weights)) or 1.0
+            lowest = min(lowest, min(weights) / largest)
             values += [
                 {
                     "row": row,
@@ -177,8 +182,8 @@ def draw_batches(logged: list[Mapping[str, Any]]) -> Any:
             y=alt.Y("row:N", sort=order, title="kind of pair, step"),
             color=alt.Color(
                 "share:Q",
-                scale=alt.Scale(scheme="viridis"),
-                legend=alt.Legend(title="weight, of the largest of its row", titleLimit=260),
+                scale=alt.Scale(scheme="viridis", domain=[-1 if lowest < 0 else 0, 1]),
+                legend=alt.Legend(title="weight, share of the largest of its row", titleLimit=260),
             ),
             tooltip=["row:N", "low:Q", "high:Q", "pairs:Q", alt.Tooltip("weight:Q", format=".4g")],
         )
