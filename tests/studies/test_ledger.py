@@ -54,7 +54,7 @@ def test_equal_conditions_are_fair(runs, data):
     ledger = check_fairness("study", runs, [data])
     ledger.raise_unfair()
     assert ledger.verdict == "fair"
-    assert ledger.sentence == "Fair: none of the 6 causes of unfair comparisons."
+    assert ledger.sentence == "Fair: none of the 6 causes of unfair comparison was found."
     assert [entry.factor for entry in ledger.entries] == list(FACTORS)
     assert ledger.footnotes() == ledger.notes == ()
 
@@ -165,7 +165,7 @@ def test_training_on_the_test_classes_is_refused(runs):
 def test_one_seed_is_unfair_and_not_refused(runs, data):
     ledger = check_fairness("study", {row: configs[:1] for row, configs in runs.items()}, [data])
     ledger.raise_unfair()
-    assert ledger.sentence == "Not fair: 1 of 6 causes of unfair comparisons (missing intervals)."
+    assert ledger.sentence == "Not fair: 1 of 6 causes of unfair comparison (missing intervals)."
     assert ledger.footnotes() == ("Not fair: missing intervals (one seed, so no interval: all methods).",)
     uneven = check_fairness("study", {**runs, "margin": runs_of("margin", seeds=(0, 1, 2))}, [data])
     assert uneven["intervals"].finding == "seeds are 0, 1 for contrastive, arcface; 0, 1, 2 for margin"
@@ -196,7 +196,7 @@ def test_waived_faults_are_printed(runs, data):
     ledger = check_fairness("study", changed, [data], waivers={"dimension": "as published", "budget": "no reason"})
     ledger.raise_unfair()
     assert ledger.sentence == (
-        "Fair but for what is waived (embedding dimension): no other cause of unfair comparisons."
+        "Fair but for what is waived (embedding dimension): no other cause of unfair comparison was found."
     )
     assert ledger.footnotes() == (
         "Waived: embedding dimension (model.dim is 4 for untrained, contrastive, arcface; 8 for margin): as published.",

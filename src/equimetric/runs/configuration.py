@@ -120,14 +120,21 @@ class DataConfig(Strict):
     )
     workers: int | None = Field(None, ge=1, description="decoding threads for images in files; one per core by default")
 
-    def describe_split(self) -> str:
-        """Which classes are for the test and which validate, in words."""
+    def describe_split(self, official: bool | None = None) -> str:
+        """Which classes are for the test and which validate, in words; `official` where the data are at hand.
+
+        It says whether the data set comes with a split.
+        """
         if self.parts is not None:
             parts = self.parts.describe()
         elif self.held_out is not None:
             parts = f"whole values of {self.held_out!r} for test and validation, validation block {self.fold + 1}"
         else:
-            test = "official, or by class with the second half for the test if there is none"
+            test = {
+                True: "the data set's own",
+                False: "by class, the second half for the test",
+                None: "the data set's own, or by class with the second half for the test if it has none",
+            }[official]
             if self.split is not None:
                 test = f"class lists number {self.split.number} of {Path(self.split.file).name}"
             parts = f"{test}; validation block {self.fold + 1} of {self.folds} of the other classes"

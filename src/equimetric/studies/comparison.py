@@ -23,7 +23,7 @@ from equimetric.studies.index import StudyIndex
 from equimetric.studies.ledger import Ledger, check_fairness
 from equimetric.studies.plan import StudyPlan
 from equimetric.studies.records import StudyRecord
-from equimetric.studies.rows import find_points, run_config
+from equimetric.studies.rows import find_points, run_config, tuned_conditions
 from equimetric.studies.schedule import Watcher, adopt_finished, execute_plan, forget_damaged, ignore_progress
 from equimetric.studies.search import budget
 from equimetric.studies.store import load_study, save_study
@@ -173,6 +173,7 @@ def check_plan(plan: StudyPlan) -> Ledger:
         configs,
         [load_run_data(config) for config in folds],
         trials=count_trials(plan),
+        tuned=tuned_conditions(plan.rows.values()),
         varies=study.varies,
         waivers=study.waivers,
     )

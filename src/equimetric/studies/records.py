@@ -133,6 +133,9 @@ class StudyRecord:
         shifts: point of a sweep → distance of its test classes from the training classes, where that is known.
         searches: by row, where parameters were tuned.
         recipes: row → method and options, of trained rows.
+        tuned: row → options that a search chose for its method; they take the place of those in `recipes`.
+        row_settings: row → what is set for it alone, in words.
+        planned: row → final runs that the study plans; empty where that is not known.
         dataset: name of the data.
         protocol: name and version; `departures` are the keys in which the study differs from it.
         primary_metric: orders the methods and is plotted; larger must be better.
@@ -165,6 +168,9 @@ class StudyRecord:
     shifts: Mapping[str, float] = field(default_factory=dict)
     searches: Mapping[str, SearchRecord] = field(default_factory=dict)
     recipes: Mapping[str, tuple[str, Mapping[str, object]]] = field(default_factory=dict)
+    tuned: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    row_settings: Mapping[str, str] = field(default_factory=dict)
+    planned: Mapping[str, int] = field(default_factory=dict)
     dataset: str = ""
     protocol: str = ""
     departures: Mapping[str, str] = field(default_factory=dict)
@@ -200,6 +206,12 @@ class StudyRecord:
     def failed(self) -> tuple[RunRecord, ...]:
         """The failed runs."""
         return tuple(run for run in self.runs if run.status == "failed")
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """Row → planned runs that have not ended; without the rows that are complete."""
+        missing = {row: count - len(self.all_runs_of(row)) for row, count in self.planned.items()}
+        return {row: count for row, count in missing.items() if count > 0}
 
     @property
     def notes(self) -> tuple[tuple[RunRecord, str], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.search_space import SearchSpace
 from equimetric.studies.configuration import ArmConfig, MethodConfig, StudyConfig, is_condition
 
-__all__ = ["BASE", "RowSpec", "find_points", "list_rows", "run_config"]
+__all__ = ["BASE", "RowSpec", "find_points", "list_rows", "run_config", "tuned_conditions"]
 
 BASE = ""
 """The point of a study itself, beside those of its sweeps."""
@@ -159,6 +159,11 @@ def find_points(study: StudyConfig) -> dict[str, dict[str, Any]]:
     for name in study.sweep:
         points |= study.sweeps[name].settings()
     return points
+
+
+def tuned_conditions(rows: Iterable[RowSpec]) -> list[str]:
+    """Dotted keys of the conditions that the search of any row tunes."""
+    return list(dict.fromkeys(key for row in rows for key in row.space if is_condition(key)))
 
 
 def run_config(

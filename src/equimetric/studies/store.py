@@ -20,18 +20,18 @@ from equimetric.runs.damage import read_intact_result
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import Role
-from equimetric.studies.configuration import StudyConfig
+from equimetric.studies.configuration import StudyConfig, is_condition
 from equimetric.studies.gallery import galleries
 from equimetric.studies.index import INDEX, PlannedRun, StudyIndex
 from equimetric.studies.ledger.record import Ledger
-from equimetric.studies.narrative import choose_table_metrics, conditions, statement
+from equimetric.studies.narrative import choose_table_metrics, describe_rows, describe_study_conditions, statement
 from equimetric.studies.old_index import read_old_index
 from equimetric.studies.outcomes import Outcome
 from equimetric.studies.plan import StudyPlan, find_choice, find_trials
 from equimetric.studies.profiles import load_profiles, study_images
 from equimetric.studies.query_scores import compare_queries
 from equimetric.studies.records import PLAIN, RunRecord, SearchRecord, StudyRecord
-from equimetric.studies.rows import BASE, list_rows
+from equimetric.studies.rows import BASE, RowSpec, list_rows
 from equimetric.studies.search import budget
 
 __all__ = ["is_study", "load_study", "locate_data", "read_index", "require_study", "save_study"]
@@ -97,6 +97,9 @@ def load_study(
     runs = select_runs(finished, "final", "baseline", swept=False)
     if not runs:
         raise EquimetricError(f"study {study.name!r} has no finished run yet; run `equimetric compare` first")
+    rows = list(list_rows(study).values())
+    trained = [row for row in rows if row.kind == "trained"]
+    searches = read_searches(study, index)
     dataset = find_images(locate_data(study, data_options), stored.get("fingerprint", ""))
     images = None if dataset is None else study_images(dataset)
     done = [run for run in runs if run.outcome.status == "done"]
@@ -105,8 +108,9 @@ def load_study(
     return StudyRecord(
         name=study.name,
         title=study.title or f"Comparison {study.name}",
-        statement=statement(study, [run.planned.key for run in runs]),
-        conditions=conditions(study, dataset),
+        statement=statement(study),
+        conditions=describe_study_conditions(study, dataset),
+        row_settings=describe_rows(study),
         runs=tuple(own_folder(run_record(run, runs_at, index), folder) for run in runs),
         galleries={} if dataset is None else galleries(study.name, folders, dataset),
         table_metrics=choose_table_metrics(study),
@@ -118,8 +122,10 @@ def load_study(
         ),
         probe_runs=tuple(run_record(run, runs_at, index) for run in select_runs(finished, "probe")),
         shifts=stored.get("shifts", {}),
-        searches=read_searches(study, index),
-        recipes={row.name: (row.method, row.options) for row in list_rows(study).values() if row.kind == "trained"},
+        searches=searches,
+        recipes={row.name: (row.method, row.options) for row in trained},
+        tuned={row.name: tuned_options(row, searches) for row in trained},
+        planned={row.name: len(row.seeds) * len(row.folds) for row in rows},
         dataset=name_data(study),
         protocol=f"{study.protocol} {study.protocol_version}" if study.protocol_version else "",
         departures=study.departures,
@@ -234,6 +240,13 @@ def read_searches(study: StudyConfig, index: StudyIndex) -> dict[str, SearchReco
                 row.space, tuple(trials), find_choice(row, trials), budget(row.space, study.search)
             )
     return searches
+
+
+def tuned_options(row: RowSpec, searches: Mapping[str, SearchRecord]) -> dict[str, Any]:
+    """The options of its objective that were tuned for a row, or for the method of an arm."""
+    search = searches.get(row.base or row.name)
+    params = {} if search is None or search.choice is None else row.tuned_options(search.choice.params)
+    return {key: value for key, value in params.items() if not is_condition(key)}
 
 
 def run_record(run: FinishedRun, runs_folder: Path, index: StudyIndex) -> RunRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from equimetric.backbones import find_weight_file
@@ -45,14 +45,18 @@ MISSING_KEYS_BY_BASELINE = {
 
 
 def check_conditions(
-    runs: RunsByRow, *, varies: Sequence[str] = (), dims: Mapping[str, int] | None = None
+    runs: RunsByRow,
+    *,
+    varies: Sequence[str] = (),
+    dims: Mapping[str, int] | None = None,
+    tuned: Collection[str] = (),
 ) -> list[LedgerEntry]:
     """Compare the conditions of all rows; what differs and is not in `varies` is a fault that names the key.
 
     The learning rate of an objective's own parameters belongs to the method and may always differ. `dims` are those of
     rows whose learner forms another embedding than `model.dim` says. Files of weights are compared by their content. A
     row may have several values of a key, such as its folds: the others then must have the same ones. Baselines are
-    compared by what they have.
+    compared by what they have. `tuned` are keys that a search chooses for each row.
     """
     check_varies(varies)
     settings = {row: row_settings(configs) for row, configs in runs.items()}
@@ -69,7 +73,7 @@ def check_conditions(
         if factor.name == "dimension":
             entries.append(compare_row_dimensions(factor, runs, dims or {}, varies))
         elif factor.name in keys_of:
-            entries.append(compare_factor(factor, keys_of[factor.name], settings, varies))
+            entries.append(compare_factor(factor, keys_of[factor.name], settings, varies, tuned=tuned))
     return entries
 
 

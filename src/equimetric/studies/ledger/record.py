@@ -67,6 +67,7 @@ class StudyFacts(BaseModel):
         trials: row → trials of its search; None where it has nothing to tune, 0 for rows that are not listed.
         dims: row → dimension of its embedding, where that is not `model.dim`.
         selected_on: the part of the data by which weights and hyper-parameters are chosen.
+        tuned: conditions that a search chooses for each row: the value in the study's file is not used.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -74,6 +75,7 @@ class StudyFacts(BaseModel):
     trials: dict[str, int | None] = {}
     dims: dict[str, int] = {}
     selected_on: SelectedOn = "validation"
+    tuned: tuple[str, ...] = ()
 
 
 class Ledger(BaseModel):
@@ -137,10 +139,10 @@ class Ledger(BaseModel):
             excepted = any(entry.line.cause for entry in self.waived)
             count = "no other cause" if excepted else f"none of the {CAUSE_COUNT} causes"
             head = f"Fair but for what is waived ({', '.join(waived)})" if waived else "Fair"
-            parts, waived = [f"{count} of unfair comparisons"], []
+            parts, waived = [f"{count} of unfair comparison was found"], []
         else:
             head = self.verdict.capitalize()
-            counted = f"{len(causes)} of {CAUSE_COUNT} causes of unfair comparisons ({', '.join(causes)})"
+            counted = f"{len(causes)} of {CAUSE_COUNT} causes of unfair comparison ({', '.join(causes)})"
             parts = [counted, *list_nouns("also: ", others)] if causes else list_nouns("", others)
         parts += list_nouns("not stated: ", unstated) + list_nouns("declared to vary: ", declared)
         return f"{head}: {'; '.join(parts + list_nouns('waived: ', waived))}."

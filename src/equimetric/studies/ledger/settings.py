@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from equimetric.studies.ledger.factors import Factor, is_declared
@@ -27,20 +27,30 @@ FLOAT_BITS = 32
 NOT_SET = "not set"
 """A key of a configuration without a value."""
 
+TUNED = "tuned for each method by the same budget"
 NAMES_SHOWN, VALUES_SHOWN = 3, 6
 
 
 def compare_factor(
-    factor: Factor, keys: Sequence[str], settings: Settings, varies: Sequence[str], *, optional: Sequence[str] = ()
+    factor: Factor,
+    keys: Sequence[str],
+    settings: Settings,
+    varies: Sequence[str],
+    *,
+    optional: Sequence[str] = (),
+    tuned: Collection[str] = (),
 ) -> LedgerEntry:
-    """Compare the settings of one factor key by key; an optional key that no method states is left out."""
+    """Compare the settings of one factor key by key; an optional key that no method states is left out.
+
+    Of a key that is `tuned` for each method, the shared value is only where the search would start.
+    """
     columns = {key: {name: own[key] for name, own in settings.items() if key in own} for key in (*keys, *optional)}
     columns = {key: column for key, column in columns.items() if key in keys or {*column.values()} != {None}}
     different = [key for key, column in columns.items() if len({*column.values()} - {None}) > 1]
     undeclared = [key for key in different if not is_declared(key, factor, varies)]
     gaps = [key for key, column in columns.items() if None in column.values()]
     if not different and not gaps:
-        return LedgerEntry(factor=factor.name, status="equal", finding=describe_shared(factor, columns))
+        return LedgerEntry(factor=factor.name, status="equal", finding=describe_shared(factor, columns, tuned))
     reported = [key for key in columns if key in undeclared or key in gaps] or different
     return LedgerEntry(
         factor=factor.name,
@@ -71,10 +81,12 @@ def describe_dimension(dim: int, bits: int) -> str:
     return {FLOAT_BITS: f"{dim:,}", 1: f"{dim:,} signs"}.get(bits, f"{dim:,} of {bits} bits")
 
 
-def describe_shared(factor: Factor, stated: Mapping[str, Mapping[str, str | None]]) -> str:
-    """The values that all methods share, of the keys that say enough."""
-    chosen = [key for key in stated if key in factor.summary_keys] or list(stated)
-    values = [(key.rpartition(".")[2], next(iter(stated[key].values()), NOT_SET)) for key in chosen]
+def describe_shared(factor: Factor, stated: Mapping[str, Mapping[str, str | None]], tuned: Collection[str] = ()) -> str:
+    """The values that all methods share, of the keys that say enough, and which keys are tuned for each method."""
+    chosen = [key for key in stated if key in factor.summary_keys or key in tuned] or list(stated)
+    values = [
+        (key.rpartition(".")[2], TUNED if key in tuned else next(iter(stated[key].values()), NOT_SET)) for key in chosen
+    ]
     return ", ".join(f"{key} {value}" for key, value in values if value != NOT_SET) or "the same for all"
 
 
