@@ -22,7 +22,7 @@ from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.ops.blocks import disable_reduced_precision
 from equimetric.progress import show_progress
 
-__all__ = ["Prefilter", "Runner", "ScanTask", "read_in_this_process", "scan"]
+__all__ = ["Prefilter", "Runner", "ScanTask", "run_in_process", "scan"]
 
 Prefilter = Literal["auto", "bfloat16", "none"]
 Advance = Callable[[int], None]
@@ -36,25 +36,25 @@ WORTHWHILE_SPEEDUP = 3.0
 class ScanTask:
     """All that is needed to read bands of a scan, in this process or in another.
 
-    bands_done  the bands read so far
+    completed_bands  the bands read so far
     """
 
     matrix: SimilarityMatrix
     collectors: Sequence[Collector]
     plan: ScanPlan
-    bands_done: list[int] = field(default_factory=list)
+    completed_bands: list[int] = field(default_factory=list)
 
     def read(self, bands: range, advance: Advance) -> None:
         """Feed the tiles of some bands to the collectors; `advance` is called with the number of tiles read since."""
         buffer = self.plan.buffer(self.matrix.dtype, self.matrix.device)
         for band in bands:
-            for number, columns in enumerate(self.plan.blocks(band)):
-                self._collect(band, columns, (band, number), buffer)
+            for index, columns in enumerate(self.plan.blocks(band)):
+                self._collect(band, columns, (band, index), buffer)
                 advance(1)
-        self.bands_done += bands
+        self.completed_bands += bands
 
-    def read_in_other_process(self, bands: range, advance: Advance) -> None:
-        """As `read`, in another process than that of the scan."""
+    def run_in_worker(self, bands: range, advance: Advance) -> None:
+        """As `read`, in a worker process."""
         with torch.no_grad(), disable_reduced_precision(self.matrix.device):
             self.read(bands, advance)
 
@@ -73,7 +73,7 @@ class ScanTask:
 
     def partials(self) -> list[Any]:
         """What the collectors have read."""
-        bands = [self.matrix.order[self.plan.bands[band]] for band in self.bands_done]
+        bands = [self.matrix.order[self.plan.bands[band]] for band in self.completed_bands]
         rows = torch.cat(bands) if bands else self.matrix.order[:0]
         return [collector.partial(rows) for collector in self.collectors]
 
@@ -87,7 +87,7 @@ Runner = Callable[[ScanTask, Advance], None]
 """Reads all bands of a task, in whatever processes, and leaves in its collectors what these have read."""
 
 
-def read_in_this_process(task: ScanTask, advance: Advance) -> None:
+def run_in_process(task: ScanTask, advance: Advance) -> None:
     """Read all bands, one after another, in this process."""
     task.read(range(len(task.plan.bands)), advance)
 
@@ -99,13 +99,13 @@ def scan(
     block_rows: int | None = None,
     prefilter: Prefilter = "none",
     progress: bool = False,
-    run: Runner = read_in_this_process,
+    run: Runner = run_in_process,
 ) -> str:
     """Feed every tile of the matrix to every collector that reads tiles; returns how it was computed, in words.
 
     block_rows  queries in a tile; default: as many as make fast products within 64 MB
     prefilter   'bfloat16' computes coarse tiles, 'auto' does where that is faster and all collectors accept them
-    run         who reads the tiles; the result is the same, bit for bit
+    run         reads the tiles in one process or several; the result is the same, bit for bit
     """
     collectors = tuple(collectors)
     readers = [collector for collector in collectors if collector.reads_tiles]

@@ -19,14 +19,14 @@ from equimetric.evaluation.parallel.tasks import pack_task, unpack_task
 from equimetric.ray_clusters import connect_ray
 from equimetric.threads import use_threads
 
-__all__ = ["read_bands", "read_on_cluster"]
+__all__ = ["read_bands", "run_on_ray"]
 
 RANGES_PER_JOB = 4
 """Each returns all its counts, so there are fewer than on one machine."""
 RETRIES = 2
 
 
-def read_on_cluster(task: ScanTask, advance: Callable[[int], None], *, jobs: int | None) -> None:
+def run_on_ray(task: ScanTask, advance: Callable[[int], None], *, jobs: int | None) -> None:
     """Read all bands in up to `jobs` tasks at a time, by default one for every CPU of the cluster, and merge them."""
     content, buffers = pack_task(task)
     with connect_ray(jobs) as ray:
@@ -67,7 +67,7 @@ def read_bands(
     arrays = [np.zeros(one, np.uint8) if isinstance(one, int) else one for one in stored]
     task = unpack_task(content, [array[offset:] for array, offset in zip(arrays, offsets, strict=True)])
     with use_threads(1):
-        task.read_in_other_process(band_range, lambda _: None)
+        task.run_in_worker(band_range, lambda _: None)
     return pack(task.partials())
 
 

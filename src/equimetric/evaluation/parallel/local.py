@@ -22,7 +22,7 @@ from equimetric.evaluation.parallel.packing import ALIGNMENT, Bytes, address, un
 from equimetric.evaluation.parallel.tasks import pack_task
 from equimetric.workers import WorkerEnded, WorkerProcess
 
-__all__ = ["read_in_processes", "write_spool"]
+__all__ = ["run_local_workers", "write_spool"]
 
 RANGES_PER_JOB = 16
 """So many that no worker waits long for the last one."""
@@ -31,7 +31,7 @@ MODULE = "equimetric.evaluation.parallel.worker"
 Event = tuple[str, Any]
 
 
-def read_in_processes(task: ScanTask, advance: Callable[[int], None], *, jobs: int) -> None:
+def run_local_workers(task: ScanTask, advance: Callable[[int], None], *, jobs: int) -> None:
     """Read all bands in up to `jobs` worker processes, of one thread each, and merge what they have read."""
     band_ranges = task.plan.split_bands(jobs * RANGES_PER_JOB)
     waiting: queue.SimpleQueue[range] = queue.SimpleQueue()

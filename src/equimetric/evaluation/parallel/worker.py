@@ -73,7 +73,7 @@ def _read(task: ScanTask, band_range: range, send: Send) -> None:
             send([b"tiles", tiles.to_bytes(8, "little")])
             tiles, last = 0, time.monotonic()
 
-    task.read_in_other_process(band_range, advance)
+    task.run_in_worker(band_range, advance)
     send([b"tiles", tiles.to_bytes(8, "little")])
     send([b"done"])
 
