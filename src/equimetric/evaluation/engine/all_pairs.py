@@ -83,16 +83,16 @@ class AllPairs:
 
     def count_accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
         """Positions in the sorted distances."""
-        return PairCounts(*(count_within(of, thresholds, strict) for of in (self._positive, self._negative)))
+        return PairCounts(*(count_within(kind, thresholds, strict) for kind in (self._positive, self._negative)))
 
     def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
         """Count every pair at the first threshold that accepts it, for the classes at both ends."""
         tables = [GroupCounts(classes, len(thresholds)) for _ in range(2)]
         for first, second, threshold_index in self._first_thresholds(thresholds, strict):
-            one, other = self.images.classes[first], self.images.classes[second]
-            same = self._classes.positive(one, other)
-            self._classes.count_positive(tables[0], one[same], other[same], threshold_index[same])
-            self._classes.count_negative(tables[1], one[~same], other[~same], threshold_index[~same])
+            first_class, second_class = self.images.classes[first], self.images.classes[second]
+            same = self._classes.positive(first_class, second_class)
+            self._classes.count_positive(tables[0], first_class[same], second_class[same], threshold_index[same])
+            self._classes.count_negative(tables[1], first_class[~same], second_class[~same], threshold_index[~same])
         return PairCounts(*(table.cumulative_counts() for table in tables))
 
     def image_thresholds(self, thresholds: Floats) -> Floats:
@@ -113,14 +113,14 @@ class AllPairs:
         """Pairs with one of these images first; within one set a pair has two firsts."""
         drawn = np.zeros(len(self.images), bool)
         drawn[images] = True
-        found = []
+        accepted_parts = []
         for first, second, threshold_index in self._first_thresholds(thresholds, strict=False):
             negative = ~self._is_positive(first, second)
             ends = [(first, second), (second, first)]
-            for one, other in ends if self.sets.gallery is None else ends[:1]:
-                which = negative & drawn[one]
-                found.append((one[which], other[which], threshold_index[which]))
-        return AcceptedPairs(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+            for image, partner in ends if self.sets.gallery is None else ends[:1]:
+                accepted = negative & drawn[image]
+                accepted_parts.append((image[accepted], partner[accepted], threshold_index[accepted]))
+        return AcceptedPairs(*(np.concatenate(parts) for parts in zip(*accepted_parts, strict=True)))
 
     def _first_thresholds(
         self, thresholds: Floats, strict: bool

@@ -44,8 +44,8 @@ class CustomGeometryMatrix(SimilarityMatrix):
         similarity = self._output_buffer(out, len(rows), columns, self.dtype)
         queries = self.queries.vectors[rows]
 
-        def measure(some: slice) -> None:
-            similarity[:, some] = self.custom.measure(queries, select_vectors(self.gallery.vectors, columns, some))
+        def measure(block: slice) -> None:
+            similarity[:, block] = self.custom.measure(queries, select_vectors(self.gallery.vectors, columns, block))
 
         for _ in parallel_map(measure, slices(similarity.shape[1], MEASURED_COLUMNS)):
             pass

@@ -58,10 +58,10 @@ class LabelSetPairClasses(PairClasses):
 
     def positive(self, first: Numbers, second: Numbers) -> NDArray[np.bool_]:
         """Whether a label is shared."""
-        found = np.empty(len(first), bool)
+        shared = np.empty(len(first), bool)
         for block in slices(len(first), max(1, BLOCK_BYTES // self.packed.shape[1])):
-            found[block] = (self.packed[first[block]] & self.packed[second[block]]).any(axis=1)
-        return found
+            shared[block] = (self.packed[first[block]] & self.packed[second[block]]).any(axis=1)
+        return shared
 
     def count_positive(self, table: GroupCounts, first: Numbers, second: Numbers, threshold_index: Integers) -> None:
         """For every label of one end that the other has, too."""

@@ -241,8 +241,8 @@ class PairDistances(Collector):
         self, thresholds: Any, classes: slice | None = None, *, strict: bool = False
     ) -> PairCounts:
         """Pairs with distance ≤ t (or < t) of all classes or a range of them, (C, G), for G ascending thresholds."""
-        some = slice(0, self.classes) if classes is None else classes
-        return self.distances.count_accepted_by_class(np.asarray(thresholds, np.float64), some, strict=strict)
+        class_range = slice(0, self.classes) if classes is None else classes
+        return self.distances.count_accepted_by_class(np.asarray(thresholds, np.float64), class_range, strict=strict)
 
     def negative_distance(self, rank: Any) -> Floats:
         """The distance of the negative pair of each rank, closest first, from 0."""

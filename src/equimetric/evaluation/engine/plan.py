@@ -2,7 +2,7 @@
 
 Bands of queries are compared with the whole gallery, or where every pair is computed once with themselves and all later
 queries. A band that would not fit into a tile is compared with some columns at a time. Bits of similarities depend on
-the shape of the blocks, so the plan depends on the data alone and not on who reads which bands.
+the shape of the blocks, so the plan depends on the data alone and not on which process reads which bands.
 """
 
 from collections.abc import Sequence
@@ -64,16 +64,16 @@ class ScanPlan:
 
     def buffer(self, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """Memory for the largest tile: fresh memory would cost as much as a fifth of the product that fills it."""
-        most = max((rows.stop - rows.start) * self._columns_of(rows)[1] for rows in self.bands)
-        return torch.empty(most, dtype=torch.bfloat16 if self.coarse else dtype, device=device)
+        max_entries = max((rows.stop - rows.start) * self._columns_of(rows)[1] for rows in self.bands)
+        return torch.empty(max_entries, dtype=torch.bfloat16 if self.coarse else dtype, device=device)
 
     def split_bands(self, count: int) -> list[range]:
         """Ranges of consecutive bands with about equally many pairs, at most `count`."""
         pairs = [(rows.stop - rows.start) * (self.items - self._columns_of(rows)[0]) for rows in self.bands]
-        total, ranges, start, done = sum(pairs), list[range](), 0, 0
-        for band, some in enumerate(pairs):
-            done += some
-            if done * count >= total * (len(ranges) + 1):
+        total, ranges, start, cumulative = sum(pairs), list[range](), 0, 0
+        for band, num_pairs in enumerate(pairs):
+            cumulative += num_pairs
+            if cumulative * count >= total * (len(ranges) + 1):
                 ranges.append(range(start, band + 1))
                 start = band + 1
         return ranges
@@ -125,11 +125,11 @@ def strip_bands(matrix: SimilarityMatrix, block_rows: int | None, in_parts: bool
     rows, columns = _tile_shape(matrix, block_rows, in_parts)
     if block_rows is not None or columns < queries:
         return slices(queries, rows), columns
-    most = max(QUICK_BLOCK_ROWS, queries // MIN_STRIPS)
-    area = min(rows, most) * queries
+    max_rows = max(QUICK_BLOCK_ROWS, queries // MIN_STRIPS)
+    area = min(rows, max_rows) * queries
     strips, start = list[slice](), 0
     while start < queries:
-        own = min(area // (queries - start), most) // MIN_BLOCK_ROWS * MIN_BLOCK_ROWS
-        strips.append(slice(start, min(start + max(own, MIN_BLOCK_ROWS), queries)))
+        num_rows = min(area // (queries - start), max_rows) // MIN_BLOCK_ROWS * MIN_BLOCK_ROWS
+        strips.append(slice(start, min(start + max(num_rows, MIN_BLOCK_ROWS), queries)))
         start = strips[-1].stop
     return strips, columns

@@ -156,10 +156,10 @@ class SimilarityMatrix:
         _, _, residual = self.bfloat16_copies()
         gallery_residual = residual if self.gallery is self.queries else self._gallery_residual
         length, longest = self.queries.length[rows], self._longest
-        vectors = residual[rows] * longest + (length + residual[rows]) * gallery_residual.max()
+        vector_error = residual[rows] * longest + (length + residual[rows]) * gallery_residual.max()
         largest = (length + residual[rows]) * (longest + gallery_residual.max())
         rounding = (self._steps * torch.finfo(torch.float32).eps + torch.finfo(torch.bfloat16).eps / 2) * largest
-        return 2 * (vectors + rounding)[:, None]
+        return 2 * (vector_error + rounding)[:, None]
 
     def float64_rows(self, rows: Tensor) -> Tensor:
         """As `similarity`, in float64."""
@@ -241,10 +241,12 @@ class SimilarityMatrix:
         return self._coarse
 
 
-def _index_excluded(queries: int, alone: bool, excluded: Tensor | None, device: torch.device) -> tuple[Tensor, Tensor]:
+def _index_excluded(
+    queries: int, one_set: bool, excluded: Tensor | None, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Offsets and gallery items of the excluded pairs: those of query i span offsets[i] … offsets[i + 1]."""
     pairs = torch.empty(0, 2, dtype=torch.int64) if excluded is None else excluded.cpu()
-    if alone:
+    if one_set:
         pairs = torch.cat([torch.arange(queries)[:, None].expand(-1, 2), pairs])
     by_query = pairs[pairs[:, 0].argsort(stable=True)]
     offsets = torch.zeros(queries + 1, dtype=torch.int64)
@@ -264,8 +266,8 @@ def _as_inner_products(queries: Vectors, gallery: Vectors | None) -> tuple[Vecto
     half = ((lengths[1] / scale) ** 2 / 2)[:, None]
     rounded = half.to(gallery.dtype)
     rest = (half - rounded.double()).to(gallery.dtype)
-    one = torch.ones(len(queries), 2, dtype=queries.dtype, device=queries.device)
-    extended = _extend(queries, scale, one), _extend(gallery, scale, torch.cat([-rounded, -rest], dim=1))
+    ones = torch.ones(len(queries), 2, dtype=queries.dtype, device=queries.device)
+    extended = _extend(queries, scale, ones), _extend(gallery, scale, torch.cat([-rounded, -rest], dim=1))
     return *extended, scale, (lengths[0] / scale) ** 2
 
 
