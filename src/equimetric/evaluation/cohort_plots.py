@@ -61,8 +61,8 @@ def _draw_rates(axes: "Axes", threshold: ScoreThreshold, target_far: float) -> N
 
 def _draw_curves(axes: "Axes", threshold: ScoreThreshold) -> None:
     """Utility against the score that a pair needs, over the range of OPIS."""
-    found = threshold.consistency
-    score, utility = -found.thresholds, found.utility
+    consistency = threshold.consistency
+    score, utility = -consistency.thresholds, consistency.utility
     if len(utility) <= MAX_SINGLE_CURVES:
         single = axes.plot(score, utility.T, color=INK, alpha=0.12, linewidth=0.6)
         single[0].set_label("single classes")
@@ -71,4 +71,4 @@ def _draw_curves(axes: "Axes", threshold: ScoreThreshold) -> None:
     axes.plot(score, utility.mean(axis=0), color=NEGATIVE, linewidth=2, label="mean")
     axes.set_xlim(score.min(), score.max())
     axes.set_ylim(-0.02, 1.02)
-    axes.set_xlabel(f"threshold of the score, OPIS {found.opis:.4f}")
+    axes.set_xlabel(f"threshold of the score, OPIS {consistency.opis:.4f}")

@@ -94,7 +94,7 @@ def _columns(trials: TrialsLike) -> dict[str, Any]:
 def _column_array(column: Any) -> Any:
     """A column of a data frame as an array; strings as numpy's own."""
     array = np.asarray(column)
-    return array.astype(np.str_) if array.dtype.kind in "OT" and all(isinstance(one, str) for one in array) else array
+    return array.astype(np.str_) if array.dtype.kind in "OT" and all(isinstance(text, str) for text in array) else array
 
 
 def _read_file(file: Path) -> dict[str, Any]:
@@ -112,12 +112,10 @@ def _read_file(file: Path) -> dict[str, Any]:
     except (UnicodeDecodeError, csv.Error) as problem:
         raise EquimetricError(f"{str(file)!r} is not a .csv file in UTF-8 ({problem})") from None
     _check_header(header, file)
-    for number, line in enumerate(lines):
+    for index, line in enumerate(lines):
         empty = next((name for name in COLUMNS if not line[name]), None)
         if empty is not None:
-            raise EquimetricError(
-                f"trial {number} of {str(file)!r} has no {empty}; every row below the first needs one"
-            )
+            raise EquimetricError(f"trial {index} of {str(file)!r} has no {empty}; every row below the first needs one")
     return {name: np.array([line[name] for line in lines], dtype=np.str_) for name in COLUMNS}
 
 
@@ -147,34 +145,34 @@ def _read_same(values: Any) -> NDArray[np.bool_]:
     array = np.asarray(values)
     if array.dtype.kind == "b":
         return array
-    found = [TRUTHS.get(str(one).strip().lower()) for one in array.tolist()]
-    if None in found:
-        number = found.index(None)
+    same = [TRUTHS.get(str(value).strip().lower()) for value in array.tolist()]
+    if None in same:
+        index = same.index(None)
         raise EquimetricError(
-            f"column 'same' holds {quote(array.tolist()[number])} in trial {number}; it must be 1 or 0, true or false"
+            f"column 'same' holds {quote(array.tolist()[index])} in trial {index}; it must be 1 or 0, true or false"
         )
-    return np.array(found, dtype=bool)
+    return np.array(same, dtype=bool)
 
 
 def _find_rows(names: LabelArray, ids: LabelsLike | None, count: int) -> Integers:
     """(P,) rows of the ids in a trial list."""
-    known = np.arange(count) if ids is None else convert_labels(ids, "ids", count)
-    if known.dtype.kind != names.dtype.kind:
+    row_ids = np.arange(count) if ids is None else convert_labels(ids, "ids", count)
+    if row_ids.dtype.kind != names.dtype.kind:
         # A .csv file has texts alone.
-        known, names = known.astype(np.str_), names.astype(np.str_)
-    order = known.argsort(kind="stable")
-    twice = np.flatnonzero(known[order][1:] == known[order][:-1])
-    if len(twice):
-        rows = sorted(order[twice[0] : twice[0] + 2].tolist())
+        row_ids, names = row_ids.astype(np.str_), names.astype(np.str_)
+    order = row_ids.argsort(kind="stable")
+    duplicates = np.flatnonzero(row_ids[order][1:] == row_ids[order][:-1])
+    if len(duplicates):
+        rows = sorted(order[duplicates[0] : duplicates[0] + 2].tolist())
         raise EquimetricError(
-            f"id {known[rows[0]].item()!r} names the rows {rows[0]} and {rows[1]}; every row needs its own"
+            f"id {row_ids[rows[0]].item()!r} names the rows {rows[0]} and {rows[1]}; every row needs its own"
         )
-    position = np.clip(np.searchsorted(known[order], names), 0, count - 1)
-    unknown = np.flatnonzero(known[order][position] != names)
+    position = np.clip(np.searchsorted(row_ids[order], names), 0, count - 1)
+    unknown = np.flatnonzero(row_ids[order][position] != names)
     if len(unknown):
-        what = "rows of the embeddings" if ids is None else "ids"
+        kind = "rows of the embeddings" if ids is None else "ids"
         raise EquimetricError(
-            f"trial {unknown[0]} names {quote(names[unknown[0]].item())}, which is not among the {count} {what}; "
+            f"trial {unknown[0]} names {quote(names[unknown[0]].item())}, which is not among the {count} {kind}; "
             f"correct the list{', or give the ids of the rows' if ids is None else ''}"
         )
     return np.asarray(order[position], np.int64)
@@ -182,14 +180,14 @@ def _find_rows(names: LabelArray, ids: LabelsLike | None, count: int) -> Integer
 
 def _check_pairs(first: Integers, second: Integers) -> None:
     """Raise an error for a sample compared with itself, and for a pair that is listed twice."""
-    alone = np.flatnonzero(first == second)
-    if len(alone):
-        raise EquimetricError(f"trial {alone[0]} compares a sample with itself; remove it from the list")
+    self_pairs = np.flatnonzero(first == second)
+    if len(self_pairs):
+        raise EquimetricError(f"trial {self_pairs[0]} compares a sample with itself; remove it from the list")
     pairs = np.sort(np.stack([first, second], 1), axis=1)
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-    again = np.flatnonzero((pairs[order][1:] == pairs[order][:-1]).all(1))
-    if len(again):
-        one, other = sorted(order[again[0] : again[0] + 2].tolist())
+    repeats = np.flatnonzero((pairs[order][1:] == pairs[order][:-1]).all(1))
+    if len(repeats):
+        first_trial, second_trial = sorted(order[repeats[0] : repeats[0] + 2].tolist())
         raise EquimetricError(
-            f"trials {one} and {other} are the same pair; list every pair once, so that all count alike"
+            f"trials {first_trial} and {second_trial} are the same pair; list every pair once, so that all count alike"
         )
