@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equimetric.evaluation.cohort_effect import CohortEffect, ScoreThreshold
-from equimetric.evaluation.plots import BAND, INK, MAX_SINGLE_CURVES, NEGATIVE, WORST
+from equimetric.evaluation.plots import BAND, INK, MAX_SINGLE_CURVES, NEGATIVE, WORST, empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,11 +19,7 @@ def plot_cohort(effect: CohortEffect) -> "Figure":
 
     Left without a cohort, right with it; both rows have one vertical axis. Scores differ, so their axes do.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.6, 6.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(9.6, 6.8)
     grid = figure.subplots(2, 2, sharey="row")
     titles = {"plain cosine": effect.plain, "normalised by the cohort": effect.normalized}
     for column, (title, threshold) in enumerate(titles.items()):

@@ -6,7 +6,6 @@ column `embedding`, or spread over floating-point columns, one per dimension, in
 are ignored. Large arrays of .npy and .safetensors files are mapped, and need not fit into memory: see `mapped_files`.
 """
 
-import csv
 import re
 import zipfile
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.evaluation.mapped_files import read_npy, read_safetensors
+from equimetric.evaluation.table_files import read_csv_rows, read_parquet_table
 
 __all__ = ["read_cohort", "read_embeddings", "read_vectors"]
 
@@ -70,7 +70,7 @@ def read_vectors(file: Path | str) -> NDArray[Any]:
     if kind not in READERS:
         raise EquimetricError(f"{str(file)!r} is not one of the file types that can be read: {', '.join(READERS)}")
     if kind == ".parquet":
-        arrow, table = _read_table(file)
+        arrow, table = read_parquet_table(file)
         return _vectors(table, arrow, file)
     stored = _load(file)
     vectors = stored.get("embeddings") if isinstance(stored, dict) else stored
@@ -177,20 +177,13 @@ def _read_label_array(labels: Path, count: int, file: Path) -> NDArray[Any]:
 
 def _read_csv(file: Path) -> dict[str, list[str]]:
     """The columns `label` and, where present, `set` of a table with a header line."""
-    try:
-        # utf-8-sig: spreadsheets write a byte-order mark, which would become part of the first column's name.
-        with file.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
-            header = reader.fieldnames or []
-            if "label" not in header:
-                raise EquimetricError(
-                    f"{str(file)!r} has no column 'label' (its first line reads {','.join(header)[:60]!r}); "
-                    "name the column of the classes 'label' in the first line"
-                )
-            lines = list(reader)
-    except (UnicodeDecodeError, csv.Error) as problem:
-        raise EquimetricError(f"{str(file)!r} is not a .csv file in UTF-8 ({problem})") from None
-    columns = {name: [line[name] for line in lines] for name in ("label", "set") if name in header}
+    header, rows = read_csv_rows(file)
+    if "label" not in header:
+        raise EquimetricError(
+            f"{str(file)!r} has no column 'label' (its first line reads {','.join(header)[:60]!r}); "
+            "name the column of the classes 'label' in the first line"
+        )
+    columns = {name: [row[name] for row in rows] for name in ("label", "set") if name in header}
     for name, values in columns.items():
         empty = next((row for row, value in enumerate(values) if not value), None)
         if empty is not None:
@@ -198,21 +191,8 @@ def _read_csv(file: Path) -> dict[str, list[str]]:
     return columns
 
 
-def _read_table(file: Path) -> tuple[Any, Any]:
-    """The package pyarrow, and the table of a .parquet file."""
-    try:
-        # By name: pyarrow is optional.
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        raise EquimetricError("reading .parquet files needs pyarrow; install it with: pip install pyarrow") from None
-    try:
-        return arrow, parquet.read_table(file)
-    except (OSError, arrow.ArrowException) as problem:
-        raise EquimetricError(f"{str(file)!r} is not a .parquet file ({problem})") from None
-
-
 def _read_parquet(file: Path, _: Path) -> dict[str, NDArray[Any]]:
-    arrow, table = _read_table(file)
+    arrow, table = read_parquet_table(file)
     if "label" not in table.column_names:
         raise EquimetricError(f"{str(file)!r} has no column 'label' but {', '.join(table.column_names)}; name it so")
     for name in table.column_names:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "distance_figure",
+    "empty_figure",
     "new_figure",
     "plot_distances",
     "plot_roc",
@@ -271,13 +272,19 @@ def _has_scores(evaluation: Evaluation) -> bool:
     return "cohort" in evaluation.geometry
 
 
-def new_figure(x: str, y: str) -> "tuple[Figure, Axes]":
-    """An empty figure with these axes."""
+def empty_figure(width: float, height: float) -> "Figure":
+    """A figure of this size in inches, without axes and outside of pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.6, 4.2), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def new_figure(x: str, y: str) -> "tuple[Figure, Axes]":
+    """A figure with empty axes of these labels."""
+    figure = empty_figure(6.6, 4.2)
     axes = figure.add_subplot()
     axes.set_xlabel(x)
     axes.set_ylabel(y)

@@ -18,6 +18,7 @@ from equimetric.errors import EquimetricError, quote
 from equimetric.evaluation.engine.arrays import Integers
 from equimetric.evaluation.engine.inputs import LabelArray, LabelsLike, convert_labels
 from equimetric.evaluation.mapped_files import read_safetensors
+from equimetric.evaluation.table_files import read_csv_rows, read_parquet_table
 
 __all__ = ["TrialList", "TrialsLike", "read_ids", "read_trials"]
 
@@ -67,11 +68,9 @@ def read_ids(file: Path, labels: Path | None = None) -> NDArray[Any] | None:
         return None
     if file.suffix.lower() == ".parquet":
         parquet = import_module("pyarrow.parquet")
-        return (
-            _column_array(parquet.read_table(file)["id"].to_pylist())
-            if "id" in parquet.read_schema(file).names
-            else None
-        )
+        if "id" not in parquet.read_schema(file).names:
+            return None
+        return _column_array(parquet.read_table(file)["id"].to_pylist())
     with (labels or file.with_suffix(".csv")).open(newline="", encoding="utf-8-sig") as stream:
         lines = list(csv.DictReader(stream, skipinitialspace=True))
     return np.array([line["id"] for line in lines], dtype=np.str_) if lines and "id" in lines[0] else None
@@ -104,27 +103,17 @@ def _read_file(file: Path) -> dict[str, Any]:
         return _read_parquet(file)
     if file.suffix.lower() != ".csv":
         raise EquimetricError(f"{str(file)!r} is not a trial list that can be read: .csv, .parquet")
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
-            header = reader.fieldnames or []
-            lines = list(reader)
-    except (UnicodeDecodeError, csv.Error) as problem:
-        raise EquimetricError(f"{str(file)!r} is not a .csv file in UTF-8 ({problem})") from None
+    header, rows = read_csv_rows(file)
     _check_header(header, file)
-    for index, line in enumerate(lines):
-        empty = next((name for name in COLUMNS if not line[name]), None)
+    for index, row in enumerate(rows):
+        empty = next((name for name in COLUMNS if not row[name]), None)
         if empty is not None:
             raise EquimetricError(f"trial {index} of {str(file)!r} has no {empty}; every row below the first needs one")
-    return {name: np.array([line[name] for line in lines], dtype=np.str_) for name in COLUMNS}
+    return {name: np.array([row[name] for row in rows], dtype=np.str_) for name in COLUMNS}
 
 
 def _read_parquet(file: Path) -> dict[str, Any]:
-    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    try:
-        table = parquet.read_table(file)
-    except (OSError, arrow.ArrowException) as problem:
-        raise EquimetricError(f"{str(file)!r} is not a .parquet file ({problem})") from None
+    _, table = read_parquet_table(file)
     _check_header(table.column_names, file)
     for name in COLUMNS:
         if table[name].null_count:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equimetric.evaluation.engine.arrays import Floats
+from equimetric.evaluation.metrics.roc import interpolate_equal_error
 
 __all__ = ["TrialCurve", "weighted_rates"]
 
@@ -31,7 +32,7 @@ class TrialCurve:
         far, tar = self.rates(weights)
         area = float((np.diff(far) * (tar[1:] + tar[:-1])).sum() / 2)
         tars = (float(tar[_index_at_far(far, rate)]) for rate in fars)
-        return [area, _interpolate_equal_error(far, tar), *tars]
+        return [area, float(interpolate_equal_error(far[None], tar[None])[0]), *tars]
 
     def threshold_at_far(self, far: float) -> float:
         """The largest threshold whose FAR is at most this: the first distance that would exceed it."""
@@ -42,14 +43,6 @@ class TrialCurve:
 def _index_at_far(far: Floats, target_far: float) -> int:
     """The last point whose FAR is at most this."""
     return int(np.searchsorted(far, target_far + 1e-12, "right")) - 1
-
-
-def _interpolate_equal_error(far: Floats, tar: Floats) -> float:
-    """Where FAR = FRR, interpolated between the last point below and the first that is not."""
-    excess = far + tar - 1
-    above = int(np.argmax(excess >= 0))
-    share = -excess[above - 1] / (excess[above] - excess[above - 1])
-    return float(far[above - 1] + share * (far[above] - far[above - 1]))
 
 
 def weighted_rates(accepted: NDArray[np.bool_], same: NDArray[np.bool_], weights: Floats) -> tuple[float, float]:

@@ -27,7 +27,7 @@ from equimetric.evaluation.engine.inputs import (
 )
 from equimetric.evaluation.engine.sets import GeometryName
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
-from equimetric.evaluation.metrics.roc import check_rate
+from equimetric.evaluation.metrics.roc import MIN_ERRORS, check_rate
 from equimetric.evaluation.resampling.bootstrap import check_resampling, percentile_interval
 from equimetric.evaluation.trial_lists import TrialList, TrialsLike, read_trials
 from equimetric.evaluation.trial_rates import TrialCurve, weighted_rates
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["TrialEvaluation", "TrialPoint", "evaluate_trials"]
-
-MIN_ACCEPTED = 10
-"""Expected false accepts for a rate to be estimated: 10 ± √10 is a third either way."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +85,10 @@ class TrialEvaluation(Mapping[str, float]):
         """The largest threshold whose FAR is at most this on exactly these pairs; there must be enough of them."""
         check_rate(far)
         negatives = int((~self.same).sum())
-        if far * negatives < MIN_ACCEPTED:
+        if far * negatives < MIN_ERRORS:
             raise EquimetricError(
-                f"a false accept rate of {far:g} needs {MIN_ACCEPTED} / {far:g} trials of different classes, so that "
-                f"{MIN_ACCEPTED} false accepts are expected; the list has {negatives}: give a larger far or more"
+                f"a false accept rate of {far:g} needs {MIN_ERRORS} / {far:g} trials of different classes, so that "
+                f"{MIN_ERRORS} false accepts are expected; the list has {negatives}: give a larger far or more"
             )
         return self.at_threshold(TrialCurve(self.distance, self.same).threshold_at_far(far))
 

@@ -61,7 +61,7 @@ class CustomGeometryMatrix(SimilarityMatrix):
 
     def tolerance(self, rows: Tensor, dtype: object) -> Tensor:  # noqa: ARG002
         """0: only equal similarities tie."""
-        return self.queries.length.new_zeros(len(rows), 1)
+        return self.queries.norms.new_zeros(len(rows), 1)
 
     def distance(self, similarity: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
         """−s."""

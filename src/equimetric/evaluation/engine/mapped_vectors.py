@@ -86,7 +86,7 @@ class MappedVectors:
     stored  (N, D₀) floating-point numbers of any precision, not in memory
     file    where they are
     dtype   of the rows that are read
-    length  (N,) float64 by which rows are divided first; None for rows as they are
+    norms   (N,) float64 by which rows are divided first; None for rows as they are
     signs   entries above zero become +1, others −1
     scale   a power of two by which rows are divided, which rounds nothing
     extra   (N, E) columns after those of the array
@@ -95,7 +95,7 @@ class MappedVectors:
     stored: Tensor
     file: MappedFile
     dtype: torch.dtype
-    length: Tensor | None = None
+    norms: Tensor | None = None
     signs: bool = False
     scale: float = 1.0
     extra: Tensor | None = None
@@ -120,7 +120,7 @@ class MappedVectors:
     @property
     def converts_on_read(self) -> bool:
         """Whether rows that are read differ from those that are stored."""
-        plain = self.length is None and not self.signs and self.scale == 1 and self.extra is None
+        plain = self.norms is None and not self.signs and self.scale == 1 and self.extra is None
         return not plain or self.dtype != self.stored.dtype
 
     def __len__(self) -> int:
@@ -129,8 +129,8 @@ class MappedVectors:
     def __getitem__(self, which: Tensor | slice) -> Tensor:
         """Rows by a range, or by indices of any shape: (…, D)."""
         rows = self.stored[which].to(self.dtype)
-        if self.length is not None:
-            rows = (rows.double() / self.length[which][..., None]).to(self.dtype)
+        if self.norms is not None:
+            rows = (rows.double() / self.norms[which][..., None]).to(self.dtype)
         if self.signs:
             rows = (rows > 0).to(self.dtype).mul_(2).sub_(1)
         if self.scale != 1:
@@ -148,7 +148,7 @@ class MappedVectors:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Other processes map the file themselves."""
-        conversion = self.dtype, self.length, self.signs, self.scale, self.extra
+        conversion = self.dtype, self.norms, self.signs, self.scale, self.extra
         return _reopen, (self.file, self.file.hash_pieces(), *conversion)
 
 

@@ -139,6 +139,6 @@ def _find_mated(
     classes = max(query_classes.max(), gallery_classes.max()) + 1
     mates = np.bincount(gallery_classes[enrolled], minlength=classes)[query_classes]
     query, item = same[enrolled[same[:, 1]]].T
-    own = query[query_classes[query] == gallery_classes[item]]
-    mated = mates > np.bincount(own, minlength=len(query_classes))
+    same_class = query[query_classes[query] == gallery_classes[item]]
+    mated = mates > np.bincount(same_class, minlength=len(query_classes))
     return mated if protocol.enrolled is None else mated & ~np.isin(np.arange(len(query_classes)), query)

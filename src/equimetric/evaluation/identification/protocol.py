@@ -62,13 +62,13 @@ class IdentificationProtocol:
         return asdict(self)
 
 
-def read_protocol(given: IdentificationProtocol | Mapping[str, Any] | None) -> IdentificationProtocol:
+def read_protocol(option: IdentificationProtocol | Mapping[str, Any] | None) -> IdentificationProtocol:
     """The protocol of an option: one itself, its fields by name, or None for the default."""
-    if isinstance(given, IdentificationProtocol):
-        return given
-    if given is not None and not isinstance(given, Mapping):
-        raise EquimetricError(f"identification is {given!r}; give its options by name, such as {{'by': 'mean'}}")
-    fields = {} if given is None else dict(given)
+    if isinstance(option, IdentificationProtocol):
+        return option
+    if option is not None and not isinstance(option, Mapping):
+        raise EquimetricError(f"identification is {option!r}; give its options by name, such as {{'by': 'mean'}}")
+    fields = {} if option is None else dict(option)
     for name in fields:
         if name not in IdentificationProtocol.__dataclass_fields__:
             raise unknown_name("option of identification", str(name), IdentificationProtocol.__dataclass_fields__)

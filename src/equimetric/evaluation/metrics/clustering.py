@@ -27,7 +27,7 @@ from equimetric.evaluation.metrics.partitions import (
     normalized_mutual_information,
     pairwise_f1,
 )
-from equimetric.evaluation.resampling.class_statistics import DRAWN_AT_A_TIME, ClassStatistic, shift_to_value
+from equimetric.evaluation.resampling.class_statistics import WEIGHT_CHUNK_SIZE, ClassStatistic, shift_to_value
 from equimetric.evaluation.result import Evaluation
 from equimetric.ops.blocks import moderate_scale, slices, sum_by_group
 from equimetric.ops.kmeans import kmeans
@@ -105,9 +105,9 @@ def _order_by_mean_product(points: Tensor) -> Tensor:
 
 
 def _mean_over_runs(evidence: Evidence, value: Callable[[Contingency], float]) -> Score:
-    found = evidence[Clusters]
-    detail = evidence.compute_once("clustering", found.detail)
-    return Score(math.fsum(map(value, found.tables)) / len(found.tables), details=(detail,))
+    clusters = evidence[Clusters]
+    detail = evidence.compute_once("clustering", clusters.detail)
+    return Score(math.fsum(map(value, clusters.tables)) / len(clusters.tables), details=(detail,))
 
 
 PartitionValue = Callable[[Floats, Floats, Floats], Floats]
@@ -136,7 +136,7 @@ def _resample_partitions(value: PartitionValue) -> Callable[[Metric, Evaluation]
         def of_weights(weights: Floats) -> Floats:
             values = np.zeros(len(weights))
             for in_class, counts, cluster in tables:
-                for rows in slices(len(weights), max(1, DRAWN_AT_A_TIME // len(counts))):
+                for rows in slices(len(weights), max(1, WEIGHT_CHUNK_SIZE // len(counts))):
                     drawn = weights[rows][:, in_class]
                     values[rows] += value(weights[rows] * sizes, drawn @ cluster, drawn * counts) / len(tables)
             return values

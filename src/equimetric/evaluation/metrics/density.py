@@ -41,8 +41,8 @@ def distance_within_classes(
     _check_distance(distance)
     totals = torch.zeros_like(sizes)
     unit = directions(load_vectors(vectors, "the Euclidean density"))
-    for number, block in distances_within_classes(unit, classes, unit, classes):
-        totals[number] += block.sum()
+    for class_index, block in distances_within_classes(unit, classes, unit, classes):
+        totals[class_index] += block.sum()
     return totals / pairs.masked_fill(pairs == 0, torch.nan)
 
 
@@ -64,9 +64,9 @@ def distance_to_other_classes(
         _check_distance(distance)
         blocks = slices(len(means), rows_per_tile(means))
         mean_distance = torch.cat([torch.cdist(means[rows], means).sum(dim=1) for rows in blocks]) / others
-    found = torch.full((count,), torch.nan, dtype=torch.float64, device=vectors.device)
-    found[present] = mean_distance
-    return found
+    distances = torch.full((count,), torch.nan, dtype=torch.float64, device=vectors.device)
+    distances[present] = mean_distance
+    return distances
 
 
 def distance_between_classes(

@@ -15,6 +15,7 @@ from equimetric.evaluation.engine.pair_distances import PairDistances
 from equimetric.evaluation.evidence import Detail
 
 __all__ = [
+    "MIN_ERRORS",
     "ClassRates",
     "OperatingPoint",
     "Roc",
@@ -23,10 +24,14 @@ __all__ = [
     "class_rates",
     "equal_error_rate",
     "far_and_frr",
+    "interpolate_equal_error",
     "roc",
     "roc_at",
     "tar_at_far",
 ]
+
+MIN_ERRORS = 10
+"""Expected errors for a rate to be estimated: 10 ± √10 is a third either way."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,8 @@ def area_under_roc(distances: PairDistances) -> float:
     positive = np.diff(within.positive, prepend=0.0)
     # Negatives closer than a positive pair: those before it and half of those that tie with it; if positives were
     # counted in bins, they lie evenly between two thresholds.
-    known = before if distances.distances.keeps_positives else np.append(0.0, within.negative[:-1])
-    closer = (within.negative + known) / 2
+    previous = before if distances.distances.keeps_positives else np.append(0.0, within.negative[:-1])
+    closer = (within.negative + previous) / 2
     return 1 - float(positive @ closer) / (distances.positives * distances.negatives)
 
 
@@ -101,6 +106,16 @@ def equal_error_rate(distances: PairDistances) -> tuple[float, float]:
     gap, gap_before = far - frr, frr_before - far_before
     share = gap_before / (gap_before + gap)
     return far_before + share * (far - far_before), float(threshold[first])
+
+
+def interpolate_equal_error(far: Floats, tar: Floats) -> Floats:
+    """(B,) where FAR = FRR on curves of points (B, T), linear between the last point below and the first above."""
+    excess = far + tar - 1
+    above = np.argmax(excess >= 0, axis=1)
+    rows, below = np.arange(len(far)), np.maximum(above - 1, 0)
+    step = excess[rows, above] - excess[rows, below]
+    share = -excess[rows, below] / np.where(step > 0, step, 1)
+    return np.asarray(far[rows, below] + share * (far[rows, above] - far[rows, below]))
 
 
 def tar_at_far(distances: PairDistances, far: float) -> OperatingPoint:
