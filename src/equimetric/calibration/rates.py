@@ -90,7 +90,7 @@ class ErrorRates:
 
 def class_counts(distances: PairDistances, threshold: float) -> Floats:
     """(accepted negatives, accepted positives, negatives, positives) of every class, (C, 4)."""
-    accepted = distances.count_accepted_by_class([threshold], strict=True)
+    accepted = distances.count_accepted_by_class([threshold], strictly_below=True)
     return np.stack(
         [
             accepted.negative[:, 0],

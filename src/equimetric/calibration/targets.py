@@ -183,7 +183,7 @@ def read_target(document: Any) -> Target:
 
 def operating_point(distances: PairDistances, threshold: float) -> OperatingPoint:
     """The rates of all pairs at a threshold."""
-    far, frr = far_and_frr(distances, threshold, strict=True)
+    far, frr = far_and_frr(distances, threshold, strictly_below=True)
     return OperatingPoint(threshold, far, 1 - frr)
 
 

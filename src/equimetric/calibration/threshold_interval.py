@@ -72,8 +72,8 @@ def _from_class_counts(distances: PairDistances, far: float) -> ResampledThresho
     factors = np.geomspace(1 / SEARCHED_FACTOR, SEARCHED_FACTOR, SEARCHED_POINTS)
     ranks = np.minimum(np.floor(far * distances.negatives * factors), distances.negatives - 1)
     thresholds = np.unique(distances.negative_distance(ranks))
-    accepted = distances.count_accepted_by_class(thresholds, strict=True).negative
-    overall = distances.count_accepted(thresholds, strict=True).negative
+    accepted = distances.count_accepted_by_class(thresholds, strictly_below=True).negative
+    overall = distances.count_accepted(thresholds, strictly_below=True).negative
 
     def threshold(weights: Integers) -> float:
         negatives = weights @ distances.negatives_by_class - distances.negatives
@@ -87,8 +87,8 @@ def _from_both_counts(
     distances: PairDistances, target: FalseRejects | Costs, fitted_threshold: float
 ) -> ResampledThreshold:
     thresholds = _thresholds_around(distances, fitted_threshold)
-    accepted = distances.count_accepted_by_class(thresholds, strict=True)
-    overall = distances.count_accepted(thresholds, strict=True).negative
+    accepted = distances.count_accepted_by_class(thresholds, strictly_below=True)
+    overall = distances.count_accepted(thresholds, strictly_below=True).negative
 
     def threshold(weights: Integers) -> float:
         positives = max(1, int(weights @ distances.positives_by_class))
@@ -109,7 +109,7 @@ def _thresholds_around(distances: PairDistances, threshold: float) -> Floats:
     operating = operating[np.unique(np.linspace(0, len(operating) - 1, 2**16).astype(np.int64))]
     counts = distances.count_accepted(operating)
     far, frr = counts.negative / distances.negatives, 1 - counts.positive / distances.positives
-    at_threshold = distances.count_accepted(threshold, strict=True)
+    at_threshold = distances.count_accepted(threshold, strictly_below=True)
     shares = np.geomspace(1 / SEARCHED_FACTOR, SEARCHED_FACTOR, SEARCHED_POINTS // 2)
     by_far = np.searchsorted(far, shares * max(float(at_threshold.negative), 1.0) / distances.negatives)
     rejected = max(distances.positives - float(at_threshold.positive), 1.0)

@@ -73,7 +73,7 @@ def compare_cohort(
         sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, cohort=variant)
         distances = pair_distances(sets, **scan_options)
         point = tar_at_far(distances, far)
-        class_far = class_rates(distances, point.threshold, strict=True).far
+        class_far = class_rates(distances, point.threshold, strictly_below=True).far
         consistency = class_consistency(distances, options, rates=["both"])["both"]
         return ScoreThreshold(-point.threshold, point.far, point.tar, class_far, consistency)
 

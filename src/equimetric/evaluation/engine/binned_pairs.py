@@ -219,29 +219,31 @@ class BinnedPairs:
             parent_of[classes] = parents
         return torch.bincount(sets.parents[side], minlength=int(parent_of.max()) + 1)[parent_of]
 
-    def count_accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
+    def count_accepted(self, thresholds: Floats, *, strictly_below: bool) -> PairCounts:
         """From the kept pairs where they reach, from the bins elsewhere."""
-        closeness = self._closeness(thresholds, strict)
-        single_counts = count_within(self._closest.distance, thresholds, strict)
+        closeness = self._closeness(thresholds, strictly_below)
+        single_counts = count_within(self._closest.distance, thresholds, strictly_below)
         negative = np.where(closeness >= self._negative.closeness[-1], single_counts, self._negative.within(closeness))
         if self._positive is not None:
             return PairCounts(self._positive.within(closeness), negative)
-        return PairCounts(count_within(self._kept_positives, thresholds, strict), negative)
+        return PairCounts(count_within(self._kept_positives, thresholds, strictly_below), negative)
 
-    def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
+    def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strictly_below: bool) -> PairCounts:
         """The same, from the edges of every class."""
-        closeness = self._closeness(thresholds, strict)
+        closeness = self._closeness(thresholds, strictly_below)
         negative = self._negative.within_by_class(closeness, classes)
         is_exact = closeness >= self._negative.closeness[-1]
         if is_exact.any():
             table = GroupCounts(classes, int(is_exact.sum()))
-            threshold_index = first_accepting(thresholds[is_exact], self._closest.distance, strict)
+            threshold_index = first_accepting(thresholds[is_exact], self._closest.distance, strictly_below)
             self._classes.count_negative(table, self._closest.first, self._closest.second, threshold_index)
             negative[:, is_exact] = table.cumulative_counts()
         if self._positive is not None:
             return PairCounts(self._positive.within_by_class(closeness, classes) / 2, negative)
         table = GroupCounts(classes, len(thresholds))
-        self._classes.count_positive(table, *self._kept_ends, first_accepting(thresholds, self._kept_positives, strict))
+        self._classes.count_positive(
+            table, *self._kept_ends, first_accepting(thresholds, self._kept_positives, strictly_below)
+        )
         return PairCounts(table.cumulative_counts(), negative)
 
     def image_thresholds(self, thresholds: Floats) -> Floats:
@@ -308,8 +310,8 @@ class BinnedPairs:
         histograms = [self._negative] if self._positive is None else [self._negative, self._positive]
         return max(histogram.possible_error(closeness) for histogram in histograms)
 
-    def _closeness(self, thresholds: Floats, strict: bool = False) -> Floats:
-        just_within = np.nextafter(thresholds, -np.inf) if strict else thresholds
+    def _closeness(self, thresholds: Floats, strictly_below: bool = False) -> Floats:
+        just_within = np.nextafter(thresholds, -np.inf) if strictly_below else thresholds
         return closeness_at(just_within, self.geometry, self.dimension)
 
     def _distance(self, closeness: Floats) -> Floats:

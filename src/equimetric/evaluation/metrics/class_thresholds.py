@@ -147,7 +147,7 @@ def find_class_thresholds(distances: PairDistances, kind: Literal["far", "frr"],
         else tar_at_far(distances, target).threshold
     )
     needed = (_next_threshold(distance) if positive else distance)[class_indices]
-    rates = class_rates(distances, common, strict=True)
+    rates = class_rates(distances, common, strictly_below=True)
     share = (rates.frr if positive else rates.far)[class_indices]
     order = np.lexsort((class_indices, -needed if positive else needed))
     return ClassThresholds(

@@ -76,7 +76,10 @@ def roc(distances: PairDistances) -> Roc:
 def area_under_roc(distances: PairDistances) -> float:
     """AUC = P(d⁺ < d⁻) + ½ P(d⁺ = d⁻): a negative pair is farther than a positive one."""
     threshold = distances.operating_distances
-    within, before = distances.count_accepted(threshold), distances.count_accepted(threshold, strict=True).negative
+    within, before = (
+        distances.count_accepted(threshold),
+        distances.count_accepted(threshold, strictly_below=True).negative,
+    )
     positive = np.diff(within.positive, prepend=0.0)
     # Negatives closer than a positive pair: those before it and half of those that tie with it; if positives were
     # counted in bins, they lie evenly between two thresholds.
@@ -123,22 +126,22 @@ def tar_at_far(distances: PairDistances, far: float) -> OperatingPoint:
     check_rate(far)
     accepted = math.floor(far * distances.negatives + 1e-9)
     threshold = math.inf if accepted >= distances.negatives else float(distances.negative_distance(accepted))
-    counts = distances.count_accepted(threshold, strict=True)
+    counts = distances.count_accepted(threshold, strictly_below=True)
     return OperatingPoint(
         threshold, float(counts.negative) / distances.negatives, float(counts.positive) / distances.positives
     )
 
 
-def far_and_frr(distances: PairDistances, threshold: float, *, strict: bool = False) -> tuple[float, float]:
+def far_and_frr(distances: PairDistances, threshold: float, *, strictly_below: bool = False) -> tuple[float, float]:
     """(FAR, FRR) of all pairs, accepted at d ≤ t (or d < t)."""
-    counts = distances.count_accepted(threshold, strict=strict)
+    counts = distances.count_accepted(threshold, strictly_below=strictly_below)
     far = float(counts.negative) / distances.negatives
     return far, 1 - float(counts.positive) / distances.positives
 
 
-def class_rates(distances: PairDistances, threshold: float, *, strict: bool = False) -> ClassRates:
+def class_rates(distances: PairDistances, threshold: float, *, strictly_below: bool = False) -> ClassRates:
     """FAR and FRR of every class, accepted at d ≤ t (or d < t)."""
-    counts = distances.count_accepted_by_class([threshold], strict=strict)
+    counts = distances.count_accepted_by_class([threshold], strictly_below=strictly_below)
     with np.errstate(invalid="ignore"):
         far = counts.negative[:, 0] / distances.negatives_by_class
         frr = 1 - counts.positive[:, 0] / distances.positives_by_class

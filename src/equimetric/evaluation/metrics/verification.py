@@ -207,7 +207,7 @@ def _tar(metric: Metric, evidence: Evidence) -> Score:
     """True accept rate at a false accept rate of at most F."""
     distances = evidence[PairDistances]
     point = tar_at_far(distances, metric["far"])
-    per_class = torch.from_numpy(1 - class_rates(distances, point.threshold, strict=True).frr)
+    per_class = torch.from_numpy(1 - class_rates(distances, point.threshold, strictly_below=True).frr)
     detail = AcceptRate(metric.name, point.threshold, point.far, distances.exact_far)
     return Score(point.tar, per_class=per_class, details=(*_curves(evidence), detail))
 
