@@ -99,12 +99,12 @@ def _load_document(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as problem:
         raise EquimetricError(f"{str(file)!r} cannot be read as a certificate ({problem}); calibrate again") from None
     schema = document.get("schema") if isinstance(document, dict) else None
-    family, _, number = str(schema).partition("/")
-    if family != FAMILY or not number.isdecimal():
+    family, _, schema_number = str(schema).partition("/")
+    if family != FAMILY or not schema_number.isdecimal():
         raise EquimetricError(f"{str(file)!r} is not a certificate of a calibration; give a file that calibrate wrote")
-    if int(number) > SCHEMA:
+    if int(schema_number) > SCHEMA:
         raise EquimetricError(
-            f"the certificate {str(file)!r} has schema {number}, this version reads {SCHEMA}; upgrade equimetric"
+            f"the certificate {str(file)!r} has schema {schema_number}, this version reads {SCHEMA}; upgrade equimetric"
         )
     assert isinstance(document, dict)
     return document

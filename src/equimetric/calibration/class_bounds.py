@@ -38,7 +38,7 @@ class RateEstimates:
 
     @staticmethod
     def join(parts: "list[RateEstimates]") -> "RateEstimates":
-        """Those of several sets of classes as one."""
+        """The estimates of several sets of classes as one."""
         names = ("rate", "variance", "degrees", "trials")
         return RateEstimates(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 

@@ -57,7 +57,7 @@ class CertifiedCohort:
         return cohort
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return asdict(self)
 
     @classmethod

@@ -71,7 +71,7 @@ class DriftReference:
     distance: tuple[float, ...]
 
     def neighbours_for(self, samples: int) -> NeighbourDistances | None:
-        """Those of the largest number of samples that is not above this one; None where it is too small."""
+        """The entry of the largest number of samples that is at most this; None where it is too small."""
         candidates = (entry for entry in self.neighbours if entry.samples <= samples)
         return max(candidates, key=attrgetter("samples"), default=None)
 
@@ -80,7 +80,7 @@ class DriftReference:
         return float(np.exp(np.interp(threshold, self.distance, np.log(self.far))))
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return {
             "nearest_neighbours": [{**asdict(entry), "quantiles": list(entry.quantiles)} for entry in self.neighbours],
             "far": list(self.far),
@@ -129,7 +129,7 @@ class DriftCheck:
         return self.answer == SHIFTED
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return asdict(self)
 
     def __repr__(self) -> str:

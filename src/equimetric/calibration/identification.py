@@ -1,6 +1,6 @@
 """`calibrate_identification`: the threshold of a false positive identification rate, with its certificate.
 
-The threshold is the largest at which at most the target share of strangers finds anybody. Its effect on strangers it
+The threshold is the largest at which at most the target share of strangers match an entry. Its effect on strangers it
 was not fitted to is measured by folds of classes: those of a fold are in no gallery, and are searched at the threshold
 of other strangers in the same galleries, which are as large as all others. It holds for the size of gallery it was
 fitted to, because FPIR grows with the gallery.
@@ -49,7 +49,7 @@ __all__ = ["IdentificationCertificate", "calibrate_identification"]
 class IdentificationCertificate(CertificateBase):
     """What was calibrated on what: `IdentificationCertificate.load("identify.json").decide(probes, entries)`.
 
-    target_fpir          target share of strangers who find anybody
+    target_fpir          target share of strangers who match an entry
     threshold            gallery entries at a smaller distance are accepted; with a cohort, those of a larger score
     threshold_interval   of the threshold, from deleting one class at a time; None with fewer than 10 classes
     identities           of the gallery that it holds for; FPIR grows with their number
@@ -120,7 +120,7 @@ class IdentificationCertificate(CertificateBase):
         bound = "" if self.fpir_bound is None else f", at most {self.fpir_bound:.3g} over all such classes"
         return (
             f"Where entries {accepted} {self.threshold:.6g} are accepted, {self.held_out_fpir:.3g} of "
-            f"held-out strangers find anybody in a gallery of {self.identities} identities "
+            f"held-out strangers match an entry in a gallery of {self.identities} identities "
             f"({self.protocol.description}; target {self.target_fpir:g}{bound}); "
             f"the share grows with the gallery, so calibrate again for a larger one.{missed}"
         )
@@ -176,7 +176,7 @@ def calibrate_identification(
     block_rows: int | None = None,
     progress: bool = False,
 ) -> IdentificationCertificate:
-    """Find the distance threshold at which at most a share `fpir` of strangers finds anybody in the gallery.
+    """Find the distance threshold at which at most a share `fpir` of strangers match a gallery entry.
 
     strangers      share of the classes that is left out of the gallery, drawn `repeats` times; the others are the
                    gallery that the certificate holds for

@@ -35,7 +35,7 @@ class NewClassBounds:
     reasons: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return {"far": self.far, "frr": self.frr, "confidence": self.confidence, "reasons": list(self.reasons)}
 
 
@@ -48,7 +48,7 @@ def bound_new_classes(counts: Floats, confidence: float) -> NewClassBounds:
 
 
 def _upper_bound(
-    errors: Floats, pairs: Floats, ends: int, confidence: float, rate: str, wrong: str
+    errors: Floats, pairs: Floats, ends: int, confidence: float, rate: str, error_kind: str
 ) -> tuple[float | None, str]:
     """The bound, or the reason why there is none; a pair is counted for the classes at its `ends`."""
     from scipy.special import stdtrit
@@ -61,10 +61,10 @@ def _upper_bound(
             f"no bound of the {rate} for new classes: {classes} classes have such pairs, and {MIN_CLASSES} are needed"
         )
     if all_errors <= 0:
-        return None, f"no bound of the {rate} for new classes: there is no {wrong} pair"
+        return None, f"no bound of the {rate} for new classes: there is no {error_kind} pair"
     # Counts may be interpolated: less than half a pair is none.
     if remaining.min() < 0.5:
-        return None, f"no bound of the {rate} for new classes: one class has a part in every {wrong} pair"
+        return None, f"no bound of the {rate} for new classes: one class has a part in every {error_kind} pair"
     log_rates = np.log(remaining / (all_pairs - pairs))
     error = math.sqrt((classes - 1) / classes * float(np.square(log_rates - log_rates.mean()).sum()))
     return min(1.0, float(all_errors / all_pairs) * math.exp(float(stdtrit(classes - 1, confidence)) * error)), ""

@@ -31,7 +31,7 @@ class Target(Protocol):
         """Raise an error where there are too few pairs."""
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class FalseAccepts:
         _check_pairs("accept", self.far, distances, where)
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return asdict(self)
 
 
@@ -97,7 +97,7 @@ class FalseRejects:
         _check_pairs("reject", self.frr, distances, where)
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return asdict(self)
 
 
@@ -154,7 +154,7 @@ class Costs:
         """The least cost has no rate of its own that could be too small."""
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return {"cost": asdict(self)}
 
 

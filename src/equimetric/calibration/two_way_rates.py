@@ -100,7 +100,7 @@ class AcceptedShares(Collector):
             self.squares[self._class] += np.square(shares[start:stop]).sum()
 
     def _others(self, classes: Integers) -> Integers:
-        """How many classes with items there are beside each of these."""
+        """Number of classes with items other than each of these."""
         return np.asarray((self.sizes > 0).sum() - (self.sizes[classes] > 0), np.int64)
 
     def _finish_class(self) -> None:

@@ -218,9 +218,9 @@ def _require_same_labels(index: NDArray[Any], labels: NDArray[Any], first: NDArr
     position = np.searchsorted(index[first], index)
     differs = (labels != labels[first][position]).reshape(len(labels), -1).any(1)
     if differs.any():
-        wrong = int(differs.argmax())
+        row = int(differs.argmax())
         raise EquimetricError(
-            f"index {index[wrong]} comes with two labels; index is the position of a row in the whole data set, not in "
+            f"index {index[row]} comes with two labels; index is the position of a row in the whole data set, not in "
             "its batch"
         )
 

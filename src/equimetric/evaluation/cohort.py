@@ -59,8 +59,8 @@ class Cohort:
     embeddings  (C, D), at least one; brought to unit length
     labels      (C,) their classes, of the same kind as those of the samples: a sample's own class never counts in its
                 cohort. Without labels every cohort embedding counts for every sample
-    strength    λ of the mean form, up to 1; 0 is no normalisation, whatever the form. The full form has no other
-    nearest     K, how many of the most similar ones count; all where there are fewer
+    strength    λ of the mean form, up to 1; 0 is no normalisation in either form. The full form has no other
+    nearest     K, the number of most similar ones that count; all where there are fewer
     form        "mean" or "full"
     """
 

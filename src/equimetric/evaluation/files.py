@@ -183,7 +183,7 @@ def _read_csv(file: Path) -> dict[str, list[str]]:
             f"{str(file)!r} has no column 'label' (its first line reads {','.join(header)[:60]!r}); "
             "name the column of the classes 'label' in the first line"
         )
-    columns = {name: [row[name] for row in rows] for name in ("label", "set") if name in header}
+    columns: dict[str, list[str]] = {name: [row[name] for row in rows] for name in ("label", "set") if name in header}
     for name, values in columns.items():
         empty = next((row for row, value in enumerate(values) if not value), None)
         if empty is not None:

@@ -255,8 +255,8 @@ def distance_figure(
         if threshold is not None and total:
             below = float(np.interp(threshold, edges, np.append(0.0, counts.cumsum()))) / total
             accepted = below if measure == "distance" else 1 - below
-            wrong = f"{1 - accepted:.2%} rejected" if name == "positive" else f"{accepted:.2%} accepted"
-            label += f": {wrong}"
+            error_text = f"{1 - accepted:.2%} rejected" if name == "positive" else f"{accepted:.2%} accepted"
+            label += f": {error_text}"
         axes.stairs(density, edges, color=colour, fill=True, alpha=0.3)
         axes.stairs(density, edges, color=colour, linewidth=1.4, label=label)
     if threshold is not None:

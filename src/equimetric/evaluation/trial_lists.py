@@ -39,14 +39,14 @@ class TrialList:
 
 def read_trials(trials: TrialsLike, ids: LabelsLike | None, count: int) -> TrialList:
     """The checked trials of a file, of columns by name or of three arrays, as rows of `count` embeddings."""
-    named = _columns(trials)
-    sizes = {name: len(values) for name, values in named.items()}
+    columns = _columns(trials)
+    sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
         raise EquimetricError(f"the columns of the trial list have {sizes} rows; give one of each for every trial")
     if not sizes["same"]:
         raise EquimetricError("the trial list is empty; give at least one pair of each kind")
-    same = _read_same(named["same"])
-    first, second = (_find_rows(convert_labels(named[name], name, len(same)), ids, count) for name in COLUMNS[:2])
+    same = _read_same(columns["same"])
+    first, second = (_find_rows(convert_labels(columns[name], name, len(same)), ids, count) for name in COLUMNS[:2])
     if same.all() or not same.any():
         kind = "the same" if same.all() else "different"
         raise EquimetricError(f"all {len(same)} trials are of {kind} classes; rates need trials of both kinds")
@@ -70,7 +70,8 @@ def read_ids(file: Path, labels: Path | None = None) -> NDArray[Any] | None:
         parquet = import_module("pyarrow.parquet")
         if "id" not in parquet.read_schema(file).names:
             return None
-        return _column_array(parquet.read_table(file)["id"].to_pylist())
+        ids: NDArray[Any] = _column_array(parquet.read_table(file)["id"].to_pylist())
+        return ids
     with (labels or file.with_suffix(".csv")).open(newline="", encoding="utf-8-sig") as stream:
         lines = list(csv.DictReader(stream, skipinitialspace=True))
     return np.array([line["id"] for line in lines], dtype=np.str_) if lines and "id" in lines[0] else None

@@ -206,10 +206,10 @@ def _interval(values: Floats, confidence: float) -> RateInterval | None:
 
 def _resampling_units(trial_list: TrialList, labels: LabelsLike | None, count: int) -> tuple[Integers, str]:
     """(N,) the index of the unit each row is drawn with, and its kind; −1 for rows that no trial names."""
-    named = np.isin(np.arange(count), np.concatenate([trial_list.first, trial_list.second]))
+    is_listed = np.isin(np.arange(count), np.concatenate([trial_list.first, trial_list.second]))
     unit_indices = np.full(count, -1)
     if labels is None:
-        unit_indices[named] = np.arange(named.sum())
+        unit_indices[is_listed] = np.arange(is_listed.sum())
         return unit_indices, "samples"
     classes = convert_labels(labels, "labels", count)
     wrong = np.flatnonzero((classes[trial_list.first] == classes[trial_list.second]) != trial_list.same)
@@ -220,7 +220,7 @@ def _resampling_units(trial_list: TrialList, labels: LabelsLike | None, count: i
             f"trial {wrong[0]} says that its samples are of {stated} classes, but their labels are "
             f"{first_label!r} and {second_label!r}; correct the list or the labels"
         )
-    unit_indices[named] = np.unique(classes[named], return_inverse=True)[1]
+    unit_indices[is_listed] = np.unique(classes[is_listed], return_inverse=True)[1]
     return unit_indices, "classes"
 
 

@@ -87,7 +87,7 @@ class BinnedPairs:
         self._move_positives(strip.number, strip.similarity[row, column], queries[row], item, both_ends=True)
 
     def _count(
-        self, number: tuple[int, int], closeness: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
+        self, tile_number: tuple[int, int], closeness: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
     ) -> None:
         """Count pairs (B, K) of queries (B,) and items (K,), from their rows or from both ends; keep the closest."""
         first, second = self.sets.query_classes[queries], self.sets.gallery_classes[items]
@@ -118,7 +118,7 @@ class BinnedPairs:
             closest_parts.append((closeness[row, column], first[row].int(), second[column].int()))
         # Joined: many small tensors allocated between large temporaries would keep their memory from being freed.
         if closest_parts:
-            self._read_closest.add(number, *concatenate(closest_parts))
+            self._read_closest.add(tile_number, *concatenate(closest_parts))
 
     def _positive_pairs(self, queries: Tensor, columns: slice = ALL) -> tuple[Tensor, Tensor]:
         """Rows and items of the positive pairs of queries (B,) with a range of the gallery."""
@@ -127,7 +127,7 @@ class BinnedPairs:
         return row, items[row, column]
 
     def _move_positives(
-        self, number: tuple[int, int], closeness: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
+        self, tile_number: tuple[int, int], closeness: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
     ) -> None:
         """Subtract positive pairs (P,) from the counts, from as many ends, and keep them if they fit."""
         exists = closeness > -torch.inf
@@ -143,7 +143,7 @@ class BinnedPairs:
             self._positive.count(self._positive.grid.bins(closeness), [starts], times=times)
             return
         once = slice(None) if both_ends else queries < items
-        self._read_positives.add(number, closeness[once], classes[once].int())
+        self._read_positives.add(tile_number, closeness[once], classes[once].int())
 
     def partial(self) -> Any:
         """The counts and kept pairs of the tiles so far."""

@@ -32,7 +32,7 @@ SPARE_CAPACITY = 48
 
 
 def candidate_capacity(width: int) -> int:
-    """How many candidates a query can keep before only the top ones stay."""
+    """Number of candidates a query can keep before only the top ones stay."""
     return 3 * width + SPARE_CAPACITY
 
 
@@ -71,11 +71,11 @@ class HalfMatrixCandidates:
         return values, self.indices[rows].gather(1, chosen).long()
 
     def partial(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The top candidates that the strips so far have brought, and how many there are of each query."""
+        """The top candidates from the strips so far, and their number for each query."""
         return *self._leading(slice(None)), self.counts.clamp(max=self.width)
 
     def merge(self, partial: tuple[Tensor, Tensor, Tensor]) -> None:
-        """Take what other strips have brought: these are the top ones of all candidates above the first bounds."""
+        """Merge candidates of other strips: the top ones of all candidates above the first bounds."""
         for queries in slices(len(self.counts), QUERY_CHUNK_SIZE):
             values, indices, counts = (part[queries] for part in partial)
             query, slot = (torch.arange(self.width, device=counts.device) < counts[:, None]).nonzero(as_tuple=True)

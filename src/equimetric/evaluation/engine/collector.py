@@ -53,11 +53,11 @@ class Collector:
         raise NotImplementedError
 
     def partial(self, rows: Tensor) -> Any:
-        """What was read so far, in a form that can be pickled; of tiles, those of these queries."""
+        """The result so far, in a form that can be pickled; per-query results for these queries alone."""
         raise NotImplementedError
 
     def merge(self, partial: Any) -> None:
-        """Take what a copy of this collector has read of other tiles or strips."""
+        """Merge the partial result of a copy of this collector that read other tiles or strips."""
         raise NotImplementedError
 
     @classmethod

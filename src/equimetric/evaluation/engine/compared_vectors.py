@@ -87,10 +87,10 @@ def _check_products_finite(queries: Vectors, gallery: Vectors) -> None:
         )
 
 
-def check_rows(good: Tensor, problem: str, remedy: str) -> None:
+def check_rows(valid: Tensor, problem: str, remedy: str) -> None:
     """Raise an error that counts the rows that are not good, (N,), and names the first."""
-    if good.all():
+    if valid.all():
         return
-    bad = (~good).nonzero().flatten()
-    rows = "1 row" if len(bad) == 1 else f"{len(bad)} rows"
-    raise EquimetricError(f"{problem} in {rows} of {len(good)}, the first is row {int(bad[0])}; {remedy}")
+    invalid = (~valid).nonzero().flatten()
+    rows = "1 row" if len(invalid) == 1 else f"{len(invalid)} rows"
+    raise EquimetricError(f"{problem} in {rows} of {len(valid)}, the first is row {int(invalid[0])}; {remedy}")

@@ -57,7 +57,7 @@ class FixedPoint:
         return math.sqrt(self.vectors.shape[1]) * MAX_UNIT_RATIO * 2.0 ** -(self.total_bits + 1)
 
     def piece_rows(self, copies: int = 1) -> int:
-        """How many vectors fit into one temporary as float64, each `copies` times."""
+        """Number of vectors that fit into one temporary as float64, `copies` times each."""
         return max(1, WORKING_BYTES // (8 * copies * self.vectors.shape[1]))
 
 

@@ -41,11 +41,11 @@ class HalfMatrixTopK:
         return self.top.values[rows], self.top.indices[rows]
 
     def partial(self) -> tuple[Tensor, Tensor]:
-        """What the strips so far have brought."""
+        """The top entries from the strips so far."""
         return self.top.values, self.top.indices
 
     def merge(self, partial: tuple[Tensor, Tensor]) -> None:
-        """Take what other strips have brought."""
+        """Merge the top entries of other strips."""
         for rows in slices(len(self.top.values), QUERY_CHUNK_SIZE):
             self.top.merge(rows, *(part[rows] for part in partial))
 

@@ -56,8 +56,8 @@ def number_images(sets: LabelledSets) -> Images:
     order = np.argsort(classes[first_row], kind="stable")
     index = np.empty_like(order)
     index[order] = np.arange(len(order))
-    number = index[image].astype(np.int32)
-    query_images, item_images = (number, number) if one_set else (number[: len(queries)], number[len(queries) :])
+    ids = index[image].astype(np.int32)
+    query_images, item_images = (ids, ids) if one_set else (ids[: len(queries)], ids[len(queries) :])
     on_both_sides = not one_set and len(np.unique(query_images)) == len(np.unique(item_images)) == len(order)
     image_classes = classes[first_row][order].astype(np.int32)
     start = np.searchsorted(image_classes, np.arange(len(sets.class_labels) + 1))
@@ -83,14 +83,14 @@ def pairs_by_image(sets: LabelledSets, images: Images) -> PairCounts:
     sides = [(0, queries, items, images.query_images), (1, items, queries, images.item_images)]
     for side, side_classes, opposite_classes, image in sides[:1] if one_set else sides:
         relevant = np.bincount(opposite_classes, minlength=len(sets.class_labels))[side_classes]
-        compared = np.full(len(side_classes), len(opposite_classes))
+        num_compared = np.full(len(side_classes), len(opposite_classes))
         if sets.parents is not None:
             parents, others = sets.parents[side].cpu().numpy(), sets.parents[1 - side].cpu().numpy()
-            compared = np.bincount(others, minlength=int(parents.max()) + 1)[parents]
+            num_compared = np.bincount(others, minlength=int(parents.max()) + 1)[parents]
         excluded_positive = np.bincount(excluded[same_class, side], minlength=len(side_classes))
         excluded_negative = np.bincount(excluded[~same_class, side], minlength=len(side_classes))
         np.add.at(positive, image, relevant - excluded_positive)
-        np.add.at(negative, image, compared - relevant - excluded_negative)
+        np.add.at(negative, image, num_compared - relevant - excluded_negative)
     return PairCounts(positive, negative)
 
 

@@ -93,7 +93,7 @@ def prepare_sets(
 
 
 def _open_embeddings(array: EmbeddingsLike, name: str) -> Vectors:
-    """As `convert_embeddings`; those of a memory-mapped array stay on disk."""
+    """As `convert_embeddings`, but a memory-mapped array stays on disk."""
     if not isinstance(array, np.memmap) or not is_mapped(array):
         return convert_embeddings(array, name)
     embeddings = MappedVectors.from_array(array)

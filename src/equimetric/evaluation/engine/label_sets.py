@@ -46,8 +46,8 @@ class LabelMatrices:
         """Rows with the same labels have the same number."""
         packed = np.packbits(torch.cat([self.queries, self.gallery]).numpy(), axis=1)
         _, inverse = np.unique(packed, axis=0, return_inverse=True)
-        numbers = torch.from_numpy(inverse.reshape(-1))
-        return numbers[: len(self.queries)], numbers[len(self.queries) :]
+        group_ids = torch.from_numpy(inverse.reshape(-1))
+        return group_ids[: len(self.queries)], group_ids[len(self.queries) :]
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class MultiLabelSets(LabelledSets):
         row_entries = columns.shape[1] * self.query_labels.shape[1] if few else len(self.gallery_labels)
         for block in slices(len(rows), max(1, ENTRY_CHUNK_SIZE // max(1, row_entries))):
             if few:
-                both = self.query_labels[rows[block], None] & self.gallery_labels[columns[block]]
-                counts[block] = both.sum(dim=2).float()
+                shared = self.query_labels[rows[block], None] & self.gallery_labels[columns[block]]
+                counts[block] = shared.sum(dim=2).float()
             else:
                 counts[block] = self._count_shared(rows[block]).gather(1, columns[block].clamp(min=0))
         return counts.masked_fill_(columns < 0, 0)

@@ -143,7 +143,7 @@ class MappedVectors:
         return self[rows]
 
     def to(self, dtype: torch.dtype) -> MappedVectors:
-        """The same in another precision."""
+        """These vectors in another precision."""
         return replace(self, dtype=dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:

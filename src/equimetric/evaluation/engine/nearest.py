@@ -76,7 +76,7 @@ def search_rows(
 
 
 def _width(matrix: SimilarityMatrix, k: int, coarse: bool) -> int:
-    """How many top entries are read to know the k nearest items."""
+    """Number of top entries to read for the k nearest items."""
     return min(k + (COARSE_SPARE if coarse else SPARE), matrix.item_count)
 
 

@@ -1,4 +1,4 @@
-"""Pairs within thresholds: what is known of them, and how single pairs are counted."""
+"""Pairs within thresholds: their counts, single pairs, and how these are counted."""
 
 from dataclasses import dataclass
 
@@ -67,7 +67,7 @@ class GroupCounts:
 
 
 def count_within(ascending: Floats, thresholds: Floats, strictly_below: bool) -> Floats:
-    """How many of the ascending distances are within each threshold, d ≤ t or d < t."""
+    """Number of ascending distances within each threshold, d ≤ t or d < t."""
     return np.searchsorted(ascending, thresholds, "left" if strictly_below else "right").astype(np.float64)
 
 

@@ -35,7 +35,7 @@ GATHERED_BYTES = 2**32
 class ScanPlan:
     """Bands of queries, each a range of the scan's order, and how they are compared.
 
-    columns    how many columns a band is compared with at a time
+    columns    number of columns a band is compared with at a time
     items      number of gallery items G
     symmetric  every pair of one set is computed once: see `tiles.Strip`
     coarse     products are of vectors rounded to bfloat16
@@ -53,12 +53,12 @@ class ScanPlan:
         return [slice(first + block.start, first + block.stop) for block in slices(self.items - first, width)]
 
     def _columns_of(self, rows: slice) -> tuple[int, int]:
-        """The first column of a band, and how many are in a tile: at least its own rows, where it begins with them."""
+        """The first column of a band, and the columns of a tile: at least its own rows, where it begins with them."""
         first = rows.start if self.symmetric else 0
         return first, min(max(self.columns, rows.stop - rows.start if self.symmetric else 0), self.items - first)
 
     def count_tiles(self, bands: range) -> int:
-        """How many tiles some bands have."""
+        """Number of tiles in these bands."""
         shapes = (self._columns_of(self.bands[band]) for band in bands)
         return sum(-((first - self.items) // width) for first, width in shapes)
 

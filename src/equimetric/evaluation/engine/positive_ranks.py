@@ -23,7 +23,7 @@ MAX_PASSES = 24
 
 
 def count_others_before(tile: Tile, sets: LabelledSets, *, first_only: bool = False) -> Tensor:
-    """How many items of other classes rank before the m-th nearest relevant one, (rows, most relevant) int64.
+    """Number of items of other classes that rank before the m-th nearest relevant one, (rows, most relevant) int64.
 
     With `first_only` for m = 1 alone, (rows, 1). Where a query has fewer relevant items the count is −1.
     """
@@ -43,7 +43,7 @@ def count_others_before(tile: Tile, sets: LabelledSets, *, first_only: bool = Fa
 
 
 def count_above(values: Tensor, thresholds: Tensor) -> Tensor:
-    """How many of a row's values are above each of its thresholds: (rows, G), (rows, T) → (rows, T) int64."""
+    """Number of a row's values above each of its thresholds: (rows, G), (rows, T) → (rows, T) int64."""
     if thresholds.shape[1] <= MAX_PASSES:
         above, ones = torch.empty_like(values), values.new_ones(values.shape[1])
         # A product with ones adds up numbers several times faster than a sum over truth values.

@@ -58,33 +58,33 @@ class ScanTask:
         with torch.no_grad(), disable_reduced_precision(self.matrix.device):
             self.read(bands, advance)
 
-    def _collect(self, band: int, columns: slice, number: tuple[int, int], buffer: Tensor) -> None:
+    def _collect(self, band: int, columns: slice, tile_number: tuple[int, int], buffer: Tensor) -> None:
         matrix, rows = self.matrix, self.plan.bands[band]
         if self.plan.symmetric:
-            strip = Strip(matrix, rows, columns, matrix.half_similarity(rows, columns, buffer), number)
+            strip = Strip(matrix, rows, columns, matrix.half_similarity(rows, columns, buffer), tile_number)
             for collector in self.collectors:
                 collector.collect_strip(strip)
             return
         compare = matrix.coarse_similarity if self.plan.coarse else matrix.similarity
         queries = matrix.order[rows]
-        tile = Tile(matrix, queries, compare(queries, buffer, columns), self.plan.coarse, columns, number)
+        tile = Tile(matrix, queries, compare(queries, buffer, columns), self.plan.coarse, columns, tile_number)
         for collector in self.collectors:
             collector.collect(tile)
 
     def partials(self) -> list[Any]:
-        """What the collectors have read."""
+        """The partial results of the collectors."""
         bands = [self.matrix.order[self.plan.bands[band]] for band in self.completed_bands]
         rows = torch.cat(bands) if bands else self.matrix.order[:0]
         return [collector.partial(rows) for collector in self.collectors]
 
     def merge(self, partials: Sequence[Any]) -> None:
-        """Take what a copy of this task has read."""
+        """Merge the partial results of a copy of this task."""
         for collector, partial in zip(self.collectors, partials, strict=True):
             collector.merge(partial)
 
 
 Runner = Callable[[ScanTask, Advance], None]
-"""Reads all bands of a task, in whatever processes, and leaves in its collectors what these have read."""
+"""Reads all bands of a task, in one process or several, and merges the results into its collectors."""
 
 
 def run_in_process(task: ScanTask, advance: Advance) -> None:
@@ -146,7 +146,7 @@ def _use_coarse(matrix: SimilarityMatrix, readers: Sequence[Collector], prefilte
 
 @cache
 def _bfloat16_speedup(device: torch.device, dtype: torch.dtype, dimension: int) -> float:
-    """How many times faster a product of bfloat16 vectors is on this machine; measured once per process."""
+    """Speed-up of a product of bfloat16 vectors on this machine; measured once per process."""
 
     def seconds(vectors: Tensor) -> float:
         start = time.perf_counter()

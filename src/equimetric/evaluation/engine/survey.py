@@ -99,7 +99,7 @@ def _grid(low: float, high: float) -> Grid:
 
 
 def _drop_excluded(values: NDArray[Any]) -> NDArray[Any]:
-    """Without excluded pairs."""
+    """Remove excluded pairs, whose value is −∞."""
     return values if values.min(initial=0) > -np.inf else values[values > -np.inf]
 
 

@@ -14,9 +14,9 @@ class TileOutputs:
     def __init__(self) -> None:
         self.parts: list[tuple[tuple[int, int], tuple[Tensor, ...]]] = []
 
-    def add(self, number: tuple[int, int], *part: Tensor) -> None:
+    def add(self, tile_number: tuple[int, int], *part: Tensor) -> None:
         """Append the output of one tile."""
-        self.parts.append((number, part))
+        self.parts.append((tile_number, part))
 
     def merge(self, other: "TileOutputs") -> None:
         """Append the outputs of other tiles."""

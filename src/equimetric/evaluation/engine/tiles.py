@@ -76,7 +76,7 @@ class Strip:
 
     @property
     def num_own_columns(self) -> int:
-        """How many of the columns are the rows themselves: all rows, or none."""
+        """Number of columns that are the rows themselves: all rows, or none."""
         return len(range(self.columns.start, self.rows.stop))
 
     @property

@@ -229,7 +229,7 @@ def _single_identity_rate(
 
 
 class AcceptedIdentities(Collector):
-    """How many pairs of a stranger and an identity have an accepted item."""
+    """Number of pairs of a stranger and an identity that have an accepted item."""
 
     def __init__(self, sets: LabelledSets, draws: Sequence[GalleryDraw], threshold: float) -> None:
         super().__init__(sets, {}, ())

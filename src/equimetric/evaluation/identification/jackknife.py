@@ -75,7 +75,7 @@ class JackknifeEstimate:
         return min(1.0, self.value * math.exp(self.quantile(confidence) * self.largest_error / self.value))
 
     def quantile(self, share: float) -> float:
-        """Of Student's distribution with C − 1 degrees of freedom."""
+        """Quantile of Student's distribution with C − 1 degrees of freedom."""
         from scipy.special import stdtrit
 
         return float(stdtrit(self.classes - 1, share))
@@ -85,7 +85,7 @@ class JackknifeEstimate:
 class LeaveOneOutRates:
     """FPIR and FNIR (C, T) at T thresholds without one class each; NaN where nothing is left.
 
-    detected  (C, T) share of mated probes for whom anything is accepted, whoever it is
+    detected  (C, T) share of mated probes with an accepted entry of any identity
     """
 
     fpir: Floats

@@ -1,4 +1,4 @@
-"""`IdentificationProtocol`: who is enrolled, who is a stranger, and which rule names a probe."""
+"""`IdentificationProtocol`: enrolment, strangers, and the rule that names a probe."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -47,7 +47,7 @@ class IdentificationProtocol:
 
     @property
     def depth(self) -> int:
-        """How many nearest entries of the gallery the rule reads."""
+        """Number of nearest gallery entries the rule reads."""
         return self.k if self.by == "nearest" else 1
 
     @property

@@ -1,6 +1,6 @@
 """Error rates of identification, as pure functions of the scores (terms of ISO/IEC 19795).
 
-FPIR(t) = strangers for whom anything in the gallery is accepted / strangers
+FPIR(t) = strangers with an accepted gallery entry / strangers
 FNIR(t) = mated probes whose own identity is not the accepted best / mated probes
 
 Entries at a distance below t are accepted.

@@ -75,7 +75,7 @@ class MeanTemplates:
         return self._means(self.sums, self.counts, self._statistics)
 
     def count_accepted(self, rows: Tensor, threshold: float) -> int:
-        """How many pairs of a query and a mean are closer than the threshold."""
+        """Number of pairs of a query and a mean closer than the threshold."""
         accepted = 0
         for block in slices(len(rows), max(1, TILE_BYTES // (8 * len(self.sums)))):
             queries = self.sets.queries[rows[block]].double()
@@ -127,14 +127,14 @@ class MeanTemplates:
 
     @cached_property
     def _statistics(self) -> CohortStatistics | None:
-        """Those of the I means; None without a cohort."""
+        """Cohort statistics of the I means; None without a cohort."""
         if self.sets.cohort is None:
             return None
         return self.sets.cohort.class_statistics(directions(self.sums), self.identities, self.sets.class_labels)
 
     @cached_property
     def _own_statistics(self) -> CohortStatistics | None:
-        """(N,) those of the mated probes' own means, whatever the tiles: last bits depend on the rows of a product."""
+        """(N,) those of the mated probes' own means, for any tiles: last bits depend on the rows of a product."""
         cohort, rows = self.sets.cohort, self.mated.nonzero().flatten()
         if cohort is None:
             return None

@@ -34,7 +34,7 @@ OPTIONS: dict[str, Any] = {"few_shot_draws": 20, "few_shot_seed": 0}
 
 
 class NearerMeans(Collector):
-    """How many means of other classes are nearer to a query than that of its own, in every draw of K images a class."""
+    """Number of means of other classes nearer to a query than its own, in every draw of K images per class."""
 
     # It compares queries with means, not with the tiles' items.
     accepts_coarse = True
@@ -107,9 +107,9 @@ class NearerMeans(Collector):
 
 
 def _count_nearer(sets: LabelledSets, template: MeanTemplates, rows: Tensor) -> Tensor:
-    """(P,) how many means rank before that of the own class; exact, as all rankings are."""
+    """(P,) number of means that rank before that of the query's class; exact, as all rankings are."""
     queries, means = sets.queries[rows].double(), template.means()
-    compared = LabelledSets(
+    mean_sets = LabelledSets(
         queries=queries,
         gallery=means,
         query_classes=sets.query_classes[rows],
@@ -120,7 +120,7 @@ def _count_nearer(sets: LabelledSets, template: MeanTemplates, rows: Tensor) -> 
     )
     matrix = SimilarityMatrix(queries, means, geometry=sets.geometry)
     all_rows = torch.arange(len(rows), device=rows.device)
-    return count_others_before(Tile(matrix, all_rows, matrix.similarity(all_rows)), compared, first_only=True)[:, 0]
+    return count_others_before(Tile(matrix, all_rows, matrix.similarity(all_rows)), mean_sets, first_only=True)[:, 0]
 
 
 def _order_by_content(sets: LabelledSets) -> Integers:
@@ -171,5 +171,5 @@ def _few_shot(metric: Metric, evidence: Evidence) -> Score:
     collected = evidence[NearerMeans]
     nearer = collected.nearer[metric["shots"]].cpu()
     shares = _shares(collected.classes[metric["shots"]], metric["ways"])
-    right = shares[nearer.clamp(min=0)].masked_fill(nearer < 0, torch.nan)
-    return Score.from_queries(right.nanmean(dim=0))
+    accuracy = shares[nearer.clamp(min=0)].masked_fill(nearer < 0, torch.nan)
+    return Score.from_queries(accuracy.nanmean(dim=0))

@@ -17,7 +17,7 @@ LARGE_SHARE = 0.5
 
 
 def add_noise_note(by_rate: Mapping[Rate, Consistency], class_sizes: Integers | None = None) -> dict[Rate, Consistency]:
-    """The same scores, with one sentence for all of them where classes are small or noise is above half of a score.
+    """Add one sentence to all scores where classes are small or noise is above half of a score.
 
     class_sizes  images of every class; None for data sets
     """

@@ -168,7 +168,7 @@ class NearestNeighbours(Collector):
         self.entries: NearestEntries | None = None
 
     def depth_for(self, num_relevant: Tensor) -> int:
-        """How many ranks the metrics read of queries with these numbers of relevant items."""
+        """Number of ranks the metrics read for queries with these numbers of relevant items."""
         return min(max(self.depth, int(num_relevant.max()) if self.reads_r else 0), self.sets.candidates)
 
     def accepts_strips(self) -> bool:
@@ -205,7 +205,7 @@ class NearestNeighbours(Collector):
         return self.half
 
     def _width(self) -> int:
-        """How many top entries of each query are kept where every pair is computed once."""
+        """Number of top entries kept per query where every pair is computed once."""
         return min(self.depth_for(self.sets.num_relevant) + SPARE, len(self.sets.queries))
 
     def partial(self, rows: Tensor) -> Any:

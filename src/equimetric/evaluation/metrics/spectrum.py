@@ -38,7 +38,7 @@ class SingularValues(Detail):
 
 
 def singular_values(vectors: Vectors) -> Tensor:
-    """Of the vectors (N, D) as a matrix, not centred: (min(N, D),) float64, falling.
+    """Singular values of the (N, D) matrix of vectors, not centred: (min(N, D),) float64, falling.
 
     X and the triangle R of X = QR have the same ones. R grows block by block; unlike those of XᵀX, its singular
     values are exact up to rounding, so an unused dimension shows as unused.

@@ -139,7 +139,7 @@ class PairPotential(Collector):
         return math.log(math.fsum(self.sums[t].total().tolist()) / pairs)
 
     def by_class(self, metric: Metric) -> ClassPotentials:
-        """Of one set: the potentials of each class, in all and within it."""
+        """The potentials of each class of one set, over all its pairs and within it."""
         classes, count, t = self.sets.query_classes, len(self.sets.class_labels), metric["t"]
         sums = self.log_sums[t].exp() if self.logarithms else self.sums[t].total()
         potential = torch.zeros(count, dtype=torch.float64, device=classes.device).index_add_(0, classes, sums)

@@ -104,7 +104,7 @@ class Consistency(Detail):
         return self._unbiased_score(check_share(epsilon))
 
     def standard_error(self, epsilon: float | None = None) -> float:
-        """Of OPIS, or of ε-OPIS, due to sampled rows; 0 if all pairs were compared."""
+        """Standard error of OPIS, or of ε-OPIS, due to sampled rows; 0 if all pairs were compared."""
         if not self.halves:
             return 0.0
         share = None if epsilon is None else check_share(epsilon)
@@ -113,7 +113,7 @@ class Consistency(Detail):
 
     @property
     def mean_utility(self) -> Floats:
-        """Of each member over the range, (T,)."""
+        """Mean utility of each member over the range, (T,)."""
         return average_over_range(self.utility, self.thresholds)
 
     @property
@@ -244,7 +244,7 @@ def average_over_range(values: Floats, thresholds: Floats) -> Floats:
 
 
 def group_size(share: float, members: int) -> int:
-    """How many members are the best, or the worst, ε."""
+    """Number of members in the best, or the worst, ε."""
     return max(1, math.floor(share * members + 0.5))
 
 

@@ -71,7 +71,7 @@ class TensorPickler(pickle.Pickler):
 
 
 def script_error(name: str) -> str:
-    """The error for something that only the caller's script knows."""
+    """The error message for a name that only the caller's script defines."""
     return (
         f"{name!r} is defined in the script itself, where other processes do not find it; put it into a module that "
         "can be imported, or use one process"
