@@ -145,7 +145,7 @@ def load_cohort(source: Path, options: CohortOptions) -> "Cohort | None":
 
     if options.source == "none":
         return None
-    cohort = read_cohort(source, beside=True) if options.source is None else read_cohort(options.source)
+    cohort = read_cohort(source, embedded_only=True) if options.source is None else read_cohort(options.source)
     arrays: dict[str, Any] = cohort or {}
     if cohort is None and options.given():
         raise EquimetricError("there is no cohort to normalise by; give its file by --cohort")

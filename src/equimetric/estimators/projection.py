@@ -22,7 +22,7 @@ from equimetric.seeding import derive_seed
 __all__ = ["ProjectionBudget", "build_projection", "objective_for", "train_projection"]
 
 EPOCH = 100
-"""Steps between two looks at the whole training set, for objectives that take one."""
+"""Steps between epoch hooks, in which objectives may read the whole training set."""
 
 
 @dataclass(frozen=True)
