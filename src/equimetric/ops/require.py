@@ -52,20 +52,20 @@ def square_batch(pairs: Pairs, loss: str, option: str = "") -> None:
 def batch_embeddings(pairs: Pairs, loss: str, dim: int | None = None) -> Tensor:
     """(B, D) embeddings of a batch compared with itself, every pair present; of dimension `dim` if given."""
     square_batch(pairs, loss)
-    if not counts_samples(pairs):
+    if not has_sample_weights_only(pairs):
         raise EquimetricError(f"loss {loss!r} compares the batch as a whole; {WHOLE_BATCH_REMEDY}")
     return dimension(queries(pairs, loss).embeddings, dim, loss)
 
 
-def counts_samples(pairs: Pairs) -> bool:
+def has_sample_weights_only(pairs: Pairs) -> bool:
     """Whether pairs count as often as their two samples do, once or by weight, and not by a selection's choice.
 
     A compiled graph cannot branch on data; there only the presence of weights is checked.
     """
-    own = pairs.query_weight
-    if own is None or pairs.weight is None or torch.compiler.is_compiling():
-        return (own is None) == (pairs.weight is None)
-    return torch.equal(pairs.weight, own.expand_as(pairs.weight))
+    query_weight = pairs.query_weight
+    if query_weight is None or pairs.weight is None or torch.compiler.is_compiling():
+        return (query_weight is None) == (pairs.weight is None)
+    return torch.equal(pairs.weight, query_weight.expand_as(pairs.weight))
 
 
 def dimension(embeddings: Tensor, dim: int | None, loss: str) -> Tensor:
@@ -118,7 +118,7 @@ def whole_batch(pairs: Pairs, loss: str, dim: int | None = None) -> tuple[Tensor
     """
     square_batch(pairs, loss)
     labels, embeddings = class_labels(pairs, loss), queries(pairs, loss).embeddings
-    complete = counts_samples(pairs)
+    complete = has_sample_weights_only(pairs)
     if complete and not torch.compiler.is_compiling():
         same = labels[:, None] == labels[None, :]
         positive, negative = same.clone().fill_diagonal_(False), ~same
