@@ -184,7 +184,7 @@ def test_regressors_predict_and_members_evade():
     with torch.no_grad():
         loss.regressors[0].first.weight.mul_(2)
         loss.regressors[1].second.bias.fill_(3)
-        penalties = sum(regressor.excess() for regressor in loss.regressors)
+        penalties = sum(regressor.penalty() for regressor in loss.regressors)
     assert penalties.item() == pytest.approx((4 - 1) ** 2 + (2 * 9 - 1))
 
 

@@ -97,7 +97,7 @@ class BoostedMembers(nn.Module):
 
     def penalty(self, outputs: Sequence[Tensor]) -> Tensor:
         """R, from the outputs of the members."""
-        return self.activations(outputs) if self.diversity == "activation" else self.adversary(outputs)
+        return self.activation_penalty(outputs) if self.diversity == "activation" else self.adversarial_penalty(outputs)
 
     def margin(self, similarity: Tensor, negative: Tensor) -> Tensor:
         """(…, B) a: how far pairs are on the correct side."""
@@ -138,19 +138,19 @@ class BoostedMembers(nn.Module):
             return torch.sigmoid(-score) * torch.where(negative, NEGATIVES_TIMES, 1.0).to(score)
         return torch.sigmoid(-self.margin(score, negative))
 
-    def activations(self, outputs: Sequence[Tensor]) -> Tensor:
+    def activation_penalty(self, outputs: Sequence[Tensor]) -> Tensor:
         """Σ_{i<j} mean_{n,k,l} (f_i[n,k] f_j[n,l])²."""
         powers = [output.square().mean(1) for output in outputs]
         return torch.stack([ops.mean(power_i * power_j) for power_i, power_j in combinations(powers, 2)]).sum(0)
 
-    def adversary(self, outputs: Sequence[Tensor]) -> Tensor:
+    def adversarial_penalty(self, outputs: Sequence[Tensor]) -> Tensor:
         """The term that regressors maximise and members minimise, with the regressors' own penalties."""
         reversed_ = [ops.special.scale_gradient(output, -1.0) for output in outputs]
         value = outputs[0].new_zeros(())
         for regressor, (smaller, larger) in zip(self.regressors, combinations(reversed_, 2), strict=True):
             assert isinstance(regressor, Regressor)
             error = ops.mean((smaller * regressor(larger)).square().mean(1))
-            value = value - error + self.lambda_w * regressor.excess()
+            value = value - error + self.lambda_w * regressor.penalty()
         return value
 
 
@@ -170,7 +170,7 @@ class Regressor(nn.Module):
         """(B, dim) → (B, target_dim)."""
         return ops.special.linear(self.second, ops.special.linear(self.first, output).relu())
 
-    def excess(self) -> Tensor:
+    def penalty(self) -> Tensor:
         """The mean (‖row‖² − 1)² of each layer's rows, and [‖bias‖² − 1]₊."""
         first, second = (
             (layer.weight.square().sum(1) - 1).square().mean() + (layer.bias.square().sum() - 1).relu()

@@ -65,7 +65,7 @@ class RandomizedMembers(nn.Module):
         outputs = member_slices(ops.require.queries(pairs, "dreml").embeddings, self.sizes, "dreml")
         targets = self.meta_classes[labels].unbind(1)
         return torch.stack(
-            [self.member(m, *arguments) for m, arguments in enumerate(zip(outputs, targets, strict=True))]
+            [self.member_loss(m, *arguments) for m, arguments in enumerate(zip(outputs, targets, strict=True))]
         ).sum(0)
 
     def proxy_sets(self) -> list[tuple[Tensor, Tensor]]:
@@ -73,7 +73,7 @@ class RandomizedMembers(nn.Module):
         used = [torch.unique(meta_classes) for meta_classes in self.meta_classes.unbind(1)]
         return [(proxies[rows], rows) for proxies, rows in zip(self.proxies, used, strict=False)]
 
-    def member(self, index: int, output: Tensor, target: Tensor) -> Tensor:
+    def member_loss(self, index: int, output: Tensor, target: Tensor) -> Tensor:
         """The loss of one member, from its (B, D) outputs and the meta-classes of the samples."""
         positive = torch.nn.functional.one_hot(target, output.shape[1]).bool()
         if not len(self.proxies):

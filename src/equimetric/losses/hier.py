@@ -74,7 +74,7 @@ class HierarchicalRegulariser(nn.Module):
         with torch.no_grad():
             closeness = (-self.distance(samples, samples)).exp() + pairs.positive
         weight = pairs.query_weight
-        return self.hierarchy(self.distance(samples, ancestors), closeness, weight) + self.hierarchy(
+        return self.hierarchy_loss(self.distance(samples, ancestors), closeness, weight) + self.hierarchy_loss(
             among_proxies, (-among_proxies.detach()).exp()
         )
 
@@ -90,7 +90,7 @@ class HierarchicalRegulariser(nn.Module):
         """(N, M) distances in the ball."""
         return ops.special.hyperbolic_distance(points, others, self.c, self.clip_r)
 
-    def hierarchy(self, to_proxies: Tensor, closeness: Tensor, weight: Tensor | None = None) -> Tensor:
+    def hierarchy_loss(self, to_proxies: Tensor, closeness: Tensor, weight: Tensor | None = None) -> Tensor:
         """The mean over drawn triples of (N, M) distances to the proxies, related by (N, N) closeness."""
         counts = torch.ones_like(closeness[:, 0]) if weight is None else weight.to(closeness)
         triples = self.draw_triples(closeness, counts)

@@ -86,15 +86,15 @@ class Magnet(nn.Module):
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch."""
         if self.clusters is None:
-            return ops.mean(self.values(pairs, None))
+            return ops.mean(self.sample_losses(pairs, None))
         index = ops.require.rows_of_training_set(pairs, "magnet", images=len(self.clusters))
-        values = self.values(pairs, self.clusters[index])
+        values = self.sample_losses(pairs, self.clusters[index])
         if self.training:
             present = slice(None) if pairs.query_weight is None else pairs.query_weight > 0
             self.record(index[present], values[present])
         return ops.mean(values)
 
-    def values(self, pairs: Pairs, cluster: Tensor | None) -> Tensor:
+    def sample_losses(self, pairs: Pairs, cluster: Tensor | None) -> Tensor:
         """(B,) the loss of each sample; samples of a class with the same `cluster`, or of a class, are a cluster."""
         embeddings, labels = ops.require.whole_batch(pairs, "magnet")
         column, num_clusters = ops.special.group_rows(*([labels] if cluster is None else [labels, cluster]))

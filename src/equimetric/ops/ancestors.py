@@ -124,7 +124,7 @@ class TripleTile:
 
     def hinges(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The sum of the hinges, (3, T) its gradient by d(·, ρ) − d(·, ϱ), and (2, T) proxies ρ and ϱ."""
-        indices = torch.stack([largest(prob) for prob in (self.lower, self.upper)])
+        indices = torch.stack([argmax_rows(prob) for prob in (self.lower, self.upper)])
         distances = torch.stack([to.gather(1, indices.T) for to in (self.i, self.j, self.k)])
         hinges = (self.sign * (distances[..., 0] - distances[..., 1])).add_(self.ancestors.margin).relu_()
         active_counts = counts * (indices[0] != indices[1])
@@ -153,6 +153,6 @@ def softmax_backward(grad_output: Tensor, probs: Tensor, out: Tensor) -> Tensor:
     return result
 
 
-def largest(values: Tensor) -> Tensor:
+def argmax_rows(values: Tensor) -> Tensor:
     """(T,) column of the largest entry; NumPy finds it several times faster."""
     return torch.from_numpy(values.numpy().argmax(1)) if values.is_cpu else values.argmax(1)

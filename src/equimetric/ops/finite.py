@@ -16,14 +16,14 @@ def nan_factor(*embeddings: Tensor | None) -> Tensor | None:
     Comparisons with NaN are False, so hinges and selections leave such a row out, and without this factor the loss of
     the other rows would pass for that of the batch. None where all embeddings are known to be finite.
     """
-    unchecked = [tensor for tensor in embeddings if isinstance(tensor, Tensor) and not known_finite(tensor)]
+    unchecked = [tensor for tensor in embeddings if isinstance(tensor, Tensor) and not is_known_finite(tensor)]
     if not unchecked:
         return None
     finite = torch.stack([tensor.isfinite().all().to(unchecked[0].device) for tensor in unchecked])
     return torch.where(finite.all(), 1.0, nan)
 
 
-def known_finite(embeddings: Tensor) -> bool:
+def is_known_finite(embeddings: Tensor) -> bool:
     """Whether a finite sum proves finite entries; False where finding out takes long."""
     if not embeddings.is_floating_point():
         return True

@@ -51,21 +51,21 @@ def centre_similarity(
     queries, classes = len(embeddings), len(centres) // per_class
     if queries * len(centres) <= CHUNK_ENTRIES:
         similarity = measure(embeddings, centres).view(queries, classes, per_class)
-        return nearest(similarity, 2) if pool == "max" else soft_pool(similarity, gamma, 2)
+        return max_pool(similarity, 2) if pool == "max" else soft_pool(similarity, gamma, 2)
     reordered = centre_major(centres, per_class)
     if pool == "soft" and measure is inner_products and not is_tracing():
         products: Tensor = PooledProducts.apply(embeddings, reordered, per_class, gamma)  # type: ignore[no-untyped-call]
         return products
     similarity = measure(embeddings, reordered).view(queries, per_class, classes)
     if pool == "max":
-        return nearest(similarity, 1)
+        return max_pool(similarity, 1)
     if is_tracing():
         return soft_pool(similarity, gamma, 1)
     pooled: Tensor = SoftPool.apply(similarity, gamma)  # type: ignore[no-untyped-call]
     return pooled
 
 
-def nearest(similarity: Tensor, dim: int) -> Tensor:
+def max_pool(similarity: Tensor, dim: int) -> Tensor:
     """The largest similarity over one dimension; its gradient goes to one centre, also with ties."""
     return similarity.max(dim=dim).values
 
