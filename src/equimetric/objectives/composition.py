@@ -49,7 +49,7 @@ def objective(method: str | Callable[..., Any] | nn.Module, **options: Any) -> O
 def build_objective(
     method: str, options: Mapping[str, Any], context: Context | None = None
 ) -> Objective | ObjectiveSum:
-    """The objective of a method's name, with options changed and the rest filled in from the context."""
+    """Build the objective of a method's name, with options changed and the rest filled in from the context."""
     terms = parse_method(method)
     parts = []
     for (weight, recipe), term_options in zip(
@@ -236,7 +236,7 @@ def route_options(
 
 
 def wrap_function(kind: str, function: Callable[..., Any] | nn.Module) -> Component:
-    """A record for a user's own loss or selection, so that it is composed like the registered ones."""
+    """Make a record for a user's own loss or selection, so that it is composed like the registered ones."""
     if not callable(function):
         raise EquimetricError(
             f"a {kind} is a name, a function of Pairs or a module, not {type(function).__name__} {function!r}"
@@ -268,7 +268,7 @@ def wrap_function(kind: str, function: Callable[..., Any] | nn.Module) -> Compon
 
 
 def build_selection(selection: Any, component: Component, options: dict[str, Any]) -> nn.Module:
-    """A selection built with the options, or the given module."""
+    """Build a selection with the options, or return the given module."""
     return selection if isinstance(selection, nn.Module) else component.build(options)
 
 
@@ -283,7 +283,7 @@ def find_references(references: str | References) -> Component:
 
 
 def build_references(references: str | References, component: Component, options: dict[str, Any]) -> References:
-    """References built with the options, or the given object."""
+    """Build references with the options, or return the given object."""
     if isinstance(references, str):
         built = component.build(options)
         if not isinstance(built, References):

@@ -15,7 +15,7 @@ FROM_DATA = "from the data"
 """Stands for any value of an option that comes from the data, such as the number of classes."""
 
 COUNTS = {option for recipe in ROWS for option in recipe.context}
-"""Options that some recipe takes from the data, and others leave out."""
+"""Options that some recipes take from the data and others omit."""
 
 
 def same_method(method: str, options: Mapping[str, Any], other: str, fixed: Mapping[str, Any]) -> bool:

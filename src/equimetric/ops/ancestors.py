@@ -16,7 +16,7 @@ TILE, ACCELERATOR_TILE = 2**17, 2**20
 """Distances of triples to proxies that are compared together: in the cache of a CPU, or enough for an accelerator."""
 
 BUFFERS = 8
-"""Matrices in which a tile computes."""
+"""Number of work matrices of a tile."""
 
 
 class Ancestors(NamedTuple):
@@ -57,7 +57,7 @@ def ancestor_hinges(
 
 
 def sum_ancestor_hinges(to_proxies: Tensor, triples: Tensor, counts: Tensor, ancestors: Ancestors) -> Tensor:
-    """The sum over all triples at once."""
+    """Sum over all triples at once."""
     i, j, k = (to_proxies[rows] for rows in triples)
     nearer = torch.maximum(i, j)
     probs = [

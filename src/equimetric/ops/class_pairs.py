@@ -24,7 +24,7 @@ class FirstPairs(NamedTuple):
     positive: Tensor
     """(N,) columns."""
     is_pair: Tensor
-    """(N,) bool: which of them are such pairs."""
+    """(N,) bool: whether an entry is such a pair."""
     competes: Tensor
     """(N, N) bool: [i, j] where the positive of pair j is one of the negatives of anchor i."""
 
@@ -33,7 +33,7 @@ class FirstPairs(NamedTuple):
         return similarity.index_select(0, self.anchor).index_select(1, self.positive)
 
     def reduce(self, values: Tensor, mask: Tensor, queries: int, reduction: str) -> Tensor:
-        """Reduce (N,) values of the pairs, those `mask`, as values of their anchors among this many queries."""
+        """Reduce (N,) values of the pairs in `mask` as values of their anchors among this many queries."""
         # The plain mean does not ask which queries the values are of.
         if reduction == "mean" and uses_plain_sum():
             return mean(values, mask)

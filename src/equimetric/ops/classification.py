@@ -26,7 +26,7 @@ def replace_positives(values: Tensor, pairs: Pairs, change: Callable[[Tensor], T
 
 
 def cosine_and_norm(pairs: Pairs, loss: str) -> tuple[Tensor, Tensor]:
-    """(Q, R) cosines and (Q, 1) lengths of queries that are compared raw, by dot product, with unit class weights."""
+    """(Q, R) cosines and (Q, 1) norms of queries that are compared raw, by dot product, with unit class weights."""
     queries = pairs.queries
     if queries is None or not isinstance(queries.target_length, float):
         raise EquimetricError(

@@ -1,4 +1,4 @@
-"""Layers of losses that learn a map of the embeddings, in the precision of these, whatever that of the weights."""
+"""Layers of losses that learn a map of the embeddings, computed in the precision of the embeddings."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""Boolean masks as the bytes they are: processors handle numbers several times faster than booleans."""
+"""Boolean masks viewed as bytes: processors handle numbers several times faster than booleans."""
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ def count_rows(mask: Tensor) -> Tensor:
 
 
 def columns_of(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Columns of the true entries, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row."""
+    """Columns of the true entries, packed to the left: (Q, K) indices and (Q, K) bool, K = the maximum of any row."""
     counts = count_rows(mask)
     max_count = int(counts.max()) if len(counts) else 0
     if mask.numel() < SPARSE_MIN_ENTRIES or SPARSE_RATIO * max_count > mask.shape[1]:

@@ -16,7 +16,7 @@ MAX_TRIPLES_PER_PASS = 2**17
 
 
 class Positives:
-    """The positives of each query, (Q, K) with K the most of any query, or all (Q, R) pairs where that is as fast.
+    """The positives of each query, (Q, K) with K the maximum of any query, or all (Q, R) pairs where that is as fast.
 
     Attributes:
         mask: bool, which entries are positives.
@@ -43,7 +43,7 @@ class Positives:
         return columns.expand_as(self.pairs.similarity)
 
     def gather(self, values: Tensor) -> Tensor:
-        """The entries of (Q, R) values at the positives."""
+        """Gather the entries of (Q, R) values at the positives."""
         return values if self._columns is None else values.gather(1, self._columns)
 
     def split(self, entries: Tensor) -> Iterator[tuple["Positives", Tensor]]:
@@ -76,7 +76,7 @@ def list_positives(pairs: Pairs, *, static_shapes: bool = True) -> Positives:
 
 
 def split_columns(parts: tuple[Tensor, ...], pairs: int) -> Iterator[tuple[Tensor, ...]]:
-    """(Q, K) tensors, a few of their columns at a time: the more, the fewer pairs there are."""
+    """Split (Q, K) tensors by columns: the fewer pairs there are, the more columns at a time."""
     chunk_size = max(1, MAX_TRIPLES_PER_PASS // max(1, pairs))
     if parts[0].shape[1] <= chunk_size:
         yield parts

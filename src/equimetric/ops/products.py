@@ -255,12 +255,12 @@ class NegativeDistance(torch.autograd.Function):
 
 
 def divide_by_distance(gradient: Tensor, negative: Tensor) -> Tensor:
-    """A gradient over the distance, in place, and 0 for coincident points."""
+    """Divide a gradient by the distance in place; 0 for coincident points."""
     return gradient.div_(torch.threshold_(negative.neg(), COINCIDENT, torch.inf))
 
 
 def divide_by_distance_chunked(gradient: Tensor, negative: Tensor) -> Tensor:
-    """(Q, R) gradient over the distance, in place, a few rows at a time."""
+    """Divide a (Q, R) gradient by the distance in place, a few rows at a time."""
     if gradient.shape[0] <= STRIP_SIZE:
         return divide_by_distance(gradient, negative)
     for rows in slices(gradient.shape[0], STRIP_SIZE):
@@ -276,7 +276,7 @@ def weighted_differences(gradient: Tensor, vectors: Tensor, others: Tensor) -> T
 
 
 def unit(vectors: Tensor) -> Tensor:
-    """Rows scaled to length 1; a zero row stays zero and passes its gradient on unchanged."""
+    """Scale rows to norm 1; a zero row stays zero and passes its gradient on unchanged."""
     if is_tracing():
         return vectors / safe_norm(vectors)
     units: Tensor = Normalize.apply(vectors)[0]  # type: ignore[no-untyped-call]

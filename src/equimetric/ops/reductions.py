@@ -36,7 +36,7 @@ __all__ = [
 
 
 def weigh(values: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
-    """Values inside the mask, times their multiplicity; 0 outside, even where the value is Inf or NaN."""
+    """Multiply values inside the mask by their multiplicity; 0 outside, even where the value is Inf or NaN."""
     masked = torch.where(mask, values, 0.0)
     return masked if weight is None else masked * weight
 
@@ -52,7 +52,7 @@ def masked_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None, rows:
 
 
 def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype, rows: Tensor | None = None) -> Tensor:
-    """The number of entries in the mask, by multiplicity; listed (T,) entries belong to the queries `rows`."""
+    """Count the entries in the mask, by multiplicity; listed (T,) entries belong to the queries `rows`."""
     if not uses_plain_sum():
         return total(entry_counts(mask, weight, dtype).to(dtype), rows)
     # count_nonzero, because summing booleans goes through 64-bit integers and takes twenty times as long.

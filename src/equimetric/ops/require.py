@@ -1,4 +1,4 @@
-"""Requirements of a loss on its pairs beyond similarity and masks; what is missing raises an error that names it."""
+"""Requirements of a loss on its pairs beyond similarity and masks; a missing part raises an error that names it."""
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ def is_square_batch(pairs: Pairs) -> bool:
 
 
 def square_batch(pairs: Pairs, loss: str, option: str = "") -> None:
-    """References that are the batch itself; `option` is the one that needs it, where only one does."""
+    """Require references that are the batch itself; `option` names the option that needs it, where only one does."""
     if not is_square_batch(pairs):
         subject = f"loss {loss!r} with {option}" if option else f"loss {loss!r}"
         raise EquimetricError(
@@ -58,7 +58,7 @@ def batch_embeddings(pairs: Pairs, loss: str, dim: int | None = None) -> Tensor:
 
 
 def has_sample_weights_only(pairs: Pairs) -> bool:
-    """Whether pairs count as often as their two samples do, once or by weight, and not by a selection's choice.
+    """Whether the weight of a pair is that of its two samples alone, not the choice of a selection.
 
     A compiled graph cannot branch on data; there only the presence of weights is checked.
     """
@@ -69,7 +69,7 @@ def has_sample_weights_only(pairs: Pairs) -> bool:
 
 
 def dimension(embeddings: Tensor, dim: int | None, loss: str) -> Tensor:
-    """The embeddings, which must have dimension `dim` if given."""
+    """Return the embeddings, which must have dimension `dim` if given."""
     if dim is not None and embeddings.shape[1] != dim:
         raise EquimetricError(
             f"embeddings have dimension {embeddings.shape[1]}, but {loss} was made for {dim}; give dim=…"
@@ -78,7 +78,7 @@ def dimension(embeddings: Tensor, dim: int | None, loss: str) -> Tensor:
 
 
 def finite(values: Tensor, loss: str) -> None:
-    """Embeddings or distances without NaN or infinity."""
+    """Require embeddings or distances without NaN or infinity."""
     if not torch.compiler.is_compiling() and not values.isfinite().all():
         raise EquimetricError(
             f"embeddings hold NaN or infinite numbers, which loss {loss!r} cannot cluster; "
@@ -101,7 +101,7 @@ def class_labels(pairs: Pairs, loss: str, classes: int | None = None) -> Tensor:
 
 
 def rows_of_training_set(pairs: Pairs, loss: str, images: int, kept: str = "the clusters") -> Tensor:
-    """(Q,) the position of each query in a training set of `images`, of which the loss keeps something."""
+    """(Q,) the position of each query in a training set of `images`, for which the loss stores `kept`."""
     index = queries(pairs, loss).index
     if index is None or (len(index) and not 0 <= int(index.min()) <= int(index.max()) < images):
         raise EquimetricError(

@@ -1,4 +1,4 @@
-"""Choosing entries of a similarity matrix: at random, or the largest."""
+"""Choose entries of a similarity matrix: at random, or the largest."""
 
 from typing import NamedTuple, Self
 
@@ -39,7 +39,7 @@ class GumbelNoise(NamedTuple):
 
     @classmethod
     def draw(cls, shape: tuple[int, int], like: Tensor, generator: torch.Generator | None) -> Self:
-        """Noise of the dtype and on the device of a tensor."""
+        """Draw noise of the dtype and on the device of a tensor."""
         rows, columns = shape
         if rows * columns <= MIN_POOL_SIZE:
             noise = -like.new_empty(shape).exponential_(generator=generator).log()

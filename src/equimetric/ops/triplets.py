@@ -1,4 +1,4 @@
-"""Sums over triples (anchor, positive, negative) without listing them: O(B³) triples at the cost of B² pairs or so."""
+"""Sums over triples (anchor, positive, negative) without listing them: O(B³) triples at about the cost of B² pairs."""
 
 from collections.abc import Callable
 
@@ -52,7 +52,7 @@ def triplet_sum(
 
 
 def sum_listed(triplets: Triplets, margin: float, *, soft: bool, swap: bool, reduction: str) -> Tensor:
-    """The reduced terms of listed triples."""
+    """Reduce the terms of listed triples."""
     violation = (triplets.swapped_violation() if swap else triplets.violation()) + margin
     terms = softplus(violation) if soft else violation.relu()
     weight, anchor = triplets.weight, triplets.anchor
@@ -67,7 +67,7 @@ def sum_listed(triplets: Triplets, margin: float, *, soft: bool, swap: bool, red
 
 
 def count_queries(pairs: Pairs, anchor: Tensor | None = None) -> Tensor:
-    """The number of queries, or of those that are the anchor of a listed triple, by multiplicity."""
+    """Count the queries, or those that are the anchor of a listed triple, by multiplicity."""
     queries = len(pairs.similarity)
     if uses_plain_sum():
         return pairs.similarity.new_full((), queries if anchor is None else len(torch.unique(anchor)))

@@ -50,7 +50,7 @@ class GatherRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """The rows of this rank in the sum of all ranks' gradients."""
+        """Slice the rows of this rank from the sum of all ranks' gradients."""
         total = gradients[0].contiguous().clone()
         dist.all_reduce(total)
         rank = dist.get_rank()
@@ -61,7 +61,7 @@ class GatherRows(torch.autograd.Function):
 def gather_batch(
     embeddings: Tensor, labels: Tensor, index: Tensor | None, weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Embeddings (with gradient), labels, training-set positions and weights of all ranks' batches."""
+    """Gather embeddings (with gradient), labels, training-set positions and weights of all ranks' batches."""
     require_processes("gather=True")
     sizes = gather_sizes(embeddings)
 

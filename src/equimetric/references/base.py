@@ -19,7 +19,7 @@ class ProxySet(NamedTuple):
     """Learned vectors that represent classes."""
 
     vectors: Tensor
-    """(rows, D), as they are stored."""
+    """(rows, D), as stored."""
     labels: Tensor
     """(rows,) the class of each."""
 
@@ -73,7 +73,7 @@ class PairTerms(NamedTuple):
         return self.factor is not None and bool(self.factor.isnan())
 
     def combine(self, values: Sequence[Tensor]) -> Tensor:
-        """The objective from the losses of the sets of pairs.
+        """Combine the losses of the sets of pairs into the objective.
 
         Without a reduction, losses of different queries are concatenated and those of the same queries are added.
         """

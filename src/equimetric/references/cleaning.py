@@ -16,7 +16,7 @@ class DominantCentres(NamedTuple):
     """The dominant centre of each class, and the samples far from it."""
 
     chosen: Tensor
-    """(C,) which of a class's K centres is dominant: the nearest to most of its samples."""
+    """(C,) index of the dominant one of a class's K centres: the nearest to most of its samples."""
     proxies: Tensor
     """(C, D) the dominant centres, to continue with per_class=1."""
     degrees: Tensor

@@ -61,7 +61,7 @@ def initial_proxies(initial: str, rows: int, dim: int, shard: Shard) -> Tensor:
 
 
 def check_sizes(classes: int, dim: int, per_class: int, sample_rate: float, initial_length: float | None) -> None:
-    """Raise an error for numbers that make no proxies."""
+    """Raise an error for invalid sizes."""
     if classes < 2:
         raise EquimetricError(f"proxies need at least two classes, got classes={classes}")
     if dim < 1:
@@ -172,7 +172,7 @@ class ProxyReferences(References):
         self.bias = nn.Parameter(torch.zeros(self.shard.size)) if bias else None
 
     def draw_proxies(self, dim: int, initial: str, initial_length: float | None) -> Tensor:
-        """The initial proxies of the classes of this rank."""
+        """Draw the initial proxies of the classes of this rank."""
         rows = initial_proxies(initial, self.shard.size * self.per_class, dim, self.shard)
         std = initial_deviation(initial, self.classes * self.per_class, dim)
         if initial_length is not None:

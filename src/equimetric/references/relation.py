@@ -96,7 +96,7 @@ def check_labels(labels: Labels, embeddings: Tensor, name: str = "labels") -> La
 
 
 def class_ids(labels: Labels) -> Tensor | None:
-    """The labels where they are class ids."""
+    """Return the labels if they are class ids, else None."""
     return labels if isinstance(labels, Tensor) and labels.ndim == 1 else None
 
 
@@ -132,7 +132,7 @@ def label_masks(
 
 
 def check_masks(masks: tuple[Tensor, Tensor], shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Copies of the masks (positive, negative), which must fit the pairs and exclude one another."""
+    """Copy the masks (positive, negative), which must fit the pairs and exclude one another."""
     for name, mask in zip(("positive", "negative"), masks, strict=True):
         if mask.shape != shape or mask.dtype != torch.bool:
             raise EquimetricError(
