@@ -96,11 +96,11 @@ def method_page(recipe: Recipe) -> str:
 def construction(recipe: Recipe) -> str:
     """How the method is built in a loop; a term is added to a loss; sizes that come from the data are examples."""
     name = recipe.name
-    sizes = recipe.from_context(SIZES)
+    sizes = recipe.context_options(SIZES)
     if not recipe.stands_alone:
         base = "arcface" if recipe.parts()[2].name == "proxy_set" else "contrastive"
         name = f"{base}+0.1*{name}"
-        sizes |= recipes()[base].from_context(SIZES)
+        sizes |= recipes()[base].context_options(SIZES)
     return f"em.objective({', '.join([json.dumps(name), *(f'{option}={size}' for option, size in sizes.items())])})"
 
 

@@ -72,7 +72,7 @@ KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
 """Checked annotation → its meaning in words, and the test of a value."""
 
 
-def check_options(what: str, definition: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def check_options(owner: str, definition: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The options, with numpy's numbers and fractions as Python's; a value that its annotation forbids is an error.
 
     Annotations are read from the signature of a function or of a class's constructor.
@@ -87,7 +87,7 @@ def check_options(what: str, definition: Callable[..., Any], options: Mapping[st
     for name, value in checked.items():
         expected = describe_mismatch(annotations.get(name), value)
         if expected:
-            raise EquimetricError(f"{what}: {name} must be {' or '.join(expected)}, got {value!r}")
+            raise EquimetricError(f"{owner}: {name} must be {' or '.join(expected)}, got {value!r}")
     return checked
 
 
@@ -103,14 +103,14 @@ def describe_mismatch(annotation: Any, value: Any) -> list[str]:
     if isinstance(value, Tensor) and not value.ndim:
         value = value.item()
     if get_origin(annotation) in (Union, UnionType):
-        found = [describe_mismatch(member, value) for member in get_args(annotation)]
-        return [] if not all(found) else [words for member in found for words in member]
-    base, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+        mismatches = [describe_mismatch(member, value) for member in get_args(annotation)]
+        return [] if not all(mismatches) else [description for member in mismatches for description in member]
+    base, *metadata = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     base = get_origin(base) or base
     if base not in KINDS:
         return []
-    words, fits = KINDS[base]
-    ranges = [mark for mark in marks if isinstance(mark, Range)]
-    if fits(value) and all(mark.holds(value) for mark in ranges):
+    description, accepts = KINDS[base]
+    ranges = [limit for limit in metadata if isinstance(limit, Range)]
+    if accepts(value) and all(limit.holds(value) for limit in ranges):
         return []
-    return [" ".join([words, *map(str, ranges)])]
+    return [" ".join([description, *map(str, ranges)])]

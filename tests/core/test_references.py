@@ -45,7 +45,7 @@ IDS = torch.tensor([0, 0, 1, 1])
         ({"divisor": "half"}, "unknown divisor"),
         ({"sample_rate": 0.0}, "sample_rate"),
         ({"initial_length": 0.0}, "initial_length"),
-        ({"initial": "orthogonal"}, "start of proxies"),
+        ({"initial": "orthogonal"}, "unknown init"),
         ({"static": True}, "dim = classes"),
         ({"assignment": "dinamic"}, "did you mean 'dynamic'"),
         ({"assignment": "dynamic", "sample_rate": 0.5}, "set sample_rate=1"),

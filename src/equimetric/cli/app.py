@@ -14,7 +14,7 @@ from equimetric.cli.command import COMMANDS, Command
 from equimetric.cli.console import show_error
 from equimetric.errors import EquimetricError
 from equimetric.escaping import show_plain_warnings
-from equimetric.progress import report_progress
+from equimetric.progress import set_progress_output
 from equimetric.stopping import Stopped, end_on_signals
 
 __all__ = ["build_app", "main"]
@@ -94,7 +94,7 @@ def show_options(
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on standard error and exit code 2."""
-    report_progress("lines")
+    set_progress_output("lines")
     try:
         with end_on_signals(), warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)

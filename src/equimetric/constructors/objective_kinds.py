@@ -36,41 +36,46 @@ PART_PARAMETERS = {
     "class_weight": keyword("class_weight", Tensor | Sequence[float] | None),
     "reduction": keyword("reduction", str | None),
 }
-"""What every objective takes beside the options of its parts."""
+"""Parameters of every objective besides the options of its parts."""
 
 
 def objective_signatures(name: str) -> list[Signature]:
-    """With the options of the method's own references; or with other references, which have theirs."""
+    """The options of the method with its own references; or with other references, which have their own options."""
     recipe = recipes()[name]
     loss, selection, references = recipe.parts()
-    own = with_recipe(recipe, [loss, selection, references])
-    if not any(one.default is Parameter.empty and one.name in references.options for one in own.values()):
-        return [Signature(with_parts(own), Objective)]
-    other = with_recipe(recipe, [loss, selection])
-    made = keyword("references", str | References, default=Parameter.empty)
+    parameters = merge_recipe_options(recipe, [loss, selection, references])
+    if not any(
+        parameter.default is Parameter.empty and parameter.name in references.options
+        for parameter in parameters.values()
+    ):
+        return [Signature(merge_part_parameters(parameters), Objective)]
+    without_references = merge_recipe_options(recipe, [loss, selection])
+    required_references = keyword("references", str | References, default=Parameter.empty)
     parts = {part: parameter for part, parameter in PART_PARAMETERS.items() if part != "references"}
     return [
-        Signature(with_parts(own, parts), Objective),
-        Signature(with_parts({**other, "references": made}, parts), Objective),
+        Signature(merge_part_parameters(parameters, parts), Objective),
+        Signature(merge_part_parameters({**without_references, "references": required_references}, parts), Objective),
     ]
 
 
-def with_recipe(recipe: Recipe, parts: Sequence[Component]) -> dict[str, Parameter]:
+def merge_recipe_options(recipe: Recipe, parts: Sequence[Component]) -> dict[str, Parameter]:
     """The options of some parts by name, the first owner's, with the recipe's defaults."""
-    found: dict[str, Parameter] = {}
+    merged: dict[str, Parameter] = {}
     for part in parts:
         for parameter in options_of(part.definition):
-            found.setdefault(parameter.name, parameter)
+            merged.setdefault(parameter.name, parameter)
     for option, selection in parts[0].implies.items():
-        implied = {one.name: one for one in options_of(SELECTIONS[selection].definition)}[option]
-        found.setdefault(option, implied.replace(annotation=implied.annotation | None, default=None))
+        implied = {parameter.name: parameter for parameter in options_of(SELECTIONS[selection].definition)}[option]
+        merged.setdefault(option, implied.replace(annotation=implied.annotation | None, default=None))
     defaults = {**recipe.options, **dict.fromkeys(recipe.context, Parameter.empty)}
-    for option in found.keys() & defaults.keys():
-        found[option] = found[option].replace(default=defaults[option])
-    return found
+    for option in merged.keys() & defaults.keys():
+        merged[option] = merged[option].replace(default=defaults[option])
+    return merged
 
 
-def with_parts(options: dict[str, Parameter], parts: dict[str, Parameter] | None = None) -> tuple[Parameter, ...]:
+def merge_part_parameters(
+    options: dict[str, Parameter], parts: dict[str, Parameter] | None = None
+) -> tuple[Parameter, ...]:
     """Options, the required ones first, and then what every objective takes."""
     merged = {**(PART_PARAMETERS if parts is None else parts), **options}
     ordered = [merged[name] for name in dict.fromkeys([*options, *merged])]
@@ -86,9 +91,9 @@ def describe_method(name: str) -> str:
 
 def build_method(name: str, **options: Any) -> Objective:
     """The objective of one method."""
-    built = objective(name, **options)
-    assert isinstance(built, Objective)
-    return built
+    method_objective = objective(name, **options)
+    assert isinstance(method_objective, Objective)
+    return method_objective
 
 
 # Geometries that are a family of their own have options.
@@ -97,13 +102,13 @@ GEOMETRY_FAMILIES: dict[str, type[Geometry]] = {"lp": LpGeometry, "hyperbolic": 
 
 
 def geometry_signatures(name: str) -> list[Signature]:
-    """None of the built-in geometries has options."""
+    """The options of a geometry family; the built-in geometries have none."""
     family = GEOMETRY_FAMILIES.get(name)
     return [Signature(() if family is None else tuple(typed_parameters(family)), Geometry)]
 
 
 def build_geometry(name: str, *arguments: Any, **options: Any) -> Geometry:
-    """One of a family, or the only one of its name."""
+    """Build a geometry of a family, or look up the only one of its name."""
     return GEOMETRY_FAMILIES[name](*arguments, **options) if name in GEOMETRY_FAMILIES else GEOMETRIES[name]
 
 

@@ -19,7 +19,12 @@ from torch.nn import functional as F
 from equimetric.calibration import calibrate
 from equimetric.calibration.targets import FalseAccepts
 from equimetric.errors import EquimetricError, EquimetricWarning
-from equimetric.estimators.projection import ProjectionBudget, build_projection, objective_for, train_projection
+from equimetric.estimators.projection import (
+    ProjectionBudget,
+    build_or_copy_objective,
+    build_projection,
+    train_projection,
+)
 from equimetric.evaluation import evaluate
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
@@ -170,7 +175,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             torch.manual_seed(derive_seed(seed, "network"))
             self.network_ = build_projection(vectors, self.hidden, dim)
             torch.manual_seed(derive_seed(seed, "objective"))
-            self.objective_ = objective_for(self.objective, self.options, context).to(vectors.dtype)
+            self.objective_ = build_or_copy_objective(self.objective, self.options, context).to(vectors.dtype)
             train_projection(self.network_, self.objective_, vectors, labels, budget, seed)
         self.network_.requires_grad_(False).eval()
 

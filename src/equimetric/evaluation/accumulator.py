@@ -157,11 +157,11 @@ class _Rows:
         if not processes.is_distributed:
             return self
         gathered, pieces = _Rows(self.vectors.memory), list(self.vectors.pieces())
-        rounds = [0] * processes.world
+        rounds = [0] * processes.world_size
         dist.all_gather_object(rounds, len(pieces))
         for i in range(max(rounds)):
             piece = self.cut(pieces[i]) if i < len(pieces) else None
-            received: list[Any] | None = [None] * processes.world if processes.is_main else None
+            received: list[Any] | None = [None] * processes.world_size if processes.is_main else None
             dist.gather_object(piece, received, dst=0)
             for rank, sent in enumerate(received or ()):
                 if sent is not None:

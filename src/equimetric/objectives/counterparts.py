@@ -1,4 +1,4 @@
-"""What stands here for each public name of two other libraries: the rows of their TOML files. Needs no torch.
+"""The counterpart of each public name of two other libraries: the rows of their TOML files. Needs no torch.
 
 `benchmarks/counterparts.py` and `benchmarks/migration.py` compute both sides of every example where that library is
 installed; the tests compare with the numbers that they stored.
@@ -40,7 +40,7 @@ COMPARED = {
 
 @dataclass(frozen=True)
 class Counterpart:
-    """One public name of another library and what stands here for it.
+    """One public name of another library and its counterpart here.
 
     Attributes:
         kind: the module that has the name, one of `KINDS`, or "metrics".
@@ -48,7 +48,7 @@ class Counterpart:
         verdict: a key of `VERDICTS`.
         example: an expression with the name, of a loss or of a loss and a miner, in terms of the library's modules,
             `classes` and `dim`.
-        ours: the method that stands for the example; for samplers the kind of batches, for metrics the metric.
+        ours: the method that corresponds to the example; for samplers the kind of batches, for metrics the metric.
         options: its options; for samplers those of the configuration's [batch] table.
         reason: what differs and why, or what to use instead.
         compared: what of both sides of the example must agree, one of `COMPARED`.
@@ -65,16 +65,16 @@ class Counterpart:
     compared: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a row that says nothing."""
-        known = self.kind in (*KINDS, "metrics") and self.verdict in VERDICTS and self.compared in COMPARED
-        explained = bool(self.reason) or self.verdict == "agrees"
-        complete = bool(self.ours) != (self.verdict == "none") and (bool(self.example) or not self.compared)
-        if not (known and explained and complete):
+        """Raise an error for an incomplete row."""
+        is_valid = self.kind in (*KINDS, "metrics") and self.verdict in VERDICTS and self.compared in COMPARED
+        is_explained = bool(self.reason) or self.verdict == "agrees"
+        is_complete = bool(self.ours) != (self.verdict == "none") and (bool(self.example) or not self.compared)
+        if not (is_valid and is_explained and is_complete):
             raise EquimetricError(f"the row of {self.theirs!r} in counterparts.toml is not complete")
 
     @property
     def construction(self) -> str:
-        """Ours as code, or as entries of a configuration's [batch] table; empty where there is none."""
+        """The counterpart as code, or as entries of a configuration's [batch] table; empty where there is none."""
         if self.kind == "samplers" and self.ours:
             return ", ".join(f"{name} = {value!r}" for name, value in {"kind": self.ours, **self.options}.items())
         if not self.ours:
@@ -83,8 +83,8 @@ class Counterpart:
             return f"em.evaluate(embeddings, labels, metrics=[{self.ours!r}])"
         flat = {name: value for name, value in self.options.items() if "." not in name}
         qualified = {name: value for name, value in self.options.items() if "." in name}
-        given = [repr(self.ours), *(f"{name}={value!r}" for name, value in flat.items())]
-        return f"em.objective({', '.join([*given, *([f'**{qualified!r}'] if qualified else [])])})"
+        arguments = [repr(self.ours), *(f"{name}={value!r}" for name, value in flat.items())]
+        return f"em.objective({', '.join([*arguments, *([f'**{qualified!r}'] if qualified else [])])})"
 
 
 @cache

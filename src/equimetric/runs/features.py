@@ -23,7 +23,7 @@ from equimetric.data.dataset import images_fingerprint
 from equimetric.data.decoding import available_cores
 from equimetric.errors import StorageError
 from equimetric.processes import SINGLE, Processes
-from equimetric.progress import say, show_progress
+from equimetric.progress import print_status, show_progress
 from equimetric.runs.feature_file import PIECE, FeatureFile, OpenFeatures
 from equimetric.threads import use_threads
 
@@ -118,7 +118,7 @@ class WaitingProgress:
         if self.advance is None:
             writer = opened.writer()
             who = "another process" if writer is None else f"process {writer}"
-            say(f"The features of {self.name!r} are being computed by {who}; waiting for them.")
+            print_status(f"The features of {self.name!r} are being computed by {who}; waiting for them.")
             shown = show_progress(f"Waiting for the features of {self.name!r}", file.rows, completed=there)
             self.advance, self.seen = self.stack.enter_context(shown), there
         self.advance(there - self.seen)
@@ -147,7 +147,7 @@ def fill(file: FeatureFile, backbone: Backbone, dataset: Dataset, *, quiet: bool
                     return
                 # Another process may have mapped it into memory, where it must not shrink: it is replaced.
                 if not quiet:
-                    say(f"{file.path} is damaged or of an older version; its features are computed again.")
+                    print_status(f"{file.path} is damaged or of an older version; its features are computed again.")
                 file.path.unlink()
 
 
@@ -163,7 +163,7 @@ def compute_missing(opened: OpenFeatures, backbone: Backbone, dataset: Dataset, 
     missing = opened.missing()
     damaged = set(missing) & set(opened.written())
     if damaged and not quiet:
-        say(f"{len(damaged)} of {file.pieces} pieces of {file.path} are damaged; they are computed again.")
+        print_status(f"{len(damaged)} of {file.pieces} pieces of {file.path} are damaged; they are computed again.")
     if missing:
         opened.claim()
         write_features(opened, backbone, dataset, missing, quiet=quiet)

@@ -98,4 +98,4 @@ def shard_batches(batches: Batches, processes: Processes) -> Iterator[Tensor]:
             f"batches of kind {type(batches).__name__} adapt to the embeddings of the whole batch, which no "
             "single process has; choose another batch.kind or start one process"
         )
-    return ShardedBatches(batches, processes.rank, processes.world).stream()
+    return ShardedBatches(batches, processes.rank, processes.world_size).stream()

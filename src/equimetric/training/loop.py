@@ -65,7 +65,7 @@ def train(
         memory = PeakMemory(cuda=choose_device(config.training.device) == "cuda")
         data = cache.data(config)
         config = fit_to_data(config, data.shape)
-        key = RunKey.from_config(config, data.fingerprint, role=role, processes=processes.world)
+        key = RunKey.from_config(config, data.fingerprint, role=role, processes=processes.world_size)
         run = RunFolder(Path(folder) if folder else default_folder(key), writes=processes.is_main)
         with run.lock():
             finished = find_finished(run, config, key, processes)
@@ -126,7 +126,7 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
             state.step, state.seconds = step + 1, time.perf_counter() - began
             log_and_validate(session, log, meter, spread)
             if progress:
-                speed = state.step * images * session.processes.world / state.seconds
+                speed = state.step * images * session.processes.world_size / state.seconds
                 progress(state.step, {**meter.latest, **session.best, "images/s": speed})
             stop_if_asked(stop, session, meter)
 

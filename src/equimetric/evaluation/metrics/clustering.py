@@ -79,7 +79,7 @@ class Clusters(Collector):
                 clusters,
                 seed=derive_seed(self.options["clustering_seed"], "run", run),
                 iterations=self.options["clustering_iterations"],
-                starts=(STARTS if len(points) * clusters <= MAX_POINTS_TIMES_CLUSTERS else 1)
+                n_init=(STARTS if len(points) * clusters <= MAX_POINTS_TIMES_CLUSTERS else 1)
                 if starts is None
                 else starts,
                 spherical=self.sets.geometry == "cosine" if spherical is None else spherical,

@@ -16,7 +16,7 @@ from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.scan import ScanTask
 from equimetric.evaluation.parallel.packing import pack
 from equimetric.evaluation.parallel.tasks import unpack_task
-from equimetric.progress import report_progress
+from equimetric.progress import set_progress_output
 from equimetric.workers import Message, serve_parent
 
 __all__ = ["main"]
@@ -81,7 +81,7 @@ def _read(task: ScanTask, band_range: range, send: Send) -> None:
 def main() -> None:
     """Serve the parent until it finishes or exits."""
     torch.set_num_threads(1)
-    report_progress("nothing")  # The parent shows the progress.
+    set_progress_output("nothing")  # The parent shows the progress.
     warnings.simplefilter("ignore")  # The parent has shown the same warnings.
     serve_parent(BandReader().handle)
 

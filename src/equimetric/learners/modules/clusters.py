@@ -16,7 +16,7 @@ __all__ = ["cluster", "cluster_tasks", "leave_out_single", "match_clusters"]
 
 def cluster(points: Tensor, count: int, *, seed: int, previous: Tensor | None = None, starts: int = 5) -> Tensor:
     """(N, D) points → (N,) clusters by k-means; numbered as in a `previous` clustering where one is given."""
-    found = kmeans(points, count, seed=seed, iterations=100, starts=starts).assignment
+    found = kmeans(points, count, seed=seed, iterations=100, n_init=starts).assignment
     return found if previous is None else match_clusters(found, previous, count)
 
 
