@@ -20,36 +20,36 @@ CHECK_VERSION = 2
 
 
 def damaged_files(store: FileStore, *, missing: Damaged = "refuse") -> dict[int, str]:
-    """Which files cannot be read and why: {number: 'path (reason)'}.
+    """Files that cannot be read, with the reason: {number: 'path (reason)'}.
 
     Every file is decoded once, JPEGs at an eighth of their size. The outcome is remembered under `cache_directory()`
     for the same content. Files that are not there raise an error, unless `missing` is 'skip': then they are listed too.
     """
     absent = [number for number, file in enumerate(store.files) if unreadable_reason(file) == NOT_THERE]
     if absent and missing == "refuse":
-        others = f", nor are {len(absent) - 1:,} others" if len(absent) > 1 else ""
+        more = f", nor are {len(absent) - 1:,} others" if len(absent) > 1 else ""
         raise EquimetricError(
             f"the image {quote(str(store.files[absent[0]]))} (number {absent[0] + 1:,} of {len(store.files):,}) is not "
-            f"there{others}; check that the archive was unpacked completely, or leave out what is missing with "
+            f"there{more}; check that the archive was unpacked completely, or leave out what is missing with "
             "damaged='skip'"
         )
     smallest = Resize(1, "square")
     store.forget_hashes()
     record = cache_directory() / "checked" / f"{store.fingerprint(smallest)}-{CHECK_VERSION}.json"
-    by_content = [number for number, content in enumerate(store.hashes) if content != UNREADABLE]
+    hashed = [number for number, content in enumerate(store.hashes) if content != UNREADABLE]
     reasons = _read_record(record)
     if reasons is None:
-        reasons = _find_reasons(store, by_content, smallest)
+        reasons = _find_reasons(store, hashed, smallest)
         # Where this cannot be written the next load checks again.
         with contextlib.suppress(OSError):
             write_atomically(record, json_document({str(number): reason for number, reason in reasons.items()}))
     # What has no content, such as a missing file, may be there the next time.
-    reasons |= _find_reasons(store, sorted({*range(len(store.files))} - {*by_content}), smallest)
+    reasons |= _find_reasons(store, sorted({*range(len(store.files))} - {*hashed}), smallest)
     return {number: f"{store.files[number]} ({reason})" for number, reason in sorted(reasons.items())}
 
 
 def _find_reasons(store: FileStore, numbers: Sequence[int], resize: Resize) -> dict[int, str]:
-    """Why each of these files cannot be read, where it cannot."""
+    """The reason why a file cannot be read, for each of these that cannot."""
 
     def check(number: int) -> str:
         outcome = store.attempt(number, resize, "fast")

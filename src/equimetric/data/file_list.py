@@ -75,12 +75,14 @@ class FileList:
         if not kept:
             raise EquimetricError(f"no class of {self.name!r} has min_images = {min_images} images; choose a lower one")
         report_small_classes(small, min_images)
-        listed = self
+        readable = self
         if len(kept) < len(self.files):
-            listed = self._only(kept)
-            store = listed._store(channels, cache, decoding)
+            readable = self._select(kept)
+            store = readable._store(channels, cache, decoding)
             pixels = None if pixels is None else pixels[kept]
-        loaded = listed._assemble(ImageFiles.all_of(store, view) if pixels is None else torch.from_numpy(pixels), store)
+        loaded = readable._assemble(
+            ImageFiles.all_of(store, view) if pixels is None else torch.from_numpy(pixels), store
+        )
         return replace(loaded, unreadable=tuple(unreadable.values()), skipped=tuple(self.skipped), small_classes=small)
 
     def _small_classes(self, numbers: Sequence[int], min_images: int) -> dict[str, int]:
@@ -95,7 +97,7 @@ class FileList:
             self.files, root=self.root, boxes=self.boxes, channels=channels, cache=cache, decoding=decoding
         )
 
-    def _only(self, numbers: Sequence[int]) -> "FileList":
+    def _select(self, numbers: Sequence[int]) -> "FileList":
         """The list reduced to these files."""
         return replace(
             self,
@@ -141,7 +143,7 @@ def _decode_all(store: FileStore, view: View) -> tuple[NDArray[np.uint8], dict[i
         return ""
 
     reasons = map_in_threads(attempt, range(len(store.files)), description="Reading images")
-    return images, {number: why for number, why in enumerate(reasons) if why}
+    return images, {number: reason for number, reason in enumerate(reasons) if reason}
 
 
 def require_count(option: str, value: object) -> None:
@@ -152,5 +154,5 @@ def require_count(option: str, value: object) -> None:
 
 def first_outside(root: Path, files: Sequence[Path]) -> int | None:
     """The number of the first file whose path leads out of `root`; links inside are not followed."""
-    inside = normpath(root.absolute()).rstrip("/") + "/"
-    return next((n for n, file in enumerate(files) if not normpath(file.absolute()).startswith(inside)), None)
+    prefix = normpath(root.absolute()).rstrip("/") + "/"
+    return next((n for n, file in enumerate(files) if not normpath(file.absolute()).startswith(prefix)), None)

@@ -28,7 +28,7 @@ CacheKind: TypeAlias = Literal["none", "memory", "disk"]
 
 MEMORY_CACHE_BYTES = 2 * 2**30
 CACHE_VERSION = 3  # raise it whenever decoding or resizing gives other pixels, so that older caches are not used
-FILES_PER_HASHING = 1000
+HASH_CHUNK_SIZE = 1000
 UNREADABLE = "unreadable"
 
 
@@ -75,7 +75,7 @@ class FileStore:
         self.stamps: tuple[Stamp | None, ...] | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """What another process needs to read the files itself; caches in memory stay behind."""
+        """State that another process needs to read the files itself; caches in memory are left out."""
         return {
             "files": self.files,
             "root": self.root,
@@ -139,16 +139,14 @@ class FileStore:
     def name(self, number: int) -> str:
         """File `number` relative to `root`."""
         file = self.files[number]
-        inside = self.root is not None and file.is_relative_to(self.root)
-        return (file.relative_to(self.root) if self.root is not None and inside else file).as_posix()
+        relative = self.root is not None and file.is_relative_to(self.root)
+        return (file.relative_to(self.root) if self.root is not None and relative else file).as_posix()
 
     @cached_property
     def hashes(self) -> tuple[str, ...]:
         """Content hash of every file, taken once (see `forget_hashes`); `UNREADABLE` where there is none."""
         self.stamps = tuple(map(read_stamp, self.files))
-        blocks = [
-            self.files[start : start + FILES_PER_HASHING] for start in range(0, len(self.files), FILES_PER_HASHING)
-        ]
+        blocks = [self.files[start : start + HASH_CHUNK_SIZE] for start in range(0, len(self.files), HASH_CHUNK_SIZE)]
         hashed = (hash_files(block) for block in blocks)
         tracked = track(hashed, "Hashing files", total=len(blocks)) if len(blocks) > 1 else hashed
         return tuple(digest or UNREADABLE for block in tracked for digest in block)
@@ -162,7 +160,7 @@ class FileStore:
         self.__dict__.pop("hashes", None)
 
     def fingerprint(self, resize: Resize | None) -> str:
-        """Of everything that decoded pixels follow from: content of the files, boxes, decoding and resizing."""
+        """Hash of everything that decoded pixels depend on: content of the files, boxes, decoding and resizing."""
         from PIL import __version__ as pillow_version
 
         digest = hashlib.sha256(f"{CACHE_VERSION} {pillow_version} {self.channels} {resize} {self.decoding}\n".encode())

@@ -62,8 +62,8 @@ class DiskCache:
             return None
         offset, height, width, _ = table.T
         ends = [0, *(height * width * channels).cumsum().tolist()]
-        whole = [*offset.tolist(), len(memory)] == ends
-        return cls(folder, inode, memory, table, channels) if whole else None
+        complete = [*offset.tolist(), len(memory)] == ends
+        return cls(folder, inode, memory, table, channels) if complete else None
 
     @classmethod
     def open_or_write(
@@ -74,26 +74,26 @@ class DiskCache:
         images   (H, W, C) arrays, taken only to write them
         """
 
-        def find() -> "DiskCache | None":
-            found = cls.open(folder, channels)
-            return None if found is None or (damaged is not None and found.inode == damaged.inode) else found
+        def open_undamaged() -> "DiskCache | None":
+            cache = cls.open(folder, channels)
+            return None if cache is None or (damaged is not None and cache.inode == damaged.inode) else cache
 
         try:
-            # Asked before it is opened: another process may write it in between.
-            was_there = (folder / "table.npy").exists()
-            found = find()
-            if found is None:
-                if damaged is None and was_there:
+            # Checked before it is opened: another process may write it in between.
+            existed = (folder / "table.npy").exists()
+            cache = open_undamaged()
+            if cache is None:
+                if damaged is None and existed:
                     warnings.warn(f"{folder} is damaged; the images are decoded and cached again", stacklevel=2)
                 with unfinished_folder(folder) as unfinished:
-                    found = find() or cls.write(folder, unfinished, images, channels)
+                    cache = open_undamaged() or cls.write(folder, unfinished, images, channels)
         except OSError as error:
-            why = explain_write_error(error)
+            reason = explain_write_error(error)
             raise StorageError(
-                f"the cache of decoded images cannot be written to {str(folder.parent)!r}: {why}; "
+                f"the cache of decoded images cannot be written to {str(folder.parent)!r}: {reason}; "
                 "choose another place with the environment variable EQUIMETRIC_CACHE, or cache='memory' or 'none'"
             ) from None
-        return found
+        return cache
 
     @classmethod
     def write(cls, folder: Path, unfinished: Path, images: Iterable[NDArray[np.uint8]], channels: int) -> "DiskCache":

@@ -81,7 +81,7 @@ class ImageCondition:
 
     @property
     def record(self) -> ConditionRecord:
-        """What it does."""
+        """Its registry entry."""
         return IMAGE_CONDITIONS[self.name]
 
     @property
@@ -110,4 +110,4 @@ def parse_condition(text: str) -> ImageCondition:
 def list_conditions(kind: ConditionKind | None = None) -> list[ImageCondition]:
     """All conditions of a kind, or of every kind, at all levels: corruptions first, by name."""
     records = sorted(IMAGE_CONDITIONS.values(), key=lambda record: (record.kind, record.name))
-    return [ImageCondition(one.name, level) for one in records if kind in (None, one.kind) for level in LEVELS]
+    return [ImageCondition(record.name, level) for record in records if kind in (None, record.kind) for level in LEVELS]

@@ -25,8 +25,8 @@ __all__ = ["ImageFiles", "channels_first"]
 class ImageFiles:
     """Some files of a store through a view: behaves like a uint8 tensor (N, C, S, S) that is decoded when indexed.
 
-    `images[5]` is one image, `images[indices]` a batch; both decode. `subset`, `with_view` and `under` decode nothing.
-    With a condition every image is changed after the view.
+    `images[5]` is one image, `images[indices]` a batch; both decode. `subset`, `with_view` and `with_condition` decode
+    nothing. With a condition every image is changed after the view.
     """
 
     store: FileStore = field(repr=False)
