@@ -133,7 +133,7 @@ def matryoshka(
 ) -> dict[str, Any]:
     r"""One network whose embedding is trained at several lengths: L = Σ_s w_s L_s(f(x)[:s]), each L_s an own objective.
 
-    What is evaluated is the whole embedding; the prefixes are its members, so the table of members shows accuracy and
+    The whole embedding is evaluated; the prefixes are its members, so the table of members shows accuracy and
     threshold consistency by dimension.
     """
 

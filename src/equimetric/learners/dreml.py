@@ -41,7 +41,7 @@ class Dreml(NaiveEnsemble):
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The cross-entropies of all members, by their meta-classes."""
         return objective_terms(
-            self.own_objectives[0], torch.cat([outputs[name] for name in self.slices.sizes], dim=1), batch
+            self.objective_list[0], torch.cat([outputs[name] for name in self.slices.sizes], dim=1), batch
         )
 
     def on_epoch(self, view: EpochView) -> None:

@@ -1,4 +1,4 @@
-"""Networks that are trained side by side and know nothing of each other: the control of every other ensemble."""
+"""Independent networks that are trained on the same batches: the control of every other ensemble."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class NaiveEnsemble(MultiNetworkLearner):
         return cls(map(factory.network, sizes), map(factory.objective, slices.sizes.values()), slices)
 
     @property
-    def own_objectives(self) -> Sequence[Objective | ObjectiveSum]:
+    def objective_list(self) -> Sequence[Objective | ObjectiveSum]:
         """The objectives, one for each member."""
         return list(self.objectives)  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ class NaiveEnsemble(MultiNetworkLearner):
         """The terms of every member's objective, on the same batch."""
         return {
             f"{name} {term}": value
-            for name, objective in zip(self.slices.sizes, self.own_objectives, strict=True)
+            for name, objective in zip(self.slices.sizes, self.objective_list, strict=True)
             for term, value in objective_terms(objective, outputs[name], batch).items()
         }
 
@@ -91,7 +91,7 @@ class NaiveEnsemble(MultiNetworkLearner):
 
     def on_epoch(self, view: EpochView) -> None:
         """Call every part of the objectives that has an `on_epoch` of its own, with the embeddings of its member."""
-        for name, objective in zip(self.slices.sizes, self.own_objectives, strict=True):
+        for name, objective in zip(self.slices.sizes, self.objective_list, strict=True):
             run_epoch_hooks(objective, partial(member_of, view, name), view.labels)
 
 

@@ -59,14 +59,14 @@ class SharedFeatures(SlicedLearner):
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The terms of both slices, and their decorrelation."""
-        own, shared = outputs["class"], outputs["shared"]
+        class_embedding, shared = outputs["class"], outputs["shared"]
         triples = triples_of_three_classes(shared, batch.labels)
-        terms = objective_terms(self.objective, own, batch)
-        others = triple_terms(self.shared_objective, shared, triples, batch)
+        terms = objective_terms(self.objective, class_embedding, batch)
+        shared_terms = triple_terms(self.shared_objective, shared, triples, batch)
         return {
             **{f"class {name}": value for name, value in terms.items()},
-            **{f"shared {name}": self.alpha * value for name, value in others.items()},
-            "decorrelation": self.rho * self.decorrelation(own, shared),
+            **{f"shared {name}": self.alpha * value for name, value in shared_terms.items()},
+            "decorrelation": self.rho * self.decorrelation(class_embedding, shared),
         }
 
     def training_only(self) -> Iterable[nn.Module]:

@@ -44,7 +44,7 @@ def run_epoch_hooks(objective: Objective | ObjectiveSum, embeddings: Callable[[]
 
 
 def refuse_epoch_hooks(objective: Objective | ObjectiveSum, learner: str) -> None:
-    """Raise an error for an objective that wants to inspect the whole training set, which a learner cannot show it."""
+    """Raise an error for an objective that needs the whole training set, which a learner cannot show it."""
     if any(isinstance(part, EpochHook) for part in objective.modules()):
         raise EquimetricError(
             f"learner {learner!r} does not show the whole training set to the objectives of its members, and "
@@ -93,5 +93,5 @@ class SingleObjectiveLearner(SingleNetworkLearner):
 
     def groups(self) -> Groups | None:
         """The clusters of the first part of the objective that keeps them."""
-        kept = (part.row_groups() for part in self.objective.modules() if isinstance(part, GroupKeeper))
-        return next((Groups(*found) for found in kept if found is not None), None)
+        row_groups = (part.row_groups() for part in self.objective.modules() if isinstance(part, GroupKeeper))
+        return next((Groups(*groups) for groups in row_groups if groups is not None), None)

@@ -35,8 +35,8 @@ class SlicedLearner(SingleNetworkLearner):
 
     def embedding(self, outputs: Outputs) -> Tensor:
         """The slices side by side."""
-        each = [outputs[name] for name in self.slices.sizes]
-        return self.normalize(aggregate(each, self.weights)) if self.unit_length else torch.cat(each, dim=1)
+        slices = [outputs[name] for name in self.slices.sizes]
+        return self.normalize(aggregate(slices, self.weights)) if self.unit_length else torch.cat(slices, dim=1)
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
         """Every slice by itself."""

@@ -31,11 +31,11 @@ class Slices:
     @classmethod
     def from_sizes(cls, sizes: Sequence[int], name: str = "member") -> Slices:
         """Members of these sizes, numbered."""
-        return cls({f"{name}{number}": size for number, size in enumerate(sizes, start=1)})
+        return cls({f"{name}{index}": size for index, size in enumerate(sizes, start=1)})
 
     @property
     def dim(self) -> int:
-        """Dimensions of all together."""
+        """Total dimensions."""
         return sum(self.sizes.values())
 
     def split(self, embedding: Tensor) -> dict[str, Tensor]:
@@ -49,13 +49,13 @@ def split_evenly(dim: int, count: int) -> list[int]:
     """Sizes of `count` members with `dim` dimensions together, as equal as they can be."""
     if not 1 <= count <= dim:
         raise EquimetricError(f"{dim} dimensions cannot be shared by {count} members; each needs at least one")
-    return [dim // count + (place < dim % count) for place in range(count)]
+    return [dim // count + (index < dim % count) for index in range(count)]
 
 
 def require_sizes(option: str, sizes: Sequence[int]) -> None:
     """Raise an error unless an option is a list of one or more dimensions."""
-    given = sizes if isinstance(sizes, Sequence) else ()
-    if not given or not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in given):
+    values = sizes if isinstance(sizes, Sequence) else ()
+    if not values or not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in values):
         raise EquimetricError(f"{option} must be a list of whole numbers of 1 or more, got {sizes!r}")
 
 
