@@ -1,4 +1,4 @@
-"""How often the test classes of a run were opened: once by its own test, then by every command that looks at them."""
+"""Log of accesses to the test classes of a run: its own test, then every command that reads them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWN_TEST = "train"
 
 @dataclass(frozen=True)
 class RecordedAccess:
-    """One look at the test classes: the command, and the date in UTC; '' for the run's own test."""
+    """One access to the test classes: the command, and the date in UTC; '' for the run's own test."""
 
     command: str
     date: str = ""
@@ -51,7 +51,7 @@ def read_test_accesses(folder: Path) -> tuple[RecordedAccess, ...]:
 
 
 def own_test(folder: Path) -> tuple[RecordedAccess, ...]:
-    """The test at the end of a run, where its result has figures of test classes."""
+    """The test at the end of a run, where its result has metrics of test classes."""
     with suppress(EquimetricError, OSError):
         result = RunFolder(folder).result()
         if result is not None and result.metrics:
@@ -60,7 +60,7 @@ def own_test(folder: Path) -> tuple[RecordedAccess, ...]:
 
 
 def recorded_accesses(folder: Path) -> list[RecordedAccess]:
-    """The lines that can be read; one that a crash cut off was never shown to anyone."""
+    """The lines that can be read; a line that a crash cut off is skipped: its access was never shown."""
     try:
         lines = (folder / ACCESS_LOG).read_bytes().splitlines()
     except OSError:
