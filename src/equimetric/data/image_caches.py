@@ -20,7 +20,7 @@ __all__ = ["DiskCache", "MemoryCache"]
 
 
 class MemoryCache:
-    """Images by file number and resizing, until `capacity` bytes are used; later ones are not kept.
+    """Images by file index and resizing, until `capacity` bytes are used; later ones are not kept.
 
     Nothing is evicted: in training every image is needed equally often.
     """
@@ -119,8 +119,8 @@ class DiskCache:
         assert written is not None
         return written
 
-    def read(self, number: int) -> NDArray[np.uint8] | None:
+    def read(self, index: int) -> NDArray[np.uint8] | None:
         """(H, W, C) pixels of one image, or None where they are damaged."""
-        offset, height, width, crc = self.table[number].tolist()
+        offset, height, width, crc = self.table[index].tolist()
         flat = np.asarray(self.memory[offset : offset + height * width * self.channels])
         return flat.reshape(height, width, self.channels) if crc32(flat.data) == crc else None

@@ -115,7 +115,7 @@ def grey_thumbnails(images: Images) -> Tensor:
 
     def thumbnail(index: int) -> NDArray[np.uint8]:
         if isinstance(images, ImageFiles):
-            pixels = view.finish(images.store.decode(int(images.numbers[index]), resize, "fast"), None)
+            pixels = view.finish(images.store.decode(int(images.file_indices[index]), resize, "fast"), None)
         else:
             pixels = view_tensor(images[index], view, None)
         grey: NDArray[np.uint8] = np.rint(pixels.mean(axis=2)).astype(np.uint8)
@@ -180,5 +180,5 @@ def _most_similar(pairs: NDArray[np.float64], limit: int) -> NDArray[np.float64]
 
 def _digests(images: Images, indices: set[int]) -> dict[int, str]:
     if isinstance(images, ImageFiles):
-        return {index: images.store.hashes[images.numbers[index]] for index in indices}
+        return {index: images.store.hashes[images.file_indices[index]] for index in indices}
     return {index: hashlib.sha256(images[index].contiguous().numpy().data).hexdigest() for index in indices}

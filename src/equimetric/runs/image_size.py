@@ -121,4 +121,4 @@ def needed_side(view: View | None, model: ModelConfig) -> int:
 def median_side(images: ImageFiles) -> float:
     """The median shorter side of some of the files, by their headers, inside their bounding boxes."""
     step = max(1, len(images) // MAX_SAMPLED_FILES)
-    return statistics.median(min(images.store.size(int(number))) for number in images.numbers[::step])
+    return statistics.median(min(images.store.size(int(index))) for index in images.file_indices[::step])
