@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import time
 from collections import deque
@@ -22,6 +21,7 @@ from equimetric.data import Dataset, Images, Loader, cache_directory
 from equimetric.data.dataset import images_fingerprint
 from equimetric.data.decoding import available_cores
 from equimetric.errors import StorageError
+from equimetric.files import explain_write_error
 from equimetric.processes import SINGLE, Processes
 from equimetric.progress import say, show_progress
 from equimetric.runs.feature_file import PIECE, FeatureFile, OpenFeatures
@@ -90,11 +90,10 @@ def explain_write_errors(file: FeatureFile, name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         raise StorageError(
             f"the features of {name!r} ({file.size / 1e6:,.1f} MB) cannot be written to {str(file.path.parent)!r}: "
-            f"{why}; choose another place with the environment variable EQUIMETRIC_CACHE, or make room there and run "
-            "the same command again"
+            f"{explain_write_error(error)}; choose another place with the environment variable EQUIMETRIC_CACHE, or "
+            "make room there and run the same command again"
         ) from error
 
 
