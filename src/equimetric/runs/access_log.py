@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from equimetric.errors import EquimetricError
+from equimetric.files import ends_with_newline
 from equimetric.runs.folder import RunFolder
 
 __all__ = ["ACCESS_LOG", "RecordedAccess", "read_test_accesses", "record_test_access"]
@@ -32,17 +33,12 @@ def record_test_access(folder: Path, command: str) -> None:
     """Append an access; a folder that cannot be written is left as it is."""
     access = RecordedAccess(command, datetime.now(UTC).isoformat(timespec="seconds"))
     line = json.dumps(asdict(access)) + "\n"
-    with suppress(OSError), (folder / ACCESS_LOG).open("ab+") as file:
-        # After a line that a crash cut off, this one begins anew.
-        if file.tell() and not ends_with_newline(file.fileno(), file.tell()):
+    with suppress(OSError), (folder / ACCESS_LOG).open("ab") as file:
+        # A line that a crash cut off is ended first.
+        if file.tell() and not ends_with_newline(folder / ACCESS_LOG):
             line = "\n" + line
         # One write, because several processes may append.
         os.write(file.fileno(), line.encode())
-
-
-def ends_with_newline(descriptor: int, size: int) -> bool:
-    """Whether the last byte of an open file ends a line."""
-    return os.pread(descriptor, 1, size - 1) == b"\n"
 
 
 def read_test_accesses(folder: Path) -> tuple[RecordedAccess, ...]:
