@@ -96,7 +96,7 @@ class RunCache:
         A list or a file of arrays that has changed is read anew, and so are changed images in files, unless the run
         trains on features of them.
         """
-        source = describe_source(config.data)
+        source = source_cache_key(config.data)
         cached = self._data_sets.find(source)
         if cached is not None and not config.model.frozen and not is_unchanged(cached.images):
             self._data_sets.drop(source)
@@ -116,7 +116,7 @@ class RunCache:
         Torch's generator is seeded, and left as after building, so that a head draws the same weights.
         """
         seed = torch.initial_seed()
-        key = (describe_backbone(config, seed), *details)
+        key = (backbone_cache_key(config, seed), *details)
         cached = self._backbones.find(key)
         if cached is not None:
             state = self._generator_states.get((key, seed), lambda: state_after(build))
@@ -153,7 +153,7 @@ class RunCache:
         self._checked.get(key, check)
 
 
-def describe_source(config: DataConfig) -> Hashable:
+def source_cache_key(config: DataConfig) -> Hashable:
     """Key of a data set, whatever its split: its options, and size and times of the files that they name."""
     paths = [config.options.get(option) for option in sorted(path_options(config.name))]
     stamps = tuple(read_stamp(Path(str(path)).expanduser()) for path in paths if path is not None)
@@ -165,7 +165,7 @@ def is_unchanged(images: Images) -> bool:
     return not isinstance(images, ImageFiles) or images.store.is_unchanged()
 
 
-def describe_backbone(config: RunConfig, seed: int) -> Hashable:
+def backbone_cache_key(config: RunConfig, seed: int) -> Hashable:
     """Key of a frozen backbone: its configuration, and the content of its weights or the seed of random ones."""
     model, training = config.model, config.training
     file = find_weight_file(model.backbone, model.pretrained)
