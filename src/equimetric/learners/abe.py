@@ -58,7 +58,7 @@ class ABE(Learner):
 
     L = Σ_m L_m(B_m) + lambda_div · mean_i Σ_{p<q} [margin_div − ‖B_p(x_i) − B_q(x_i)‖²]₊, each L_m an objective of its
     own, the published one `contrastive`. Members share the configured dimension equally, since they share the head; at
-    unit length they stand side by side. An image passes the rest of the network M times.
+    unit length they are concatenated. An image passes the rest of the network M times.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class ABE(Learner):
         return dict(zip(self.names, by_member, strict=True))
 
     def embedding(self, outputs: Outputs) -> Tensor:
-        """The members side by side, with equal weights."""
+        """The concatenated members, with equal weights."""
         rows = [outputs[name] for name in self.names]
         return self.normalize(aggregate(rows)) if self.unit_length else torch.cat(rows, dim=1)
 
@@ -145,7 +145,7 @@ class ABE(Learner):
         return {**terms, "divergence": self.lambda_div * separation}
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk, head with the masks, and what the objectives learn."""
+        """Trunk, head with the masks, and the parameters of the objectives."""
         mask_group = {"head": list(self.masks.parameters())}
         return merge_parameter_groups([self.network.parameter_groups(), mask_group], objective=self.objectives)
 

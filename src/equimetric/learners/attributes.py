@@ -79,7 +79,7 @@ class AttributeHeads(MultiHeadLearner):
         return {f"{batch.task} {name}": value for name, value in terms.items()}
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk, heads, and what the objectives learn."""
+        """Trunk, heads, and the parameters of the objectives."""
         return {**super().parameter_groups(), "objective": self.objectives.parameters()}
 
     def tasks(self) -> Sequence[Task]:

@@ -82,13 +82,13 @@ class Bier(SingleObjectiveLearner):
         return outputs
 
     def embedding(self, outputs: Outputs) -> Tensor:
-        """The members side by side, by their declared weights."""
+        """The concatenated members, with their declared weights."""
         if not self.unit_length:
             return outputs["embedding"]
         return self.normalize(aggregate(list(self.slices.split(outputs["embedding"]).values()), self.weights))
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Every slice by itself."""
+        """Every slice alone."""
         return {name: unit(rows) for name, rows in self.slices.split(outputs["embedding"]).items()}
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:

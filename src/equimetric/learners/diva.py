@@ -51,7 +51,7 @@ class DiverseVisualFeatures(SlicedLearner):
                     against the keys of earlier batches
 
     L = L(discriminative) + α (L(shared) + L(intra) + L(dance)) + ρ Σ decorrelation(discriminative, other slice).
-    At the test slices of unit length stand side by side, each times its weight, which is declared before training.
+    At the test slices of unit length are concatenated, each times its weight, which is declared before training.
     """
 
     views = 2
@@ -151,7 +151,7 @@ class DiverseVisualFeatures(SlicedLearner):
         return [*super().training_only(), self.decorrelations, self.key_network]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head, the regressors as "adversary", and what the objectives learn."""
+        """Trunk and head, the regressors as "adversary", and the parameters of the objectives."""
         return {
             **self.network.parameter_groups(),
             "adversary": self.decorrelations.parameters(),

@@ -35,7 +35,7 @@ class DivideAndConquer(SlicedLearner):
     k-means groups the unit-length backbone features of all training images again in every period, and the Hungarian
     method numbers the clusters as before. Rows that are alone of their class in a cluster are not drawn in that
     period, and a cluster of one class has no batches. In the joint phase at the end batches come from all classes and
-    train the embedding as it is evaluated: slices of unit length side by side.
+    train the embedding as it is evaluated: concatenated slices of unit length.
     """
 
     clusters: Tensor
@@ -102,7 +102,7 @@ class DivideAndConquer(SlicedLearner):
         return self.objectives[name]  # type: ignore[return-value]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head, and what the objectives learn."""
+        """Trunk and head, and the parameters of the objectives."""
         objective_parameters = [*self.objectives.parameters(), *self.whole.parameters()]
         return {**self.network.parameter_groups(), "objective": objective_parameters}
 

@@ -34,7 +34,7 @@ class HDC(SingleObjectiveLearner):
 
     The loss is `hdc`, its options those of the method: `ratios` are the shares of hard pairs, one for each stage, and
     `cascade` lets a member choose among the hard pairs of the one before. Members share the configured dimension
-    equally; at unit length they stand side by side.
+    equally; at unit length they are concatenated.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class HDC(SingleObjectiveLearner):
         return cls(network, objective, heads, chosen, Slices.from_sizes(sizes))
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
-        """The members side by side, as their heads give them."""
+        """The concatenated outputs of the heads."""
         backbone = self.network.backbone
         assert backbone is not None, "require_stages"
         maps = maps_at_stages(backbone, batch.images, self.stages)
@@ -82,18 +82,18 @@ class HDC(SingleObjectiveLearner):
         return {"embedding": torch.cat([*members, self.network.head(backbone.pool(last))], dim=1)}
 
     def embedding(self, outputs: Outputs) -> Tensor:
-        """The members side by side, with equal weights."""
+        """The concatenated members, with equal weights."""
         if not self.unit_length:
             return outputs["embedding"]
         return self.normalize(aggregate(list(self.slices.split(outputs["embedding"]).values())))
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
-        """The head of every stage by itself."""
+        """The head of every stage alone."""
         rows = self.slices.split(outputs["embedding"]).values()
         return {stage: unit(member) for stage, member in zip(self.stages, rows, strict=True)}
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk, all heads, and what the objective learns."""
+        """Trunk, all heads, and the parameters of the objective."""
         return merge_parameter_groups([super().parameter_groups(), {"head": list(self.heads.parameters())}])
 
     def frozen_backbone(self) -> Backbone | None:

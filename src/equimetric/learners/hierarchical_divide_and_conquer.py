@@ -83,7 +83,7 @@ class HierarchicalDivideAndConquer(SingleNetworkLearner):
 
     A batch of cluster c trains n(ReLU(mask_c) ⊙ f(x)), and learned masks are pushed to be orthogonal. All clusters
     share one objective. After each split the trunk stands still for a while, and only head and masks move. In the
-    joint phase at the end batches still come from clusters and train the whole embedding, which is what is evaluated.
+    joint phase at the end batches still come from clusters and train the whole embedding, which is evaluated.
     """
 
     clusters: Tensor
@@ -194,7 +194,7 @@ class HierarchicalDivideAndConquer(SingleNetworkLearner):
         return [*super().training_only(), self.masks]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head, learned masks as "masks", and what the objective learns."""
+        """Trunk and head, learned masks as "masks", and the parameters of the objective."""
         groups = {**self.network.parameter_groups(), "objective": self.objective.parameters()}
         return {**groups, "masks": self.masks.parameters()} if self.masks.learned else groups
 

@@ -101,7 +101,7 @@ class LearnerFactory(Protocol):
 
 
 class Learner(nn.Module):
-    """Forms embeddings and states what is minimised.
+    """Forms embeddings and defines the losses.
 
     The loop calls `outputs` on the images of a batch, on all at once or part by part, gathers the rows of all
     processes, and calls `losses` on the whole. Everything a learner keeps (proxies, queues, clusters, policies) is in
@@ -150,7 +150,7 @@ class Learner(nn.Module):
         raise NotImplementedError
 
     def embedding(self, outputs: Outputs) -> Tensor:
-        """(B, D) the declared aggregation: what is evaluated, deployed and shown to adaptive samplers; unit length."""
+        """(B, D) the declared aggregation, which is evaluated, deployed and shown to adaptive samplers; unit length."""
         raise NotImplementedError
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:

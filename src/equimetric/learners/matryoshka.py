@@ -105,7 +105,7 @@ class Matryoshka(SingleObjectiveLearner):
         return terms
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head of the network, and what all objectives learn."""
+        """Trunk and head of the network, and the parameters of all objectives."""
         return merge_parameter_groups([super().parameter_groups(), {"objective": list(self.prefixes.parameters())}])
 
     def on_epoch(self, view: EpochView) -> None:

@@ -121,7 +121,7 @@ class MiningInterclassCharacteristics(MultiHeadLearner):
         return [*super().training_only(), self.decorrelation]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and heads, the regressor as "adversary", and what the objectives learn."""
+        """Trunk and heads, the regressor as "adversary", and the parameters of the objectives."""
         return {
             **super().parameter_groups(),
             "adversary": self.decorrelation.parameters(),

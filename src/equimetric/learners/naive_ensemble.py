@@ -28,7 +28,7 @@ class NaiveEnsemble(MultiNetworkLearner):
     """M networks from different random starts, each with an objective of its own, on the same batches.
 
     The configured dimension is that of all members together, so that an ensemble is compared with one network of the
-    same size of embedding. Members of unit length stand side by side: the cosine is the mean of theirs. On a frozen
+    same size of embedding. Members of unit length are concatenated: the cosine is the mean of theirs. On a frozen
     backbone, or on given features, the members are slices of one linear head, which is the same as a head for each.
     """
 
@@ -61,13 +61,13 @@ class NaiveEnsemble(MultiNetworkLearner):
         return {name: network(batch.images) for name, network in zip(self.slices.sizes, self.networks, strict=True)}
 
     def embedding(self, outputs: Outputs) -> Tensor:
-        """The members side by side, with equal weights."""
+        """The concatenated members, with equal weights."""
         if not self.unit_length:
             return torch.cat([outputs[name] for name in self.slices.sizes], dim=1)
         return self.normalize(aggregate([outputs[name] for name in self.slices.sizes]))
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Every network by itself."""
+        """Every network alone."""
         return {name: unit(outputs[name]) for name in self.slices.sizes}
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:

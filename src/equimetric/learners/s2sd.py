@@ -134,7 +134,7 @@ class S2SD(SingleObjectiveLearner):
         return [*super().training_only(), self.teachers]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head of the network, the teachers beside the head, and what the objectives learn."""
+        """Trunk and head of the network, the teachers in the group of the head, and the objectives."""
         teacher_groups = {"head": list(self.teachers.parameters()), "objective": list(self.objectives.parameters())}
         return merge_parameter_groups([super().parameter_groups(), teacher_groups])
 

@@ -28,7 +28,7 @@ __all__ = ["SharedFeatures"]
 class SharedFeatures(SlicedLearner):
     """A slice for classes, and one for triples of three different classes: only shared properties can order these.
 
-    L = L(class) + α · L(shared) + ρ · decorrelation(class, shared). Both slices of unit length stand side by side.
+    L = L(class) + α · L(shared) + ρ · decorrelation(class, shared). Both slices of unit length are concatenated.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class SharedFeatures(SlicedLearner):
         return [*super().training_only(), self.decorrelation]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head, the regressor as "adversary", and what the objectives learn."""
+        """Trunk and head, the regressor as "adversary", and the parameters of the objectives."""
         return {
             **self.network.parameter_groups(),
             "adversary": self.decorrelation.parameters(),

@@ -80,7 +80,7 @@ class SingleObjectiveLearner(SingleNetworkLearner):
         return objective_terms(self.objective, outputs["embedding"], batch)
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head of the network, and what the objective learns."""
+        """Trunk and head of the network, and the parameters of the objective."""
         return {**self.network.parameter_groups(), "objective": self.objective.parameters()}
 
     def on_epoch(self, view: EpochView) -> None:

@@ -126,7 +126,7 @@ class TwoEncoders(MultiNetworkLearner):
         return unit(network(inputs if network.backbone is not None else first_network.features(inputs)))
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Each modality by itself."""
+        """Each modality alone."""
         return {name: unit(outputs[name]) for name in self.names}
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
@@ -147,7 +147,7 @@ class TwoEncoders(MultiNetworkLearner):
         return batch.index if self.item is None else self.item[batch.index]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunks and heads of both encoders, and what the objective learns."""
+        """Trunks and heads of both encoders, and the parameters of the objective."""
         return merge_parameter_groups(
             [network.parameter_groups() for network in self.network_list], objective=self.objective
         )

@@ -30,7 +30,7 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
 class BinPolicy(nn.Module):
-    """(S,) state → (bins, actions) log-probabilities, of each bin by itself, and the value of the state."""
+    """(S,) state → (bins, actions) log-probabilities, of each bin separately, and the value of the state."""
 
     def __init__(self, state: int, bins: int, actions: int) -> None:
         super().__init__()

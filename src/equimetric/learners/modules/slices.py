@@ -1,4 +1,4 @@
-"""An embedding made of named members side by side, and their declared aggregation.
+"""An embedding made of concatenated named members, and their declared aggregation.
 
 A linear head of d₁ + … + d_M outputs is M linear heads; its slices are the members.
 """
@@ -60,7 +60,7 @@ def require_sizes(option: str, sizes: Sequence[int]) -> None:
 
 
 def aggregate(members: Sequence[Tensor], weights: Sequence[float] | None = None) -> Tensor:
-    """(B, Σd) members of unit length, each times its weight, side by side.
+    """(B, Σd) concatenated members of unit length, each times its weight.
 
     The cosine of two such vectors is the mean of the members' cosines by the squares of the weights.
     """
