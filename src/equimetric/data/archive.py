@@ -51,12 +51,12 @@ class Archive:
             f"{self.title}: {problem}; give as root the folder that holds\n{tree}\nIt is published at {self.published}."
         )
 
-    def check(self, listed: FileList, *, accept: bool) -> None:
+    def check(self, files: FileList, *, accept: bool) -> None:
         """Compare classes and images of each part with the literature, unless `accept`."""
         if accept:
             return
-        assert listed.parts is not None
-        counts = {part: _count(listed.classes, listed.parts, part) for part in self.counts}
+        assert files.parts is not None
+        counts = {part: _count(files.classes, files.parts, part) for part in self.counts}
         wrong = [part for part, expected in self.counts.items() if counts[part] != expected]
         if wrong:
             differences = "; ".join(
@@ -65,7 +65,7 @@ class Archive:
                 for part in wrong
             )
             raise EquimetricError(
-                f"{self.title} in {str(listed.root)!r} differs from the literature ({differences}); unpack the archive "
+                f"{self.title} in {str(files.root)!r} differs from the literature ({differences}); unpack the archive "
                 "again, or accept it with accept_counts=True"
             )
 
@@ -110,15 +110,15 @@ class ArchiveLoader:
         **options: Any,
     ) -> Dataset:
         """The data set."""
-        listed = self.read(archive_root(root), **options)
-        self.archive.check(listed, accept=accept_counts)
-        outside = first_outside(listed.root, listed.files)
+        file_list = self.read(archive_root(root), **options)
+        self.archive.check(file_list, accept=accept_counts)
+        outside = first_outside(file_list.root, file_list.files)
         if outside is not None:
             raise EquimetricError(
-                f"{self.archive.title} lists a file outside of its folder: {quote(str(listed.files[outside]))}; "
+                f"{self.archive.title} lists a file outside of its folder: {quote(str(file_list.files[outside]))}; "
                 "unpack the archive again"
             )
-        return listed.dataset(
+        return file_list.dataset(
             size=size, channels=channels, damaged=damaged, min_images=min_images, cache=cache, decoding=decoding
         )
 
@@ -140,12 +140,12 @@ def _count(classes: Sequence[str], parts: Sequence[str], part: str) -> tuple[int
 def read_lines(file: Path, fields: int, *, skip: int = 0) -> list[list[str]]:
     """The lines of a list file, each split into `fields` fields at white space, without `skip` header lines."""
     rows = []
-    for number, line in enumerate(read_text(file).splitlines(), start=1):
-        if number <= skip or not line.strip():
+    for line_number, line in enumerate(read_text(file).splitlines(), start=1):
+        if line_number <= skip or not line.strip():
             continue
         row = line.split(maxsplit=fields - 1)
         if len(row) != fields:
-            raise EquimetricError(f"line {number} of {str(file)!r} should have {fields} fields: {quote(line)}")
+            raise EquimetricError(f"line {line_number} of {str(file)!r} should have {fields} fields: {quote(line)}")
         rows.append([value.strip() for value in row])
     return rows
 

@@ -27,8 +27,8 @@ def count_values(data: Dataset, rows: Tensor) -> dict[str, int]:
     """Number of different values of every attribute among some rows."""
     labels = torch.unique(data.labels[rows]).tolist()
     by_class = {name: len({values[label] for label in labels}) for name, values in data.class_attributes.items()}
-    chosen = rows.tolist() if data.sample_attributes else []
-    return by_class | {name: len({values[row] for row in chosen}) for name, values in data.sample_attributes.items()}
+    row_list = rows.tolist() if data.sample_attributes else []
+    return by_class | {name: len({values[row] for row in row_list}) for name, values in data.sample_attributes.items()}
 
 
 def find_attribute(attributes: Mapping[str, Tensor], name: str, option: str) -> Tensor:

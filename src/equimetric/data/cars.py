@@ -49,7 +49,7 @@ def load_cars(root: Path, *, crop_to_box: bool = False) -> FileList:
             f"the annotations of the cars in {str(root)!r} are not as published ({error!r}); unpack the archive again"
         ) from None
     images.sort(key=lambda image: (image.class_number, image.path))
-    names = {number: f"{number:03d} {name}" for number, name in enumerate(class_names, start=1)}
+    names = {class_number: f"{class_number:03d} {name}" for class_number, name in enumerate(class_names, start=1)}
     return FileList(
         name="cars",
         root=root,

@@ -66,7 +66,7 @@ def load_cub(root: Path, *, crop_to_box: bool = False) -> FileList:
 
 
 def _read_class_names(file: Path) -> dict[int, str]:
-    return {read_number(number, file): name for number, name in read_lines(file, 2)}
+    return {read_number(class_id, file): name for class_id, name in read_lines(file, 2)}
 
 
 def _boxes(root: Path, image_ids: Sequence[str]) -> list[Box]:

@@ -49,7 +49,7 @@ class Dataset:
     unless given (`content_fingerprint`). What was left out: `unreadable` image files and other `skipped` files, as
     'path (reason)', and `small_classes` with their numbers of images. `lookalike_reason` says why images of
     different classes look alike, where they do by their nature, such as those of characters. `modalities` are the
-    dimensions of two kinds of feature vectors that stand side by side, by name: an image and its text.
+    dimensions of two concatenated kinds of feature vectors, by name: an image and its text.
     """
 
     name: str

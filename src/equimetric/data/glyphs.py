@@ -66,12 +66,12 @@ def _build(minimum_faces: int) -> _Glyphs:
     characters, classes = merge_lookalikes(pictures)
     labels = classes[np.searchsorted(characters, pictures.characters)]
     by_class = np.argsort(labels, kind="stable")
-    kept = by_class[find_unambiguous(pictures.images[by_class], labels[by_class])]
-    kept = kept[np.bincount(labels[kept], minlength=len(characters))[labels[kept]] >= minimum_faces]
-    remaining, kept_labels = np.unique(labels[kept], return_inverse=True)
+    keep = by_class[find_unambiguous(pictures.images[by_class], labels[by_class])]
+    keep = keep[np.bincount(labels[keep], minlength=len(characters))[labels[keep]] >= minimum_faces]
+    remaining, kept_labels = np.unique(labels[keep], return_inverse=True)
     is_member = np.isin(classes, remaining)
     return _Glyphs(
-        pictures=pictures.take(kept),
+        pictures=pictures.take(keep),
         labels=kept_labels,
         members=characters[is_member],
         member_labels=np.searchsorted(remaining, classes[is_member]),

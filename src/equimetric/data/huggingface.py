@@ -39,8 +39,8 @@ def load_huggingface(
     root = Path(root).expanduser()
     library = import_extra("datasets", "data set 'huggingface'", "datasets", "huggingface", "choose another data set")
     if not root.is_dir():
-        why = unreadable_reason(root) or "is a file"
-        raise EquimetricError(f"{quote(str(root))} {why}; give a folder that save_to_disk has written")
+        reason = unreadable_reason(root) or "is a file"
+        raise EquimetricError(f"{quote(str(root))} {reason}; give a folder that save_to_disk has written")
     try:
         data = library.load_from_disk(str(root))
     except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
 """Conditions of test images, such as "blur:2": what a camera, a codec or a change of place does to a picture.
 
 A condition changes an image after the test view, at three levels, and keeps its size. What is random follows from the
-pixels themselves, so an image looks the same whatever its place in a data set; all levels share their draws, so that a
+pixels themselves, so an image looks the same at any position in a data set; all levels share their draws, so that a
 higher one goes farther in the same direction.
 """
 
@@ -86,7 +86,7 @@ class ImageCondition:
 
     @property
     def fingerprint(self) -> str:
-        """Name, level and strength: what identifies changed images beside the unchanged ones."""
+        """Name, level and strength, which distinguish changed images from unchanged ones."""
         return f"{self} {self.record.strengths[self.level - 1]!r}"
 
     def __call__(self, pixels: Pixels) -> Pixels:

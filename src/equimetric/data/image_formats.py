@@ -31,7 +31,7 @@ OTHER_FORMATS = {
 MAX_MARK_BYTES = 16
 
 NOTES = frozenset({".txt", ".md", ".json", ".csv", ".tsv", ".xml", ".yaml", ".yml", ".html", ".log", ".db", ".ini"})
-"""Suffixes of what often lies beside images and is none: notes, annotations, the files of file managers."""
+"""Suffixes of other files that often lie next to images: notes, annotations, the files of file managers."""
 
 
 def detect_unsupported_format(file: Path | BytesIO) -> str:
@@ -49,15 +49,15 @@ def detect_unsupported_format(file: Path | BytesIO) -> str:
 
 def list_folder(folder: Path) -> tuple[list[Path], list[str]]:
     """The visible image files of a folder, sorted, and its other entries but notes, as 'path (reason)'."""
-    images, others = [], []
+    images, skipped = [], []
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith(".") or entry.suffix.lower() in NOTES:
             continue
         if reason := non_image_reason(entry):
-            others.append(f"{entry} ({reason})")
+            skipped.append(f"{entry} ({reason})")
         else:
             images.append(entry)
-    return images, others
+    return images, skipped
 
 
 def non_image_reason(entry: Path) -> str:

@@ -139,9 +139,11 @@ def _read_csv(file: Path) -> dict[str, list[str]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise EquimetricError(f"{str(file)!r} is not a .csv file in UTF-8 ({error})") from None
     header, *body = rows or [[]]
-    for number, row in enumerate(body, start=2):
+    for line_number, row in enumerate(body, start=2):
         if len(row) != len(header):
-            raise EquimetricError(f"line {number} of {str(file)!r} has {len(row)} cells; the header has {len(header)}")
+            raise EquimetricError(
+                f"line {line_number} of {str(file)!r} has {len(row)} cells; the header has {len(header)}"
+            )
     return {name.strip(): [row[column].strip() for row in body] for column, name in enumerate(header)}
 
 

@@ -22,12 +22,12 @@ Matrix = NDArray[np.float64]
 
 
 @image_condition("crop", kind="viewpoint", strengths=(0.85, 0.7, 0.55))
-def crop_closer(pixels: Pixels, share: float, random: np.random.Generator) -> Pixels:
+def crop_closer(pixels: Pixels, fraction: float, random: np.random.Generator) -> Pixels:
     """A part of 85, 70 and 55 % of each side, somewhere in the image, enlarged to its size."""
-    right, down = (2 * random.random(2) - 1) * (1 - share)
+    right, down = (2 * random.random(2) - 1) * (1 - fraction)
     height, width = pixels.shape[:2]
     shorter = min(height, width)
-    return _sample(pixels, _matrix([share, 0, right * width / shorter], [0, share, down * height / shorter]))
+    return _sample(pixels, _matrix([fraction, 0, right * width / shorter], [0, fraction, down * height / shorter]))
 
 
 @image_condition("rotation", kind="viewpoint", strengths=(15, 30, 60))

@@ -47,7 +47,7 @@ class RunCohorts:
         return Cohort(embeddings, classes if labelled else None, setting.strength, setting.nearest, setting.form)
 
     def choose(self, config: CohortConfig) -> CohortSetting:
-        """The setting of a configuration; what is "auto" is chosen on the validation classes, the same everywhere."""
+        """The setting of a configuration; "auto" values are chosen on validation classes, alike in all processes."""
         if not config.is_chosen:
             return configured_setting(config, self.data)
         settings = {

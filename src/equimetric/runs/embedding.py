@@ -43,7 +43,7 @@ def embed_images(
 
 
 def embed_members(learner: Learner, images: Images, *, processes: Processes = SINGLE) -> dict[str, Tensor]:
-    """(N, d) embeddings of every member of a learner by itself."""
+    """(N, d) embeddings of every member of a learner."""
     function: ImageFunction = lambda part: learner.members(learner.outputs(Batch.unlabelled(part)))  # noqa: E731
     return apply_in_blocks(learner, function, images, processes=processes)
 

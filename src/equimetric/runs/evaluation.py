@@ -295,7 +295,7 @@ class OpenRun:
         return within_parents(embedded, self.data, self.config.evaluation.parents)
 
     def with_condition(self, condition: ImageCondition, part: str) -> RunData:
-        """The data as they are evaluated, the images of one part under a condition; features are computed anew."""
+        """The data as they are evaluated, the images of one part under a condition; features are computed again."""
         conditioned = self.data.eval_data.subset(self.data.rows(part)).with_condition(condition)
         backbone = backbone_of_features(self.config, self.model.learner, self.data)
         images = conditioned.images if backbone is None else cached_features(backbone, conditioned)

@@ -38,7 +38,7 @@ PERPLEXITY = 30.0
 
 @dataclass(frozen=True)
 class CertifiedPoint:
-    """The threshold that `calibrate` chooses on these classes for a false accept rate, and what it holds.
+    """The threshold that `calibrate` chooses on these classes for a false accept rate, and its rates.
 
     threshold   pairs closer than it are accepted; a negated score where a cohort normalises
     far, frr    rates of all pairs
@@ -173,7 +173,7 @@ def draw_map(embedded: LabelledEmbeddings) -> EmbeddingMap | None:
     perplexity = min(PERPLEXITY, (len(chosen) - 1) / 3)
     layout = TSNE(init="pca", random_state=derive_seed(0, "map of a run") % 2**32, perplexity=perplexity)
     with warnings.catch_warnings():
-        # Embeddings that have collapsed make a poor picture, which is what it shows.
+        # Collapsed embeddings make a poor picture, as they should.
         warnings.simplefilter("ignore")
         places = layout.fit_transform(vectors)
     if not np.isfinite(places).all():

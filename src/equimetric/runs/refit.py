@@ -12,7 +12,7 @@ from equimetric.errors import EquimetricError
 __all__ = ["RefitConfig"]
 
 FINAL_MODEL_PARTS = {"training": ("validation",), "all": ("validation", "test")}
-"""Parts that a final model trains on beside the training classes of its source."""
+"""Parts that a final model trains on in addition to the training classes of its source."""
 
 
 class RefitConfig(Strict):

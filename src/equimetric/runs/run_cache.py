@@ -93,7 +93,7 @@ class RunCache:
     def data(self, config: RunConfig, *, test: bool = True) -> RunData:
         """The data of a configuration, with or without its test rows; the folds of a data set share its images.
 
-        A list or a file of arrays that has changed is read anew, and so are changed images in files, unless the run
+        A list or a file of arrays that has changed is read again, and so are changed images in files, unless the run
         trains on features of them.
         """
         source = source_cache_key(config.data)

@@ -31,7 +31,7 @@ def start_weights(folder: str) -> Path:
 
 
 def load_start(learner: Learner, config: RunConfig) -> None:
-    """Load the weights of the run that `model.start` names into a new learner; its objective starts afresh.
+    """Load the weights of the run that `model.start` names into a new learner; its objective starts from scratch.
 
     That run must have been trained on none of the test and validation classes of this one.
     """

@@ -75,7 +75,7 @@ def explain_curves(config: RunConfig, start: float, values: Sequence[float], los
     option = "head_lr" if config.model.frozen and config.optimizer.head_lr else "lr"
     lr, steps = getattr(config.optimizer, option), config.training.steps
     lower, higher = (f"optimizer.{option} = {rate:g} (now {lr:g})" for rate in (lr / 10, lr * 10))
-    # Batches of few images spoil the statistics of pretrained weights, whatever the rate.
+    # Batches of few images spoil the statistics of pretrained weights at any learning rate.
     model = config.model
     statistics = bool(model.pretrained) and not model.frozen and not model.frozen_batch_norm
     lower += ", model.frozen_batch_norm = true" if statistics else ""

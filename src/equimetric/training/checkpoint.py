@@ -121,13 +121,13 @@ def save_checkpoint(
     tensors = {f"learner.{name}": tensor for name, tensor in copy_weights(learner, frozen).items()}
     tensors |= {f"best.{name}": tensor for name, tensor in (checkpoint.best_weights or {}).items()}
     tensors |= {f"average.{name}": tensor for name, tensor in (checkpoint.average or {}).items()}
-    numbers: dict[str, dict[str, Any]] = {}
+    scalars: dict[str, dict[str, Any]] = {}
     for parameter, values in optimizer.state().items():
         for name, value in values.items():
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{parameter}.{name}"] = value.detach().clone()
             else:
-                numbers.setdefault(str(parameter), {})[name] = value
+                scalars.setdefault(str(parameter), {})[name] = value
     samplers = batches.state_dict()
     for task, sampler in samplers.items():
         tensors |= {f"batches.{task}.{name}": tensor for name, tensor in sampler.pop("mined", {}).items()}
@@ -139,7 +139,7 @@ def save_checkpoint(
     record = {
         "tensors": file,
         "files": {file: run.written[file], LOG: log},
-        "optimizer_numbers": numbers,
+        "optimizer_numbers": scalars,
         "batches": samplers,
         **{name: getattr(checkpoint, name) for name in JSON_FIELDS},
     }

@@ -27,11 +27,11 @@ def gradient_norms(optimizer: Optimizers) -> dict[str, list[Tensor]]:
 
 def require_finite_weights(learner: nn.Module, step: int, frozen: Collection[str] = ()) -> None:
     """Raise an error that names the first parameter with an entry that is not finite, apart from frozen ones."""
-    named = [(name, parameter.detach()) for name, parameter in learner.named_parameters() if name not in frozen]
-    if not named:
+    parameters = [(name, parameter.detach()) for name, parameter in learner.named_parameters() if name not in frozen]
+    if not parameters:
         return
-    norms = torch.stack(torch._foreach_norm([values for _, values in named])).tolist()
-    for (name, values), norm in zip(named, norms, strict=True):
+    norms = torch.stack(torch._foreach_norm([values for _, values in parameters])).tolist()
+    for (name, values), norm in zip(parameters, norms, strict=True):
         # The squares of large weights overflow, too.
         if not math.isfinite(norm) and not bool(values.isfinite().all()):
             value = values[~values.isfinite()][0].item()

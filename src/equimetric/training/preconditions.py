@@ -211,8 +211,8 @@ def take_classes(labels: Tensor, n: int) -> Tensor:
     classes, counts = torch.unique(labels, return_counts=True)
     counts = counts.clamp(max=max(2, n // 2))
     keep = counts.cumsum(0) - counts < n
-    taken: Tensor = classes[keep].repeat_interleave(counts[keep])
-    return taken
+    repeated: Tensor = classes[keep].repeat_interleave(counts[keep])
+    return repeated
 
 
 def describe_parts(data: RunData) -> str:

@@ -182,7 +182,7 @@ class TaskBatches:
         return self.samplers[task].labels[rows]
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
-        """The position of every sampler after the last batch that was used, and what it has mined."""
+        """The position of every sampler after the last batch that was used, and its mined tensors."""
         return {
             name: rewind(sampler.batches.state_dict(), self.unused.count(name), len(sampler.batches))
             for name, sampler in self.samplers.items()
