@@ -14,6 +14,7 @@ from equimetric.errors import EquimetricError, quote
 
 __all__ = [
     "cache_directory",
+    "ends_with_newline",
     "explain_write_error",
     "make_folder",
     "require_file",
@@ -163,6 +164,13 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
+
+
+def ends_with_newline(file: Path) -> bool:
+    """Whether the last byte of a file that is not empty is a newline."""
+    with file.open("rb") as opened:
+        opened.seek(-1, os.SEEK_END)
+        return opened.read(1) == b"\n"
 
 
 def explain_write_error(error: OSError) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from equimetric.deployment.export import export_run
 from equimetric.deployment.graphs import require_onnx
 from equimetric.deployment.load import load_exported
 from equimetric.errors import EquimetricError, EquimetricWarning, StorageError
-from equimetric.files import sync_folder, write_atomically
+from equimetric.files import explain_write_error, sync_folder, write_atomically
 from equimetric.fitting.budget import Budget
 from equimetric.fitting.choice import CandidateChoice, Notify, choose_candidate
 from equimetric.fitting.configurations import PLAN, STUDY, run_toml, study_toml
@@ -109,10 +108,9 @@ def explain_write_errors(target: Path) -> Iterator[None]:
     except OSError as error:
         if not str(error.filename or target).startswith(str(target)):
             raise
-        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
         raise StorageError(
-            f"the model cannot be written to {str(target.parent)!r}: {why}; make room there, or give another --out, "
-            "and run the same command again"
+            f"the model cannot be written to {str(target.parent)!r}: {explain_write_error(error)}; make room there, or "
+            "give another --out, and run the same command again"
         ) from error
 
 

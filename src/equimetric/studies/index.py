@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from equimetric.errors import EquimetricError, StorageError
-from equimetric.files import explain_write_error, make_folder, write_atomically
+from equimetric.files import ends_with_newline, explain_write_error, make_folder, write_atomically
 from equimetric.runs.key import RunKey
 from equimetric.studies.outcomes import ClassList, Outcome
 
@@ -146,7 +146,7 @@ class StudyIndex:
             make_folder(self.file.parent)
             with self.file.open("ab") as file:
                 # A line that a crash cut off must not swallow the next one.
-                if file.tell() and not ends_in_newline(self.file):
+                if file.tell() and not ends_with_newline(self.file):
                     file.write(b"\n")
                 file.write(text.encode())
                 file.flush()
@@ -198,10 +198,3 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return values if isinstance(values, dict) else None
-
-
-def ends_in_newline(file: Path) -> bool:
-    """Whether the last byte of a file is a newline."""
-    with file.open("rb") as opened:
-        opened.seek(-1, os.SEEK_END)
-        return opened.read(1) == b"\n"
