@@ -36,7 +36,7 @@ def extract_features(plan: StudyPlan, rows: Iterable[str]) -> None:
 
 
 def describe_backbone(config: RunConfig, data: RunData) -> str:
-    """What features depend on: network, seed of random weights, learner, images."""
+    """Key of everything that features depend on: network, seed of random weights, learner, images."""
     seed = config.seed if config.model.pretrained is None else None
     parts: Mapping[str, object] = {
         "model": config.model.model_dump(include={"backbone", "pretrained", "pooling"}),

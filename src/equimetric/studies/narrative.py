@@ -1,4 +1,4 @@
-"""A study in words: what was equal, what it can and cannot show, and which metrics its table has."""
+"""A study in words: its conditions, its limits, and the metrics of its table."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def choose_table_metrics(study: Conditions) -> tuple[str, ...]:
     With a cohort, each is followed by the same without it.
     """
     names = study.evaluation.names()
-    usual = study.evaluation.ks is None and study.evaluation.metrics == EvaluationConfig().metrics
-    chosen = [name for name in DEFAULT_METRICS if name in names] if usual else names
-    shown = dict.fromkeys([study.evaluation.selected_by, *chosen])
+    is_default = study.evaluation.ks is None and study.evaluation.metrics == EvaluationConfig().metrics
+    chosen = [name for name in DEFAULT_METRICS if name in names] if is_default else names
+    columns = dict.fromkeys([study.evaluation.selected_by, *chosen])
     if study.evaluation.cohort is None:
-        return tuple(shown)
-    return tuple(name for one in shown for name in (one, one + PLAIN))
+        return tuple(columns)
+    return tuple(column for name in columns for column in (name, name + PLAIN))
 
 
 def statement(study: StudyConfig, ended: Sequence[RunKey]) -> tuple[str, ...]:
-    """What was equal, and what the comparison does and does not show."""
+    """What was equal, and what the comparison shows and does not show."""
     varied = ", ".join(study.varies)
     sentences = [
         "All methods have the same network, embedding dimension, images, augmentation, batches, optimiser, schedule "
@@ -71,19 +71,19 @@ def describe_search(study: StudyConfig) -> list[str]:
 
 
 def describe_repetitions(study: StudyConfig) -> str:
-    """What is repeated, and what intervals are for."""
+    """The repetitions, and what the intervals cover."""
     planned = len(study.seeds)
     if planned == 1:
         return "With one seed there are no intervals: the spread over seeds is unknown."
     models = f", each of {study.data.folds} fold models," if study.cross_validation else ""
-    what = (
+    target = (
         "new seeds and new classes of the same kind"
         if study.statistics.estimand == "seeds and classes"
         else "new seeds"
     )
     return (
         f"Every method was trained with {planned} seeds{models} and ± is the half width of the "
-        f"{100 * study.statistics.confidence:g} % interval for {what}."
+        f"{100 * study.statistics.confidence:g} % interval for {target}."
     )
 
 
@@ -103,7 +103,7 @@ def describe_limits(study: StudyConfig) -> str:
 def describe_conditions(study: Conditions, dataset: Dataset | None) -> dict[str, str]:
     """The conditions of a study or a run by name, in words."""
     data, batch, optimizer, training = study.data, study.batch, study.optimizer, study.training
-    shown = {
+    facts = {
         "Images": data.name + "".join(f", {key} {value}" for key, value in data.options.items()),
         "Split": data.describe_split(),
         "Transform": data.transform,
@@ -128,15 +128,15 @@ def describe_conditions(study: Conditions, dataset: Dataset | None) -> dict[str,
     }
     deviations = [text for (option, value), text in DEVIATIONS.items() if data.options.get(option) == value]
     if deviations:
-        shown["Departs from the literature's protocol"] = "; ".join(deviations)
+        facts["Departs from the literature's protocol"] = "; ".join(deviations)
     if dataset is not None:
-        shown["Images"] += f": {len(dataset):,} images of {dataset.classes:,} classes, {dataset.size}×{dataset.size}"
-    return shown
+        facts["Images"] += f": {len(dataset):,} images of {dataset.classes:,} classes, {dataset.size}×{dataset.size}"
+    return facts
 
 
 def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
     """The conditions that all methods share, and what each method has of its own."""
-    shown = {**describe_conditions(study, dataset), "Seeds": ", ".join(map(str, study.seeds))}
+    facts = {**describe_conditions(study, dataset), "Seeds": ", ".join(map(str, study.seeds))}
     for row, method in study.methods.items():
         changes = [f"{key} = {value}" for key, value in method.options.items()]
         if method.objective_lr is not None:
@@ -145,5 +145,5 @@ def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
             changes.append(f"learner {method.learner.name}")
             changes += [f"{key} = {value}" for key, value in method.learner.options.items()]
         if changes:
-            shown[row] = ", ".join(changes)
-    return shown
+            facts[row] = ", ".join(changes)
+    return facts

@@ -47,8 +47,8 @@ def check_fairness(
         trial_folders: runs of the search, which must not have opened the test classes.
     """
     facts = StudyFacts(trials=dict(trials or {}), dims=embedding_dims(runs, data[0]), selected_on=selected_on)
-    found = [*check_runs(runs, facts, varies=varies, trial_folders=trial_folders), *check_data(data)]
-    entries, notes = waive(found, waivers or {})
+    unwaived = [*check_runs(runs, facts, varies=varies, trial_folders=trial_folders), *check_data(data)]
+    entries, notes = waive(unwaived, waivers or {})
     metrics = [name for configs in runs.values() for name in configs[0].evaluation.names()]
     return Ledger(
         title=title,

@@ -17,12 +17,12 @@ EDGE_SHARE = 0.02
 def edge_notes(space: Mapping[str, SearchSpace], params: Mapping[str, Any]) -> dict[str, str]:
     """Parameter → a sentence, where the chosen value lies at the end of its range."""
     notes = {}
-    for name, one in space.items():
-        if isinstance(one, Choice):
+    for name, param_range in space.items():
+        if isinstance(param_range, Choice):
             continue
-        share = position(one, float(params[name]))
-        if share <= EDGE_SHARE or share >= 1 - EDGE_SHARE:
-            end = f"lower end {one.low:g}" if share <= EDGE_SHARE else f"upper end {one.high:g}"
+        fraction = position(param_range, float(params[name]))
+        if fraction <= EDGE_SHARE or fraction >= 1 - EDGE_SHARE:
+            end = f"lower end {param_range.low:g}" if fraction <= EDGE_SHARE else f"upper end {param_range.high:g}"
             notes[name] = f"{name} = {params[name]:.4g} lies at the {end} of its range; the best value may lie beyond"
     return notes
 
