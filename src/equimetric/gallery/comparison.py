@@ -86,9 +86,9 @@ class CertifiedComparison:
         """The factor of the last coordinate of a query, by which the shift of an item counts."""
         return 0.5 if self.columns > self.dimension else 1.0
 
-    def convert_items(self, given: EmbeddingsLike, name: str = "vectors") -> Tensor:
+    def convert_items(self, embeddings: EmbeddingsLike, name: str = "vectors") -> Tensor:
         """(N, E) float32 gallery vectors, at unit length for cosine."""
-        vectors = self._convert(given, name, "gallery")
+        vectors = self._convert(embeddings, name, "gallery")
         if self.kind == "cosine":
             vectors = normalize_rows(vectors, name)
         if self.kind == "cohort":
@@ -97,9 +97,9 @@ class CertifiedComparison:
         check_rows(torch.isfinite(items).all(dim=1), f"{name} exceed the range of float32", "rescale them")
         return items
 
-    def convert_queries(self, given: EmbeddingsLike, name: str = "queries") -> GalleryQueries:
+    def convert_queries(self, embeddings: EmbeddingsLike, name: str = "queries") -> GalleryQueries:
         """Queries in float64, at unit length for cosine."""
-        vectors = self._convert(given, name, "query").double()
+        vectors = self._convert(embeddings, name, "query").double()
         if self.kind == "cosine":
             vectors = directions(vectors)
             check_rows(vectors.any(dim=1), f"{name} contain vectors of length zero", "they have no cosine")
@@ -134,8 +134,8 @@ class CertifiedComparison:
         """Multiplied by it, smaller scores are closer."""
         return -1.0 if self.kind == "cohort" else 1.0
 
-    def _convert(self, given: EmbeddingsLike, name: str, side: str) -> Tensor:
-        vectors = convert_embeddings(given, name).cpu()
+    def _convert(self, embeddings: EmbeddingsLike, name: str, side: str) -> Tensor:
+        vectors = convert_embeddings(embeddings, name).cpu()
         if vectors.shape[1] == self.width:
             return vectors
         if self.kind == "cohort" and vectors.shape[1] == self.dimension:
