@@ -54,11 +54,11 @@ class Embedder:
 
     def outputs(self, images: ImageLike | Iterable[ImageLike], *, batch: int | None = None) -> dict[str, Tensor]:
         """`embedding`, and with a cohort the extended vectors `query` and `gallery`, whose products are the scores."""
-        listed = list_images(images)
-        if not listed:
+        items = list_images(images)
+        if not items:
             raise EquimetricError("there are no images to embed; give at least one")
         step = batch or images_per_block(self.preprocessing.size**2)
-        parts = [self.compute(self.load_pixels(listed[start : start + step])) for start in range(0, len(listed), step)]
+        parts = [self.compute(self.load_pixels(items[start : start + step])) for start in range(0, len(items), step)]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def load_pixels(self, images: Sequence[ImageLike]) -> NDArray[np.uint8]:
